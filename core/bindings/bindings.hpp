@@ -1,0 +1,14 @@
+// One registration function an area; module.cpp calls them all. Python types appear only in this folder.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace headrace {
+
+void bind_rng(nanobind::module_&);
+void bind_view(nanobind::module_&);
+void bind_tar(nanobind::module_&);
+void bind_png(nanobind::module_&);
+void bind_batch(nanobind::module_&);
+
+}  // namespace headrace

@@ -1,0 +1,7 @@
+#include "bindings.hpp"
+
+namespace headrace {
+
+void bind_tar(nanobind::module_&) {}
+
+}  // namespace headrace

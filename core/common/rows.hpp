@@ -1,0 +1,20 @@
+// How decoders hand pixels on: bands of whole rows, top to bottom, hot in cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace headrace {
+
+// Pixel layouts that a decoder can be asked for. rgbx8 repeats grey in the three channels; its fourth byte is
+// unspecified. raw8 and raw16 are the file's own single-channel samples (palette indices, grey, depth).
+enum class Layout : std::uint8_t { rgbx8, raw8, raw16 };
+
+// Receives bands of rows. rows is valid only during the call.
+class RowSink {
+public:
+    virtual ~RowSink() = default;
+    virtual void take(const std::uint8_t* rows, std::size_t stride_bytes, int count) = 0;
+};
+
+}  // namespace headrace

@@ -1,0 +1,19 @@
+#include "common/versions.hpp"
+
+#include <libdeflate.h>
+#include <png.h>
+
+#include <cstdio>
+#include <jpeglib.h>
+
+namespace headrace {
+
+#define HEADRACE_TEXT_(x) #x
+#define HEADRACE_TEXT(x) HEADRACE_TEXT_(x)
+
+std::string codec_versions() {
+    return "libjpeg-turbo " HEADRACE_TEXT(LIBJPEG_TURBO_VERSION) ", libdeflate " LIBDEFLATE_VERSION_STRING
+           ", libpng " PNG_LIBPNG_VER_STRING;
+}
+
+}  // namespace headrace

@@ -1,0 +1,1 @@
+"""Headrace keeps GPUs fed in PyTorch training."""

@@ -1,0 +1,91 @@
+"""Every error that Headrace raises, and what each means.
+
+    HeadraceError
+    ├── UsageError (ValueError)         an argument is wrong; nothing was read
+    ├── DatasetError                    the dataset as a whole cannot be used
+    │   ├── NotFoundError (FileNotFoundError)   the path does not exist
+    │   ├── EmptyDatasetError           it exists and holds no sample
+    │   └── ChangedError                it is no longer what was indexed
+    ├── ReadError (OSError)             transport failed: never replaced, the run stops
+    ├── SampleError                     the content of one sample cannot be decoded
+    │   ├── DecodeError                 damaged, cut short, or not an image
+    │   ├── LimitError                  beyond a limit; the message names the limit
+    │   └── UnsupportedError            well-formed, but in a format that nothing here decodes
+    ├── TooManyBadSamplesError          more samples were bad than `max_bad` allows
+    └── StateError (ValueError)         a saved state does not belong to this loader
+
+Messages say what was expected, what came, where, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class HeadraceError(Exception):
+    """Base of every error that Headrace raises on purpose."""
+
+
+class UsageError(HeadraceError, ValueError):
+    """An argument is wrong; nothing was read."""
+
+
+class DatasetError(HeadraceError):
+    """The dataset as a whole cannot be used."""
+
+
+class NotFoundError(DatasetError, FileNotFoundError):
+    """The path does not exist."""
+
+
+class EmptyDatasetError(DatasetError):
+    """The path exists and holds no sample."""
+
+
+class ChangedError(DatasetError):
+    """The data is no longer what was indexed."""
+
+
+class ReadError(HeadraceError, OSError):
+    """Transport failed: a file could not be opened or read. Never replaced."""
+
+
+class SampleError(HeadraceError):
+    """The content of one sample cannot be decoded.
+
+    `key`, `shard`, `offset` (bytes, None for a loose file), `field` and `why` say where and what.
+    """
+
+    def __init__(self, why: str, *, key: str, shard: str, offset: int | None, field: str) -> None:
+        place = shard if offset is None else f"{shard} at byte {offset}"
+        super().__init__(f"sample {key!r}, field {field!r} ({place}): {why}")
+        self.why = why
+        self.key = key
+        self.shard = shard
+        self.offset = offset
+        self.field = field
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.why, self.key, self.shard, self.offset, self.field))
+
+
+def _rebuild(kind: type[SampleError], why: str, key: str, shard: str, offset: int | None, field: str) -> SampleError:
+    return kind(why, key=key, shard=shard, offset=offset, field=field)
+
+
+class DecodeError(SampleError):
+    """Damaged, cut short, or not an image."""
+
+
+class LimitError(SampleError):
+    """Beyond a limit; the message names the limit."""
+
+
+class UnsupportedError(SampleError):
+    """Well-formed, but in a format that nothing here decodes."""
+
+
+class TooManyBadSamplesError(HeadraceError):
+    """More samples were bad than `max_bad` allows."""
+
+
+class StateError(HeadraceError, ValueError):
+    """A saved state does not belong to this loader."""
