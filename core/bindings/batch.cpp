@@ -1,7 +1,377 @@
 #include "bindings.hpp"
 
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+#include <unistd.h>
+
+#include "batch/block_pool.hpp"
+#include "batch/engine.hpp"
+#include "common/versions.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
 namespace headrace {
 
-void bind_batch(nanobind::module_&) {}
+namespace {
+
+template <typename T>
+using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Pixels = nb::ndarray<const std::uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+// The core borrows arrays; these wrappers hold them for as long.
+struct PyPaths {
+    std::shared_ptr<Paths> paths;
+    Array<std::uint8_t> names;
+    Array<std::uint64_t> offsets;
+};
+
+struct PyRanges {
+    Ranges ranges;
+    std::vector<nb::object> keep;
+};
+
+template <typename T>
+const T* borrow(const std::optional<Array<T>>& array, std::size_t samples, const char* name) {
+    if (!array) return nullptr;
+    if (array->size() != samples) {
+        throw nb::value_error((std::string("expected ") + std::to_string(samples) + " values of " + name + ", got " +
+                               std::to_string(array->size()))
+                                  .c_str());
+    }
+    return array->data();
+}
+
+// A job as Python holds it. Its arrays live until the core is done with them.
+class PyJob {
+public:
+    PyJob(Array<std::int64_t> ids, Array<std::uint32_t> passes, std::uint64_t key, std::uint16_t dataset,
+          Table program, std::optional<Table> views)
+        : job_(std::make_shared<Job>()), owner_(::getpid()) {
+        if (program.shape(1) != 10) throw nb::value_error("expected a program of 10 columns");
+        if (passes.size() != ids.size()) throw nb::value_error("expected as many passes as ids");
+        job_->samples = static_cast<int>(ids.size());
+        job_->ids = ids.data();
+        job_->passes = passes.data();
+        job_->key = key;
+        job_->dataset = dataset;
+        for (std::size_t i = 0; i < program.shape(0); ++i) {
+            ViewOp op{};
+            op.kind = static_cast<decltype(op.kind)>(program(i, 0));
+            for (int k = 0; k < 9; ++k) op.p[k] = program(i, k + 1);
+            job_->program.push_back(op);
+        }
+        if (views) {
+            if (views->shape(0) != ids.size() || views->shape(1) != kViewRow) {
+                throw nb::value_error("expected one row of 16 numbers a sample in views");
+            }
+            job_->given_views = views->data();
+        }
+        keep_.push_back(nb::cast(ids));
+        keep_.push_back(nb::cast(passes));
+        if (views) keep_.push_back(nb::cast(*views));
+    }
+
+    ~PyJob() {
+        if (!submitted_ || ::getpid() != owner_) {
+            if (submitted_) new std::shared_ptr<Job>(job_);  // threads of the parent: nothing here may wait for them
+            return;
+        }
+        job_->cancel();
+        nb::gil_scoped_release released;
+        job_->wait();
+    }
+    PyJob(const PyJob&) = delete;
+    PyJob& operator=(const PyJob&) = delete;
+
+    void add_image(const PyPaths* paths, std::optional<Array<std::int64_t>> path_id,
+                   std::optional<Array<std::int64_t>> offset, std::optional<Array<std::int64_t>> length,
+                   std::optional<Array<std::uint32_t>> check, std::optional<nb::list> memory, Bytes out, int width,
+                   int height, int channels, const std::string& dtype, bool planar, std::vector<float> subtract,
+                   std::vector<float> divide, std::vector<int> fill, const std::string& filter, bool dct_scaling,
+                   bool orient) {
+        ImageField field;
+        field.ranges = ranges(paths, path_id, offset, length, check);
+        if (memory) take_memory(*memory, field);
+        field.format = format(width, height, channels, dtype, planar, subtract, divide, fill);
+        if (filter != "triangle" && filter != "nearest") throw nb::value_error("expected filter triangle or nearest");
+        field.filter = filter == "nearest" ? Filter::nearest : Filter::triangle;
+        field.dct_scaling = dct_scaling;
+        field.orient = orient;
+        if (!job_->probe_only && out.size() < field.format.bytes() * job_->samples) {
+            throw nb::value_error("the output is smaller than the batch");
+        }
+        field.out = out.data();
+        keep_.push_back(nb::cast(out));
+        job_->images.push_back(std::move(field));
+    }
+
+    void add_raw(const PyPaths* paths, std::optional<Array<std::int64_t>> path_id,
+                 std::optional<Array<std::int64_t>> offset, std::optional<Array<std::int64_t>> length,
+                 std::optional<Array<std::uint32_t>> check) {
+        RawField field;
+        field.ranges = ranges(paths, path_id, offset, length, check);
+        job_->raws.push_back(std::move(field));
+    }
+
+    void set_probe_only(bool value) { job_->probe_only = value; }
+
+    std::shared_ptr<Job> submit() {
+        if (submitted_) throw nb::value_error("this job has been submitted before");
+        submitted_ = true;
+        return job_;
+    }
+    void wait() {
+        nb::gil_scoped_release released;
+        job_->wait();
+    }
+    bool done() const { return job_->done(); }
+    void cancel() { job_->cancel(); }
+
+    std::vector<std::tuple<int, int, int, int, nb::object>> failures() {
+        std::vector<std::tuple<int, int, int, int, nb::object>> list;
+        for (const Failure& f : finished().failures) {
+            // Paths in messages need not be UTF-8.
+            PyObject* text = PyUnicode_DecodeUTF8(f.why.data(), static_cast<Py_ssize_t>(f.why.size()), "backslashreplace");
+            list.emplace_back(f.sample, f.field, static_cast<int>(f.code), static_cast<int>(f.stage),
+                              nb::steal<nb::object>(text));
+        }
+        return list;
+    }
+
+    nb::list raw(std::size_t index) {
+        nb::list list;
+        for (const auto& bytes : finished().raws.at(index).out) list.append(nb::bytes(bytes.data(), bytes.size()));
+        return list;
+    }
+
+    nb::object views() { return copy(finished().views.data(), job_->samples, kViewRow); }
+    nb::object sizes() { return copy(finished().sizes.data(), job_->samples, 2); }
+
+private:
+    Ranges ranges(const PyPaths* paths, const std::optional<Array<std::int64_t>>& path_id,
+                  const std::optional<Array<std::int64_t>>& offset, const std::optional<Array<std::int64_t>>& length,
+                  const std::optional<Array<std::uint32_t>>& check) {
+        Ranges r;
+        if (paths == nullptr) return r;
+        if (!path_id) throw nb::value_error("paths need path_id");
+        r.paths = paths->paths;
+        r.path_id = borrow(path_id, job_->samples, "path_id");
+        r.offset = borrow(offset, job_->samples, "offset");
+        r.length = borrow(length, job_->samples, "length");
+        r.check = borrow(check, job_->samples, "check");
+        keep_.push_back(nb::cast(*path_id));
+        if (offset) keep_.push_back(nb::cast(*offset));
+        if (length) keep_.push_back(nb::cast(*length));
+        if (check) keep_.push_back(nb::cast(*check));
+        keep_.push_back(nb::cast(paths->names));
+        keep_.push_back(nb::cast(paths->offsets));
+        return r;
+    }
+
+    // Items are None (read from the range), bytes (encoded), or uint8 arrays [H, W, 1 or 3].
+    void take_memory(const nb::list& items, ImageField& field) {
+        if (nb::len(items) != static_cast<std::size_t>(job_->samples)) throw nb::value_error("expected one item a sample");
+        for (nb::handle item : items) {
+            Memory memory;
+            if (nb::isinstance<nb::bytes>(item)) {
+                nb::bytes bytes = nb::borrow<nb::bytes>(item);
+                memory.data = static_cast<const std::uint8_t*>(bytes.data());
+                memory.size = bytes.size();
+                static const std::uint8_t nothing = 0;
+                if (memory.size == 0) memory.data = &nothing;
+            } else if (!item.is_none()) {
+                Pixels pixels = nb::cast<Pixels>(item);
+                if (pixels.shape(2) != 1 && pixels.shape(2) != 3) throw nb::value_error("expected 1 or 3 channels");
+                if (pixels.size() == 0) throw nb::value_error("expected at least one pixel");
+                memory = {pixels.data(), pixels.size(), static_cast<int>(pixels.shape(1)),
+                          static_cast<int>(pixels.shape(0)), static_cast<int>(pixels.shape(2))};
+            }
+            keep_.push_back(nb::borrow(item));
+            field.memory.push_back(memory);
+        }
+    }
+
+    static Format format(int width, int height, int channels, const std::string& dtype, bool planar,
+                         const std::vector<float>& subtract, const std::vector<float>& divide,
+                         const std::vector<int>& fill) {
+        Format f;
+        if (width < 0 || height < 0) throw nb::value_error("expected a size of at least 0");
+        if (channels != 1 && channels != 3) throw nb::value_error("expected 1 or 3 channels");
+        if (subtract.size() != 3 || divide.size() != 3 || fill.size() != 3) throw nb::value_error("expected 3 values");
+        f.width = width;
+        f.height = height;
+        f.channels = channels;
+        f.planar = planar;
+        const char* names[] = {"uint8", "float32", "float16", "bfloat16"};
+        int found = -1;
+        for (int i = 0; i < 4; ++i) {
+            if (dtype == names[i]) found = i;
+        }
+        if (found < 0) throw nb::value_error("expected dtype uint8, float32, float16 or bfloat16");
+        f.dtype = static_cast<DType>(found);
+        for (int c = 0; c < 3; ++c) {
+            f.subtract[c] = subtract[c];
+            f.divide[c] = divide[c];
+            f.fill[c] = static_cast<std::uint8_t>(fill[c]);
+        }
+        return f;
+    }
+
+    const Job& finished() const {
+        if (submitted_ && !job_->done()) throw nb::value_error("the job is still running; wait() for it");
+        return *job_;
+    }
+
+    template <typename T>
+    nb::object copy(const T* from, std::size_t rows, std::size_t columns) const {
+        T* data = new T[rows * columns];
+        std::copy(from, from + rows * columns, data);
+        nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+        return nb::cast(nb::ndarray<nb::numpy, T>(data, {rows, columns}, owner));
+    }
+
+    std::shared_ptr<Job> job_;
+    std::vector<nb::object> keep_;
+    bool submitted_ = false;
+    int owner_;  // process
+};
+
+class PyEngine {
+public:
+    PyEngine(int threads, const std::string& level, const Limits& limits)
+        : engine_(std::make_unique<Engine>(threads, limits, parse_level(level))), owner_(::getpid()) {}
+    ~PyEngine() { close(); }
+
+    void close() {
+        if (::getpid() != owner_) {
+            (void)engine_.release();  // its threads are the parent's
+            return;
+        }
+        nb::gil_scoped_release released;
+        engine_.reset();
+    }
+    void submit(PyJob& job) { engine().submit(job.submit()); }
+    nb::dict counters() {
+        nb::dict all;
+        const char* names[kStages] = {"read", "probe", "decode", "resample"};
+        for (int i = 0; i < kStages; ++i) {
+            const StageTotals t = engine().totals(static_cast<Stage>(i));
+            all[names[i]] = nb::make_tuple(t.nanoseconds, t.items, t.bytes);
+        }
+        all["idle"] = nb::make_tuple(engine().idle_ns(), 0, 0);
+        return all;
+    }
+    int threads() { return engine().threads(); }
+
+private:
+    Engine& engine() {
+        if (!engine_ || ::getpid() != owner_) throw nb::value_error("this engine is closed, or another process's");
+        return *engine_;
+    }
+    std::unique_ptr<Engine> engine_;
+    int owner_;
+};
+
+struct Lease {
+    std::shared_ptr<BlockPool> pool;
+    std::uint8_t* at;
+};
+
+nb::object acquire(const std::shared_ptr<BlockPool>& pool, std::size_t bytes) {
+    auto* lease = new Lease{pool, pool->acquire(bytes)};
+    nb::capsule owner(lease, [](void* p) noexcept {
+        auto* held = static_cast<Lease*>(p);
+        held->pool->release(held->at);
+        delete held;
+    });
+    return nb::cast(nb::ndarray<nb::numpy, std::uint8_t>(lease->at, {bytes}, owner));
+}
+
+struct PyBlockPool {
+    std::shared_ptr<BlockPool> pool;
+};
+
+}  // namespace
+
+void bind_batch(nb::module_& m) {
+    nb::class_<Limits>(m, "Limits")
+        .def(
+            "__init__",
+            [](Limits* self, std::int64_t pixels, std::int64_t scans, std::int64_t chunk, std::int64_t file) {
+                new (self) Limits{pixels, scans, chunk, file};
+            },
+            nb::kw_only(), "max_pixels"_a = Limits{}.max_pixels, "max_jpeg_scans"_a = Limits{}.max_jpeg_scans,
+            "max_png_chunk_bytes"_a = Limits{}.max_png_chunk_bytes, "max_file_bytes"_a = Limits{}.max_file_bytes)
+        .def_ro("max_pixels", &Limits::max_pixels)
+        .def_ro("max_jpeg_scans", &Limits::max_jpeg_scans)
+        .def_ro("max_png_chunk_bytes", &Limits::max_png_chunk_bytes)
+        .def_ro("max_file_bytes", &Limits::max_file_bytes);
+
+    nb::class_<PyPaths>(m, "Paths")
+        .def(
+            "__init__",
+            [](PyPaths* self, nb::bytes root, Array<std::uint8_t> names, Array<std::uint64_t> offsets, bool keep_open) {
+                auto paths = std::make_shared<Paths>(std::string(root.c_str(), root.size()),
+                                                     std::span(names.data(), names.size()),
+                                                     std::span(offsets.data(), offsets.size()), keep_open);
+                new (self) PyPaths{std::move(paths), std::move(names), std::move(offsets)};
+            },
+            "root"_a, "names"_a, "offsets"_a, nb::kw_only(), "keep_open"_a);
+
+    nb::class_<PyJob>(m, "Job")
+        .def(nb::init<Array<std::int64_t>, Array<std::uint32_t>, std::uint64_t, std::uint16_t, Table,
+                      std::optional<Table>>(),
+             "ids"_a, "passes"_a, nb::kw_only(), "key"_a, "dataset"_a = 0, "program"_a, "views"_a = nb::none())
+        .def("add_image", &PyJob::add_image, nb::kw_only(), "paths"_a.none(), "path_id"_a = nb::none(),
+             "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none(), "memory"_a = nb::none(), "out"_a,
+             "width"_a, "height"_a, "channels"_a, "dtype"_a, "planar"_a, "subtract"_a, "divide"_a, "fill"_a, "filter"_a,
+             "dct_scaling"_a, "orient"_a)
+        .def("add_raw", &PyJob::add_raw, nb::kw_only(), "paths"_a.none(), "path_id"_a = nb::none(),
+             "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none())
+        .def("probe_only", [](PyJob& job) { job.set_probe_only(true); })
+        .def("wait", &PyJob::wait)
+        .def("cancel", &PyJob::cancel)
+        .def_prop_ro("done", &PyJob::done)
+        .def("failures", &PyJob::failures)
+        .def("raw", &PyJob::raw, "field"_a)
+        .def_prop_ro("views", &PyJob::views)
+        .def_prop_ro("sizes", &PyJob::sizes);
+
+    nb::class_<PyEngine>(m, "Engine")
+        .def(nb::init<int, const std::string&, const Limits&>(), "threads"_a, nb::kw_only(), "level"_a = "best",
+             "limits"_a = Limits{})
+        .def("submit", &PyEngine::submit, "job"_a)
+        .def("close", &PyEngine::close)
+        .def_prop_ro("threads", &PyEngine::threads)
+        .def("counters", &PyEngine::counters);
+
+    nb::class_<PyBlockPool>(m, "BlockPool")
+        .def(
+            "__init__",
+            [](PyBlockPool* self, std::size_t most_idle) {
+                new (self) PyBlockPool{std::make_shared<BlockPool>(most_idle)};
+            },
+            nb::kw_only(), "most_idle"_a)
+        .def("acquire", [](PyBlockPool& self, std::size_t bytes) { return acquire(self.pool, bytes); }, "bytes"_a)
+        .def("usage", [](PyBlockPool& self) {
+            const BlockPool::Usage u = self.pool->usage();
+            return std::make_tuple(u.in_use, u.idle, u.bytes, u.made);
+        });
+
+    m.def("best_level", [] { return std::string(level_name(best_level())); });
+    m.def("codec_versions", &codec_versions);
+}
 
 }  // namespace headrace

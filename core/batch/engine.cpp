@@ -1,0 +1,85 @@
+#include "batch/engine.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include <pthread.h>
+
+#include "batch/sample_worker.hpp"
+
+namespace headrace {
+
+Engine::Engine(int threads, const Limits& limits, Level level)
+    : limits_(limits), kernels_(kernels(level)), counters_(std::max(0, threads)) {
+    if (threads < 1) throw std::invalid_argument("expected at least 1 thread, got " + std::to_string(threads));
+    threads_.reserve(threads);
+    try {
+        for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { work(i); });
+    } catch (...) {  // the system refused a thread: those that run must not outlive this
+        {
+            std::lock_guard lock(mutex_);
+            stopping_ = true;
+        }
+        wake_.notify_all();
+        for (std::thread& thread : threads_) thread.join();
+        throw;
+    }
+}
+
+Engine::~Engine() {
+    {
+        std::lock_guard lock(mutex_);
+        stopping_ = true;
+        for (const auto& job : queue_) job->cancel();
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+}
+
+void Engine::submit(std::shared_ptr<Job> job) {
+    job->prepare();
+    if (job->samples == 0) return;
+    {
+        std::lock_guard lock(mutex_);
+        queue_.push_back(std::move(job));
+    }
+    wake_.notify_all();
+}
+
+StageTotals Engine::totals(Stage stage) const {
+    StageTotals totals;
+    for (const Counters& counters : counters_) counters[static_cast<int>(stage)].add_to(totals);
+    return totals;
+}
+
+// The oldest job that may have samples left, or null when the engine stops and nothing is queued.
+std::shared_ptr<Job> Engine::next_job() {
+    std::unique_lock lock(mutex_);
+    if (queue_.empty()) {
+        const std::int64_t since = now_ns();
+        wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+        idle_ns_.fetch_add(now_ns() - since, std::memory_order_relaxed);
+    }
+    return queue_.empty() ? nullptr : queue_.front();
+}
+
+void Engine::work(int index) {
+    pthread_setname_np(pthread_self(), ("headrace-" + std::to_string(index)).c_str());
+    SampleWorker worker(kernels_, limits_, counters_[index]);
+    while (auto job = next_job()) {
+        int sample;
+        while ((sample = job->take()) < job->samples) {
+            try {
+                worker.run(*job, sample);
+            } catch (const std::exception& error) {  // out of memory: this sample's, not the program's
+                job->fail({sample, 0, Code::limit, Stage::decode, error.what()});
+            }
+            job->finish_one();
+        }
+        std::lock_guard lock(mutex_);
+        if (!queue_.empty() && queue_.front() == job) queue_.pop_front();
+    }
+}
+
+}  // namespace headrace

@@ -1,0 +1,50 @@
+// A fixed set of threads that works on several jobs at once, oldest first, so that the last slow image of one batch
+// does not idle the others.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "batch/counters.hpp"
+#include "batch/job.hpp"
+#include "common/limits.hpp"
+#include "resample/kernels.hpp"
+
+namespace headrace {
+
+class Engine {
+public:
+    // Threads start at once and are called "headrace-N". Throws std::invalid_argument for a level that is not there.
+    Engine(int threads, const Limits& limits, Level level);
+    // Cancels what is queued, lets samples in progress end, joins. Nothing waits in a job for longer than that.
+    ~Engine();
+    Engine(const Engine&) = delete;
+    Engine& operator=(const Engine&) = delete;
+
+    void submit(std::shared_ptr<Job> job);
+    StageTotals totals(Stage) const;
+    // Time that all threads together waited for work. High: the core is not what limits.
+    std::int64_t idle_ns() const { return idle_ns_.load(std::memory_order_relaxed); }
+    int threads() const { return static_cast<int>(threads_.size()); }
+
+private:
+    void work(int index);
+    std::shared_ptr<Job> next_job();
+
+    const Limits limits_;
+    const Kernels& kernels_;
+    std::vector<Counters> counters_;  // one set a thread
+    std::atomic<std::int64_t> idle_ns_{0};
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    std::deque<std::shared_ptr<Job>> queue_;
+    bool stopping_ = false;
+    std::vector<std::thread> threads_;  // last: started when all else stands
+};
+
+}  // namespace headrace

@@ -1,0 +1,69 @@
+#include "batch/job.hpp"
+
+#include <cmath>
+
+namespace headrace {
+
+namespace {
+
+std::int32_t whole(double value) {
+    if (!(std::abs(value) <= 2147483647.0) || value != std::floor(value)) {
+        throw Fault(Code::view, "expected whole numbers of pixels in the view, got " + std::to_string(value));
+    }
+    return static_cast<std::int32_t>(value);
+}
+
+}  // namespace
+
+void write_view(const View& v, double* row) {
+    const double values[kViewRow] = {v.x0,
+                                     v.y0,
+                                     v.x1,
+                                     v.y1,
+                                     double(v.left),
+                                     double(v.top),
+                                     double(v.right),
+                                     double(v.bottom),
+                                     double(v.width),
+                                     double(v.height),
+                                     double(v.inner_x),
+                                     double(v.inner_y),
+                                     double(v.inner_width),
+                                     double(v.inner_height),
+                                     double(v.hflip),
+                                     double(v.vflip)};
+    std::copy(values, values + kViewRow, row);
+}
+
+View read_view(const double* r) {
+    return {r[0],         r[1],         r[2],         r[3],          whole(r[4]),   whole(r[5]),
+            whole(r[6]),  whole(r[7]),  whole(r[8]),  whole(r[9]),   whole(r[10]),  whole(r[11]),
+            whole(r[12]), whole(r[13]), r[14] != 0.0, r[15] != 0.0};
+}
+
+void Job::prepare() {
+    views.assign(static_cast<std::size_t>(samples) * kViewRow, 0.0);
+    sizes.assign(static_cast<std::size_t>(samples) * 2, 0);
+    for (RawField& raw : raws) raw.out.resize(samples);
+    left_.store(samples);
+}
+
+void Job::wait() {
+    std::unique_lock lock(mutex_);
+    all_done_.wait(lock, [this] { return left_.load() == 0; });
+}
+
+bool Job::done() const { return left_.load() == 0; }
+
+void Job::fail(Failure failure) {
+    std::lock_guard lock(mutex_);
+    failures.push_back(std::move(failure));
+}
+
+void Job::finish_one() {
+    if (left_.fetch_sub(1) != 1) return;
+    std::lock_guard lock(mutex_);  // a waiter that saw 1 is asleep by now
+    all_done_.notify_all();
+}
+
+}  // namespace headrace

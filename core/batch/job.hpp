@@ -1,0 +1,103 @@
+// One batch of work: what to read, how to cut it, where to put it, and what came of each sample.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "batch/source.hpp"
+#include "common/fault.hpp"
+#include "resample/target.hpp"
+#include "view/sample.hpp"
+
+namespace headrace {
+
+enum class Stage : std::uint8_t { read = 0, probe = 1, decode = 2, resample = 3 };
+
+// Bytes or pixels that the caller already holds, instead of a range. Borrowed until the job is done.
+struct Memory {
+    const std::uint8_t* data = nullptr;
+    std::size_t size = 0;                    // bytes
+    int width = 0, height = 0, channels = 0;  // channels 0: encoded bytes; 1 or 3: 8-bit pixels, HWC
+};
+
+// One image of each sample.
+struct ImageField {
+    Ranges ranges;
+    std::vector<Memory> memory;  // empty, or one a sample; one without data is read from its range
+    Format format;
+    std::uint8_t* out = nullptr;  // samples times format.bytes()
+    Filter filter = Filter::triangle;
+    bool dct_scaling = true;
+    bool orient = false;  // honour EXIF: a turned image is declined
+};
+
+// Undecoded bytes of each sample.
+struct RawField {
+    Ranges ranges;
+    std::vector<std::vector<std::uint8_t>> out;
+};
+
+struct Failure {
+    std::int32_t sample;
+    std::int32_t field;  // images first, then raw fields, in the order in which they were added
+    Code code;
+    Stage stage;
+    std::string why;
+};
+
+// A view as a row of numbers: x0, y0, x1, y1, left, top, right, bottom, width, height, inner_x, inner_y, inner_width,
+// inner_height, hflip, vflip.
+inline constexpr int kViewRow = 16;
+void write_view(const View& view, double* row);
+View read_view(const double* row);  // throws Fault view for numbers that are not whole where they have to be
+
+// Described by one thread, then run by an engine's threads, then read by the first again after wait().
+class Job {
+public:
+    // --- the description, fixed before submission ---
+    int samples = 0;
+    const std::int64_t* ids = nullptr;      // base sample ids: what random draws are keyed by
+    const std::uint32_t* passes = nullptr;
+    std::uint64_t key = 0;
+    std::uint16_t dataset = 0;
+    std::vector<ViewOp> program;
+    const double* given_views = nullptr;  // kViewRow doubles a sample, instead of drawing from the program
+    bool probe_only = false;              // only the size of the first image field
+    std::vector<ImageField> images;       // the view is drawn from the size of the first
+    std::vector<RawField> raws;
+
+    // --- the outcome, to be read after wait() ---
+    std::vector<double> views;           // kViewRow a sample
+    std::vector<std::int32_t> sizes;     // width, height of the first image field, 2 a sample
+    std::vector<Failure> failures;       // in no order
+
+    // Sizes the outcome and makes the job ready to run.
+    void prepare();
+    // Blocks until every sample is done or cancelled.
+    void wait();
+    bool done() const;
+    // Samples not yet begun are skipped; those in progress end normally.
+    void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+    bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+    // --- for the engine ---
+    // The next sample to work on, or `samples` when none is left.
+    int take() { return std::min(next_.fetch_add(1, std::memory_order_relaxed), samples); }
+    void fail(Failure failure);
+    void finish_one();
+
+private:
+    std::atomic<int> next_{0};
+    std::atomic<int> left_{0};
+    std::atomic<bool> cancelled_{false};
+    mutable std::mutex mutex_;
+    std::condition_variable all_done_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,218 @@
+#include "batch/sample_worker.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace headrace {
+
+namespace {
+
+// Hands rows on and measures how long the receiver takes, so that decoding and resampling, which alternate band by
+// band, are counted apart.
+class TimedSink final : public RowSink {
+public:
+    explicit TimedSink(RowSink& sink) : sink_(sink) {}
+    void take(const std::uint8_t* rows, std::size_t stride, int count) override {
+        const std::int64_t since = now_ns();
+        sink_.take(rows, stride, count);
+        spent_ += now_ns() - since;
+    }
+    std::int64_t spent_ns() const { return spent_; }
+
+private:
+    RowSink& sink_;
+    std::int64_t spent_ = 0;
+};
+
+std::string size_text(int width, int height) { return std::to_string(width) + "x" + std::to_string(height); }
+
+void check_view(const View& v, int width, int height) {
+    const bool finite = std::isfinite(v.x0) && std::isfinite(v.y0) && std::isfinite(v.x1) && std::isfinite(v.y1);
+    if (!finite || !(v.x0 < v.x1) || !(v.y0 < v.y1)) {
+        throw Fault(Code::view, "expected a window of positive, finite size, got [" + std::to_string(v.x0) + ", " +
+                                    std::to_string(v.x1) + ") x [" + std::to_string(v.y0) + ", " +
+                                    std::to_string(v.y1) + ")");
+    }
+    if (v.left < 0 || v.top < 0 || v.right > width || v.bottom > height || v.left >= v.right || v.top >= v.bottom) {
+        throw Fault(Code::view, "the window's bounds leave the image of " + size_text(width, height));
+    }
+    if (v.inner_x < 0 || v.inner_y < 0 || v.inner_width < 0 || v.inner_height < 0 ||
+        v.inner_width > v.width - v.inner_x || v.inner_height > v.height - v.inner_y) {
+        throw Fault(Code::view, "the window lands outside its canvas of " + size_text(v.width, v.height));
+    }
+}
+
+// The smallest DCT scale at which the window is still no smaller than its output, in eighths.
+int dct_scale(const View& view) {
+    for (int eighths = 1; eighths < 8; eighths *= 2) {
+        if ((view.x1 - view.x0) * eighths / 8 >= view.inner_width &&
+            (view.y1 - view.y0) * eighths / 8 >= view.inner_height) {
+            return eighths;
+        }
+    }
+    return 8;
+}
+
+// The view's window in the image scaled by exactly eighths/8; its ceiled size would let image and mask drift apart.
+Window scaled_window(const View& v, int width, int height, int eighths) {
+    const double by = eighths / 8.0;
+    const int scaled_width = JpegDecoder::scaled(width, eighths), scaled_height = JpegDecoder::scaled(height, eighths);
+    return {v.x0 * by,
+            v.y0 * by,
+            v.x1 * by,
+            v.y1 * by,
+            v.left * eighths / 8,
+            v.top * eighths / 8,
+            std::min(scaled_width, JpegDecoder::scaled(v.right, eighths)),
+            std::min(scaled_height, JpegDecoder::scaled(v.bottom, eighths)),
+            v.inner_width,
+            v.inner_height,
+            v.hflip};
+}
+
+}  // namespace
+
+void SampleWorker::run(Job& job, int sample) {
+    View base;
+    Image first{};
+    int field = 0;
+    const int images = static_cast<int>(job.images.size());
+    const int fields = job.probe_only ? std::min(1, images) : images + static_cast<int>(job.raws.size());
+    try {
+        for (; field < fields && !job.cancelled(); ++field) {
+            stage_ = Stage::read;
+            if (field < images) {
+                run_image(job, sample, field, base, first);
+            } else {
+                run_raw(job, sample, job.raws[field - images]);
+            }
+        }
+        if (field < fields) job.fail({sample, field, Code::cancelled, stage_, "cancelled"});
+    } catch (const Fault& fault) {
+        job.fail({sample, field, fault.code, stage_, fault.what()});
+    }
+}
+
+void SampleWorker::run_raw(Job&, int sample, RawField& raw) {
+    const std::int64_t since = now_ns();
+    const auto bytes = reader_.read(raw.ranges, sample, limits_.max_file_bytes);
+    raw.out[sample].assign(bytes.begin(), bytes.end());
+    spent(Stage::read, since, bytes.size());
+}
+
+void SampleWorker::run_image(Job& job, int sample, int index, View& base, Image& first) {
+    const ImageField& field = job.images[index];
+    const Image image = probe(field, sample);
+    if (index == 0) {
+        job.sizes[2 * sample] = image.width;
+        job.sizes[2 * sample + 1] = image.height;
+        if (job.probe_only) return;
+        first = image;
+        base = choose_view(job, sample, image);
+        write_view(base, job.views.data() + static_cast<std::size_t>(sample) * kViewRow);
+    }
+    const bool same = image.width == first.width && image.height == first.height;
+    const View view = same ? base : scale_view(base, first.width, first.height, image.width, image.height);
+    check_view(view, image.width, image.height);
+    if (view.width != field.format.width || view.height != field.format.height) {
+        throw Fault(Code::view, "the view makes " + size_text(view.width, view.height) + " of an image of " +
+                                    size_text(image.width, image.height) + ", but the batch holds " +
+                                    size_text(field.format.width, field.format.height));
+    }
+    deliver(field, sample, image, view);
+}
+
+std::span<const std::uint8_t> SampleWorker::fetch(const ImageField& field, int sample) {
+    if (!field.memory.empty() && field.memory[sample].data != nullptr) {
+        return {field.memory[sample].data, field.memory[sample].size};
+    }
+    const std::int64_t since = now_ns();
+    const auto bytes = reader_.read(field.ranges, sample, limits_.max_file_bytes);
+    spent(Stage::read, since, bytes.size());
+    return bytes;
+}
+
+SampleWorker::Image SampleWorker::probe(const ImageField& field, int sample) {
+    if (!field.memory.empty() && field.memory[sample].channels != 0) {
+        const Memory& pixels = field.memory[sample];
+        return {Image::Kind::pixels, pixels.width, pixels.height, pixels, pixels.size};
+    }
+    const auto bytes = fetch(field, sample);
+    const std::int64_t since = now_ns();
+    stage_ = Stage::probe;
+    Image image{};
+    image.bytes = bytes.size();
+    if (bytes.empty()) throw Fault(Code::corrupt, "expected an image, got 0 bytes");
+    if (is_jpeg(bytes)) {
+        const JpegInfo& info = jpeg_.open(bytes, limits_, field.orient);
+        if (info.orientation != 1) throw Fault(Code::declined, "turned by EXIF");
+        image.kind = Image::Kind::jpeg;
+        image.width = info.width;
+        image.height = info.height;
+    } else if (is_png(bytes)) {
+        const PngInfo& info = png_.open(bytes, limits_);
+        image.kind = Image::Kind::png;
+        image.width = info.width;
+        image.height = info.height;
+    } else {
+        throw Fault(Code::declined, "neither JPEG nor PNG");
+    }
+    spent(Stage::probe, since, bytes.size());
+    return image;
+}
+
+View SampleWorker::choose_view(const Job& job, int sample, const Image& image) const {
+    if (job.given_views != nullptr) return read_view(job.given_views + static_cast<std::size_t>(sample) * kViewRow);
+    return sample_view(job.program, job.key, static_cast<std::uint64_t>(job.ids[sample]), job.passes[sample],
+                       job.dataset, image.width, image.height);
+}
+
+void SampleWorker::deliver(const ImageField& field, int sample, const Image& image, const View& view) {
+    std::uint8_t* out = field.out + static_cast<std::size_t>(sample) * field.format.bytes();
+    const int inner_x = view.hflip ? view.width - view.inner_x - view.inner_width : view.inner_x;
+    target_.start(field.format, out, inner_x, view.inner_y, view.inner_width, view.inner_height, view.vflip);
+    if (view.inner_width == 0 || view.inner_height == 0) return;  // all padding
+    const bool may_scale = image.kind == Image::Kind::jpeg && field.dct_scaling && field.filter == Filter::triangle;
+    const int eighths = may_scale ? dct_scale(view) : 8;
+    stage_ = Stage::decode;
+    send_rows(image, scaled_window(view, image.width, image.height, eighths), field.filter, eighths);
+}
+
+void SampleWorker::send_rows(const Image& image, const Window& window, Filter filter, int eighths) {
+    const Reach reach = reach_of(window, filter);
+    const std::int64_t since = now_ns();
+    TimedSink sink(resampler_);
+    if (image.kind == Image::Kind::jpeg) {
+        const JpegDecoder::Columns columns = jpeg_.begin(eighths, reach.left, reach.right);
+        resampler_.start(window, filter, reach.top, columns.first, columns.count, target_);
+        jpeg_.decode(reach.top, reach.bottom, sink);
+    } else {
+        resampler_.start(window, filter, reach.top, 0, image.width, target_);
+        if (image.kind == Image::Kind::png) {
+            png_.decode(reach.top, reach.bottom, Layout::rgbx8, sink);
+        } else {
+            send_pixels(image.pixels, reach, sink);
+        }
+    }
+    const std::int64_t total = now_ns() - since;
+    counters_[static_cast<int>(Stage::decode)].add(total - sink.spent_ns(), 1, static_cast<std::int64_t>(image.bytes));
+    counters_[static_cast<int>(Stage::resample)].add(sink.spent_ns(), 1,
+                                                     std::int64_t{4} * window.width * window.height);
+}
+
+void SampleWorker::send_pixels(const Memory& pixels, const Reach& reach, RowSink& sink) {
+    const std::size_t stride = 4 * static_cast<std::size_t>(pixels.width);
+    line_.resize(stride + kReadBeyond);
+    for (int y = reach.top; y < reach.bottom; ++y) {
+        const std::uint8_t* row = pixels.data + static_cast<std::size_t>(y) * pixels.width * pixels.channels;
+        for (int x = 0; x < pixels.width; ++x) {
+            for (int channel = 0; channel < 3; ++channel) {
+                line_[4 * x + channel] = row[x * pixels.channels + (pixels.channels == 3 ? channel : 0)];
+            }
+        }
+        sink.take(line_.data(), stride, 1);
+    }
+}
+
+}  // namespace headrace

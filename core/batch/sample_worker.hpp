@@ -1,0 +1,55 @@
+// Everything that happens to one sample, on one thread: read, probe, view, decode, resample, write.
+#pragma once
+
+#include "batch/counters.hpp"
+#include "batch/job.hpp"
+#include "common/limits.hpp"
+#include "jpeg/jpeg.hpp"
+#include "png/png.hpp"
+#include "resample/resampler.hpp"
+#include "resample/target.hpp"
+
+namespace headrace {
+
+// One a thread; keeps decoders and buffers between samples.
+class SampleWorker {
+public:
+    SampleWorker(const Kernels& kernels, const Limits& limits, Counters& counters)
+        : limits_(limits), counters_(counters), resampler_(kernels), target_(kernels) {}
+
+    // Records what goes wrong as failures of the job; throws nothing but std::bad_alloc.
+    void run(Job& job, int sample);
+
+private:
+    // Probes one image and knows how to decode its rows.
+    struct Image {
+        enum class Kind { jpeg, png, pixels } kind;
+        int width = 0, height = 0;
+        Memory pixels;
+        std::size_t bytes = 0;
+    };
+
+    void run_image(Job& job, int sample, int field, View& base, Image& first);
+    void run_raw(Job& job, int sample, RawField& raw);
+    std::span<const std::uint8_t> fetch(const ImageField& field, int sample);
+    Image probe(const ImageField& field, int sample);
+    View choose_view(const Job& job, int sample, const Image& image) const;
+    void deliver(const ImageField& field, int sample, const Image& image, const View& view);
+    void send_rows(const Image& image, const Window& window, Filter filter, int eighths);
+    void send_pixels(const Memory& pixels, const Reach& reach, RowSink& sink);
+    void spent(Stage stage, std::int64_t since, std::size_t bytes) {
+        counters_[static_cast<int>(stage)].add(now_ns() - since, 1, static_cast<std::int64_t>(bytes));
+    }
+
+    const Limits& limits_;
+    Counters& counters_;
+    Stage stage_ = Stage::read;
+    Reader reader_;
+    JpegDecoder jpeg_;
+    PngDecoder png_;
+    Resampler resampler_;
+    Target target_;
+    std::vector<std::uint8_t> line_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,208 @@
+#include "jpeg/jpeg.hpp"
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <jpeglib.h>
+// after jpeglib.h
+#include <jerror.h>
+
+#include "common/fault.hpp"
+#include "jpeg/orientation.hpp"
+
+namespace headrace {
+
+namespace {
+
+// Rows handed on at once: enough that two clock readings a band cost nothing, few enough to stay in the L2 cache.
+constexpr int kBandRows = 16;
+// The outer two columns and rows of a cropped decode differ from the full one through chroma upsampling.
+constexpr int kMargin = 2;
+// Rows start on cache lines apart, and have the readable bytes behind them that RowSink asks for.
+constexpr int kSlackBytes = 64;
+
+struct ErrorManager {
+    jpeg_error_mgr base;
+    std::jmp_buf jump;
+    char text[JMSG_LENGTH_MAX];
+    Code code;
+    bool ran_short;  // the entropy decoder met the end of the data in mid-image
+};
+
+ErrorManager& manager_of(j_common_ptr info) { return *reinterpret_cast<ErrorManager*>(info->err); }
+
+[[noreturn]] void leave(j_common_ptr info) {
+    ErrorManager& errors = manager_of(info);
+    if (errors.code == Code::ok) {
+        errors.code = Code::corrupt;
+        info->err->format_message(info, errors.text);
+    }
+    std::longjmp(errors.jump, 1);
+}
+
+void note_warning(j_common_ptr info, int level) {
+    if (level < 0 && info->err->msg_code == JWRN_HIT_MARKER) manager_of(info).ran_short = true;
+}
+
+void stay_silent(j_common_ptr) {}
+
+struct ScanLimit {
+    jpeg_progress_mgr base;
+    std::int64_t most;
+};
+
+void check_scans(j_common_ptr info) {
+    const auto* limit = reinterpret_cast<ScanLimit*>(info->progress);
+    const int scan = reinterpret_cast<j_decompress_ptr>(info)->input_scan_number;
+    if (scan <= limit->most) return;
+    ErrorManager& errors = manager_of(info);
+    errors.code = Code::limit;
+    std::snprintf(errors.text, sizeof errors.text, "JPEG with more than %lld scans (max_jpeg_scans)",
+                  static_cast<long long>(limit->most));
+    leave(info);
+}
+
+// Whether an end-of-image marker follows the start of the scan. Inside entropy-coded data 0xFF is followed by 0 or a
+// restart marker, so a match is a real one; nearly always it is the last two bytes.
+bool has_end(std::span<const std::uint8_t> scan) {
+    for (std::size_t i = scan.size(); i >= 2; --i) {
+        if (scan[i - 1] == 0xD9 && scan[i - 2] == 0xFF) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+struct JpegDecoder::State {
+    jpeg_decompress_struct info{};
+    ErrorManager errors{};
+    ScanLimit scans{};
+    JpegInfo result;
+    bool whole = true;  // the file has its end marker
+    std::size_t file_size = 0;
+    std::vector<std::uint8_t> band;
+    int row_bytes = 0;
+
+    [[noreturn]] void fail() {
+        jpeg_abort_decompress(&info);
+        throw Fault(errors.code, errors.text);
+    }
+    void refuse(Code code, const std::string& why) {
+        jpeg_abort_decompress(&info);
+        throw Fault(code, why);
+    }
+    void read_rows(RowSink* sink, int rows);
+};
+
+JpegDecoder::JpegDecoder() : state_(std::make_unique<State>()) {
+    State& s = *state_;
+    s.info.err = jpeg_std_error(&s.errors.base);
+    s.errors.base.error_exit = leave;
+    s.errors.base.emit_message = note_warning;
+    s.errors.base.output_message = stay_silent;
+    if (setjmp(s.errors.jump)) throw Fault(s.errors.code, s.errors.text);
+    jpeg_create_decompress(&s.info);
+    s.scans.base.progress_monitor = check_scans;
+}
+
+JpegDecoder::~JpegDecoder() { jpeg_destroy_decompress(&state_->info); }
+
+bool is_jpeg(std::span<const std::uint8_t> file) {
+    return file.size() >= 3 && file[0] == 0xFF && file[1] == 0xD8 && file[2] == 0xFF;
+}
+
+const JpegInfo& JpegDecoder::open(std::span<const std::uint8_t> file, const Limits& limits, bool want_orientation) {
+    State& s = *state_;
+    s.errors.code = Code::ok;
+    s.errors.ran_short = false;
+    s.file_size = file.size();
+    s.result = {};
+    if (setjmp(s.errors.jump)) s.fail();
+    jpeg_abort_decompress(&s.info);  // a sample given up between open() and decode() left its state behind
+    jpeg_save_markers(&s.info, JPEG_APP0 + 1, want_orientation ? 0xFFFF : 0);
+    jpeg_mem_src(&s.info, file.data(), static_cast<unsigned long>(file.size()));
+    jpeg_read_header(&s.info, TRUE);
+    if (s.info.data_precision != 8) {
+        s.refuse(Code::unsupported, "JPEG with " + std::to_string(s.info.data_precision) +
+                                        " bits a sample, expected 8; convert it to 8-bit JPEG or 16-bit PNG");
+    }
+    if (s.info.jpeg_color_space == JCS_CMYK || s.info.jpeg_color_space == JCS_YCCK || s.info.num_components == 4) {
+        s.refuse(Code::declined, "CMYK JPEG");
+    }
+    const std::int64_t pixels = static_cast<std::int64_t>(s.info.image_width) * s.info.image_height;
+    if (pixels > limits.max_pixels) {
+        s.refuse(Code::limit, "JPEG of " + std::to_string(s.info.image_width) + "x" +
+                                  std::to_string(s.info.image_height) + " pixels, more than max_pixels=" +
+                                  std::to_string(limits.max_pixels));
+    }
+    for (auto* marker = s.info.marker_list; marker != nullptr; marker = marker->next) {
+        const int found = exif_orientation({marker->data, marker->data_length});
+        if (found != 1) s.result.orientation = found;
+    }
+    s.result.width = static_cast<int>(s.info.image_width);
+    s.result.height = static_cast<int>(s.info.image_height);
+    s.result.grey = s.info.num_components == 1;
+    s.result.progressive = s.info.progressive_mode;
+    s.whole = has_end(file.last(s.info.src->bytes_in_buffer));
+    s.scans.most = limits.max_jpeg_scans;
+    s.info.progress = &s.scans.base;
+    return s.result;
+}
+
+JpegDecoder::Columns JpegDecoder::begin(int eighths, int left, int right) {
+    State& s = *state_;
+    if (setjmp(s.errors.jump)) s.fail();
+    s.info.scale_num = static_cast<unsigned>(eighths);
+    s.info.scale_denom = 8;
+    s.info.out_color_space = JCS_EXT_RGBX;
+    s.info.dct_method = JDCT_ISLOW;
+    s.info.do_block_smoothing = FALSE;  // acts on unfinished progressive files only, and not alike in a window
+    jpeg_start_decompress(&s.info);
+    JDIMENSION first = static_cast<JDIMENSION>(std::max(0, left - kMargin));
+    const int end = std::min<int>(static_cast<int>(s.info.output_width), right + kMargin);
+    JDIMENSION width = static_cast<JDIMENSION>(end) - first;
+    if (width < s.info.output_width) jpeg_crop_scanline(&s.info, &first, &width);
+    s.row_bytes = static_cast<int>(4 * s.info.output_width);
+    const std::size_t stride = static_cast<std::size_t>(s.row_bytes) + kSlackBytes;
+    if (s.band.size() < kBandRows * stride) s.band.resize(kBandRows * stride);
+    return {static_cast<int>(first), static_cast<int>(s.info.output_width)};
+}
+
+// Reads `rows` rows and hands them on; without a sink they are dropped.
+void JpegDecoder::State::read_rows(RowSink* sink, int rows) {
+    const std::size_t stride = static_cast<std::size_t>(row_bytes) + kSlackBytes;
+    JSAMPROW pointers[kBandRows];
+    while (rows > 0) {
+        const int want = std::min(rows, kBandRows);
+        for (int r = 0; r < want; ++r) pointers[r] = band.data() + r * stride;
+        int got = 0;
+        while (got < want) {
+            got += static_cast<int>(jpeg_read_scanlines(&info, pointers + got, static_cast<JDIMENSION>(want - got)));
+        }
+        if (sink != nullptr) sink->take(band.data(), stride, want);
+        rows -= want;
+    }
+}
+
+void JpegDecoder::decode(int top, int bottom, RowSink& sink) {
+    State& s = *state_;
+    if (setjmp(s.errors.jump)) s.fail();
+    const int skip = std::max(0, top - kMargin);
+    if (skip > 0) jpeg_skip_scanlines(&s.info, static_cast<JDIMENSION>(skip));
+    s.read_rows(nullptr, top - skip);
+    s.read_rows(&sink, bottom - top);
+    if (!s.whole) {
+        s.read_rows(nullptr, static_cast<int>(s.info.output_height) - bottom);
+        if (s.errors.ran_short) {
+            s.refuse(Code::corrupt, "JPEG cut short: the file ends after " + std::to_string(s.file_size) +
+                                        " bytes, before the image does");
+        }
+    }
+    jpeg_abort_decompress(&s.info);
+}
+
+}  // namespace headrace

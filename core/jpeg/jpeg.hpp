@@ -1,0 +1,52 @@
+// Windowed, DCT-scaled JPEG decoding over libjpeg-turbo: entropy decoding ends with the window's last row, inverse
+// transforms and colour conversion are done inside the window only, and a window has the bits of the full decode.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "common/limits.hpp"
+#include "common/rows.hpp"
+
+namespace headrace {
+
+struct JpegInfo {
+    int width = 0, height = 0;
+    int orientation = 1;  // EXIF, 1 to 8; read only where asked for
+    bool grey = false;
+    bool progressive = false;
+};
+
+bool is_jpeg(std::span<const std::uint8_t> file);
+
+// One a thread; keeps libjpeg's state and its row buffer between images.
+class JpegDecoder {
+public:
+    JpegDecoder();
+    ~JpegDecoder();
+    JpegDecoder(const JpegDecoder&) = delete;
+    JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+    // Reads the header. `file` must stay until decode() returns. Throws Fault: corrupt, limit, unsupported (12-bit,
+    // lossless), declined (CMYK and YCCK are left to Pillow).
+    const JpegInfo& open(std::span<const std::uint8_t> file, const Limits&, bool want_orientation);
+
+    // Size of the whole image at DCT scale eighths/8 (8, 4, 2 or 1), after open().
+    static int scaled(int size, int eighths) { return (size * eighths + 7) / 8; }
+
+    struct Columns {
+        int first, count;
+    };
+    // Chooses the columns to decode so that [left, right) has the bits of a full decode: these, and some around them.
+    // Coordinates are those of the scaled image.
+    Columns begin(int eighths, int left, int right);
+    // Rows [top, bottom) of the columns that begin() returned, as RGBX bytes in bands.
+    void decode(int top, int bottom, RowSink& sink);
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,105 @@
+#include "resample/levels.hpp"
+
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#include <immintrin.h>
+
+namespace headrace::avx512 {
+
+namespace {
+
+__m128i load(const std::uint8_t* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); }
+
+__m512i pixel_pairs(int base) {
+    const char o = static_cast<char>(base), z = -128;
+    return _mm512_broadcast_i32x4(_mm_setr_epi8(o, z, o + 4, z, o + 1, z, o + 5, z, o + 2, z, o + 6, z, o + 3, z, o + 7, z));
+}
+
+// One group of four outputs over all rows of the band. Chunks is a constant so that the weights stay in registers.
+template <int Chunks>
+void group(const std::uint8_t* rows, std::size_t stride, int count, const std::int32_t* start,
+           const std::int16_t* weight, std::int16_t* const* out, std::size_t at) {
+    const __m512i first = pixel_pairs(0), second = pixel_pairs(8), half = _mm512_set1_epi32(64);
+    const __m512i spread = _mm512_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6);
+    const __m512i spread_next = _mm512_add_epi32(spread, _mm512_set1_epi32(1));
+    __m512i low[Chunks], high[Chunks];
+    for (int c = 0; c < Chunks; ++c) {
+        const __m512i w = _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight + 16 * c)));
+        low[c] = _mm512_permutexvar_epi32(spread, w);
+        high[c] = _mm512_permutexvar_epi32(spread_next, w);
+    }
+    for (int r = 0; r < count; ++r) {
+        const std::uint8_t* row = rows + r * stride;
+        __m512i sum = half;
+        for (int c = 0; c < Chunks; ++c) {
+            __m512i v = _mm512_castsi128_si512(load(row + 4 * (start[0] + 4 * c)));
+            v = _mm512_inserti32x4(v, load(row + 4 * (start[1] + 4 * c)), 1);
+            v = _mm512_inserti32x4(v, load(row + 4 * (start[2] + 4 * c)), 2);
+            v = _mm512_inserti32x4(v, load(row + 4 * (start[3] + 4 * c)), 3);
+            sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_shuffle_epi8(v, first), low[c]));
+            sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_shuffle_epi8(v, second), high[c]));
+        }
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out[r] + at), _mm512_cvtsepi32_epi16(_mm512_srai_epi32(sum, 7)));
+    }
+}
+
+}  // namespace
+
+void horizontal(const std::uint8_t* rows, std::size_t stride, int count, const PackedTaps& taps,
+                std::int16_t* const* out) {
+    if (taps.chunks > 4) return avx2::horizontal(rows, stride, count, taps, out);  // weights would leave registers
+    for (int g = 0; g < taps.groups; ++g) {
+        const std::int32_t* start = taps.start + 4 * g;
+        const std::int16_t* weight = taps.weight + static_cast<std::size_t>(g) * taps.chunks * 16;
+        const std::size_t at = 16 * static_cast<std::size_t>(g);
+        switch (taps.chunks) {
+            case 1: group<1>(rows, stride, count, start, weight, out, at); break;
+            case 2: group<2>(rows, stride, count, start, weight, out, at); break;
+            case 3: group<3>(rows, stride, count, start, weight, out, at); break;
+            default: group<4>(rows, stride, count, start, weight, out, at); break;
+        }
+    }
+}
+
+void vertical(const std::int16_t* const* rows, const std::int16_t* weight, int taps, int values, std::uint8_t* out) {
+    const __m512i half = _mm512_set1_epi16(64);
+    for (int x = 0; x < values; x += 32) {
+        __m512i sum = half;
+        for (int k = 0; k < taps; ++k) {
+            const __m512i row = _mm512_loadu_si512(rows[k] + x);
+            sum = _mm512_adds_epi16(sum, _mm512_mulhrs_epi16(row, _mm512_set1_epi16(weight[k])));
+        }
+        const __m512i value = _mm512_max_epi16(_mm512_srai_epi16(sum, 7), _mm512_setzero_si512());
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + x), _mm512_cvtusepi16_epi8(value));
+    }
+}
+
+void pack_rgb(const std::uint8_t* rgbx, int pixels, std::uint8_t* out) {
+    const __m512i drop = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -128, -128, -128, -128));
+    const __m512i close = _mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 15, 15, 15);
+    int i = 0;
+    for (; i + 16 <= pixels; i += 16) {
+        const __m512i v = _mm512_shuffle_epi8(_mm512_loadu_si512(rgbx + 4 * i), drop);
+        _mm512_storeu_si512(out + 3 * i, _mm512_permutexvar_epi32(close, v));
+    }
+    scalar::pack_rgb(rgbx + 4 * i, pixels - i, out + 3 * i);
+}
+
+void to_float(const std::uint8_t* values, int count, const float* subtract, const float* divide, float* out) {
+    int i = 0;
+    for (; i + kPeriod <= count; i += kPeriod) {
+        for (int k = 0; k < kPeriod; k += 16) {
+            const __m512 v = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load(values + i + k)));
+            _mm512_storeu_ps(out + i + k, _mm512_div_ps(_mm512_sub_ps(v, _mm512_loadu_ps(subtract + k)),
+                                                        _mm512_loadu_ps(divide + k)));
+        }
+    }
+    scalar::to_float(values + i, count - i, subtract, divide, out + i);
+}
+
+void to_half(const float* values, int count, std::uint16_t* out) { avx2::to_half(values, count, out); }
+
+void to_bfloat16(const float* values, int count, std::uint16_t* out) { avx2::to_bfloat16(values, count, out); }
+
+}  // namespace headrace::avx512
+#endif

@@ -1,0 +1,55 @@
+// The inner loops of resampling, one table of functions an instruction-set level. Every level gives the same bits:
+// all arithmetic is on integers, or on floats by single correctly rounded operations.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace headrace {
+
+enum class Level : std::uint8_t { scalar = 0, avx2 = 1, avx512 = 2 };
+
+// Horizontal weights are Q14, the intermediate rows Q7, vertical weights Q15.
+inline constexpr int kHorizontalOne = 1 << 14;
+inline constexpr int kVerticalOne = 1 << 15;
+
+// Bytes that the horizontal kernel may read past the end of the last row of a band (it takes four pixels at a time).
+inline constexpr int kReadBeyond = 16;
+
+// Pixels that finished rows have behind them, since kernels work on whole vectors.
+inline constexpr int kRowSlack = 16;
+
+// Horizontal taps, outputs taken four at a time. The last group is filled up with outputs of weight zero.
+struct PackedTaps {
+    const std::int32_t* start;   // [groups][4], in pixels of the row
+    const std::int16_t* weight;  // [groups][chunks][4 outputs][4 taps]
+    int groups;
+    int chunks;
+};
+
+// Floats in the constants of to_float: a multiple of every vector width and of 1 and 3 channels.
+inline constexpr int kPeriod = 48;
+
+struct Kernels {
+    // rows of RGBX bytes -> rows of Q7 int16 RGBX. One destination pointer a row.
+    void (*horizontal)(const std::uint8_t* rows, std::size_t stride, int count, const PackedTaps&, std::int16_t* const* out);
+    // weighted sum of `taps` Q7 rows -> RGBX bytes. `values` is a multiple of 32: buffers are padded.
+    void (*vertical)(const std::int16_t* const* rows, const std::int16_t* weight, int taps, int values, std::uint8_t* out);
+    // RGBX bytes -> RGB bytes; may write up to 16 bytes beyond 3 * pixels.
+    void (*pack_rgb)(const std::uint8_t* rgbx, int pixels, std::uint8_t* out);
+    // (value - subtract) / divide for bytes; the constants repeat every kPeriod values.
+    void (*to_float)(const std::uint8_t* values, int count, const float* subtract, const float* divide, float* out);
+    // float -> IEEE half and bfloat16, round to nearest even. Finite input.
+    void (*to_half)(const float* values, int count, std::uint16_t* out);
+    void (*to_bfloat16)(const float* values, int count, std::uint16_t* out);
+};
+
+// The best level that this processor has.
+Level best_level();
+// Throws std::invalid_argument where the processor lacks the level.
+const Kernels& kernels(Level);
+Level parse_level(std::string_view name);  // "scalar", "avx2", "avx512", "best"
+std::string_view level_name(Level);
+
+}  // namespace headrace

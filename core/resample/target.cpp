@@ -1,0 +1,81 @@
+#include "resample/target.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace headrace {
+
+std::size_t size_of(DType dtype) { return dtype == DType::uint8 ? 1 : dtype == DType::float32 ? 4 : 2; }
+
+void Target::start(const Format& format, std::uint8_t* at, int inner_x, int inner_y, int inner_width,
+                   int inner_height, bool flip_rows) {
+    format_ = format;
+    at_ = at;
+    inner_x_ = inner_x;
+    inner_y_ = inner_y;
+    inner_width_ = inner_width;
+    inner_height_ = inner_height;
+    flip_rows_ = flip_rows;
+    bytes_.resize(static_cast<std::size_t>(format.channels) * format.width + 64);
+    if (format.dtype != DType::uint8) {
+        floats_.resize(static_cast<std::size_t>(format.channels) * format.width + 64);
+        spread_constants();
+    }
+    if (inner_width == format.width && inner_height == format.height) return;
+    fill_row_.resize(4 * (static_cast<std::size_t>(format.width) + kRowSlack));
+    for (int x = 0; x < format.width; ++x) std::memcpy(fill_row_.data() + 4 * x, format.fill, 3);
+    for (int y = 0; y < format.height; ++y) {
+        const int canvas_y = flip_rows ? format.height - 1 - y : y;
+        if (y < inner_y || y >= inner_y + inner_height) {
+            put(canvas_y, 0, format.width, fill_row_.data());
+        } else {
+            put(canvas_y, 0, inner_x, fill_row_.data());
+            put(canvas_y, inner_x + inner_width, format.width - inner_x - inner_width, fill_row_.data());
+        }
+    }
+}
+
+void Target::spread_constants() {
+    for (int k = 0; k < kPeriod; ++k) {
+        subtract_[0][k] = format_.subtract[k % format_.channels];
+        divide_[0][k] = format_.divide[k % format_.channels];
+        for (int channel = 0; channel < 3; ++channel) {
+            subtract_[1 + channel][k] = format_.subtract[channel];
+            divide_[1 + channel][k] = format_.divide[channel];
+        }
+    }
+}
+
+void Target::write(int y, const std::uint8_t* rgbx) {
+    const int canvas_y = inner_y_ + y;
+    put(flip_rows_ ? format_.height - 1 - canvas_y : canvas_y, inner_x_, inner_width_, rgbx);
+}
+
+void Target::put(int canvas_y, int x, int pixels, const std::uint8_t* rgbx) {
+    if (pixels <= 0) return;
+    const std::size_t pixel = static_cast<std::size_t>(canvas_y) * format_.width + x;
+    if (!format_.planar && format_.channels == 3) {
+        kernels_->pack_rgb(rgbx, pixels, bytes_.data());
+        return put_values(bytes_.data(), 3 * pixels, 3 * pixel, 0);
+    }
+    const std::size_t plane = static_cast<std::size_t>(format_.width) * format_.height;
+    for (int channel = 0; channel < format_.channels; ++channel) {
+        for (int i = 0; i < pixels; ++i) bytes_[i] = rgbx[4 * i + channel];
+        put_values(bytes_.data(), pixels, channel * plane + pixel, 1 + channel);
+    }
+}
+
+void Target::put_values(const std::uint8_t* bytes, int count, std::size_t value_index, int channel) {
+    std::uint8_t* out = at_ + value_index * size_of(format_.dtype);
+    if (format_.dtype == DType::uint8) {
+        std::memcpy(out, bytes, count);
+        return;
+    }
+    // Rows of an image start wherever the width puts them, so floats are made aside when they are to be halved only.
+    float* floats = format_.dtype == DType::float32 ? reinterpret_cast<float*>(out) : floats_.data();
+    kernels_->to_float(bytes, count, subtract_[channel], divide_[channel], floats);
+    if (format_.dtype == DType::float16) kernels_->to_half(floats, count, reinterpret_cast<std::uint16_t*>(out));
+    if (format_.dtype == DType::bfloat16) kernels_->to_bfloat16(floats, count, reinterpret_cast<std::uint16_t*>(out));
+}
+
+}  // namespace headrace

@@ -1,0 +1,54 @@
+// Where one image of a batch goes: memory, type, layout, normalisation, padding.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "resample/resampler.hpp"
+
+namespace headrace {
+
+enum class DType : std::uint8_t { uint8, float32, float16, bfloat16 };
+std::size_t size_of(DType);
+
+// The same for every image of a batch.
+struct Format {
+    DType dtype = DType::uint8;
+    bool planar = false;  // CHW, else HWC
+    int channels = 3;     // 3, or 1 (the first of the source's)
+    int width = 0, height = 0;
+    // Floats are (byte - subtract) / divide, by channel.
+    float subtract[3] = {0, 0, 0}, divide[3] = {255, 255, 255};
+    std::uint8_t fill[3] = {0, 0, 0};
+
+    std::size_t bytes() const { return static_cast<std::size_t>(width) * height * channels * size_of(dtype); }
+};
+
+// Writes finished rows into one image of a batch. Reused from image to image; one a thread.
+class Target final : public PixelRows {
+public:
+    explicit Target(const Kernels& kernels) : kernels_(&kernels) {}
+
+    // Rows are written below `at`, Format::bytes() of it and no more. The inner rectangle is where rows land; the
+    // rest of the canvas becomes `fill` at once. `flip_rows` turns the canvas upside down.
+    void start(const Format&, std::uint8_t* at, int inner_x, int inner_y, int inner_width, int inner_height,
+               bool flip_rows);
+    void write(int y, const std::uint8_t* rgbx) override;
+
+private:
+    void put(int canvas_y, int x, int pixels, const std::uint8_t* rgbx);
+    void put_values(const std::uint8_t* bytes, int count, std::size_t value_index, int channel);
+    void spread_constants();
+
+    const Kernels* kernels_;
+    Format format_{};
+    std::uint8_t* at_ = nullptr;
+    int inner_x_ = 0, inner_y_ = 0, inner_width_ = 0, inner_height_ = 0;
+    bool flip_rows_ = false;
+    std::vector<std::uint8_t> bytes_, fill_row_;
+    std::vector<float> floats_;
+    float subtract_[4][kPeriod], divide_[4][kPeriod];  // interleaved, then a channel each
+};
+
+}  // namespace headrace
