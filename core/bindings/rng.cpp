@@ -1,7 +1,72 @@
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include "bindings.hpp"
+#include "rng/hash.hpp"
+#include "rng/permutation.hpp"
+#include "rng/philox.hpp"
+#include "rng/stream.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace headrace {
+namespace {
 
-void bind_rng(nanobind::module_&) {}
+template <typename T>
+nb::ndarray<nb::numpy, T> owned(std::unique_ptr<T[]> values, const std::vector<std::size_t>& shape) {
+    nb::capsule owner(values.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
+    return nb::ndarray<nb::numpy, T>(values.release(), shape.size(), shape.data(), owner);
+}
+
+using Positions = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+nb::ndarray<nb::numpy, std::int64_t> permute(std::uint64_t n, std::uint64_t key, const Positions& positions) {
+    if (n < 1 || n > Permutation::kMaxLength) throw nb::value_error("permute: expected 1 <= n <= 2**62");
+    const std::size_t count = positions.shape(0);
+    const std::int64_t* in = positions.data();
+    const auto outside = [n](std::int64_t at) { return at < 0 || static_cast<std::uint64_t>(at) >= n; };
+    if (std::any_of(in, in + count, outside)) throw nb::value_error("permute: expected every position in range(n)");
+    auto out = std::make_unique_for_overwrite<std::int64_t[]>(count);
+    {
+        nb::gil_scoped_release release;
+        const Permutation permutation(n, key);
+        for (std::size_t i = 0; i < count; ++i)
+            out[i] = static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(in[i])));
+    }
+    return owned(std::move(out), {count});
+}
+
+using Counters = nb::ndarray<const std::uint32_t, nb::c_contig, nb::device::cpu>;
+
+nb::ndarray<nb::numpy, std::uint32_t> philox(std::uint64_t key, const Counters& counter) {
+    if (counter.ndim() < 1 || counter.shape(counter.ndim() - 1) != 4)
+        throw nb::value_error("philox: expected counter of shape [..., 4]");
+    auto out = std::make_unique_for_overwrite<std::uint32_t[]>(counter.size());
+    const std::uint32_t* in = counter.data();
+    for (std::size_t i = 0; i < counter.size(); i += 4) {
+        const PhiloxBlock block = philox4x32({in[i], in[i + 1], in[i + 2], in[i + 3]}, key);
+        std::copy(block.begin(), block.end(), &out[i]);
+    }
+    std::vector<std::size_t> shape(counter.ndim());
+    for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = counter.shape(i);
+    return owned(std::move(out), shape);
+}
+
+}  // namespace
+
+void bind_rng(nb::module_& m) {
+    m.attr("RNG_VERSION") = kRngVersion;
+    m.def("hash64", &hash64, "a"_a, "b"_a, "A 64-bit hash of two unsigned 64-bit words; a bijection of each.");
+    m.def("permute", &permute, "n"_a, "key"_a, nb::arg("positions").noconvert(),
+          "The indices (int64) at these positions (int64[N]) of a keyed permutation of range(n).");
+    m.def("philox", &philox, "key"_a, nb::arg("counter").noconvert(),
+          "Philox4x32-10: 4 random words (uint32[..., 4]) for each counter (uint32[..., 4]).");
+}
 
 }  // namespace headrace

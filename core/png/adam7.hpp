@@ -1,0 +1,28 @@
+// Adam7: an interlaced PNG is seven small images whose pixels lie on seven grids.
+// https://www.w3.org/TR/png-3/#8InterlaceMethods
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "png/chunks.hpp"
+#include "png/row_decoder.hpp"
+#include "png/scratch.hpp"
+
+namespace headrace {
+
+// Bytes of all passes' rows with their filter bytes.
+std::size_t adam7_bytes(const PngInfo& info);
+
+class Adam7 {
+public:
+    // Undoes the passes, which lie one after another in `raw`, into `image`: info.height rows of `stride` bytes,
+    // pixels in the layout that `rows` was set to. Throws Fault(corrupt).
+    void decode(const PngInfo& info, const std::uint8_t* raw, RowDecoder& rows, std::uint8_t* image,
+                std::size_t stride);
+
+private:
+    Scratch row_memory_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,38 @@
+// The compressed rows of a PNG, unpacked in one go.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "png/chunks.hpp"
+#include "png/scratch.hpp"
+
+struct libdeflate_decompressor;
+
+namespace headrace {
+
+class Inflater {
+public:
+    // Readable bytes after the rows, so that vector loads need no special last pixel.
+    static constexpr std::size_t padding_bytes = 64;
+
+    Inflater();
+
+    // The first `wanted` of the image's `total` row bytes, filter bytes included. Valid until the next call.
+    // With wanted == total the stream must hold exactly that and its checksum must match.
+    // Throws Fault(corrupt) on a damaged stream or one of another length.
+    const std::uint8_t* inflate(const PngChunks& chunks, std::size_t wanted, std::size_t total);
+
+private:
+    std::span<const std::uint8_t> joined(const PngChunks& chunks);
+
+    struct Free {
+        void operator()(libdeflate_decompressor* decompressor) const;
+    };
+    std::unique_ptr<libdeflate_decompressor, Free> decompressor_;
+    Scratch packed_;
+    Scratch rows_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,81 @@
+#include "png/png.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "common/fault.hpp"
+#include "png/adam7.hpp"
+#include "png/chunks.hpp"
+#include "png/inflate.hpp"
+#include "png/row_decoder.hpp"
+#include "png/scratch.hpp"
+
+namespace headrace {
+
+struct PngDecoder::State {
+    explicit State(Level level) : rows(level) {}
+
+    void decode_plain(int top, int bottom, RowSink& sink);
+    void decode_interlaced(int top, int bottom, RowSink& sink);
+    std::size_t stride() const {
+        return static_cast<std::size_t>(chunks.info.width) * rows.pixel_bytes() + RowDecoder::slack_bytes;
+    }
+
+    PngChunks chunks;
+    Inflater inflater;
+    RowDecoder rows;
+    Adam7 adam7;
+    Scratch pixels;  // one band, or the whole image where it is interlaced
+};
+
+void PngDecoder::State::decode_plain(int top, int bottom, RowSink& sink) {
+    const PngInfo& info = chunks.info;
+    const std::size_t raw_bytes = 1 + png_row_bytes(info, info.width);
+    const std::uint8_t* raw = inflater.inflate(chunks, raw_bytes * bottom, raw_bytes * info.height);
+    std::uint8_t* const band = pixels.reserve(band_rows * stride());
+    rows.begin(info.width);
+    for (int y = 0; y < top; ++y, raw += raw_bytes) rows.next(raw, nullptr);
+    for (int y = top; y < bottom;) {
+        const int count = std::min(band_rows, bottom - y);
+        for (int i = 0; i < count; ++i, raw += raw_bytes) rows.next(raw, band + i * stride());
+        sink.take(band, stride(), count);
+        y += count;
+    }
+}
+
+void PngDecoder::State::decode_interlaced(int top, int bottom, RowSink& sink) {
+    const PngInfo& info = chunks.info;
+    const std::size_t bytes = adam7_bytes(info);
+    const std::uint8_t* const raw = inflater.inflate(chunks, bytes, bytes);
+    std::uint8_t* const image = pixels.reserve(info.height * stride());
+    adam7.decode(info, raw, rows, image, stride());
+    for (int y = top; y < bottom; y += band_rows) {
+        sink.take(image + y * stride(), stride(), std::min(band_rows, bottom - y));
+    }
+}
+
+PngDecoder::PngDecoder(Level level) : state_(std::make_unique<State>(level)) {}
+PngDecoder::~PngDecoder() = default;
+PngDecoder::PngDecoder(PngDecoder&&) noexcept = default;
+PngDecoder& PngDecoder::operator=(PngDecoder&&) noexcept = default;
+
+const PngInfo& PngDecoder::open(std::span<const std::uint8_t> file, const Limits& limits) {
+    read_png_chunks(file, limits, state_->chunks);
+    return state_->chunks.info;
+}
+
+void PngDecoder::decode(int top, int bottom, Layout layout, RowSink& sink) {
+    const PngInfo& info = state_->chunks.info;
+    if (top < 0 || top >= bottom || bottom > info.height) {
+        throw Fault(Code::view, "PNG: expected rows within 0 to " + std::to_string(info.height) + ", got " +
+                                    std::to_string(top) + " to " + std::to_string(bottom));
+    }
+    state_->rows.set(state_->chunks, layout);
+    if (info.interlaced) {
+        state_->decode_interlaced(top, bottom, sink);
+    } else {
+        state_->decode_plain(top, bottom, sink);
+    }
+}
+
+}  // namespace headrace

@@ -1,0 +1,140 @@
+#include "png/row_decoder.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "common/fault.hpp"
+
+namespace headrace {
+namespace {
+
+std::string described(const PngInfo& info) {
+    const char* const kind = info.color_type == 0   ? "grey"
+                             : info.color_type == 2 ? "RGB"
+                             : info.color_type == 3 ? "palette"
+                             : info.color_type == 4 ? "grey + alpha"
+                                                    : "RGBA";
+    return std::to_string(info.bit_depth) + "-bit " + kind;
+}
+
+Pixels rgbx_pixels(const PngInfo& info) {
+    const bool wide = info.bit_depth == 16;
+    switch (info.color_type) {
+        case 2:
+            return wide ? Pixels::rgb16 : Pixels::rgb8;
+        case 4:
+            return wide ? Pixels::grey_alpha16 : Pixels::grey16;
+        case 6:
+            return wide ? Pixels::rgba16 : Pixels::rgba8;
+        default:
+            return wide ? Pixels::grey16 : Pixels::grey8;
+    }
+}
+
+void check_layout(const PngInfo& info, Layout layout) {
+    if (layout == Layout::rgbx8) return;
+    const bool single = info.color_type == 0 || info.color_type == 3;
+    const bool wide = info.bit_depth == 16;
+    if (single && wide == (layout == Layout::raw16)) return;
+    throw Fault(Code::unsupported, layout == Layout::raw16
+                                       ? "PNG: expected 16-bit grey, got " + described(info) +
+                                             ": read it as an image or as a mask of 8 bits"
+                                       : "PNG: expected one sample of at most 8 bits a pixel (grey or palette), got " +
+                                             described(info) + ": read it as an image or as 16-bit depth");
+}
+
+std::uint32_t rgbx_word(std::uint8_t r, std::uint8_t g, std::uint8_t b) {
+    return std::bit_cast<std::uint32_t>(std::array<std::uint8_t, 4>{r, g, b, 0});
+}
+
+int layout_bytes(Layout layout) { return layout == Layout::rgbx8 ? 4 : layout == Layout::raw16 ? 2 : 1; }
+
+}  // namespace
+
+void RowDecoder::set(const PngChunks& chunks, Layout layout) {
+    const PngInfo& info = chunks.info;
+    check_layout(info, layout);
+    bits_ = info.bit_depth;
+    pixel_bytes_ = layout_bytes(layout);
+    const bool looked_up = info.color_type == 3 && layout == Layout::rgbx8;
+    expands_ = bits_ < 8 || looked_up;
+    if (expands_) set_lookup(chunks, layout);
+    pixels_ = Pixels::bytes;
+    if (!expands_ && layout == Layout::rgbx8) pixels_ = rgbx_pixels(info);
+    if (!expands_ && layout == Layout::raw16) pixels_ = Pixels::native16;
+    filters_ = &row_filters(pixels_, level_);
+}
+
+void RowDecoder::set_lookup(const PngChunks& chunks, Layout layout) {
+    const bool palette = chunks.info.color_type == 3;
+    const bool looked_up = palette && layout == Layout::rgbx8;
+    colors_ = looked_up ? static_cast<int>(chunks.palette.size() / 3) : 0;
+    for (int i = 0; i < colors_; ++i) {
+        const std::uint8_t* p = chunks.palette.data() + 3 * i;
+        table_[i] = rgbx_word(p[0], p[1], p[2]);
+    }
+    if (looked_up) return;
+    const int scale = palette ? 1 : 255 / ((1 << bits_) - 1);
+    for (int i = 0; i < 1 << bits_; ++i) {
+        const auto value = static_cast<std::uint8_t>(i * scale);
+        table_[i] = layout == Layout::rgbx8 ? rgbx_word(value, value, value) : value;
+    }
+}
+
+void RowDecoder::begin(int width) {
+    width_ = width;
+    row_ = 0;
+    units_ = expands_ ? (static_cast<std::size_t>(width) * bits_ + 7) / 8 : static_cast<std::size_t>(width);
+    const std::size_t row_bytes = units_ * gather_of(pixels_).lanes + slack_bytes;
+    std::uint8_t* const memory = own_memory_.reserve(3 * row_bytes);
+    std::memset(memory, 0, row_bytes);
+    above_ = memory;
+    own_ = {memory + row_bytes, memory + 2 * row_bytes};
+}
+
+void RowDecoder::next(const std::uint8_t* raw, std::uint8_t* out) {
+    const std::uint8_t filter = raw[0];
+    if (filter >= filters_->size()) {
+        throw Fault(Code::corrupt, "PNG: expected a filter of 0 to 4 in row " + std::to_string(row_) + ", got " +
+                                       std::to_string(filter) + ": the file is damaged");
+    }
+    std::uint8_t* const unfiltered = expands_ || out == nullptr ? own_[row_ % 2] : out;
+    (*filters_)[filter](raw + 1, above_, unfiltered, units_);
+    if (expands_ && out != nullptr) expand(unfiltered, out);
+    above_ = unfiltered;
+    ++row_;
+}
+
+// The samples as one byte each; may write up to seven more than the row has.
+const std::uint8_t* RowDecoder::indices(const std::uint8_t* packed) {
+    if (bits_ == 8) return packed;
+    std::uint8_t* const begin = index_memory_.reserve(units_ * 8 / bits_);
+    const int mask = (1 << bits_) - 1;
+    std::uint8_t* to = begin;
+    for (std::size_t i = 0; i < units_; ++i) {
+        for (int shift = 8 - bits_; shift >= 0; shift -= bits_) *to++ = packed[i] >> shift & mask;
+    }
+    return begin;
+}
+
+void RowDecoder::check_indices(const std::uint8_t* indices) const {
+    const int largest = *std::max_element(indices, indices + width_);
+    if (largest < colors_) return;
+    throw Fault(Code::corrupt, "PNG: expected palette indices below " + std::to_string(colors_) + ", got " +
+                                   std::to_string(largest) + " in row " + std::to_string(row_) +
+                                   ": the file is damaged");
+}
+
+void RowDecoder::expand(const std::uint8_t* packed, std::uint8_t* out) {
+    const std::uint8_t* const from = indices(packed);
+    if (colors_ != 0) check_indices(from);
+    if (pixel_bytes_ == 1) {
+        for (int i = 0; i < width_; ++i) out[i] = static_cast<std::uint8_t>(table_[from[i]]);
+    } else {
+        for (int i = 0; i < width_; ++i) std::memcpy(out + 4 * std::size_t(i), &table_[from[i]], 4);
+    }
+}
+
+}  // namespace headrace

@@ -1,0 +1,79 @@
+// PNG's row filters, undone. https://www.w3.org/TR/png-3/#9Filters
+//
+// A filter works on each byte of a pixel by itself: it sees the same byte of the pixel to the left, above, and above
+// left. So the bytes that a layout drops (alpha, the low byte of 16 bits) need no unfiltering at all, and those that
+// it keeps can be moved to their place first: the filters run on 4-byte RGBX pixels whatever the file holds, and
+// write the layout itself, in one pass.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace headrace {
+
+// Instruction sets that the filters exist for. All give the same bytes.
+enum class Level : std::uint8_t { scalar, avx2 };
+
+// The fastest level that this machine has.
+Level best_level();
+
+// Which bytes of the file's pixel become which bytes of the pixel in memory.
+struct Gather {
+    int step;                 // bytes a pixel in the file
+    int lanes;                // bytes a pixel in memory
+    std::array<int, 4> from;  // for each lane the byte of the file's pixel, or no_byte for zero
+};
+constexpr int no_byte = -1;
+
+enum class Pixels : std::uint8_t {
+    bytes,     // one byte each: 8-bit samples, or packed samples of fewer bits
+    native16,  // big-endian 16-bit samples to the machine's order
+    grey8,     // this one and all below to RGBX
+    grey16,    // and grey + alpha of 8 bits
+    grey_alpha16,
+    rgb8,
+    rgba8,
+    rgb16,
+    rgba16,
+};
+constexpr int pixels_kinds = 9;
+
+constexpr Gather gather_of(Pixels pixels) {
+    constexpr bool little = std::endian::native == std::endian::little;
+    switch (pixels) {
+        case Pixels::bytes:
+            return {1, 1, {0}};
+        case Pixels::native16:
+            return {2, 2, {little ? 1 : 0, little ? 0 : 1}};
+        case Pixels::grey8:
+            return {1, 4, {0, 0, 0, no_byte}};
+        case Pixels::grey16:
+            return {2, 4, {0, 0, 0, no_byte}};
+        case Pixels::grey_alpha16:
+            return {4, 4, {0, 0, 0, no_byte}};
+        case Pixels::rgb8:
+            return {3, 4, {0, 1, 2, no_byte}};
+        case Pixels::rgba8:
+            return {4, 4, {0, 1, 2, no_byte}};
+        case Pixels::rgb16:
+            return {6, 4, {0, 2, 4, no_byte}};
+        case Pixels::rgba16:
+            return {8, 4, {0, 2, 4, no_byte}};
+    }
+    return {};
+}
+
+// Undoes one row. `raw`: the file's filtered bytes; `above`: the row above in memory form, zeros above the first;
+// `out`: the row in memory form, overlapping neither. Each may be read or written up to unfilter_slack_bytes beyond
+// its end.
+using RowFilter = void (*)(const std::uint8_t* raw, const std::uint8_t* above, std::uint8_t* out, std::size_t pixels);
+constexpr std::size_t unfilter_slack_bytes = 32;
+
+// By the filter byte that begins each row: none, sub, up, average, Paeth.
+using RowFilters = std::array<RowFilter, 5>;
+
+const RowFilters& row_filters(Pixels pixels, Level level);
+
+}  // namespace headrace

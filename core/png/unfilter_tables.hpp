@@ -1,0 +1,28 @@
+// The tables of each level, by Pixels. Only row_filters() chooses among them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "png/unfilter.hpp"
+
+namespace headrace {
+
+using UnfilterTable = std::array<RowFilters, pixels_kinds>;
+
+// Filters<Gather>::rows, for every kind of Pixels.
+template <template <Gather> class Filters>
+constexpr UnfilterTable unfilter_table() {
+    return []<std::size_t... Kind>(std::index_sequence<Kind...>) {
+        return UnfilterTable{Filters<gather_of(static_cast<Pixels>(Kind))>::rows...};
+    }
+    (std::make_index_sequence<pixels_kinds>{});
+}
+
+extern const UnfilterTable unfilter_scalar;
+#if defined(__x86_64__)
+extern const UnfilterTable unfilter_avx2;
+#endif
+
+}  // namespace headrace

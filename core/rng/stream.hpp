@@ -1,0 +1,51 @@
+// The address of a random draw. Nothing here has state: a draw is a function of where it stands, so threads, order
+// and restarts cannot change it.
+//
+//   key     = hash64(seed, epoch)
+//   counter = (id low 32 bits, id high 32 bits, pass, dataset << 16 | stage << 8 | draw)
+#pragma once
+
+#include <cstdint>
+
+#include "rng/philox.hpp"
+
+namespace headrace {
+
+// Part of every saved state. Raise it with any change to what a draw, a key or the permutation gives.
+inline constexpr int kRngVersion = 1;
+
+// Stages from here up are not for views: 255 draws the replacement of a bad sample (plan/replacement.py).
+inline constexpr int kFirstReservedStage = 240;
+
+struct Draw {
+    std::uint64_t first, second;  // 64 independent random bits each
+};
+
+// All draws of one stage (one op of a view) for one sample in one pass.
+struct Stream {
+    std::uint64_t key, id;
+    std::uint32_t pass;
+    std::uint16_t dataset;
+    std::uint8_t stage;
+
+    Draw at(std::uint8_t draw) const {
+        const std::uint32_t address = std::uint32_t{dataset} << 16 | std::uint32_t{stage} << 8 | draw;
+        const PhiloxBlock block =
+            philox4x32({static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(id >> 32), pass, address}, key);
+        return {block[0] | std::uint64_t{block[1]} << 32, block[2] | std::uint64_t{block[3]} << 32};
+    }
+};
+
+// A multiple of 2^-53 in [0, 1), from the upper 53 bits.
+inline double unit_interval(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+
+// low + u * (high - low), u in [0, 1).
+inline double uniform(std::uint64_t bits, double low, double high) { return low + unit_interval(bits) * (high - low); }
+
+// An integer in [0, n) by multiply and shift: the upper 64 bits of bits * n. Its bias is below n / 2^64.
+inline std::uint64_t below(std::uint64_t bits, std::uint64_t n) {
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<std::uint64_t>(Wide{bits} * n >> 64);
+}
+
+}  // namespace headrace
