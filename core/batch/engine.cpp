@@ -11,7 +11,7 @@
 namespace headrace {
 
 Engine::Engine(int threads, const Limits& limits, Level level)
-    : limits_(limits), kernels_(kernels(level)), counters_(std::max(0, threads)) {
+    : limits_(limits), level_(level), counters_(std::max(0, threads)) {
     if (threads < 1) throw std::invalid_argument("expected at least 1 thread, got " + std::to_string(threads));
     threads_.reserve(threads);
     try {
@@ -66,7 +66,7 @@ std::shared_ptr<Job> Engine::next_job() {
 
 void Engine::work(int index) {
     pthread_setname_np(pthread_self(), ("headrace-" + std::to_string(index)).c_str());
-    SampleWorker worker(kernels_, limits_, counters_[index]);
+    SampleWorker worker(level_, limits_, counters_[index]);
     while (auto job = next_job()) {
         int sample;
         while ((sample = job->take()) < job->samples) {

@@ -37,7 +37,7 @@ private:
     std::shared_ptr<Job> next_job();
 
     const Limits limits_;
-    const Kernels& kernels_;
+    const Level level_;
     std::vector<Counters> counters_;  // one set a thread
     std::atomic<std::int64_t> idle_ns_{0};
     std::mutex mutex_;

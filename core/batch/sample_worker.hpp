@@ -14,8 +14,8 @@ namespace headrace {
 // One a thread; keeps decoders and buffers between samples.
 class SampleWorker {
 public:
-    SampleWorker(const Kernels& kernels, const Limits& limits, Counters& counters)
-        : limits_(limits), counters_(counters), resampler_(kernels), target_(kernels) {}
+    SampleWorker(Level level, const Limits& limits, Counters& counters)
+        : limits_(limits), counters_(counters), png_(level), resampler_(kernels(level)), target_(kernels(level)) {}
 
     // Records what goes wrong as failures of the job; throws nothing but std::bad_alloc.
     void run(Job& job, int sample);

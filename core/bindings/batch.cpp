@@ -28,7 +28,7 @@ template <typename T>
 using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Pixels = nb::ndarray<const std::uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using PixelArray = nb::ndarray<const std::uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
 // The core borrows arrays; these wrappers hold them for as long.
 struct PyPaths {
@@ -59,19 +59,14 @@ public:
     PyJob(Array<std::int64_t> ids, Array<std::uint32_t> passes, std::uint64_t key, std::uint16_t dataset,
           Table program, std::optional<Table> views)
         : job_(std::make_shared<Job>()), owner_(::getpid()) {
-        if (program.shape(1) != 10) throw nb::value_error("expected a program of 10 columns");
+        if (program.shape(1) != kProgramColumns) throw nb::value_error("expected a program of 10 columns");
         if (passes.size() != ids.size()) throw nb::value_error("expected as many passes as ids");
         job_->samples = static_cast<int>(ids.size());
         job_->ids = ids.data();
         job_->passes = passes.data();
         job_->key = key;
         job_->dataset = dataset;
-        for (std::size_t i = 0; i < program.shape(0); ++i) {
-            ViewOp op{};
-            op.kind = static_cast<decltype(op.kind)>(program(i, 0));
-            for (int k = 0; k < 9; ++k) op.p[k] = program(i, k + 1);
-            job_->program.push_back(op);
-        }
+        job_->program = parse_program(std::span(program.data(), program.size()));
         if (views) {
             if (views->shape(0) != ids.size() || views->shape(1) != kViewRow) {
                 throw nb::value_error("expected one row of 16 numbers a sample in views");
@@ -192,7 +187,7 @@ private:
                 static const std::uint8_t nothing = 0;
                 if (memory.size == 0) memory.data = &nothing;
             } else if (!item.is_none()) {
-                Pixels pixels = nb::cast<Pixels>(item);
+                PixelArray pixels = nb::cast<PixelArray>(item);
                 if (pixels.shape(2) != 1 && pixels.shape(2) != 3) throw nb::value_error("expected 1 or 3 channels");
                 if (pixels.size() == 0) throw nb::value_error("expected at least one pixel");
                 memory = {pixels.data(), pixels.size(), static_cast<int>(pixels.shape(1)),

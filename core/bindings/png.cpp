@@ -29,13 +29,6 @@ Layout layout_named(const std::string& name) {
     throw nb::value_error(("expected layout rgbx8, raw8 or raw16, got " + name).c_str());
 }
 
-Level level_named(const std::string& name) {
-    if (name == "best") return best_level();
-    if (name == "scalar") return Level::scalar;
-    if (name == "avx2" && best_level() == Level::avx2) return Level::avx2;
-    throw nb::value_error(("expected level best, scalar, or avx2 where the machine has it, got " + name).c_str());
-}
-
 // Bands one below another into one array without row padding.
 class ArraySink final : public RowSink {
 public:
@@ -74,7 +67,7 @@ nb::ndarray<nb::numpy> decode_png(const nb::bytes& data, const std::string& layo
     const Layout layout = layout_named(layout_name);
     thread_local PngDecoder scalar(Level::scalar);
     thread_local PngDecoder best(best_level());
-    PngDecoder& decoder = level_named(level) == Level::scalar ? scalar : best;
+    PngDecoder& decoder = parse_level(level) == Level::scalar ? scalar : best;
     try {
         const PngInfo& info = decoder.open(bytes_of(data), limits);
         if (bottom < 0) bottom = info.height;

@@ -11,13 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/level.hpp"
+
 namespace headrace {
-
-// Instruction sets that the filters exist for. All give the same bytes.
-enum class Level : std::uint8_t { scalar, avx2 };
-
-// The fastest level that this machine has.
-Level best_level();
 
 // Which bytes of the file's pixel become which bytes of the pixel in memory.
 struct Gather {

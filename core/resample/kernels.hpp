@@ -4,11 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+
+#include "common/level.hpp"
 
 namespace headrace {
-
-enum class Level : std::uint8_t { scalar = 0, avx2 = 1, avx512 = 2 };
 
 // Horizontal weights are Q14, the intermediate rows Q7, vertical weights Q15.
 inline constexpr int kHorizontalOne = 1 << 14;
@@ -45,11 +44,7 @@ struct Kernels {
     void (*to_bfloat16)(const float* values, int count, std::uint16_t* out);
 };
 
-// The best level that this processor has.
-Level best_level();
-// Throws std::invalid_argument where the processor lacks the level.
+// The kernels of a level that this processor has.
 const Kernels& kernels(Level);
-Level parse_level(std::string_view name);  // "scalar", "avx2", "avx512", "best"
-std::string_view level_name(Level);
 
 }  // namespace headrace
