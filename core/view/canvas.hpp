@@ -1,0 +1,57 @@
+// What an image would look like after the ops so far, without touching a pixel: where on the canvas the source
+// lands, and which window of the source it is. Everything is separable, so a canvas is two axes.
+#pragma once
+
+#include "view/view.hpp"
+
+namespace headrace {
+
+inline constexpr int kMaxSide = 1 << 30;  // of a canvas between ops; the final one is bounded in pixels
+
+// One axis. Kept unflipped: View flips last, so an op after a flip acts on the mirrored side here.
+class Axis {
+public:
+    explicit Axis(int source);
+
+    int size() const { return size_; }
+    bool padded() const { return inner_start_ != 0 || inner_size_ != size_; }
+
+    void pad(int before, int after);
+    // Keeps [start, start + size), which lies inside the canvas. While the image is still at its source's scale the
+    // crop also bounds the filter's taps; after a resize they may reach beyond it, because the pixels that a literal
+    // resize makes before its crop did.
+    void crop(int start, int size);
+    void resize(int size);  // Fault(view) on a padded axis: its fill would be blended into the image
+    void flip() { flipped_ = !flipped_; }
+
+private:
+    friend class Canvas;
+    double edge(int offset) const;  // canvas pixels from the inner start, to a source coordinate
+
+    double from_, to_;  // source window
+    int low_, high_;    // tap bounds, source pixels
+    int size_;          // canvas
+    int inner_start_, inner_size_;
+    bool flipped_ = false;
+};
+
+class Canvas {
+public:
+    Canvas(int source_width, int source_height) : x(source_width), y(source_height) {}
+
+    void crop(int left, int top, int width, int height) {
+        x.crop(left, width);
+        y.crop(top, height);
+    }
+    void resize(int width, int height) {
+        x.resize(width);
+        y.resize(height);
+    }
+    // Fault(view) when the output would be larger than Limits::max_pixels. A window that lies wholly in the padding
+    // has an inner rectangle of 0 x 0.
+    View view() const;
+
+    Axis x, y;
+};
+
+}  // namespace headrace
