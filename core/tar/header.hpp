@@ -1,0 +1,44 @@
+// One 512-byte tar header block: what it announces. ustar, GNU and v7; PAX records are in pax.hpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace headrace {
+
+constexpr std::int64_t tar_block_bytes = 512;
+
+enum class TarKind : std::uint8_t {
+    file,
+    directory,
+    link,
+    device,
+    sparse,      // GNU type 'S': the data is packed, so its bytes are not the file's
+    long_name,   // GNU 'L': the data is the next member's name
+    long_link,   // GNU 'K': the data is the next member's link target
+    pax,         // 'x': records about the next member
+    pax_global,  // 'g': records about all later members
+    unknown,
+};
+
+struct TarHeader {
+    TarKind kind = TarKind::unknown;
+    std::int64_t size = 0;          // as the size field says; links, directories and devices carry no data
+    std::string name;               // prefix and name joined, verbatim
+    bool sparse_continued = false;  // more blocks of a GNU sparse map follow before the data
+};
+
+// True for a block of zeros: the end mark is two of them.
+bool is_zero_block(const std::uint8_t* block);
+
+// True if another block of a GNU sparse map follows this continuation block.
+bool sparse_map_continues(const std::uint8_t* block);
+
+// Reads one header block. Throws Fault(corrupt) if the checksum or the size is not that of a tar header.
+TarHeader read_tar_header(const std::uint8_t* block);
+
+// Identity of the header block that directly precedes a member's data: 32-bit FNV-1a (Fowler, Noll, Vo) over its
+// name, size and prefix fields. An index keeps it; a reader compares it to notice that the tar has changed.
+std::uint32_t tar_header_check(const std::uint8_t block[512]);
+
+}  // namespace headrace

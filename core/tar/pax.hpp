@@ -1,0 +1,21 @@
+// PAX extended headers: "length key=value\n" records about the next member, or about all later ones.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace headrace {
+
+// What a scan needs of them; an absent value was not given.
+struct PaxRecords {
+    std::optional<std::string> path;
+    std::optional<std::int64_t> size;
+    bool sparse = false;  // GNU.sparse.*: the data is packed, so its bytes are not the file's
+};
+
+// Reads the records in text over those already in `records`. Throws Fault(corrupt) on a malformed record.
+void read_pax_records(std::string_view text, PaxRecords& records);
+
+}  // namespace headrace

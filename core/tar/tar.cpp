@@ -1,0 +1,155 @@
+#include "tar/tar.hpp"
+
+#include <algorithm>
+
+#include "common/fault.hpp"
+
+namespace headrace {
+namespace {
+
+constexpr std::int64_t trailing_probe_bytes = 1 << 20;
+
+std::string_view without_dot_slash(std::string_view name) {
+    while (name.starts_with("./")) name.remove_prefix(2);
+    return name;
+}
+
+std::int64_t padded(std::int64_t size) { return (size + tar_block_bytes - 1) / tar_block_bytes * tar_block_bytes; }
+
+}  // namespace
+
+TarScanner::TarScanner(const std::string& path) : path_(path), file_(path) {}
+
+bool TarScanner::advance(int headers) {
+    for (int i = 0; i < headers; ++i)
+        if (!step()) return false;
+    return true;
+}
+
+bool TarScanner::step() {
+    const std::uint8_t* block = file_.block(position_);
+    if (block == nullptr) {
+        // An archive without its end mark is complete; one that ends inside a block or before a promised member is not.
+        const std::string rest = file_.read(position_, tar_block_bytes);
+        if (rest.find_first_not_of('\0') != std::string::npos)
+            fail("is cut short: expected a header of 512 bytes, got " + std::to_string(rest.size()));
+        if (owed_) fail("is cut short: expected the member that a long name or PAX record announces, got the end");
+        return false;
+    }
+    if (is_zero_block(block)) return at_zero_block();
+    TarHeader header;
+    try {
+        header = read_tar_header(block);
+    } catch (const Fault& fault) {
+        std::string start(reinterpret_cast<const char*>(block), 16);
+        for (char& c : start)
+            if (c < 0x20 || c > 0x7e) c = '.';
+        fail("expected a tar header, got a block that begins with '" + start + "': " + fault.what());
+    }
+    at_header(header);
+    return true;
+}
+
+bool TarScanner::at_zero_block() {
+    if (owed_) fail("expected the member that a long name or PAX record announces, got the end mark");
+    const std::uint8_t* second = file_.block(position_ + tar_block_bytes);
+    // Most readers stop here in silence and lose what follows.
+    if (second != nullptr && !is_zero_block(second)) fail("a lone block of zeros is followed by data: expected two");
+    const std::int64_t end = std::min(position_ + 2 * tar_block_bytes, file_.size());
+    if (file_.read(end, trailing_probe_bytes).find_first_not_of('\0') != std::string::npos)
+        members_.bytes_after_end = file_.size() - end;
+    return false;
+}
+
+void TarScanner::at_header(const TarHeader& header) {
+    const std::int64_t data = position_ + tar_block_bytes;
+    switch (header.kind) {
+        case TarKind::long_name:
+            long_name_ = record(header, "a long name");
+            long_name_.resize(std::min(long_name_.size(), long_name_.find('\0')));
+            has_long_name_ = owed_ = true;
+            break;
+        case TarKind::long_link:
+            record(header, "a long link");
+            owed_ = true;
+            break;
+        case TarKind::pax:
+        case TarKind::pax_global: {
+            const bool global = header.kind == TarKind::pax_global;
+            try {
+                read_pax_records(record(header, "PAX records"), global ? global_ : local_);
+            } catch (const Fault& fault) {
+                if (fault.code == Code::corrupt) fail(fault.what());
+                throw;
+            }
+            owed_ = owed_ || !global;
+            break;
+        }
+        default:
+            add_member(header);
+            return;
+    }
+    position_ = end_of_data(data, header.size, header.name);
+}
+
+void TarScanner::add_member(const TarHeader& header) {
+    const std::string name = local_.path      ? *local_.path
+                             : has_long_name_ ? long_name_
+                             : global_.path   ? *global_.path
+                                              : header.name;
+    const std::int64_t size = local_.size.value_or(global_.size.value_or(header.size));
+    const bool sparse = header.kind == TarKind::sparse || local_.sparse || global_.sparse;
+    std::int64_t data = position_ + tar_block_bytes;
+    bool more_map = header.sparse_continued;
+    while (more_map) {
+        const std::uint8_t* map = file_.block(data);
+        if (map == nullptr) fail("is cut short inside the sparse map of '" + name + "'");
+        more_map = sparse_map_continues(map);
+        data += tar_block_bytes;
+    }
+    const bool has_data =
+        header.kind == TarKind::file || header.kind == TarKind::sparse || header.kind == TarKind::unknown;
+    const std::int64_t next = has_data ? end_of_data(data, size, name) : data;
+    if (sparse) {
+        ++members_.sparse;
+    } else if (header.kind == TarKind::file) {
+        members_.names += without_dot_slash(name);
+        members_.name_offsets.push_back(members_.names.size());
+        members_.data_offset.push_back(data);
+        members_.size.push_back(size);
+        const std::uint8_t* block = file_.block(position_);
+        if (block == nullptr) fail("has become shorter while it was read");
+        members_.check.push_back(tar_header_check(block));
+    } else {
+        ++(header.kind == TarKind::directory ? members_.directories
+           : header.kind == TarKind::link    ? members_.links
+           : header.kind == TarKind::device  ? members_.devices
+                                             : members_.unknown);
+    }
+    position_ = next;
+    has_long_name_ = owed_ = false;
+    local_ = {};
+}
+
+std::string TarScanner::record(const TarHeader& header, const std::string& name) {
+    if (header.size > max_tar_record_bytes)
+        throw Fault(Code::limit, path_ + ": " + name + " at byte " + std::to_string(position_) + " has " +
+                                     std::to_string(header.size) + " bytes, more than max_tar_record_bytes = " +
+                                     std::to_string(max_tar_record_bytes));
+    end_of_data(position_ + tar_block_bytes, header.size, name);
+    return file_.read(position_ + tar_block_bytes, header.size);
+}
+
+std::int64_t TarScanner::end_of_data(std::int64_t start, std::int64_t size, const std::string& name) const {
+    const std::int64_t there = std::max<std::int64_t>(0, file_.size() - start);
+    if (size > there)
+        fail("is cut short: expected " + std::to_string(size) + " bytes of '" + name + "', got " +
+             std::to_string(there));
+    return start + padded(size);
+}
+
+void TarScanner::fail(const std::string& what) const {
+    throw Fault(Code::corrupt, path_ + ": at byte " + std::to_string(position_) + ": " + what);
+}
+
+}  // namespace headrace

@@ -1,0 +1,58 @@
+// Where each regular file of a tar begins. Headers are read in place; data is skipped, nothing is ever extracted.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tar/header.hpp"
+#include "tar/pax.hpp"
+#include "tar/window.hpp"
+
+namespace headrace {
+
+constexpr std::int64_t max_tar_record_bytes = 1 << 20;  // one long name or set of PAX records
+
+// Regular files in archive order; name i is names[name_offsets[i] .. name_offsets[i + 1]), verbatim but for leading
+// "./".
+struct TarMembers {
+    std::string names;
+    std::vector<std::uint64_t> name_offsets{0};
+    std::vector<std::int64_t> data_offset;
+    std::vector<std::int64_t> size;
+    std::vector<std::uint32_t> check;  // tar_header_check of the block at data_offset - 512
+    std::int64_t directories = 0, links = 0, devices = 0, sparse = 0, unknown = 0;  // passed over
+    std::int64_t bytes_after_end = 0;  // what lies behind the end mark when it is not padding: a tar joined by `cat`
+};
+
+// Scans one tar. Throws Fault: io (cannot be opened or read), corrupt (no tar header, or cut short), limit.
+// Every message names the path and the byte.
+class TarScanner {
+public:
+    explicit TarScanner(const std::string& path);
+
+    // Reads up to `headers` more headers; false once the end is reached. In slices, so that a caller can be
+    // interrupted between them.
+    bool advance(int headers);
+
+    TarMembers take() { return std::move(members_); }
+
+private:
+    bool step();
+    bool at_zero_block();
+    void at_header(const TarHeader& header);
+    void add_member(const TarHeader& header);
+    std::string record(const TarHeader& header, const std::string& name);
+    std::int64_t end_of_data(std::int64_t start, std::int64_t size, const std::string& name) const;
+    [[noreturn]] void fail(const std::string& what) const;
+
+    std::string path_;
+    FileWindow file_;
+    std::int64_t position_ = 0;
+    std::string long_name_;
+    bool has_long_name_ = false, owed_ = false;  // owed: records were read whose member must follow
+    PaxRecords local_, global_;
+    TarMembers members_;
+};
+
+}  // namespace headrace
