@@ -32,8 +32,8 @@ Layout layout_named(const std::string& name) {
 Level level_named(const std::string& name) {
     if (name == "best") return best_level();
     if (name == "scalar") return Level::scalar;
-    if (name == "avx2" && best_level() == Level::avx2) return Level::avx2;
-    throw nb::value_error(("expected level best, scalar, or avx2 where the machine has it, got " + name).c_str());
+    if (name == "sse41" && best_level() == Level::sse41) return Level::sse41;
+    throw nb::value_error(("expected level best, scalar, or sse41 where the machine has it, got " + name).c_str());
 }
 
 // Bands one below another into one array without row padding.

@@ -6,8 +6,8 @@ namespace headrace {
 
 Level best_level() {
 #if defined(__x86_64__)
-    static const bool avx2 = __builtin_cpu_supports("avx2") != 0;
-    return avx2 ? Level::avx2 : Level::scalar;
+    static const bool sse41 = __builtin_cpu_supports("sse4.1") != 0;
+    return sse41 ? Level::sse41 : Level::scalar;
 #else
     return Level::scalar;
 #endif
@@ -16,7 +16,7 @@ Level best_level() {
 const RowFilters& row_filters(Pixels pixels, Level level) {
     const auto kind = static_cast<std::size_t>(pixels);
 #if defined(__x86_64__)
-    if (level == Level::avx2) return unfilter_avx2[kind];
+    if (level == Level::sse41) return unfilter_sse41[kind];
 #endif
     (void)level;
     return unfilter_scalar[kind];
