@@ -53,11 +53,11 @@ void Adam7::decode(const PngInfo& info, const std::uint8_t* raw, RowDecoder& row
     for (const Pass& pass : passes) {
         if (pass.empty(info)) continue;
         const int width = pass.width(info);
+        const std::size_t raw_bytes = 1 + png_row_bytes(info, width);
         rows.begin(width);
-        for (int i = 0; i < pass.height(info); ++i) {
-            std::uint8_t* const row = memory + i % 2 * row_bytes;
-            rows.next(raw, row);
-            raw += 1 + png_row_bytes(info, width);
+        for (int i = 0; i < pass.height(info); ++i, raw += raw_bytes) {
+            std::uint8_t* const row = memory + i % 2 * row_bytes;  // the other one is the row above
+            rows.take(raw, raw_bytes, 1, row, row_bytes);
             const std::size_t y = pass.y + static_cast<std::size_t>(i) * pass.y_step;
             scatter(row, width, bytes, image + y * stride + static_cast<std::size_t>(pass.x) * bytes, pass.x_step);
         }

@@ -34,11 +34,13 @@ void PngDecoder::State::decode_plain(int top, int bottom, RowSink& sink) {
     const std::uint8_t* raw = inflater.inflate(chunks, raw_bytes * bottom, raw_bytes * info.height);
     std::uint8_t* const band = pixels.reserve(band_rows * stride());
     rows.begin(info.width);
-    for (int y = 0; y < top; ++y, raw += raw_bytes) rows.next(raw, nullptr);
+    rows.skip(raw, raw_bytes, top);
+    raw += raw_bytes * top;
     for (int y = top; y < bottom;) {
         const int count = std::min(band_rows, bottom - y);
-        for (int i = 0; i < count; ++i, raw += raw_bytes) rows.next(raw, band + i * stride());
+        rows.take(raw, raw_bytes, count, band, stride());
         sink.take(band, stride(), count);
+        raw += raw_bytes * count;
         y += count;
     }
 }

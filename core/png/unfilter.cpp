@@ -7,7 +7,8 @@ namespace headrace {
 const RowFilters& row_filters(Pixels pixels, Level level) {
     const auto kind = static_cast<std::size_t>(pixels);
 #if defined(__x86_64__)
-    if (level >= Level::avx2) return unfilter_avx2[kind];
+    // Filters need four pixels at a time at most: SSE4.1 serves every level above scalar.
+    if (level >= Level::avx2) return unfilter_sse41[kind];
 #endif
     (void)level;
     return unfilter_scalar[kind];

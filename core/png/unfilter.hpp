@@ -61,14 +61,23 @@ constexpr Gather gather_of(Pixels pixels) {
     return {};
 }
 
-// Undoes one row. `raw`: the file's filtered bytes; `above`: the row above in memory form, zeros above the first;
-// `out`: the row in memory form, overlapping neither. Each may be read or written up to unfilter_slack_bytes beyond
-// its end.
+// Undo one row. `raw`: the file's filtered bytes; `above`: the row above in memory form, zeros above the first; `out`:
+// the row in memory form, overlapping neither. Each may be read or written up to unfilter_slack_bytes beyond its end.
 using RowFilter = void (*)(const std::uint8_t* raw, const std::uint8_t* above, std::uint8_t* out, std::size_t pixels);
 constexpr std::size_t unfilter_slack_bytes = 32;
 
+// Undo two rows of the same filter, one below the other, in about the time of one.
+struct RowSpan {
+    const std::uint8_t* raw;
+    std::uint8_t* out;
+};
+using PairFilter = void (*)(RowSpan upper, RowSpan lower, const std::uint8_t* above, std::size_t pixels);
+
 // By the filter byte that begins each row: none, sub, up, average, Paeth.
-using RowFilters = std::array<RowFilter, 5>;
+struct RowFilters {
+    std::array<RowFilter, 5> row;
+    std::array<PairFilter, 5> pair;  // nullptr where pairs gain nothing
+};
 
 const RowFilters& row_filters(Pixels pixels, Level level);
 

@@ -41,8 +41,9 @@ void unfilter_row(const std::uint8_t* raw, const std::uint8_t* above, std::uint8
 
 template <Gather G>
 struct Filters {
-    static constexpr RowFilters rows = {unfilter_row<G, none>, unfilter_row<G, sub>, unfilter_row<G, up>,
-                                        unfilter_row<G, average>, unfilter_row<G, paeth>};
+    static constexpr RowFilters table = {{unfilter_row<G, none>, unfilter_row<G, sub>, unfilter_row<G, up>,
+                                          unfilter_row<G, average>, unfilter_row<G, paeth>},
+                                         {}};
 };
 
 }  // namespace
