@@ -29,7 +29,8 @@ std::string size_text(int width, int height) { return std::to_string(width) + "x
 
 void check_view(const View& v, int width, int height) {
     const bool finite = std::isfinite(v.x0) && std::isfinite(v.y0) && std::isfinite(v.x1) && std::isfinite(v.y1);
-    if (!finite || !(v.x0 < v.x1) || !(v.y0 < v.y1)) {
+    const bool empty = v.inner_width == 0 || v.inner_height == 0;  // a crop that fell wholly into its padding
+    if (!finite || !(v.x0 < v.x1 || empty) || !(v.y0 < v.y1 || empty)) {
         throw Fault(Code::view, "expected a window of positive, finite size, got [" + std::to_string(v.x0) + ", " +
                                     std::to_string(v.x1) + ") x [" + std::to_string(v.y0) + ", " +
                                     std::to_string(v.y1) + ")");
