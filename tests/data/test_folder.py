@@ -17,7 +17,7 @@ from headrace.errors import DatasetError, EmptyDatasetError, ReadError
 
 TREE = [
     "dog/b.jpg", "dog/a.JPG", "dog/sub/x.png", "dog/z.webp", "dog/sub-2/y.png", "dog/sub/deep/q.png",
-    "cat/1.jpeg", "cat-x/1.jpeg", "zèbre/1.tif", "Ape/1.ppm", "ape/1.ppm",
+    "cat/1.jpeg", "cat/sub/2.jpg", "cat-x/1.jpeg", "zèbre/1.tif", "Ape/1.ppm", "ape/1.ppm",
 ]  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_order_and_labels_are_image_folders(tmp_path):
     assert [ds[i]["image"].decode() for i in range(len(ds))] == [name for name, _ in samples]
     assert ds.skipped == {"other files": 2}
     assert repr(ds) == (
-        "Dataset: 11 samples in 6 classes, fields image (bytes), label (value: 6 classes), "
+        "Dataset: 12 samples in 6 classes, fields image (bytes), label (value: 6 classes), "
         f"folder {tmp_path.name}/; skipped: other files (2)"
     )
 

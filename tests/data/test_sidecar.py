@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import select
 import signal
 import struct
 import subprocess
@@ -38,16 +39,18 @@ safetensors.write = write
 data.open(sys.argv[1])
 """
 
-COUNT_SCANS = """
+# A child that says when it scans, and scans, or fails, once it is told to.
+SCAN_WHEN_TOLD = """
 import sys
 import headrace.data as data
 from headrace.data import sidecar
 build = sidecar.build_index
-def counted(path):
-    print("scanned", flush=True)
+def told(path):
+    print("scanning", flush=True)
+    if sys.stdin.readline() == "fail\\n":
+        sys.exit(3)
     return build(path)
-sidecar.build_index = counted
-sys.stdin.readline()
+sidecar.build_index = told
 print(data.open(sys.argv[1]).fingerprint, flush=True)
 """
 
@@ -55,6 +58,17 @@ print(data.open(sys.argv[1]).fingerprint, flush=True)
 def start(script: str, *args: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", script, *map(str, args)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def tell(child: subprocess.Popen[str], word: str) -> None:
+    child.stdin.write(word + "\n")
+    child.stdin.flush()
+
+
+def wait_until_blocked(child: subprocess.Popen[str]) -> None:
+    """Returns once the kernel lists the child as waiting for a lock; fails if it says anything first."""
+    while not any("->" in line and f" {child.pid} " in line for line in Path("/proc/locks").read_text().splitlines()):
+        assert not select.select([child.stdout], [], [], 0.01)[0], child.stdout.readline()
 
 
 @pytest.fixture
@@ -208,17 +222,16 @@ def test_stale_offsets_in_bounds_are_caught_when_read(make_tar):
         data.open(path).read("jpg", 0)
 
 
-def test_killed_builder_leaves_no_sidecar_and_no_lock(make_tar):
+def test_killed_builder_lets_the_next_one_go_on(make_tar):
     path = make_tar("a.tar", MEMBERS)
-    child = start(STOP_WHILE_WRITING, path)
-    assert child.stdout.readline() == "writing\n"
-    waiting = start(COUNT_SCANS, path)
-    waiting.stdin.write("\n")
-    waiting.stdin.flush()
-    child.send_signal(signal.SIGKILL)
-    child.communicate()
-    out, _ = waiting.communicate(timeout=60)
-    assert out.splitlines() == ["scanned", data.open(path).fingerprint]
+    killed = start(STOP_WHILE_WRITING, path)
+    assert killed.stdout.readline() == "writing\n"
+    waiting = start(SCAN_WHEN_TOLD, path)
+    wait_until_blocked(waiting)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    out, _ = waiting.communicate("go\n", timeout=60)
+    assert out.splitlines() == ["scanning", data.open(path).fingerprint]
     assert {entry.name for entry in path.parent.iterdir()} == {"a.tar", "a.tar.headrace"}
 
 
@@ -234,14 +247,39 @@ def test_half_a_sidecar_never_has_its_name(make_tar):
 
 
 def test_one_process_builds_and_the_others_wait(make_tar):
-    path = make_tar("a.tar", {f"{i}.jpg": b"x" for i in range(2000)})
-    children = [start(COUNT_SCANS, path) for _ in range(4)]
-    for child in children:
-        child.stdin.write("\n")
-        child.stdin.flush()
-    lines = [line for child in children for line in child.communicate(timeout=60)[0].splitlines()]
-    assert lines.count("scanned") == 1
-    assert lines.count(data.open(path).fingerprint) == 4
+    path = make_tar("a.tar", MEMBERS)
+    builder = start(SCAN_WHEN_TOLD, path)
+    assert builder.stdout.readline() == "scanning\n"
+    others = [start(SCAN_WHEN_TOLD, path) for _ in range(2)]
+    for other in others:
+        wait_until_blocked(other)
+    tell(builder, "go")
+    said = [child.communicate(timeout=60)[0] for child in (builder, *others)]
+    assert said == [f"{data.open(path).fingerprint}\n"] * 3
+
+
+def test_failed_builder_hands_over_to_the_next(make_tar, own_cache):
+    path = make_tar("a.tar", MEMBERS)
+    failing = start(SCAN_WHEN_TOLD, path)
+    assert failing.stdout.readline() == "scanning\n"
+    waiting = start(SCAN_WHEN_TOLD, path)
+    wait_until_blocked(waiting)
+    failing.communicate("fail\n", timeout=60)
+    assert failing.returncode == 3
+    assert waiting.communicate("go\n", timeout=60)[0].startswith("scanning\n")
+    assert {entry.name for entry in path.parent.iterdir()} == {"a.tar", "a.tar.headrace"}
+    assert list(own_cache.iterdir()) == []
+
+
+def test_remains_of_a_killed_builder_are_written_over(make_tar):
+    path = make_tar("a.tar", MEMBERS)
+    data.open(path)
+    kept = Path(f"{path}.headrace")
+    content = kept.read_bytes()
+    kept.unlink()
+    Path(f"{kept}.partial").write_bytes(b"remains" * 10_000)
+    data.open(path)
+    assert kept.read_bytes() == content
 
 
 def test_failed_scan_leaves_nothing(make_tar, tmp_path):
