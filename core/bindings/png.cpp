@@ -29,10 +29,10 @@ Layout layout_named(const std::string& name) {
     throw nb::value_error(("expected layout rgbx8, raw8 or raw16, got " + name).c_str());
 }
 
-Level level_named(const std::string& name) {
-    if (name == "best") return best_level();
-    if (name == "scalar") return Level::scalar;
-    if (name == "sse41" && best_level() == Level::sse41) return Level::sse41;
+png::Level level_named(const std::string& name) {
+    if (name == "best") return png::best_level();
+    if (name == "scalar") return png::Level::scalar;
+    if (name == "sse41" && png::best_level() == png::Level::sse41) return png::Level::sse41;
     throw nb::value_error(("expected level best, scalar, or sse41 where the machine has it, got " + name).c_str());
 }
 
@@ -72,9 +72,9 @@ void decode_without_gil(PngDecoder& decoder, int top, int bottom, Layout layout,
 nb::ndarray<nb::numpy> decode_png(const nb::bytes& data, const std::string& layout_name, int top, int bottom,
                                   const std::string& level, const Limits& limits) {
     const Layout layout = layout_named(layout_name);
-    thread_local PngDecoder scalar(Level::scalar);
-    thread_local PngDecoder best(best_level());
-    PngDecoder& decoder = level_named(level) == Level::scalar ? scalar : best;
+    thread_local PngDecoder scalar(png::Level::scalar);
+    thread_local PngDecoder best(png::best_level());
+    PngDecoder& decoder = level_named(level) == png::Level::scalar ? scalar : best;
     try {
         const PngInfo& info = decoder.open(bytes_of(data), limits);
         if (bottom < 0) bottom = info.height;

@@ -32,7 +32,7 @@ class PngDecoder {
 public:
     static constexpr int band_rows = 16;
 
-    explicit PngDecoder(Level level = best_level());
+    explicit PngDecoder(png::Level level = png::best_level());
     ~PngDecoder();
     PngDecoder(PngDecoder&&) noexcept;
     PngDecoder& operator=(PngDecoder&&) noexcept;

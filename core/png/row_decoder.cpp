@@ -7,7 +7,7 @@
 
 #include "common/fault.hpp"
 
-namespace headrace {
+namespace headrace::png {
 namespace {
 
 std::string described(const PngInfo& info) {
@@ -38,11 +38,10 @@ void check_layout(const PngInfo& info, Layout layout) {
     const bool single = info.color_type == 0 || info.color_type == 3;
     const bool wide = info.bit_depth == 16;
     if (single && wide == (layout == Layout::raw16)) return;
-    throw Fault(Code::unsupported, layout == Layout::raw16
-                                       ? "PNG: expected 16-bit grey, got " + described(info) +
-                                             ": read it as an image or as a mask of 8 bits"
-                                       : "PNG: expected one sample of at most 8 bits a pixel (grey or palette), got " +
-                                             described(info) + ": read it as an image or as 16-bit depth");
+    const std::string expected =
+        layout == Layout::raw16 ? "16-bit grey" : "one sample of at most 8 bits a pixel (grey or palette)";
+    const std::string remedy = !single ? "an image" : wide ? "16-bit depth" : "a mask";
+    throw Fault(Code::unsupported, "PNG: expected " + expected + ", got " + described(info) + ": read it as " + remedy);
 }
 
 std::uint32_t rgbx_word(std::uint8_t r, std::uint8_t g, std::uint8_t b) {
@@ -53,7 +52,7 @@ int layout_bytes(Layout layout) { return layout == Layout::rgbx8 ? 4 : layout ==
 
 }  // namespace
 
-void RowDecoder::set(const PngChunks& chunks, Layout layout) {
+void RowDecoder::set(const Chunks& chunks, Layout layout) {
     const PngInfo& info = chunks.info;
     check_layout(info, layout);
     bits_ = info.bit_depth;
@@ -67,7 +66,7 @@ void RowDecoder::set(const PngChunks& chunks, Layout layout) {
     filters_ = &row_filters(pixels_, level_);
 }
 
-void RowDecoder::set_lookup(const PngChunks& chunks, Layout layout) {
+void RowDecoder::set_lookup(const Chunks& chunks, Layout layout) {
     const bool palette = chunks.info.color_type == 3;
     const bool looked_up = palette && layout == Layout::rgbx8;
     colors_ = looked_up ? static_cast<int>(chunks.palette.size() / 3) : 0;
@@ -173,4 +172,4 @@ void RowDecoder::expand(const std::uint8_t* packed, std::uint8_t* out, int row) 
     }
 }
 
-}  // namespace headrace
+}  // namespace headrace::png

@@ -2,7 +2,7 @@
 
 #include "png/unfilter_tables.hpp"
 
-namespace headrace {
+namespace headrace::png {
 
 Level best_level() {
 #if defined(__x86_64__)
@@ -22,4 +22,4 @@ const RowFilters& row_filters(Pixels pixels, Level level) {
     return unfilter_scalar[kind];
 }
 
-}  // namespace headrace
+}  // namespace headrace::png

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace headrace {
+namespace headrace::png {
 
 // Instruction sets that the filters exist for. All give the same bytes.
 enum class Level : std::uint8_t { scalar, sse41 };
@@ -85,4 +85,4 @@ struct RowFilters {
 
 const RowFilters& row_filters(Pixels pixels, Level level);
 
-}  // namespace headrace
+}  // namespace headrace::png
