@@ -87,10 +87,10 @@ void RowDecoder::begin(int width) {
     row_ = 0;
     units_ = expands_ ? (static_cast<std::size_t>(width) * bits_ + 7) / 8 : static_cast<std::size_t>(width);
     own_stride_ = units_ * gather_of(pixels_).lanes + slack_bytes;
-    std::uint8_t* const memory = own_memory_.reserve((1 + 2 * own_rows) * own_stride_);
+    std::uint8_t* const memory = own_memory_.reserve((1 + own_rows) * own_stride_);
     std::memset(memory, 0, own_stride_);
     above_ = memory;
-    own_ = {memory + own_stride_, memory + (1 + own_rows) * own_stride_};
+    own_ = memory + own_stride_;
 }
 
 void RowDecoder::take(const std::uint8_t* raw, std::size_t raw_stride, int count, std::uint8_t* out,
@@ -111,9 +111,8 @@ void RowDecoder::skip(const std::uint8_t* raw, std::size_t raw_stride, int count
 }
 
 const std::uint8_t* RowDecoder::unfilter_own(const std::uint8_t* raw, std::size_t raw_stride, int count) {
-    own_turn_ = 1 - own_turn_;
-    unfilter(raw, raw_stride, count, own_[own_turn_], own_stride_);
-    return own_[own_turn_];
+    unfilter(raw, raw_stride, count, own_, own_stride_);
+    return own_;
 }
 
 void RowDecoder::unfilter(const std::uint8_t* raw, std::size_t raw_stride, int count, std::uint8_t* out,

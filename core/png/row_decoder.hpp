@@ -58,11 +58,10 @@ private:
     std::size_t units_ = 0;  // pixels, or bytes of packed samples
     const std::uint8_t* above_ = nullptr;
 
-    // Rows that no one else keeps: two pairs, in turn, so that a pair never overwrites the row above it.
+    // Rows that no one else keeps; one of them may be the row above itself.
     static constexpr int own_rows = 2;
-    std::array<std::uint8_t*, 2> own_{};
+    std::uint8_t* own_ = nullptr;
     std::size_t own_stride_ = 0;
-    int own_turn_ = 0;
     Scratch own_memory_;
     Scratch index_memory_;
 };
