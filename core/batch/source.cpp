@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/fault.hpp"
-#include "tar/tar.hpp"
+#include "tar/header.hpp"
 
 namespace headrace {
 
@@ -84,6 +84,9 @@ void Reader::fill(int fd, std::size_t at, std::size_t count, std::int64_t offset
 }
 
 std::span<const std::uint8_t> Reader::read(const Ranges& ranges, std::size_t item, std::int64_t max_file_bytes) {
+    if (ranges.length != nullptr && ranges.length[item] < 0) {
+        throw Fault(Code::corrupt, "the sample has no such member");
+    }
     const std::int64_t path_id = ranges.path_id[item];
     const auto file = ranges.paths->open(path_id);
     std::int64_t offset = ranges.offset ? ranges.offset[item] : 0;
