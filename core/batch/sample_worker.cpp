@@ -165,8 +165,12 @@ SampleWorker::Image SampleWorker::probe(const ImageField& field, int sample) {
 
 View SampleWorker::choose_view(const Job& job, int sample, const Image& image) const {
     if (job.given_views != nullptr) return read_view(job.given_views + static_cast<std::size_t>(sample) * kViewRow);
-    return sample_view(job.program, job.key, static_cast<std::uint64_t>(job.ids[sample]), job.passes[sample],
-                       job.dataset, image.width, image.height);
+    try {
+        return sample_view(job.program, job.key, static_cast<std::uint64_t>(job.ids[sample]), job.passes[sample],
+                           job.dataset, image.width, image.height);
+    } catch (const Fault& fault) {  // the program was checked before: what does not fit is this image
+        throw Fault(Code::unfit, fault.what());
+    }
 }
 
 void SampleWorker::deliver(const ImageField& field, int sample, const Image& image, const View& view) {

@@ -84,14 +84,14 @@ void Reader::fill(int fd, std::size_t at, std::size_t count, std::int64_t offset
 }
 
 std::span<const std::uint8_t> Reader::read(const Ranges& ranges, std::size_t item, std::int64_t max_file_bytes) {
-    if (ranges.length != nullptr && ranges.length[item] < 0) {
-        throw Fault(Code::corrupt, "the sample has no such member");
-    }
+    if (ranges.length && ranges.length[item] < 0) throw Fault(Code::corrupt, "the sample has no such member");
     const std::int64_t path_id = ranges.path_id[item];
     const auto file = ranges.paths->open(path_id);
-    std::int64_t offset = ranges.offset ? ranges.offset[item] : 0;
-    std::int64_t length = ranges.length ? ranges.length[item] : -1;
-    if (length < 0) {
+    const std::int64_t offset = ranges.offset ? ranges.offset[item] : 0;
+    std::int64_t length;
+    if (ranges.length) {
+        length = ranges.length[item];
+    } else {
         struct stat status;
         if (::fstat(file->fd, &status) != 0) throw Fault(Code::io, why("cannot stat", ranges.paths->path(path_id)));
         if (!S_ISREG(status.st_mode)) throw Fault(Code::io, ranges.paths->path(path_id) + " is not a regular file");

@@ -54,7 +54,7 @@ struct Ranges {
     std::shared_ptr<const Paths> paths;
     const std::int64_t* path_id = nullptr;
     const std::int64_t* offset = nullptr;  // default 0
-    const std::int64_t* length = nullptr;  // default: the whole file; -1: this sample has none
+    const std::int64_t* length = nullptr;  // default: the whole file; negative: the sample has no such member
     const std::uint32_t* check = nullptr;  // hash of the tar header before the data; default: none is checked
 };
 
@@ -62,7 +62,7 @@ struct Ranges {
 class Reader {
 public:
     // Throws Fault io (open, read), changed (shorter than indexed, or another tar header), limit (max_file_bytes),
-    // corrupt (no such member).
+    // corrupt (the sample has no such member).
     std::span<const std::uint8_t> read(const Ranges&, std::size_t item, std::int64_t max_file_bytes);
 
 private:

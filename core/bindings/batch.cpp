@@ -258,6 +258,9 @@ public:
         engine_.reset();
     }
     void submit(PyJob& job) { engine().submit(job.submit()); }
+    void cancel() {
+        if (engine_ && ::getpid() == owner_) engine_->cancel();
+    }
     nb::dict counters() {
         nb::dict all;
         const char* names[kStages] = {"read", "probe", "decode", "resample"};
@@ -348,6 +351,7 @@ void bind_batch(nb::module_& m) {
         .def(nb::init<int, const std::string&, const Limits&>(), "threads"_a, nb::kw_only(), "level"_a = "best",
              "limits"_a = Limits{})
         .def("submit", &PyEngine::submit, "job"_a)
+        .def("cancel", &PyEngine::cancel)
         .def("close", &PyEngine::close)
         .def_prop_ro("threads", &PyEngine::threads)
         .def("counters", &PyEngine::counters);

@@ -13,7 +13,19 @@ from headrace import _core
 from headrace.data import Dataset
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
-from headrace.feed import Batch, BatchMap, Closed, OnError, Output, Recipe, Runner, SampleMap, Stats, default_threads
+from headrace.feed import (
+    Batch,
+    BatchMap,
+    Closed,
+    OnError,
+    Output,
+    Quarantine,
+    Recipe,
+    Runner,
+    SampleMap,
+    Stats,
+    default_threads,
+)
 from headrace.feed.recipe import obvious_fields, resolve_columns
 from headrace.fields import Field, Image
 from headrace.plan import Plan, Remainder, State, resume, state_after
@@ -97,7 +109,7 @@ class Loader:
             prefetch=prefetch,
             on_error=on_error,
             max_bad=max_bad,
-            quarantine=None if quarantine is None else Path(quarantine),
+            quarantine=None if quarantine is None else Quarantine(Path(quarantine)),
             output=output,
             map=map,
             batch_map=batch_map,
@@ -183,8 +195,11 @@ class Loader:
         self._epoch, self._restored, self._received = found.epoch, found.step, found.step
 
     def stats(self) -> Stats | None:
-        """What the latest pass has done so far; printed, it says which stage limits. None before the first pass."""
-        return None if self._runner is None else self._runner.stats()
+        """What the latest pass has done so far; printed, it says which stage limits.
+
+        None before this process (a fork is another) has begun a pass.
+        """
+        return None if self._runner is None or self._runner.foreign else self._runner.stats()
 
     def _note_received(self, iterator: LoaderIterator, epoch: int, steps: int) -> None:
         """The consumer has `steps` batches of `epoch`; only the latest iterator moves the loader's position."""
@@ -209,19 +224,16 @@ class LoaderIterator(Iterator[Batch]):
         self._start()
 
     def _start(self) -> None:
-        self._pid = os.getpid()
         pool = self._loader._pool.of_this_process()
         self._runner = Runner(self._loader._recipe, pool, epoch=self._epoch, step=self._step)
-        self._finalizer = weakref.finalize(self, self._runner.close)
+        self._finalizer = weakref.finalize(self, self._runner.drop)
         self._loader._runner = self._runner
 
     def __next__(self) -> Batch:
         if not self._open:
             raise StopIteration
-        if os.getpid() != self._pid:
-            self._finalizer.detach()
-            self._start()
         try:
+            self._go_on_after_fork()
             batch = self._runner.take()
         except Closed:
             self.close()
@@ -237,10 +249,18 @@ class LoaderIterator(Iterator[Batch]):
     def close(self) -> None:
         """Ends the pass: threads are joined, prefetched batches dropped."""
         self._open = False
-        self._finalizer()
+        self._finalizer.detach()
+        self._runner.close()
 
     def stats(self) -> Stats:
+        """What this pass has done so far; printed, it says which stage limits."""
+        self._go_on_after_fork()
         return self._runner.stats()
+
+    def _go_on_after_fork(self) -> None:
+        if self._open and self._runner.foreign:
+            self._finalizer.detach()
+            self._start()
 
 
 class _Pool:

@@ -2,6 +2,7 @@
 
 from headrace.feed.channel import Closed
 from headrace.feed.cores import available_cores, default_threads
+from headrace.feed.quarantine import Quarantine
 from headrace.feed.recipe import Batch, BatchMap, OnError, Output, Recipe, Sample, SampleMap
 from headrace.feed.runner import Runner
 from headrace.feed.stats import StageStats, Stats
@@ -12,6 +13,7 @@ __all__ = [
     "Closed",
     "OnError",
     "Output",
+    "Quarantine",
     "Recipe",
     "Runner",
     "Sample",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace.data import ValueColumn
 from headrace.errors import UsageError
+from headrace.feed import pillow
 from headrace.feed.recipe import Recipe
 from headrace.fields import Image
 from headrace.plan import BatchPlan
@@ -20,7 +21,14 @@ Passes = NDArray[np.uint32]
 Item = bytes | NDArray[np.uint8] | None
 """A field's content that Python already holds: encoded, or pixels [H, W, C]; None is read from its range."""
 
+DECLINED, CANCELLED = 1, 7
+"""Codes of the core's failures (core/common/fault.hpp) that are no fault of the sample's."""
+
 ITEM_BYTES = {"uint8": 1, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+class Cancelled(Exception):  # noqa: N818  # how a feed ends, no error
+    """The feed was closed while the core worked."""
 
 
 @dataclass
@@ -40,7 +48,7 @@ class Pending:
 
 
 class Assembly:
-    """Describes batches to one engine. Used by one thread at a time, but for `start_rows`."""
+    """Describes batches to one engine. Used by one thread at a time, but for `start_rows` and `resize`."""
 
     def __init__(self, recipe: Recipe, engine: _core.Engine, pool: _core.BlockPool) -> None:
         self._recipe = recipe
@@ -58,13 +66,22 @@ class Assembly:
         recipe = self._recipe
         key = recipe.plan.key(plan.epoch)
         samples, passes = plan.samples.copy(), plan.passes.copy()
-        size = recipe.program.output_size or self._common_size(samples, passes, key)
-        memory = [
-            self._pool.acquire(len(samples) * image.channels * size[0] * size[1] * ITEM_BYTES[image.dtype])
-            for _, image, _ in recipe.images
-        ]
+        size = recipe.program.output_size or self._measure(samples, passes, key)
+        memory = self._memory(len(samples), size)
         job = self._submit(samples, passes, key, size, memory, None)
         return Pending(plan, key, samples, passes, size, memory, [], job)
+
+    def resize(self, pending: Pending) -> None:
+        """After a replacement: a batch of one takes its image's size, where the view leaves it to the image."""
+        if self._recipe.program.output_size is None and len(pending.samples) == 1:
+            pending.size = self._measure(pending.samples, pending.passes, pending.key)
+            pending.memory = self._memory(1, pending.size)
+
+    def _memory(self, samples: int, size: tuple[int, int]) -> list[NDArray[np.uint8]]:
+        return [
+            self._pool.acquire(samples * image.channels * size[0] * size[1] * ITEM_BYTES[image.dtype])
+            for _, image, _ in self._recipe.images
+        ]
 
     def start_rows(self, pending: Pending, row: int, items: list[Item]) -> _core.Job:
         """Works again on one row of a batch, with what is in `items` instead of the images' own bytes."""
@@ -118,24 +135,23 @@ class Assembly:
         assert isinstance(found, ValueColumn)
         return found.values[self._base_ids(samples)]
 
-    def _common_size(self, samples: Ints, passes: Passes, key: int) -> tuple[int, int]:
+    def _measure(self, samples: Ints, passes: Passes, key: int) -> tuple[int, int]:
         """The one (height, width) that the view makes of every image of the batch. Raises UsageError where they differ.
 
-        Images whose header cannot be read do not count: what is wrong with them is found out when they are decoded.
+        Images whose header cannot be read do not count: what is wrong with them is found out when they are decoded. A
+        batch of one such image has no size until a replacement gives it one (`resize`).
         """
-        name, _, column = self._recipe.images[0]
-        job = _core.Job(self._base_ids(samples), passes, key=key, program=self._recipe.program.ops)
-        job.probe_only()
-        nothing = np.empty(0, np.uint8)
-        job.add_image(**self._ranges(column, samples), memory=None, out=nothing, height=0, width=0, **self._formats[0])
-        self._engine.submit(job)
-        job.wait()
-        sizes = job.sizes
+        if not self._recipe.images or len(samples) == 0:
+            return 0, 0
+        name = self._recipe.images[0][0]
+        sizes = self._source_sizes(samples, passes, key)
         rows = np.flatnonzero(sizes[:, 0] > 0)
         if len(rows) == 0:
+            if len(samples) == 1:
+                return 0, 0
             raise UsageError(
-                f"field {name!r}: none of the batch's {len(samples)} images could be measured by the core, and the view "
-                "leaves the size to them; give a view of fixed size, such as Resize((height, width))"
+                f"field {name!r}: expected images whose size can be read, got none among {len(samples)} of a batch, and "
+                "the view leaves the size to them; give a view of fixed size, such as Resize((height, width))"
             )
         views = _core.sample_views(
             self._recipe.program.ops,
@@ -151,6 +167,23 @@ class Assembly:
         if len(odd):
             self._refuse_sizes(name, samples[rows], height, width, int(odd[0]))
         return int(height[0]), int(width[0])
+
+    def _source_sizes(self, samples: Ints, passes: Passes, key: int) -> NDArray[np.int32]:
+        """(width, height) of the first field's images, from their headers; 0 for those that cannot be read."""
+        _, image, column = self._recipe.images[0]
+        job = _core.Job(self._base_ids(samples), passes, key=key, program=self._recipe.program.ops)
+        job.probe_only()
+        nothing = np.empty(0, np.uint8)
+        job.add_image(**self._ranges(column, samples), memory=None, out=nothing, height=0, width=0, **self._formats[0])
+        self._engine.submit(job)
+        job.wait()
+        sizes = job.sizes
+        for row, _, code, _, _ in job.failures():
+            if code == CANCELLED:
+                raise Cancelled
+            if code == DECLINED:
+                sizes[row] = pillow.size(self._recipe.dataset.read(column, int(samples[row])), image)
+        return sizes
 
     def _refuse_sizes(self, name: str, samples: Ints, height: Ints, width: Ints, odd: int) -> None:
         dataset = self._recipe.dataset
@@ -191,4 +224,3 @@ def parse_labels(raw: list[bytes], keys: list[str], name: str) -> NDArray[np.int
             f"field {name!r}, sample {keys[row]!r}: expected a whole number for a label, got {raw[row][:40]!r}; "
             "use Raw() and parse it in map="
         ) from None
-

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import threading
-import time
-from pathlib import Path
 
 from headrace.data import Dataset
 from headrace.errors import (
@@ -18,10 +15,17 @@ from headrace.errors import (
     TooManyBadSamplesError,
     UnsupportedError,
     UsageError,
+    ViewError,
 )
+from headrace.feed.quarantine import Quarantine
 
-DECLINED = 1
-_KINDS: dict[int, type[SampleError]] = {1: DecodeError, 2: DecodeError, 3: LimitError, 4: UnsupportedError}
+_KINDS: dict[int, type[SampleError]] = {
+    1: DecodeError,
+    2: DecodeError,
+    3: LimitError,
+    4: UnsupportedError,
+    9: ViewError,
+}
 _IO, _CHANGED, _VIEW = 5, 6, 8
 
 MAX_ATTEMPTS = 100
@@ -45,13 +49,13 @@ def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, 
 
 
 class BadSamples:
-    """Counts bad samples of one pass and writes them to the quarantine file, once each. Thread-safe.
+    """Counts bad samples of one pass, and hands each to the quarantine. Thread-safe.
 
-    The file is JSON lines (key, shard, offset, field, why, epoch, position, time) that nothing reads back.
+    `samples` is how many one pass takes: of several ranks, each judges by its own part.
     """
 
-    def __init__(self, *, samples: int, max_bad: float, quarantine: Path | None) -> None:
-        self._most = max(1, int(max_bad * samples))
+    def __init__(self, *, samples: int, max_bad: float, quarantine: Quarantine | None) -> None:
+        self._most = max(1, int(max_bad * samples)) if max_bad > 0 else 0
         self._samples = samples
         self._max_bad = max_bad
         self._quarantine = quarantine
@@ -77,28 +81,12 @@ class BadSamples:
             if sample in self._seen:
                 return
             self._seen.add(sample)
-            self._write(error, epoch, position)
+            if self._quarantine is not None:
+                self._quarantine.add(sample, error, epoch=epoch, position=position)
             if len(self._seen) > self._most:
                 raise TooManyBadSamplesError(
-                    f"{len(self._seen)} of {self._samples} samples are bad, expected at most {self._most} "
+                    f"{len(self._seen)} of {self._samples:,} samples are bad, expected at most {self._most} "
                     f"(max_bad={self._max_bad}); the last: {error}. Look at them"
-                    + (f" in {self._quarantine}" if self._quarantine is not None else " with quarantine=PATH")
+                    + (f" in {self._quarantine.path}" if self._quarantine is not None else " with quarantine=PATH")
                     + ", or raise max_bad"
                 ) from error
-
-    def _write(self, error: SampleError, epoch: int, position: int) -> None:
-        if self._quarantine is None:
-            return
-        record = {
-            "key": error.key,
-            "shard": error.shard,
-            "offset": error.offset,
-            "field": error.field,
-            "why": error.why,
-            "epoch": epoch,
-            "position": position,
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        }
-        # One write of one line: ranks and runs may share the file. Surrogates of odd names are escaped by JSON.
-        with self._quarantine.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")

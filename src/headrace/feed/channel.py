@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Closed(Exception):
+class Closed(Exception):  # noqa: N818  # how a channel ends, no error
     """The channel has ended: nothing will come, or nobody will take."""
 
 
@@ -95,7 +95,10 @@ class Channel(Generic[T]):
                 return self._items.popleft()
             if self._error is not None:
                 error, self._error = self._error, None
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # its traceback holds this frame: a cycle would keep the batch's memory
             raise Closed
 
     def statistics(self) -> ChannelStatistics:

@@ -37,4 +37,3 @@ class Converter:
 
     def values(self, values: NDArray[Any]) -> Any:
         return values if self._torch is None else self._torch.from_numpy(np.ascontiguousarray(values))
-

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from headrace.data import ByteColumn, Dataset, ValueColumn
 from headrace.errors import UsageError
+from headrace.feed.quarantine import Quarantine
 from headrace.fields import Field, Image, Label, Raw
 from headrace.plan import Plan
 from headrace.view import Program
@@ -42,7 +42,7 @@ class Recipe:
     prefetch: int
     on_error: OnError
     max_bad: float
-    quarantine: Path | None
+    quarantine: Quarantine | None
     output: Output
     map: SampleMap | None
     batch_map: BatchMap | None

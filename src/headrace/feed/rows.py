@@ -7,15 +7,11 @@ import numpy as np
 from headrace import _core
 from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError
 from headrace.feed import pillow
-from headrace.feed.assembly import Assembly, Item, Pending
-from headrace.feed.bad_samples import DECLINED, MAX_ATTEMPTS, BadSamples, error_of
+from headrace.feed.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
+from headrace.feed.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
 from headrace.feed.recipe import Recipe
 
-_LIMIT, _CORRUPT, _CANCELLED = 3, 2, 7
-
-
-class Cancelled(Exception):
-    """The feed was closed while the core worked."""
+_LIMIT, _CORRUPT = 3, 2
 
 
 class RowMender:
@@ -53,6 +49,7 @@ class RowMender:
         sample, pass_ = self._recipe.plan.replacement(epoch, position, attempt)
         pending.samples[row], pending.passes[row] = sample, pass_
         self._bad.count_replaced()
+        self._assembly.resize(pending)
 
     def _decode(self, pending: Pending, row: int) -> list[bytes]:
         """Lets the core try; what it declines is decoded by Pillow and handed back as pixels, field by field."""
@@ -64,13 +61,15 @@ class RowMender:
             if not failures:
                 return [job.raw(i)[0] for i in range(len(self._recipe.raws))]
             _, field, code, _, why = failures[0]
-            if code == _CANCELLED:
+            if code == CANCELLED:
                 raise Cancelled
             if code != DECLINED or items[field] is not None:
                 raise self._error(pending, row, field, code, why)
             items[field] = self._by_pillow(pending, row, field, why)
 
-    def _by_pillow(self, pending: Pending, row: int, field: int, why: str) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    def _by_pillow(
+        self, pending: Pending, row: int, field: int, why: str
+    ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
         _, image, column = self._recipe.images[field]
         self._bad.count_declined()
         data = self._recipe.dataset.read(column, int(pending.samples[row]))

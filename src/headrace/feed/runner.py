@@ -6,24 +6,37 @@ where it has to be Python (Pillow, `map`), by a pool of threads that exists only
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
+import weakref
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-
 
 from headrace import _core
 from headrace.feed import transforms
-from headrace.feed.assembly import Assembly, Pending, parse_labels
+from headrace.feed.assembly import Assembly, Cancelled, Pending, parse_labels
 from headrace.feed.bad_samples import BadSamples
 from headrace.feed.channel import Channel, Closed
 from headrace.feed.outputs import Converter
+from headrace.feed.python_threads import THREAD_PREFIX, PythonThreads
 from headrace.feed.recipe import Batch, Recipe, Sample
-from headrace.feed.rows import Cancelled, RowMender
+from headrace.feed.rows import RowMender
 from headrace.feed.stats import STAGES, StageStats, Stats
 from headrace.fields import Label
+
+DROP_WAIT_S = 1.0
+"""Far longer than a batch in progress needs to be cancelled, unless the user's `map` is in the midst of something."""
+
+_live: weakref.WeakSet[Runner] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A thread that comes back from native code while Python shuts down would take the process with it."""
+    for runner in list(_live):
+        runner.close()
 
 
 class Runner:
@@ -41,39 +54,53 @@ class Runner:
         self.batch_bytes = 0
         self._engine = _core.Engine(recipe.threads, level=recipe.level)
         self._assembly = Assembly(recipe, self._engine, pool)
-        self.bad = BadSamples(samples=recipe.plan.length, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
+        samples = -(-recipe.plan.length // recipe.plan.world_size)
+        self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
         self._mender = RowMender(recipe, self._assembly, self.bad)
         self._converter = Converter(recipe)
         self._channel: Channel[Batch] = Channel(recipe.prefetch)
-        self._lock = threading.Lock()
-        self._pending: deque[Pending] = deque()
-        self._closing = False
-        self._python: ThreadPoolExecutor | None = None
-        self._final: Stats | None = None
-        self._thread = threading.Thread(target=self._run, name="headrace-feed", daemon=True)
+        self._pending: deque[Pending] = deque()  # the feeding thread's own
+        self._python = PythonThreads(recipe.threads)
+        # Between the engine's end and whoever uses it. Reentrant: the garbage collector may call `close` anywhere.
+        self._lock = threading.RLock()
+        self._core: dict[str, tuple[int, int, int]] | None = None  # its counts once it has ended
+        self._ended: float | None = None
+        self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}feed", daemon=True)
         self._thread.start()
+        _live.add(self)
 
     def take(self) -> Batch:
         """The next batch. Raises Closed after the last, or what went wrong."""
         return self._channel.take()
 
-    def close(self) -> None:
-        """Cancels what is under way and joins every thread. In a forked child, where there are none, it does nothing."""
-        if os.getpid() != self._pid:
+    @property
+    def foreign(self) -> bool:
+        """Whether this process is a fork of the one that runs the feed: its threads are not here."""
+        return os.getpid() != self._pid
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Cancels what is under way and joins every thread. In a forked child, where there are none, it does nothing.
+
+        With a timeout, threads that are not done by then end by themselves.
+        """
+        if self.foreign:
             return
-        with self._lock:
-            self._closing = True
-            for pending in self._pending:
-                pending.job.cancel()
+        if self._ended is None:
+            self._ended = time.perf_counter()
         self._channel.close()
-        if threading.current_thread() is self._thread:  # the garbage collector chose this thread
+        with self._lock:
+            self._engine.cancel()
+        # The garbage collector may close any feed in any thread: one of ours must not wait for itself or for another,
+        # and may hold what the executor's own lock protects. The feeding thread ends all.
+        if threading.current_thread().name.startswith(THREAD_PREFIX):
             return
-        self._thread.join()
-        if self._final is None:
-            self._final = self._measure()
-            if self._python is not None:
-                self._python.shutdown(wait=True, cancel_futures=True)
-            self._engine.close()
+        self._python.cancel()
+        self._thread.join(timeout_s)
+
+    def drop(self) -> None:
+        """Closes a feed that nobody refers to any more. Whoever lets go of it may hold a lock that `map` waits for, so
+        the wait is bounded."""
+        self.close(DROP_WAIT_S)
 
     # --- the feeding thread ---
 
@@ -85,28 +112,31 @@ class Runner:
             pass
         except BaseException as caught:
             error = caught
-        self._pending.clear()
-        self._channel.finish(error)
+        try:
+            self._retire()
+        finally:
+            self._channel.finish(error)
+            del error  # its traceback holds this frame
 
     def _feed(self) -> None:
         step, steps = self._first_step, self._recipe.plan.steps
         while step < steps or self._pending:
             if step < steps and self._channel.reserve(block=not self._pending):
-                self._start(step)
+                self._pending.append(self._assembly.start(self._recipe.plan.batch(self._epoch, step)))
                 step += 1
             else:
                 self._channel.put(self._finish(self._pending[0]))
-                with self._lock:
-                    self._pending.popleft()
+                self._pending.popleft()
             self._python_s = time.thread_time()
 
-    def _start(self, step: int) -> None:
-        pending = self._assembly.start(self._recipe.plan.batch(self._epoch, step))
+    def _retire(self) -> None:
+        """Ends the other threads. Batches that nobody will take are cancelled first."""
+        self._engine.cancel()
+        self._pending.clear()
+        self._python.join()
         with self._lock:
-            self._pending.append(pending)
-            if self._closing:
-                pending.job.cancel()
-                raise Closed
+            self._core = self._engine.counters()
+            self._engine.close()
 
     def _finish(self, pending: Pending) -> Batch:
         job = pending.job
@@ -122,10 +152,7 @@ class Runner:
     def _mend(self, pending: Pending, rows: list[int]) -> None:
         if not rows:
             return
-        with self._lock:
-            if self._closing:
-                raise Closed
-        for row, raws in zip(rows, self._in_threads(lambda row: self._mender.mend(pending, row), rows), strict=True):
+        for row, raws in zip(rows, self._python.each(lambda row: self._mender.mend(pending, row), rows), strict=True):
             for i, raw in enumerate(raws):
                 pending.raws[i][row] = raw
 
@@ -143,7 +170,7 @@ class Runner:
         if recipe.batch_map is not None:
             rng = transforms.batch_rng(pending.key, step=pending.plan.step, rank=recipe.plan.rank)
             batch = _with_note(
-                lambda: recipe.batch_map(batch, rng),  # type: ignore[misc]  # not None: asked above
+                lambda: recipe.batch_map(batch, rng),
                 f"in batch_map=, epoch {pending.plan.epoch}, step {pending.plan.step}",
             )
         return batch
@@ -167,32 +194,21 @@ class Runner:
                 f"position {int(pending.plan.positions[row])}",
             )
 
-        samples = self._in_threads(one, list(range(len(pending.samples))))
+        samples = self._python.each(one, range(len(pending.samples)))
         return transforms.collate(samples, self._recipe.output)
-
-    def _in_threads(self, function: Any, rows: list[int]) -> list[Any]:
-        if self._python is None:
-            self._python = ThreadPoolExecutor(self._recipe.threads, thread_name_prefix="headrace-python")
-        futures = [self._python.submit(function, row) for row in rows]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
 
     # --- statistics ---
 
     def stats(self) -> Stats:
-        """What was counted so far, or in all once closed."""
-        return self._final if self._final is not None else self._measure()
-
-    def _measure(self) -> Stats:
-        core, channel, plan = self._engine.counters(), self._channel.statistics(), self._recipe.plan
+        """What was counted so far, or in all once closed. Not in a forked child."""
+        with self._lock:
+            core = self._core if self._core is not None else self._engine.counters()
+        channel, plan = self._channel.statistics(), self._recipe.plan
+        ended = self._ended if self._ended is not None else time.perf_counter()
         return Stats(
             batches=channel.taken,
             samples=self._samples,
-            wall_s=time.perf_counter() - self._started,
+            wall_s=ended - self._started,
             consumer_wait_s=channel.consumer_wait_s,
             feed_wait_s=channel.producer_wait_s,
             python_s=self._python_s,
@@ -213,8 +229,8 @@ def _with_note(call: Any, note: str) -> Any:
     """Lets the user's exception through as it is, with its own traceback, and says whose sample it was."""
     try:
         return call()
+    except StopIteration as error:  # would end the consumer's loop in silence (PEP 479)
+        raise RuntimeError(f"StopIteration raised {note}") from error
     except Exception as error:
         error.add_note(note)
         raise
-
-

@@ -89,7 +89,9 @@ class Stats:
         if limit == "consumer":
             return f"Data is not what limits this run: the consumer waited {share:.1%} of the time."
         if limit == "python":
-            return f"Python limits this run: the consumer waited {share:.0%} of the time while the core's threads idled."
+            return (
+                f"Python limits this run: the consumer waited {share:.0%} of the time while the core's threads idled."
+            )
         return (
             f"The loader limits this run: the consumer waited {share:.0%} of the time, "
             f"most of it for {limit} on {self.threads} threads."

@@ -30,11 +30,13 @@ def take_row(batch: Batch, row: int) -> Sample:
 
 def collate(samples: list[Sample], output: Output) -> Batch:
     """Stacks what `map` returned: arrays and tensors by their shape, numbers as one array, all else as lists."""
-    names = list(samples[0])
+    names = list(samples[0]) if isinstance(samples[0], dict) else None
     for row, sample in enumerate(samples):
         if not isinstance(sample, dict) or list(sample) != names:
-            got = list(sample) if isinstance(sample, dict) else type(sample).__name__
-            raise UsageError(f"map: expected a dict with the fields {names} of every sample, got {got} at row {row}")
+            fields = "a dict of fields" if names is None else f"a dict with the fields {names}"
+            got = list(sample) if isinstance(sample, dict) else repr(type(sample).__name__)
+            raise UsageError(f"map: expected {fields} for every sample, got {got} at row {row} of a batch")
+    assert names is not None
     return {name: _join([sample[name] for sample in samples], name, output) for name in names}
 
 
