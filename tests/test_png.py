@@ -38,13 +38,18 @@ def palette_of(depth: int) -> bytes:
 
 
 def make(
-    height: int, width: int, color: int, depth: int, *, filters: str = "all", interlaced: bool = False, **options: object
+    height: int,
+    width: int,
+    color: int,
+    depth: int,
+    *,
+    filters: str = "all",
+    interlaced: bool = False,
+    **options: object,
 ) -> tuple[bytes, np.ndarray]:
     samples = samples_of(height, width, color, depth)
     palette = palette_of(depth) if color == 3 else b""
-    file = write_png(
-        samples, depth, color, filters=FILTERS[filters], interlaced=interlaced, palette=palette, **options
-    )
+    file = write_png(samples, depth, color, filters=FILTERS[filters], interlaced=interlaced, palette=palette, **options)
     return file, samples
 
 
@@ -154,6 +159,15 @@ def write_large(samples: np.ndarray, level: int) -> bytes:
     return SIGNATURE + head + chunk(b"IDAT", zlib.compress(raw, level)) + chunk(b"IEND")
 
 
+@pytest.mark.parametrize("below", [1, 65_536])
+def test_a_window_of_a_stream_that_ends_early(below: int) -> None:
+    """Unpacking has room for 65,536 bytes below a window: a stream that ends just there is short all the same."""
+    stream = zlib.compress(bytes(301 * 10 + below), 0)
+    file = file_of([(b"IHDR", header(100, 400, 8, 2)[8:-4]), (b"IDAT", stream), (b"IEND", b"")])
+    with pytest.raises(ValueError, match=r"expected 120400 bytes of rows .* got fewer"):
+        rgb(file, 0, 10)
+
+
 def test_photograph_as_pillow_writes_it() -> None:
     rng = np.random.default_rng(0)
     small = Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8))
@@ -181,7 +195,14 @@ def test_empty_data_chunks_are_allowed() -> None:
 
 @pytest.mark.parametrize(
     ("color", "depth", "transparency"),
-    [(0, 8, b"\0\7"), (0, 4, b"\0\7"), (0, 16, b"\1\7"), (2, 8, bytes(6)), (2, 16, bytes(6)), (3, 8, bytes(range(256)))],
+    [
+        (0, 8, b"\0\7"),
+        (0, 4, b"\0\7"),
+        (0, 16, b"\1\7"),
+        (2, 8, bytes(6)),
+        (2, 16, bytes(6)),
+        (3, 8, bytes(range(256))),
+    ],
 )
 def test_transparency_is_dropped(color: int, depth: int, transparency: bytes) -> None:
     file, samples = make(8, 8, color, depth, transparency=transparency)
@@ -216,11 +237,21 @@ def test_probe(color: int, depth: int, interlaced: bool) -> None:
 @pytest.mark.parametrize(
     ("color", "depth", "layout", "message"),
     [
-        (2, 8, "raw8", "PNG: expected one sample of at most 8 bits a pixel (grey or palette), got 8-bit RGB:"),
+        (
+            2,
+            8,
+            "raw8",
+            "PNG: expected one sample of at most 8 bits a pixel (grey or palette), got 8-bit RGB: read it as an image",
+        ),
         (4, 8, "raw8", "PNG: expected one sample of at most 8 bits a pixel (grey or palette), got 8-bit grey + alpha:"),
-        (0, 16, "raw8", "PNG: expected one sample of at most 8 bits a pixel (grey or palette), got 16-bit grey:"),
+        (
+            0,
+            16,
+            "raw8",
+            "PNG: expected one sample of at most 8 bits a pixel (grey or palette), got 16-bit grey:",
+        ),
         (6, 16, "raw16", "PNG: expected 16-bit grey, got 16-bit RGBA:"),
-        (3, 4, "raw16", "PNG: expected 16-bit grey, got 4-bit palette:"),
+        (3, 4, "raw16", "PNG: expected 16-bit grey, got 4-bit palette: read it as a mask"),
     ],
 )
 def test_layout_that_does_not_suit(color: int, depth: int, layout: str, message: str) -> None:
@@ -298,6 +329,9 @@ def test_limits_are_named() -> None:
         rgb(file, max_png_chunk_bytes=999)
     with pytest.raises(ValueError, match="60000x60000 is more than max_pixels = 178956970"):
         _core.probe_png(SIGNATURE + header(60_000, 60_000, 8, 2))
+    endless = file_of([(b"IHDR", header(2**31 - 1, 2**31 - 1, 16, 6)[8:-4]), *rgb_parts()[1:]])
+    with pytest.raises(ValueError, match="is more than max_pixels = 72057594037927936"):
+        rgb(endless, max_pixels=2**63 - 1)
 
 
 def test_max_png_chunk_bytes_does_not_bound_pixels() -> None:

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/fault.hpp"
-#include "tar/tar.hpp"
+#include "tar/header.hpp"
 
 namespace headrace {
 

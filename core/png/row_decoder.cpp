@@ -7,7 +7,7 @@
 
 #include "common/fault.hpp"
 
-namespace headrace {
+namespace headrace::png {
 namespace {
 
 std::string described(const PngInfo& info) {
@@ -38,11 +38,10 @@ void check_layout(const PngInfo& info, Layout layout) {
     const bool single = info.color_type == 0 || info.color_type == 3;
     const bool wide = info.bit_depth == 16;
     if (single && wide == (layout == Layout::raw16)) return;
-    throw Fault(Code::unsupported, layout == Layout::raw16
-                                       ? "PNG: expected 16-bit grey, got " + described(info) +
-                                             ": read it as an image or as a mask of 8 bits"
-                                       : "PNG: expected one sample of at most 8 bits a pixel (grey or palette), got " +
-                                             described(info) + ": read it as an image or as 16-bit depth");
+    const std::string expected =
+        layout == Layout::raw16 ? "16-bit grey" : "one sample of at most 8 bits a pixel (grey or palette)";
+    const std::string remedy = !single ? "an image" : wide ? "16-bit depth" : "a mask";
+    throw Fault(Code::unsupported, "PNG: expected " + expected + ", got " + described(info) + ": read it as " + remedy);
 }
 
 std::uint32_t rgbx_word(std::uint8_t r, std::uint8_t g, std::uint8_t b) {
@@ -53,7 +52,7 @@ int layout_bytes(Layout layout) { return layout == Layout::rgbx8 ? 4 : layout ==
 
 }  // namespace
 
-void RowDecoder::set(const PngChunks& chunks, Layout layout) {
+void RowDecoder::set(const Chunks& chunks, Layout layout) {
     const PngInfo& info = chunks.info;
     check_layout(info, layout);
     bits_ = info.bit_depth;
@@ -67,7 +66,7 @@ void RowDecoder::set(const PngChunks& chunks, Layout layout) {
     filters_ = &row_filters(pixels_, level_);
 }
 
-void RowDecoder::set_lookup(const PngChunks& chunks, Layout layout) {
+void RowDecoder::set_lookup(const Chunks& chunks, Layout layout) {
     const bool palette = chunks.info.color_type == 3;
     const bool looked_up = palette && layout == Layout::rgbx8;
     colors_ = looked_up ? static_cast<int>(chunks.palette.size() / 3) : 0;
@@ -88,10 +87,10 @@ void RowDecoder::begin(int width) {
     row_ = 0;
     units_ = expands_ ? (static_cast<std::size_t>(width) * bits_ + 7) / 8 : static_cast<std::size_t>(width);
     own_stride_ = units_ * gather_of(pixels_).lanes + slack_bytes;
-    std::uint8_t* const memory = own_memory_.reserve((1 + 2 * own_rows) * own_stride_);
+    std::uint8_t* const memory = own_memory_.reserve((1 + own_rows) * own_stride_);
     std::memset(memory, 0, own_stride_);
     above_ = memory;
-    own_ = {memory + own_stride_, memory + (1 + own_rows) * own_stride_};
+    own_ = memory + own_stride_;
 }
 
 void RowDecoder::take(const std::uint8_t* raw, std::size_t raw_stride, int count, std::uint8_t* out,
@@ -112,9 +111,8 @@ void RowDecoder::skip(const std::uint8_t* raw, std::size_t raw_stride, int count
 }
 
 const std::uint8_t* RowDecoder::unfilter_own(const std::uint8_t* raw, std::size_t raw_stride, int count) {
-    own_turn_ = 1 - own_turn_;
-    unfilter(raw, raw_stride, count, own_[own_turn_], own_stride_);
-    return own_[own_turn_];
+    unfilter(raw, raw_stride, count, own_, own_stride_);
+    return own_;
 }
 
 void RowDecoder::unfilter(const std::uint8_t* raw, std::size_t raw_stride, int count, std::uint8_t* out,
@@ -173,4 +171,4 @@ void RowDecoder::expand(const std::uint8_t* packed, std::uint8_t* out, int row) 
     }
 }
 
-}  // namespace headrace
+}  // namespace headrace::png

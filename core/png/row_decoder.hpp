@@ -9,14 +9,14 @@
 #include "png/scratch.hpp"
 #include "png/unfilter.hpp"
 
-namespace headrace {
+namespace headrace::png {
 
 class RowDecoder {
 public:
     explicit RowDecoder(Level level) : level_(level) {}
 
     // Chooses how the image's samples become the layout. Throws Fault(unsupported) where they cannot.
-    void set(const PngChunks& chunks, Layout layout);
+    void set(const Chunks& chunks, Layout layout);
 
     // Begins an image, or one pass of an interlaced image, whose rows have `width` pixels.
     void begin(int width);
@@ -33,7 +33,7 @@ public:
     void skip(const std::uint8_t* raw, std::size_t raw_stride, int count);
 
 private:
-    void set_lookup(const PngChunks& chunks, Layout layout);
+    void set_lookup(const Chunks& chunks, Layout layout);
     int filter_of(const std::uint8_t* raw, int row) const;
     void unfilter(const std::uint8_t* raw, std::size_t raw_stride, int count, std::uint8_t* out,
                   std::size_t out_stride);
@@ -58,13 +58,12 @@ private:
     std::size_t units_ = 0;  // pixels, or bytes of packed samples
     const std::uint8_t* above_ = nullptr;
 
-    // Rows that no one else keeps: two pairs, in turn, so that a pair never overwrites the row above it.
+    // Rows that no one else keeps; one of them may be the row above itself.
     static constexpr int own_rows = 2;
-    std::array<std::uint8_t*, 2> own_{};
+    std::uint8_t* own_ = nullptr;
     std::size_t own_stride_ = 0;
-    int own_turn_ = 0;
     Scratch own_memory_;
     Scratch index_memory_;
 };
 
-}  // namespace headrace
+}  // namespace headrace::png

@@ -13,7 +13,7 @@
 
 #include "common/level.hpp"
 
-namespace headrace {
+namespace headrace::png {
 
 // Which bytes of the file's pixel become which bytes of the pixel in memory.
 struct Gather {
@@ -62,11 +62,12 @@ constexpr Gather gather_of(Pixels pixels) {
 }
 
 // Undo one row. `raw`: the file's filtered bytes; `above`: the row above in memory form, zeros above the first; `out`:
-// the row in memory form, overlapping neither. Each may be read or written up to unfilter_slack_bytes beyond its end.
+// the row in memory form, which may be `above` itself. Each may be read or written up to unfilter_slack_bytes beyond
+// its end.
 using RowFilter = void (*)(const std::uint8_t* raw, const std::uint8_t* above, std::uint8_t* out, std::size_t pixels);
 constexpr std::size_t unfilter_slack_bytes = 64;  // also what RowSink promises
 
-// Undo two rows of the same filter, one below the other, in about the time of one.
+// Undo two rows of the same filter, one below the other, in about the time of one. One of the two outs may be `above`.
 struct RowSpan {
     const std::uint8_t* raw;
     std::uint8_t* out;
@@ -81,4 +82,4 @@ struct RowFilters {
 
 const RowFilters& row_filters(Pixels pixels, Level level);
 
-}  // namespace headrace
+}  // namespace headrace::png

@@ -3,7 +3,7 @@
 
 #include "png/unfilter_tables.hpp"
 
-namespace headrace {
+namespace headrace::png {
 namespace {
 
 struct Neighbours {
@@ -50,4 +50,4 @@ struct Filters {
 
 constinit const UnfilterTable unfilter_scalar = unfilter_table<Filters>();
 
-}  // namespace headrace
+}  // namespace headrace::png

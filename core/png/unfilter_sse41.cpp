@@ -1,6 +1,6 @@
 // The filters on 16 bytes at a time. Average and Paeth need the pixel to the left before they can go on, so what
 // counts is how many operations lie between one pixel and the next, 2 and 4 here, and how many pixels take that way
-// together: two where two rows have the same filter. Vectors of 32 bytes gained nothing.
+// together: two where two rows have the same filter. The same code compiled for AVX2 gained nothing.
 // benchmarks/png_decode.py shows the gain over Level::scalar.
 #if defined(__x86_64__)
 
@@ -8,7 +8,7 @@
 
 #include "png/unfilter_tables.hpp"
 
-namespace headrace {
+namespace headrace::png {
 namespace {
 
 // Everything below lives in this namespace or is an intrinsic: an inline function of the standard library, emitted
@@ -284,6 +284,6 @@ struct Filters {
 
 constinit const UnfilterTable unfilter_sse41 = unfilter_table<Filters>();
 
-}  // namespace headrace
+}  // namespace headrace::png
 
 #endif

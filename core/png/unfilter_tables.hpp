@@ -7,7 +7,7 @@
 
 #include "png/unfilter.hpp"
 
-namespace headrace {
+namespace headrace::png {
 
 using UnfilterTable = std::array<RowFilters, pixels_kinds>;
 
@@ -25,4 +25,4 @@ extern const UnfilterTable unfilter_scalar;
 extern const UnfilterTable unfilter_sse41;
 #endif
 
-}  // namespace headrace
+}  // namespace headrace::png

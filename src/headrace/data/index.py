@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._core import group_members, scan_tar
-from ..errors import DatasetError, ReadError
 from .columns import ABSENT
 from .members import Members
 from .safetensors import Arrays, InvalidFileError
@@ -57,39 +54,6 @@ class TarIndex:
             raise InvalidFileError("folder_of is out of range")
         columns = {name: _column(arrays, number, len(keys), tar_bytes) for number, name in enumerate(extensions)}
         return cls(keys, columns, folders, folder_of, skipped)
-
-
-def build_index(path: str) -> TarIndex:
-    """Scans a tar. Raises ReadError, or DatasetError if it is no tar, is damaged, or is beyond a limit."""
-    try:
-        names, name_offsets, data_offset, size, check, skipped = scan_tar(os.fsencode(path))
-    except OSError as error:
-        raise ReadError(f"{error}. Check that the file is readable") from error
-    except ValueError as error:
-        raise DatasetError(f"{error}. Check it with `tar -tf`, and copy or write it again") from error
-    try:
-        groups = group_members(names, name_offsets)
-    except ValueError as error:
-        raise DatasetError(
-            f"{path}: {error}. An extension is what follows the first dot of a file name: rename members so that "
-            f"their stems hold no dot"
-        ) from error
-    keys_blob, key_offsets, sample_of, extension_of, extensions, folders_blob, folder_offsets, folder_of, passed = (
-        groups
-    )
-    skipped |= passed
-    members = Members(data_offset, size, check)
-    columns, duplicates = {}, 0
-    for number, extension in enumerate(extensions):
-        of = np.flatnonzero(extension_of == number)
-        column = members.take(of).spread(sample_of[of], len(folder_of))
-        columns[extension.decode("utf-8", "surrogateescape")] = column
-        duplicates += len(of) - int(np.count_nonzero(column.present))
-    skipped["duplicate members"] = duplicates
-    counts = {what: int(count) for what, count in skipped.items() if count}
-    return TarIndex(
-        StringColumn(keys_blob, key_offsets), columns, StringColumn(folders_blob, folder_offsets), folder_of, counts
-    )
 
 
 def _read_outline(text: str) -> tuple[list[str], dict[str, int]]:

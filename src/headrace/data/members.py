@@ -38,7 +38,8 @@ class Members(NamedTuple):
 
     @property
     def present(self) -> npt.NDArray[np.bool_]:
-        return self.length != ABSENT
+        here: npt.NDArray[np.bool_] = self.length != ABSENT
+        return here
 
     def take(self, ids: Ints) -> Members:
         return Members(self.offset[ids], self.length[ids], self.check[ids])

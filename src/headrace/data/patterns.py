@@ -9,7 +9,7 @@ from itertools import islice
 from ..errors import UsageError
 from .sidecar import INDEX_SUFFIXES
 
-_MAX_PATHS = 1_000_000
+_MAX_PATHS = 100_000
 
 
 def is_pattern(text: str) -> bool:

@@ -18,7 +18,8 @@ from typing import Any
 
 from ..errors import DatasetError, ReadError
 from . import safetensors
-from .index import TarIndex, build_index
+from .index import TarIndex
+from .indexing import build_index
 
 FORMAT = "headrace tar index 1"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
@@ -123,6 +124,8 @@ def _load_or_build(place: str, path: str, identity: _Identity) -> TarIndex:
         if index is None:
             index = build_index(path)
             _write(partial, place, index, identity)
+            # Mapped from the file, its pages are shared with every other process.
+            index = _load(place, identity) or index
     return index
 
 
