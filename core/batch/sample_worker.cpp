@@ -181,24 +181,24 @@ void SampleWorker::deliver(const ImageField& field, int sample, const Image& ima
     const bool may_scale = image.kind == Image::Kind::jpeg && field.dct_scaling && field.filter == Filter::triangle;
     const int eighths = may_scale ? dct_scale(view) : 8;
     stage_ = Stage::decode;
-    send_rows(image, scaled_window(view, image.width, image.height, eighths), field.filter, eighths);
+    send_rows(field, image, scaled_window(view, image.width, image.height, eighths), eighths);
 }
 
-void SampleWorker::send_rows(const Image& image, const Window& window, Filter filter, int eighths) {
-    const Reach reach = reach_of(window, filter);
+void SampleWorker::send_rows(const ImageField& field, const Image& image, const Window& window, int eighths) {
+    const Reach reach = reach_of(window, field.filter);
     const std::int64_t since = now_ns();
-    TimedSink sink(resampler_);
+    const bool to_grey = field.format.channels == 1;  // a grey image passes unchanged
+    TimedSink sink(to_grey ? static_cast<RowSink&>(grey_) : resampler_);
+    JpegDecoder::Columns columns{0, image.width};
+    if (image.kind == Image::Kind::jpeg) columns = jpeg_.begin(eighths, reach.left, reach.right);
+    if (to_grey) grey_.start(resampler_, columns.count);
+    resampler_.start(window, field.filter, reach.top, columns.first, columns.count, target_);
     if (image.kind == Image::Kind::jpeg) {
-        const JpegDecoder::Columns columns = jpeg_.begin(eighths, reach.left, reach.right);
-        resampler_.start(window, filter, reach.top, columns.first, columns.count, target_);
         jpeg_.decode(reach.top, reach.bottom, sink);
+    } else if (image.kind == Image::Kind::png) {
+        png_.decode(reach.top, reach.bottom, Layout::rgbx8, sink);
     } else {
-        resampler_.start(window, filter, reach.top, 0, image.width, target_);
-        if (image.kind == Image::Kind::png) {
-            png_.decode(reach.top, reach.bottom, Layout::rgbx8, sink);
-        } else {
-            send_pixels(image.pixels, reach, sink);
-        }
+        send_pixels(image.pixels, reach, sink);
     }
     const std::int64_t total = now_ns() - since;
     counters_[static_cast<int>(Stage::decode)].add(total - sink.spent_ns(), 1, static_cast<std::int64_t>(image.bytes));

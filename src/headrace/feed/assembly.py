@@ -150,7 +150,7 @@ class Assembly:
             if len(samples) == 1:
                 return 0, 0
             raise UsageError(
-                f"field {name!r}: expected images whose size can be read, got none among {len(samples)} of a batch, and "
+                f"field {name!r}: expected images of readable size, got none among {len(samples)} of a batch, and "
                 "the view leaves the size to them; give a view of fixed size, such as Resize((height, width))"
             )
         views = _core.sample_views(
@@ -218,9 +218,16 @@ def parse_labels(raw: list[bytes], keys: list[str], name: str) -> NDArray[np.int
     """Whole numbers out of text members (`.cls`). Raises UsageError that names the first which is none."""
     try:
         return np.array([int(value) for value in raw], np.int64)
-    except ValueError:
-        row = next(i for i, value in enumerate(raw) if not value.strip().lstrip(b"+-").isdigit())
+    except (ValueError, OverflowError):
+        row = next(row for row, value in enumerate(raw) if not _is_int64(value))
         raise UsageError(
             f"field {name!r}, sample {keys[row]!r}: expected a whole number for a label, got {raw[row][:40]!r}; "
             "use Raw() and parse it in map="
         ) from None
+
+
+def _is_int64(value: bytes) -> bool:
+    try:
+        return -(1 << 63) <= int(value) < 1 << 63
+    except ValueError:
+        return False
