@@ -2,7 +2,7 @@
 # Print a Python that can build Headrace, once the system has all that the build needs.
 #
 # Needed: Python 3.11 or newer with venv and headers, a C++20 compiler, and the headers of libjpeg-turbo (2.0 or
-# newer), libdeflate, libpng and libzstd. As root on Debian or Ubuntu what is missing is installed; otherwise the
+# newer) and libdeflate. As root on Debian or Ubuntu what is missing is installed; otherwise the
 # command that installs it is printed and the exit code is 1. PYTHON= and CXX= choose the programs.
 set -euo pipefail
 
@@ -49,8 +49,6 @@ missing_packages() {
                  #error too old
                  #endif' || echo libjpeg-dev
     compiles <<<'#include <libdeflate.h>' || echo libdeflate-dev
-    compiles <<<'#include <png.h>' || echo libpng-dev
-    compiles <<<'#include <zstd.h>' || echo libzstd-dev
 }
 
 # Two rounds: on a bare Ubuntu 22.04 only the first shows that its python3 is too old.
