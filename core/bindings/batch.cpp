@@ -306,7 +306,9 @@ struct PyBlockPool {
 }  // namespace
 
 void bind_batch(nb::module_& m) {
-    nb::class_<Limits>(m, "Limits")
+    nb::class_<Limits>(m, "Limits",
+                       "What one image may cost: pixels, scans of a JPEG, bytes of one PNG chunk other than image data, and\n"
+                       "bytes of the file. Content beyond a limit is a bad sample, named with the limit. Frozen.")
         .def(
             "__init__",
             [](Limits* self, std::int64_t pixels, std::int64_t scans, std::int64_t chunk, std::int64_t file) {

@@ -1,5 +1,6 @@
 """Headrace keeps GPUs fed in PyTorch training."""
 
+from headrace._core import Limits
 from headrace.data import Dataset, open
 from headrace.errors import HeadraceError
 from headrace.fields import IMAGENET, Image, Label, Normalize, Raw
@@ -24,6 +25,7 @@ __all__ = [
     "Image",
     "Label",
     "Letterbox",
+    "Limits",
     "Loader",
     "Normalize",
     "RandomCrop",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
+from headrace._core import Limits
 from headrace.data import Dataset
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
@@ -53,6 +54,8 @@ class Loader:
     `map`        `map(sample, rng)` for each sample, in threads; `batch_map(batch, rng)` for each batch
     `rank`, `world_size`  default: RANK and WORLD_SIZE, as torchrun sets them, else 0 and 1
     `output`     "torch" tensors or "numpy" arrays
+    `limits`     what one image may cost (pixels, JPEG scans, bytes); beyond them a sample is bad
+    `instruction_set`  "scalar", "avx2" or "avx512" forces a level; all give the same bits
 
     Iterating takes one epoch. A pass that reaches its end goes on to the next epoch; one that is broken off starts the
     same epoch again. Raises UsageError for arguments that do not fit the dataset, before anything is read.
@@ -79,6 +82,7 @@ class Loader:
         rank: int | None = None,
         world_size: int | None = None,
         output: Output = "torch",
+        limits: Limits | None = None,
         instruction_set: str = "best",
     ) -> None:
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
@@ -115,6 +119,7 @@ class Loader:
             map=map,
             batch_map=batch_map,
             level=instruction_set,
+            limits=Limits() if limits is None else limits,
         )
         self._epoch = 0
         self._restored = 0  # the step at which the next pass starts

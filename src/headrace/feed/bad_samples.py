@@ -37,6 +37,8 @@ def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, 
     key = dataset.key(sample)
     shard, offset = dataset.where(column, sample)
     if code in _KINDS:
+        if _KINDS[code] is LimitError:
+            why += "; raise it with limits=headrace.Limits(...) if you trust the file"
         return _KINDS[code](why, key=key, shard=shard, offset=offset, field=field)
     at = f"sample {key!r}, field {field!r}"
     if code == _IO:

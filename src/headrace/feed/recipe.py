@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from headrace._core import Limits
 from headrace.data import ByteColumn, Dataset, ValueColumn
 from headrace.errors import UsageError
 from headrace.feed.quarantine import Quarantine
@@ -47,6 +48,7 @@ class Recipe:
     map: SampleMap | None
     batch_map: BatchMap | None
     level: str
+    limits: Limits
 
 
 @dataclass(frozen=True)

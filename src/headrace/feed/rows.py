@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace import _core
 from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError
 from headrace.feed import pillow
 from headrace.feed.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
@@ -21,7 +20,6 @@ class RowMender:
         self._recipe = recipe
         self._assembly = assembly
         self._bad = bad
-        self._limits = _core.Limits()
         self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
 
     def mend(self, pending: Pending, row: int) -> list[bytes]:
@@ -74,7 +72,7 @@ class RowMender:
         self._bad.count_declined()
         data = self._recipe.dataset.read(column, int(pending.samples[row]))
         try:
-            return pillow.decode(data, image, self._limits)
+            return pillow.decode(data, image, self._recipe.limits)
         except pillow.TooLargeError as error:
             raise self._error(pending, row, field, _LIMIT, str(error)) from error
         except ValueError as error:

@@ -52,7 +52,7 @@ class Runner:
         self._python_s = 0.0
         self._samples = 0
         self.batch_bytes = 0
-        self._engine = _core.Engine(recipe.threads, level=recipe.level)
+        self._engine = _core.Engine(recipe.threads, level=recipe.level, limits=recipe.limits)
         self._assembly = Assembly(recipe, self._engine, pool)
         samples = -(-recipe.plan.length // recipe.plan.world_size)
         self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
