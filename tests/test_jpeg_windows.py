@@ -22,7 +22,9 @@ def whole(data: bytes, eighths: int = 8) -> np.ndarray:
     """The full decode at a DCT scale: a view that asks for exactly the scaled size resamples nothing."""
     width, height = Image.open(io.BytesIO(data)).size
     assert width % 8 == height % 8 == 0 or eighths == 8
-    return run(data, view_row((0, 0, width, height), (0, 0, width, height), (width * eighths // 8, height * eighths // 8)))
+    return run(
+        data, view_row((0, 0, width, height), (0, 0, width, height), (width * eighths // 8, height * eighths // 8))
+    )
 
 
 def window(data: bytes, box: tuple[int, int, int, int], eighths: int = 8, bounds: object = None) -> np.ndarray:

@@ -98,8 +98,8 @@ std::span<const std::uint8_t> Reader::read(const Ranges& ranges, std::size_t ite
         length = status.st_size - offset;
     }
     if (length > max_file_bytes) {
-        throw Fault(Code::limit, std::to_string(length) + " bytes, more than max_file_bytes=" +
-                                     std::to_string(max_file_bytes));
+        throw Fault(Code::limit,
+                    std::to_string(length) + " bytes, more than max_file_bytes=" + std::to_string(max_file_bytes));
     }
     const bool checked = ranges.check != nullptr;
     const std::size_t before = checked ? kTarBlock : 0;

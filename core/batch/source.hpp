@@ -16,7 +16,8 @@ namespace headrace {
 class Paths {
 public:
     // `keep_open` suits archives, which are read again and again: up to kOpenFiles descriptors stay open.
-    Paths(std::string root, std::span<const std::uint8_t> names, std::span<const std::uint64_t> offsets, bool keep_open);
+    Paths(std::string root, std::span<const std::uint8_t> names, std::span<const std::uint64_t> offsets,
+          bool keep_open);
 
     std::size_t size() const { return offsets_.size() - 1; }
     std::string path(std::int64_t index) const;

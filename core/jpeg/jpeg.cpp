@@ -33,6 +33,10 @@ struct ErrorManager {
     bool ran_short;  // the entropy decoder met the end of the data in mid-image
 };
 
+std::string precision_text(int bits) {
+    return "JPEG with " + std::to_string(bits) + " bits a sample, expected 8; convert it to 8-bit JPEG or 16-bit PNG";
+}
+
 ErrorManager& manager_of(j_common_ptr info) { return *reinterpret_cast<ErrorManager*>(info->err); }
 
 [[noreturn]] void leave(j_common_ptr info) {
@@ -40,6 +44,10 @@ ErrorManager& manager_of(j_common_ptr info) { return *reinterpret_cast<ErrorMana
     if (errors.code == Code::ok) {
         errors.code = Code::corrupt;
         info->err->format_message(info, errors.text);
+        if (info->err->msg_code == JERR_BAD_PRECISION) {  // libjpeg-turbo before 3; later ones read the header
+            errors.code = Code::unsupported;
+            std::snprintf(errors.text, sizeof errors.text, "%s", precision_text(info->err->msg_parm.i[0]).c_str());
+        }
     }
     std::longjmp(errors.jump, 1);
 }
@@ -127,8 +135,7 @@ const JpegInfo& JpegDecoder::open(std::span<const std::uint8_t> file, const Limi
     jpeg_mem_src(&s.info, file.data(), static_cast<unsigned long>(file.size()));
     jpeg_read_header(&s.info, TRUE);
     if (s.info.data_precision != 8) {
-        s.refuse(Code::unsupported, "JPEG with " + std::to_string(s.info.data_precision) +
-                                        " bits a sample, expected 8; convert it to 8-bit JPEG or 16-bit PNG");
+        s.refuse(Code::unsupported, precision_text(s.info.data_precision));
     }
     if (s.info.jpeg_color_space == JCS_CMYK || s.info.jpeg_color_space == JCS_YCCK || s.info.num_components == 4) {
         s.refuse(Code::declined, "CMYK JPEG");
@@ -136,8 +143,8 @@ const JpegInfo& JpegDecoder::open(std::span<const std::uint8_t> file, const Limi
     const std::int64_t pixels = static_cast<std::int64_t>(s.info.image_width) * s.info.image_height;
     if (pixels > limits.max_pixels) {
         s.refuse(Code::limit, "JPEG of " + std::to_string(s.info.image_width) + "x" +
-                                  std::to_string(s.info.image_height) + " pixels, more than max_pixels=" +
-                                  std::to_string(limits.max_pixels));
+                                  std::to_string(s.info.image_height) +
+                                  " pixels, more than max_pixels=" + std::to_string(limits.max_pixels));
     }
     for (auto* marker = s.info.marker_list; marker != nullptr; marker = marker->next) {
         const int found = exif_orientation({marker->data, marker->data_length});

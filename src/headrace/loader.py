@@ -101,6 +101,7 @@ class Loader:
         if view is not None and not columns.images:
             raise UsageError("view: expected an image field to cut, got none; leave view out")
         _check(threads, prefetch, on_error, max_bad, output, chosen)
+        _check_level(instruction_set)
         self._recipe = Recipe(
             dataset=dataset,
             plan=plan,
@@ -329,6 +330,13 @@ def _check(
             raise UsageError(f"field {name!r}: numpy has no bfloat16; use output='torch' or dtype='float32'")
     if output == "torch":
         _need_torch()
+
+
+def _check_level(instruction_set: str) -> None:
+    try:
+        _core.parse_level(instruction_set)
+    except ValueError as error:
+        raise UsageError(f"instruction_set: {error}; leave it out to take the best") from None
 
 
 def _need_torch() -> None:
