@@ -17,7 +17,8 @@ std::optional<Sampling> sampling_of(const jpeg_decompress_struct& info) {
     const jpeg_component_info* c = info.comp_info;
     const auto is = [c](int i, int h, int v) { return c[i].h_samp_factor == h && c[i].v_samp_factor == v; };
     if (info.num_components == 1) {
-        if (info.jpeg_color_space == JCS_GRAYSCALE && is(0, 1, 1)) return Sampling::grey;
+        // Alone in its scan a component has one block an MCU, whatever its factors: Pillow writes 2x2.
+        if (info.jpeg_color_space == JCS_GRAYSCALE) return Sampling::grey;
         return std::nullopt;
     }
     if (info.num_components != 3 || info.jpeg_color_space != JCS_YCbCr || !is(1, 1, 1) || !is(2, 1, 1)) {
