@@ -1,6 +1,7 @@
 #include "jpeg/entropy.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 namespace headrace {
@@ -32,8 +33,19 @@ constexpr bool well_ended(int position) {
     return position == kBlock || (position > kEndOfBlock && position < kEndOfBlock + kBlock);
 }
 
+// The compiler keeps a reader in registers only while nothing takes its address; so the rare paths get a copy.
+template <typename Rare>
+[[gnu::always_inline]] inline bool aside(BitReader& reader, int& position, Rare rare) {
+    BitReader copy = reader;
+    int copied_position = position;
+    const bool fine = rare(copy, copied_position);
+    reader = copy;
+    position = copied_position;
+    return fine;
+}
+
 // One difference, after refill(). False: not one that 8-bit JPEG has.
-bool read_dc(BitReader& reader, const DcTable& table, int& difference) {
+[[gnu::always_inline]] inline bool read_dc(BitReader& reader, const DcTable& table, int& difference) {
     const DcTable::Entry entry = table.entries[reader.bits >> (64 - DcTable::kLook)];
     int length = entry.code_length, size = entry.size;
     if (entry.length == 0) [[unlikely]] {
@@ -47,13 +59,11 @@ bool read_dc(BitReader& reader, const DcTable& table, int& difference) {
     return true;
 }
 
-// One symbol of any length. False where it is none, or leaves the block.
+// The rest of a symbol whose code is `length` bits long. False where it leaves the block.
 template <bool kStore>
-bool read_ac(BitReader& reader, const AcTable& table, int& position, std::int16_t* block) {
-    reader.refill();
-    const auto [length, symbol] = table.search.find(static_cast<std::uint32_t>(reader.bits >> 48));
+inline bool read_value(BitReader& reader, int length, int symbol, int& position, std::int16_t* block) {
     const int run = symbol >> 4, size = symbol & 15;
-    if (length == 0 || size > kMostAcBits) return false;
+    if (size > kMostAcBits) return false;
     const int value = extend(reader.bits << length, size);
     reader.consume(length + size);
     reader.refill();
@@ -67,19 +77,43 @@ bool read_ac(BitReader& reader, const AcTable& table, int& position, std::int16_
     return true;
 }
 
+// One symbol of any length. False where it is none, or leaves the block.
+template <bool kStore>
+[[gnu::noinline]] bool read_ac(BitReader& reader, const AcTable& table, int& position, std::int16_t* block) {
+    reader.refill();
+    const auto [length, symbol] = table.search.find(static_cast<std::uint32_t>(reader.bits >> 48));
+    return length > 0 && read_value<kStore>(reader, length, symbol, position, block);
+}
+
+template <bool kStore>
+[[gnu::noinline]] bool read_rest(BitReader& reader, const AcTable& table, int& position, std::int16_t* block) {
+    while (position < kBlock) {
+        if (!read_ac<kStore>(reader, table, position, block)) return false;
+    }
+    return well_ended(position);
+}
+
 // What a look at the table gives, or else one symbol.
 template <bool kStore>
-inline bool step(BitReader& reader, const AcTable& table, int& position, std::int16_t* block) {
+[[gnu::always_inline]] inline bool step(BitReader& reader, const AcTable& table, int& position, std::int16_t* block) {
     if constexpr (kStore) {
         const AcTable::Step& s = table.steps[reader.bits >> (64 - AcTable::kLook)];
-        if (s.advance == 0) [[unlikely]] return read_ac<true>(reader, table, position, block);
+        if (s.advance == 0) [[unlikely]] {
+            if (s.length > 0) {
+                reader.refill();
+                return read_value<true>(reader, s.length, s.first, position, block);
+            }
+            return aside(reader, position, [&](auto& r, int& at) { return read_ac<true>(r, table, at, block); });
+        }
         block[kRowOrder[position + s.first]] = s.values[0];
         block[kRowOrder[position + s.second]] = s.values[1];
         reader.consume(s.length);
         position += s.advance;
     } else {
         const unsigned s = table.skips[reader.bits >> (64 - AcTable::kSkipLook)];
-        if (s == 0) [[unlikely]] return read_ac<false>(reader, table, position, nullptr);
+        if (s == 0) [[unlikely]] {
+            return aside(reader, position, [&](auto& r, int& at) { return read_ac<false>(r, table, at, nullptr); });
+        }
         reader.consume(static_cast<int>(s & 63));
         position += static_cast<int>(s >> 6);
     }
@@ -89,25 +123,23 @@ inline bool step(BitReader& reader, const AcTable& table, int& position, std::in
 // The coefficients 1 to 63. A step may run over the end of a block whose last coefficient is not zero, and take the
 // next block's bits for its own; then it is done again symbol by symbol.
 template <bool kStore>
-inline bool read_acs(BitReader& reader, const AcTable& table, std::int16_t* block) {
+[[gnu::always_inline]] inline bool read_acs(BitReader& reader, const AcTable& table, std::int16_t* block) {
     int position = 1, before_position;
     BitReader before;
     do {
         before = reader;
         before_position = position;
         reader.refill();
-        // 56 bits are enough for four looks; read_ac refills for itself.
-        for (int i = 0; i < 4 && position < kBlock; ++i) {
+        // What lies beyond the looks refills for itself.
+        constexpr int kLooks = kStore ? 56 / AcTable::kLook : 56 / AcTable::kMostSkipBits;
+        for (int i = 0; i < kLooks && position < kBlock; ++i) {
             if (!step<kStore>(reader, table, position, block)) return false;
         }
     } while (position < kBlock);
     if (well_ended(position)) [[likely]] return true;
     reader = before;
     position = before_position;
-    while (position < kBlock) {
-        if (!read_ac<kStore>(reader, table, position, block)) return false;
-    }
-    return well_ended(position);
+    return aside(reader, position, [&](auto& r, int& at) { return read_rest<kStore>(r, table, at, block); });
 }
 
 }  // namespace
@@ -136,35 +168,47 @@ bool EntropyDecoder::open(const BaselineFrame& frame) {
     restart_interval_ = frame.restart_interval;
     next_restart_ = 0;
     bytes_.open(frame.scan);
-    begin_segment(reader_);
+    begin_segment();
     return true;
 }
 
-void EntropyDecoder::begin_segment(BitReader& reader) {
-    reader = {};
-    reader.next = bytes_.begin_segment();
+void EntropyDecoder::begin_segment() {
+    reader_ = {};
+    reader_.next = bytes_.begin_segment();
     until_restart_ = restart_interval_ > 0 ? restart_interval_ : std::numeric_limits<int>::max();
     for (Component& component : components_) component.last_dc = 0;
 }
 
-bool EntropyDecoder::restart(BitReader& reader) {
+bool EntropyDecoder::restart() {
     if (restart_interval_ == 0) {  // as many MCUs as an int counts
         until_restart_ = std::numeric_limits<int>::max();
         return true;
     }
-    const bool whole = bytes_.ended() && reader.left(bytes_.end()) < 8;
+    const bool whole = bytes_.ended() && reader_.left(bytes_.end()) < 8;
     if (!whole || bytes_.marker() != 0xD0 + next_restart_) return false;
     next_restart_ = (next_restart_ + 1) % 8;
     bytes_.pass_marker();
-    begin_segment(reader);
+    begin_segment();
     return true;
 }
 
 template <bool kStore>
 bool EntropyDecoder::run(std::int64_t mcus, std::int16_t* blocks) {
+    while (mcus > 0) {
+        if (until_restart_ == 0 && !restart()) return false;
+        const int some = static_cast<int>(std::min<std::int64_t>(mcus, until_restart_));
+        if (!run_segment<kStore>(some, blocks)) return false;
+        if (kStore) blocks += some * blocks_ * kBlock;
+        until_restart_ -= some;
+        mcus -= some;
+    }
+    return true;
+}
+
+template <bool kStore>
+bool EntropyDecoder::run_segment(int mcus, std::int16_t* blocks) {
     BitReader reader = reader_;
     for (; mcus > 0; --mcus) {
-        if (until_restart_ == 0 && !restart(reader)) return false;
         reader.next = bytes_.ensure(reader.next);
         for (int i = 0; i < blocks_; ++i) {
             Component& component = components_[component_of_[i]];
@@ -173,14 +217,10 @@ bool EntropyDecoder::run(std::int64_t mcus, std::int16_t* blocks) {
             if (!read_dc(reader, *component.dc, difference)) return false;
             component.last_dc += difference;
             if (component.last_dc != static_cast<std::int16_t>(component.last_dc)) return false;
-            if (kStore) {
-                std::fill_n(blocks, kBlock, std::int16_t{0});
-                blocks[0] = static_cast<std::int16_t>(component.last_dc);
-            }
+            if (kStore) blocks[0] = static_cast<std::int16_t>(component.last_dc);
             if (!read_acs<kStore>(reader, *component.ac, blocks)) return false;
             if (kStore) blocks += kBlock;
         }
-        --until_restart_;
         if (bytes_.ended() && reader.left(bytes_.end()) < 0) return false;
     }
     reader_ = reader;
@@ -189,6 +229,9 @@ bool EntropyDecoder::run(std::int64_t mcus, std::int16_t* blocks) {
 
 bool EntropyDecoder::skip(std::int64_t mcus) { return run<false>(mcus, nullptr); }
 
-bool EntropyDecoder::decode(int mcus, std::int16_t* blocks) { return run<true>(mcus, blocks); }
+bool EntropyDecoder::decode(int mcus, std::int16_t* blocks) {
+    std::memset(blocks, 0, static_cast<std::size_t>(mcus) * blocks_ * kBlock * sizeof *blocks);
+    return run<true>(mcus, blocks);
+}
 
 }  // namespace headrace

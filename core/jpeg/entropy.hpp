@@ -56,8 +56,10 @@ private:
 
     template <bool kStore>
     bool run(std::int64_t mcus, std::int16_t* blocks);
-    bool restart(BitReader& reader);
-    void begin_segment(BitReader& reader);
+    template <bool kStore>
+    bool run_segment(int mcus, std::int16_t* blocks);
+    bool restart();
+    void begin_segment();
 
     TableShelf<DcTable> dc_tables_;
     TableShelf<AcTable> ac_tables_;

@@ -48,19 +48,21 @@ namespace {
 
 // One symbol with its extra bits.
 struct Single {
-    std::uint8_t length = 0;  // 0: it does not fit
+    std::uint8_t code_length = 0;  // 0: the look does not hold the whole code
+    std::uint8_t symbol = 0;
+    std::uint8_t length = 0;  // with the extra bits
     std::uint8_t advance = 0;
-    bool coded = false;  // has a value, at advance - 1
-    std::int16_t value = 0;
+    std::int16_t value = 0;  // at advance - 1; 0: none, or beyond the look
 };
 using Singles = std::array<Single, 1 << AcTable::kSkipLook>;
 
 Single single_of(std::uint32_t look, CodeSearch::Found found) {
     const int run = found.symbol >> 4, size = found.symbol & 15;
-    if (found.length == 0 || size > kMostAcBits || found.length + size > AcTable::kSkipLook) return {};
+    if (found.length == 0 || found.length > AcTable::kSkipLook || size > kMostAcBits) return {};
     Single single;
+    single.code_length = static_cast<std::uint8_t>(found.length);
+    single.symbol = static_cast<std::uint8_t>(found.symbol);
     single.length = static_cast<std::uint8_t>(found.length + size);
-    single.coded = size > 0;
     // A run of 15 without a value is 16 zeros; any shorter one ends the block, as libjpeg has it.
     single.advance = static_cast<std::uint8_t>(size > 0 || run == 15 ? run + 1 : kEndOfBlock);
     const auto aligned = static_cast<std::uint64_t>(look) << (64 - AcTable::kSkipLook);
@@ -68,50 +70,64 @@ Single single_of(std::uint32_t look, CodeSearch::Found found) {
     return single;
 }
 
-Singles singles_of(const CodeSearch& search) {
-    Singles singles;
+void find_singles(const CodeSearch& search, Singles& singles) {
     for (std::uint32_t look = 0; look < singles.size(); ++look) {
         singles[look] = single_of(look, search.find(look << (16 - AcTable::kSkipLook)));
     }
-    return singles;
 }
 
-// The symbols at the start of `look`, its last `missing` bits unknown: at most `most_values` with a value.
-AcTable::Step step_of(const Singles& singles, std::uint32_t look, int missing, int most_values) {
+const Single& at(const Singles& singles, std::uint32_t look) { return singles[look & (singles.size() - 1)]; }
+
+bool goes_on(int advance, const Single& next) {
+    return advance < kEndOfBlock && (next.advance == kEndOfBlock || advance + next.advance <= kMostAdvance);
+}
+
+// The whole symbols at the start of `look`, of which kLook bits are known; at most two with a value.
+AcTable::Step step_of(const Singles& singles, std::uint32_t look) {
+    const Single& start = at(singles, look);
+    if (start.code_length == 0 || start.code_length > AcTable::kLook) return {};
+    if (start.length > AcTable::kLook) return {start.code_length, 0, start.symbol, 0, {}};
+    int values = 0, length = 0, advance = 0;
     AcTable::Step step{};
-    int values = 0, left = AcTable::kSkipLook - missing;
-    while (step.advance < kEndOfBlock) {
-        const Single& next = singles[look & (singles.size() - 1)];
-        if (next.length == 0 || next.length > left) break;
-        if (next.advance != kEndOfBlock && step.advance + next.advance > kMostAdvance) break;
-        if (next.coded) {
-            if (values == most_values) break;
-            const auto at = static_cast<std::uint8_t>(step.advance + next.advance - 1);
-            if (values == 0) step.first = at, step.values[0] = next.value;
-            step.second = at, step.values[1] = next.value;
-            ++values;
+    for (;;) {
+        const Single& next = at(singles, look << length);
+        if (next.code_length == 0 || length + next.length > AcTable::kLook || !goes_on(advance, next)) break;
+        if (next.value != 0) {
+            if (values == 2) break;
+            step.second = static_cast<std::uint8_t>(advance + next.advance - 1);
+            step.values[1] = next.value;
+            if (values++ == 0) step.first = step.second, step.values[0] = next.value;
         }
-        step.length = static_cast<std::uint8_t>(step.length + next.length);
-        step.advance = static_cast<std::uint8_t>(step.advance + next.advance);
-        look <<= next.length;
-        left -= next.length;
+        length += next.length;
+        advance += next.advance;
     }
+    step.length = static_cast<std::uint8_t>(length);
+    step.advance = static_cast<std::uint8_t>(advance);
     return step;
+}
+
+// The symbols at the start of `look` whose codes are in it.
+std::uint16_t skip_of(const Singles& singles, std::uint32_t look) {
+    int length = 0, advance = 0;
+    while (length < AcTable::kSkipLook) {
+        const Single& next = at(singles, look << length);
+        if (next.code_length == 0 || length + next.code_length > AcTable::kSkipLook || !goes_on(advance, next)) break;
+        length += next.length;
+        advance += next.advance;
+    }
+    return static_cast<std::uint16_t>(length | advance << 6);
 }
 
 }  // namespace
 
 bool AcTable::build(const HuffmanCode& code) {
     if (!search.build(code)) return false;
-    const Singles singles = singles_of(search);
-    constexpr int kMissing = kSkipLook - kLook;
+    Singles singles;
+    find_singles(search, singles);
     for (std::uint32_t look = 0; look < steps.size(); ++look) {
-        steps[look] = step_of(singles, look << kMissing, kMissing, 2);
+        steps[look] = step_of(singles, look << (kSkipLook - kLook));
     }
-    for (std::uint32_t look = 0; look < skips.size(); ++look) {
-        const Step step = step_of(singles, look, 0, kSkipLook);
-        skips[look] = static_cast<std::uint16_t>(step.length | step.advance << 6);
-    }
+    for (std::uint32_t look = 0; look < skips.size(); ++look) skips[look] = skip_of(singles, look);
     return true;
 }
 

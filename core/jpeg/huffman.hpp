@@ -56,14 +56,18 @@ constexpr int kMostAdvance = 64;
 
 struct AcTable {
     static constexpr int kLook = 11;
-    static constexpr int kSkipLook = 12;
+    static constexpr int kSkipLook = 13;
+    // No skip is longer: the extra bits of its last symbol may lie beyond the look.
+    static constexpr int kMostSkipBits = kSkipLook + kMostAcBits;
     // One or two coefficients, and what zeros and end of block surround them.
     struct alignas(8) Step {
-        std::uint8_t length;   // bits
-        std::uint8_t advance;  // of the position; 0: no whole symbol in kLook bits, see `search`
+        std::uint8_t length;         // bits
+        std::uint8_t advance;        // of the position; 0: no whole symbol in kLook bits
         std::uint8_t first, second;  // where the values go, from the position; one value is written twice
         std::array<std::int16_t, 2> values;
     };
+    // Without an advance: one symbol whose extra bits lie beyond the look, its code's length as `length`, the symbol as
+    // `first`; or neither, see `search`.
     std::array<Step, 1 << kLook> steps;
     // As many symbols as fit: their length in the low 6 bits, above it their advance. 0: see `search`.
     std::array<std::uint16_t, 1 << kSkipLook> skips;
