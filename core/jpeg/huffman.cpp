@@ -32,6 +32,9 @@ CodeSearch::Found CodeSearch::find(std::uint32_t next16) const {
 
 bool DcTable::build(const HuffmanCode& code) {
     if (!search.build(code)) return false;
+    const int used = std::accumulate(code.counts.begin(), code.counts.end(), 0);
+    const auto too_large = [](int size) { return size > 15; };  // which libjpeg refuses, in use or not
+    if (std::any_of(code.symbols.begin(), code.symbols.begin() + used, too_large)) return false;
     for (std::uint32_t look = 0; look < entries.size(); ++look) {
         const auto [length, size] = search.find(look << (16 - kLook));
         const bool whole = length > 0 && length <= kLook && size <= kMostDcBits;
