@@ -244,8 +244,10 @@ class LoaderIterator(Iterator[Batch]):
         except Closed:
             self.close()
             raise StopIteration from None
-        except BaseException:
-            self.close()
+        except BaseException:  # Ctrl-C too: it must not wait for a `map` that hangs
+            self._open = False
+            self._finalizer.detach()
+            self._runner.drop()
             raise
         self._step += 1
         self._loader._note_received(self, self._epoch, self._step)

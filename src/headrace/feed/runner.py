@@ -137,6 +137,7 @@ class Runner:
         with self._lock:
             self._core = self._engine.counters()
             self._engine.close()
+        self._assembly.close()
 
     def _finish(self, pending: Pending) -> Batch:
         job = pending.job
