@@ -8,6 +8,7 @@ namespace headrace {
 void bind_rng(nanobind::module_&);
 void bind_view(nanobind::module_&);
 void bind_tar(nanobind::module_&);
+void bind_jpeg(nanobind::module_&);
 void bind_png(nanobind::module_&);
 void bind_batch(nanobind::module_&);
 

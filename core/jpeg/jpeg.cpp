@@ -12,6 +12,8 @@
 #include <jerror.h>
 
 #include "common/fault.hpp"
+#include "jpeg/baseline.hpp"
+#include "jpeg/frame.hpp"
 #include "jpeg/orientation.hpp"
 
 namespace headrace {
@@ -86,6 +88,12 @@ bool has_end(std::span<const std::uint8_t> scan) {
 }  // namespace
 
 struct JpegDecoder::State {
+    State(Level level, JpegPath chosen) : path(chosen), baseline(level) {}
+
+    const JpegPath path;
+    BaselineDecoder baseline;
+    bool native = false;  // `baseline` decodes this file
+    int eighths = 8, left = 0, right = 0;
     jpeg_decompress_struct info{};
     ErrorManager errors{};
     ScanLimit scans{};
@@ -103,10 +111,13 @@ struct JpegDecoder::State {
         jpeg_abort_decompress(&info);
         throw Fault(code, why);
     }
+    bool begin_native(Columns&);
+    Columns begin_libjpeg();
+    void decode_libjpeg(int top, int bottom, int sent, RowSink& sink);
     void read_rows(RowSink* sink, int rows);
 };
 
-JpegDecoder::JpegDecoder() : state_(std::make_unique<State>()) {
+JpegDecoder::JpegDecoder(Level level, JpegPath path) : state_(std::make_unique<State>(level, path)) {
     State& s = *state_;
     s.info.err = jpeg_std_error(&s.errors.base);
     s.errors.base.error_exit = leave;
@@ -162,21 +173,42 @@ const JpegInfo& JpegDecoder::open(std::span<const std::uint8_t> file, const Limi
 
 JpegDecoder::Columns JpegDecoder::begin(int eighths, int left, int right) {
     State& s = *state_;
-    if (setjmp(s.errors.jump)) s.fail();
-    s.info.scale_num = static_cast<unsigned>(eighths);
-    s.info.scale_denom = 8;
-    s.info.out_color_space = JCS_EXT_RGBX;
-    s.info.dct_method = JDCT_ISLOW;
-    s.info.do_block_smoothing = FALSE;  // acts on unfinished progressive files only, and not alike in a window
-    jpeg_start_decompress(&s.info);
+    s.eighths = eighths;
+    s.left = left;
+    s.right = right;
+    Columns columns;
+    s.native = s.begin_native(columns);
+    return s.native ? columns : s.begin_libjpeg();
+}
+
+bool JpegDecoder::native() const { return state_->native; }
+
+// Chooses the same columns as libjpeg does below, which may have to take over.
+bool JpegDecoder::State::begin_native(Columns& columns) {
+    if (path == JpegPath::libjpeg || eighths != 8 || !whole || !describe(info, baseline.frame())) return false;
+    int first = std::max(0, left - kMargin);
+    const int end = std::min(result.width, right + kMargin);
+    first -= first % baseline.frame().mcu_width();
+    columns = {first, end - first};
+    return baseline.begin(first, end - first);
+}
+
+JpegDecoder::Columns JpegDecoder::State::begin_libjpeg() {
+    if (setjmp(errors.jump)) fail();
+    info.scale_num = static_cast<unsigned>(eighths);
+    info.scale_denom = 8;
+    info.out_color_space = JCS_EXT_RGBX;
+    info.dct_method = JDCT_ISLOW;
+    info.do_block_smoothing = FALSE;  // acts on unfinished progressive files only, and not alike in a window
+    jpeg_start_decompress(&info);
     JDIMENSION first = static_cast<JDIMENSION>(std::max(0, left - kMargin));
-    const int end = std::min<int>(static_cast<int>(s.info.output_width), right + kMargin);
+    const int end = std::min<int>(static_cast<int>(info.output_width), right + kMargin);
     JDIMENSION width = static_cast<JDIMENSION>(end) - first;
-    if (width < s.info.output_width) jpeg_crop_scanline(&s.info, &first, &width);
-    s.row_bytes = static_cast<int>(4 * s.info.output_width);
-    const std::size_t stride = static_cast<std::size_t>(s.row_bytes) + kSlackBytes;
-    if (s.band.size() < kBandRows * stride) s.band.resize(kBandRows * stride);
-    return {static_cast<int>(first), static_cast<int>(s.info.output_width)};
+    if (width < info.output_width) jpeg_crop_scanline(&info, &first, &width);
+    row_bytes = static_cast<int>(4 * info.output_width);
+    const std::size_t stride = static_cast<std::size_t>(row_bytes) + kSlackBytes;
+    if (band.size() < kBandRows * stride) band.resize(kBandRows * stride);
+    return {static_cast<int>(first), static_cast<int>(info.output_width)};
 }
 
 // Reads `rows` rows and hands them on; without a sink they are dropped.
@@ -197,19 +229,31 @@ void JpegDecoder::State::read_rows(RowSink* sink, int rows) {
 
 void JpegDecoder::decode(int top, int bottom, RowSink& sink) {
     State& s = *state_;
-    if (setjmp(s.errors.jump)) s.fail();
+    int sent = 0;
+    if (s.native) {
+        sent = s.baseline.decode(top, bottom, sink);
+        s.native = sent == bottom - top;
+        // Damage lies behind the rows sent so far, so libjpeg would have made the same; it makes the others.
+        if (!s.native) s.begin_libjpeg();
+    }
+    if (!s.native) s.decode_libjpeg(top, bottom, sent, sink);
+    jpeg_abort_decompress(&s.info);
+}
+
+// The rows [top + sent, bottom); `sent` are already there.
+void JpegDecoder::State::decode_libjpeg(int top, int bottom, int sent, RowSink& sink) {
+    if (setjmp(errors.jump)) fail();
     const int skip = std::max(0, top - kMargin);
-    if (skip > 0) jpeg_skip_scanlines(&s.info, static_cast<JDIMENSION>(skip));
-    s.read_rows(nullptr, top - skip);
-    s.read_rows(&sink, bottom - top);
-    if (!s.whole) {
-        s.read_rows(nullptr, static_cast<int>(s.info.output_height) - bottom);
-        if (s.errors.ran_short) {
-            s.refuse(Code::corrupt, "JPEG cut short: the file ends after " + std::to_string(s.file_size) +
-                                        " bytes, before the image does");
+    if (skip > 0) jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(skip));
+    read_rows(nullptr, top - skip + sent);
+    read_rows(&sink, bottom - top - sent);
+    if (!whole) {
+        read_rows(nullptr, static_cast<int>(info.output_height) - bottom);
+        if (errors.ran_short) {
+            refuse(Code::corrupt, "JPEG cut short: the file ends after " + std::to_string(file_size) +
+                                      " bytes, before the image does");
         }
     }
-    jpeg_abort_decompress(&s.info);
 }
 
 }  // namespace headrace

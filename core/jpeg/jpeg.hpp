@@ -1,11 +1,12 @@
-// Windowed, DCT-scaled JPEG decoding over libjpeg-turbo: entropy decoding ends with the window's last row, inverse
-// transforms and colour conversion are done inside the window only, and a window has the bits of the full decode.
+// Windowed, DCT-scaled JPEG decoding: entropy decoding ends with the window's last row, inverse transforms and colour
+// conversion are done inside the window only, and a window has the bits of libjpeg-turbo's full decode.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 
+#include "common/level.hpp"
 #include "common/limits.hpp"
 #include "common/rows.hpp"
 
@@ -20,10 +21,13 @@ struct JpegInfo {
 
 bool is_jpeg(std::span<const std::uint8_t> file);
 
+// Who decodes. `choose`: ordinary baseline files the native decoder (baseline.hpp), all others libjpeg.
+enum class JpegPath : std::uint8_t { choose, libjpeg };
+
 // One a thread; keeps libjpeg's state and its row buffer between images.
 class JpegDecoder {
 public:
-    JpegDecoder();
+    explicit JpegDecoder(Level level = best_level(), JpegPath path = JpegPath::choose);
     ~JpegDecoder();
     JpegDecoder(const JpegDecoder&) = delete;
     JpegDecoder& operator=(const JpegDecoder&) = delete;
@@ -43,6 +47,8 @@ public:
     Columns begin(int eighths, int left, int right);
     // Rows [top, bottom) of the columns that begin() returned, as RGBX bytes in bands.
     void decode(int top, int bottom, RowSink& sink);
+    // Whether the last decode() went without libjpeg from begin to end.
+    bool native() const;
 
 private:
     struct State;

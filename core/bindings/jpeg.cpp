@@ -1,0 +1,105 @@
+#include "jpeg/jpeg.hpp"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "bindings.hpp"
+#include "common/fault.hpp"
+
+namespace nb = nanobind;
+
+namespace headrace {
+namespace {
+
+using Box = std::tuple<int, int, int, int>;  // left, top, right, bottom
+using Pixels = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<3>>;
+
+class ArraySink final : public RowSink {
+public:
+    ArraySink(int height, int width)
+        : row_bytes_(4 * static_cast<std::size_t>(width)),
+          memory_(std::make_unique<std::uint8_t[]>(height * row_bytes_)),
+          next_(memory_.get()) {}
+
+    void take(const std::uint8_t* rows, std::size_t stride_bytes, int count) override {
+        for (int i = 0; i < count; ++i, next_ += row_bytes_) std::memcpy(next_, rows + i * stride_bytes, row_bytes_);
+    }
+
+    std::uint8_t* release() { return memory_.release(); }
+
+private:
+    std::size_t row_bytes_;
+    std::unique_ptr<std::uint8_t[]> memory_;
+    std::uint8_t* next_;
+};
+
+Pixels array_of(std::uint8_t* memory, int height, int width) {
+    const nb::capsule owner(memory, [](void* p) noexcept { delete[] static_cast<std::uint8_t*>(p); });
+    return Pixels(memory, {static_cast<std::size_t>(height), static_cast<std::size_t>(width), 4}, owner);
+}
+
+// One decoder a level and a path; what tests and benchmarks ask for in turns stays warm.
+JpegDecoder& decoder_for(Level level, bool libjpeg_only) {
+    thread_local std::unique_ptr<JpegDecoder> decoders[3][2];
+    auto& decoder = decoders[static_cast<int>(level)][libjpeg_only];
+    if (!decoder) {
+        decoder = std::make_unique<JpegDecoder>(level, libjpeg_only ? JpegPath::libjpeg : JpegPath::choose);
+    }
+    return *decoder;
+}
+
+void check_window(const Box& window, int width, int height) {
+    const auto [left, top, right, bottom] = window;
+    if (left >= 0 && top >= 0 && left < right && top < bottom && right <= width && bottom <= height) return;
+    throw nb::value_error(("expected a window (left, top, right, bottom) inside the image of " + std::to_string(width) +
+                           "x" + std::to_string(height))
+                              .c_str());
+}
+
+std::tuple<int, Pixels> decode_jpeg(const nb::bytes& data, int eighths, const std::optional<Box>& window,
+                                    const std::string& path, const std::string& level) {
+    if (path != "auto" && path != "fast" && path != "libjpeg") {
+        throw nb::value_error(("expected path auto, fast or libjpeg, got " + path).c_str());
+    }
+    if (eighths != 1 && eighths != 2 && eighths != 4 && eighths != 8) {
+        throw nb::value_error(("expected eighths 1, 2, 4 or 8, got " + std::to_string(eighths)).c_str());
+    }
+    JpegDecoder& decoder = decoder_for(parse_level(level), path == "libjpeg");
+    try {
+        const JpegInfo& info = decoder.open({static_cast<const std::uint8_t*>(data.data()), data.size()}, {}, false);
+        const int width = JpegDecoder::scaled(info.width, eighths), height = JpegDecoder::scaled(info.height, eighths);
+        const Box box = window.value_or(Box{0, 0, width, height});
+        check_window(box, width, height);
+        const auto [left, top, right, bottom] = box;
+        const JpegDecoder::Columns columns = decoder.begin(eighths, left, right);
+        ArraySink sink(bottom - top, columns.count);
+        {
+            const nb::gil_scoped_release release;
+            decoder.decode(top, bottom, sink);
+        }
+        if (path == "fast" && !decoder.native()) throw nb::value_error("this file was left to libjpeg");
+        return {columns.first, array_of(sink.release(), bottom - top, columns.count)};
+    } catch (const Fault& fault) {
+        throw nb::value_error(fault.what());
+    }
+}
+
+}  // namespace
+
+void bind_jpeg(nb::module_& m) {
+    m.def("decode_jpeg", &decode_jpeg, nb::arg("data"), nb::kw_only(), nb::arg("eighths") = 8,
+          nb::arg("window") = nb::none(), nb::arg("path") = "auto", nb::arg("level") = "best",
+          "A window (left, top, right, bottom) of the scaled image: its first column, which lies at or before `left`, "
+          "and [H, W, 4] uint8 with red, green, blue and a byte that says nothing. Columns outside [left, right) are "
+          "not exact. Path \"fast\" raises where the native decoder does not decode the file; ValueError.");
+}
+
+}  // namespace headrace

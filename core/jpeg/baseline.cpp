@@ -1,0 +1,113 @@
+#include "jpeg/baseline.hpp"
+
+#include <algorithm>
+
+namespace headrace {
+
+namespace {
+
+// MCUs whose coefficients are decoded before they are transformed: few enough to stay in the L1 cache.
+constexpr int kBatchMcus = 4;
+constexpr int kPixelBytes = 4;
+
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+bool BaselineDecoder::begin(int first, int count) {
+    if (!entropy_.open(frame_)) return false;
+    count_ = count;
+    mcus_across_ = ceil_div(frame_.width, frame_.mcu_width());
+    mcus_before_ = first / frame_.mcu_width();
+    mcus_inside_ = ceil_div(count, frame_.mcu_width());
+    planes_.open(frame_, mcus_inside_);
+    const int blocks = kBatchMcus * entropy_.blocks_per_mcu();
+    coefficients_.resize(static_cast<std::size_t>(blocks) * kBlock + kBlockSlack);
+    jobs_.resize(static_cast<std::size_t>(blocks));
+    const std::size_t band = static_cast<std::size_t>(count) * frame_.mcu_height();
+    band_.resize(std::max(band_.size(), (band + kRowSlack) * kPixelBytes));
+    return true;
+}
+
+int BaselineDecoder::decode(int top, int bottom, RowSink& sink) {
+    if (top >= bottom) return 0;
+    const int height = frame_.mcu_height(), context = down(frame_.sampling) - 1;
+    // Where chroma is subsampled, a row takes part of it from the chroma row above or below.
+    const int first = std::max(0, top - context) / height;
+    const int last = std::min(bottom - 1 + context, frame_.height - 1) / height;
+    if (!entropy_.skip(std::int64_t{first} * mcus_across_)) return 0;
+    int done = top;
+    for (int mcu_row = first; mcu_row <= last; ++mcu_row) {
+        if (mcu_row > first && !entropy_.skip(mcus_across_ - mcus_before_ - mcus_inside_)) return done - top;
+        if (!decode_mcu_row(mcu_row)) return done - top;
+        const int until = mcu_row == last ? bottom : std::min(bottom, (mcu_row + 1) * height - context);
+        if (until > done) send(done, until, sink);
+        done = std::max(done, until);
+    }
+    return done - top;
+}
+
+bool BaselineDecoder::decode_mcu_row(int mcu_row) {
+    if (!entropy_.skip(mcus_before_)) return false;
+    for (int mcu = 0; mcu < mcus_inside_; mcu += kBatchMcus) {
+        const int mcus = std::min(kBatchMcus, mcus_inside_ - mcu);
+        if (!entropy_.decode(mcus, coefficients_.data())) return false;
+        transform(mcu_row, mcu, mcus);
+    }
+    repeat_edges(mcu_row);
+    return true;
+}
+
+void BaselineDecoder::transform(int mcu_row, int mcu, int mcus) {
+    BlockJob* job = jobs_.data();
+    const std::int16_t* coefficients = coefficients_.data();
+    for (int i = mcu; i < mcu + mcus; ++i) {
+        for (int component = 0; component < frame_.components(); ++component) {
+            const int wide = component == 0 ? across(frame_.sampling) : 1;
+            const int high = component == 0 ? down(frame_.sampling) : 1;
+            const std::size_t stride = planes_.stride(component);
+            const std::uint16_t* quantisers = frame_.quantisers[component].data();
+            std::uint8_t* out = planes_.row(component, mcu_row * high * 8) + i * wide * 8;
+            for (int block = 0; block < wide * high; ++block) {
+                *job++ = {coefficients, quantisers, out + (block / wide) * 8 * stride + block % wide * 8, stride};
+                coefficients += kBlock;
+            }
+        }
+    }
+    kernels_.transform(jobs_.data(), static_cast<int>(job - jobs_.data()));
+}
+
+void BaselineDecoder::repeat_edges(int mcu_row) {
+    const int width = ceil_div(count_, across(frame_.sampling));
+    for (int component = 1; component < frame_.components(); ++component) {
+        for (int y = 8 * mcu_row; y < 8 * mcu_row + 8; ++y) {
+            std::uint8_t* row = planes_.row(component, y);
+            row[-1] = row[0];
+            row[width] = row[width - 1];
+        }
+    }
+}
+
+void BaselineDecoder::send(int top, int bottom, RowSink& sink) {
+    const std::size_t stride = static_cast<std::size_t>(count_) * kPixelBytes;
+    for (int y = top; y < bottom; ++y) {
+        const PixelRow row = pixel_row(y, band_.data() + (y - top) * stride);
+        kernels_.convert[static_cast<int>(frame_.sampling)](row);
+    }
+    sink.take(band_.data(), stride, bottom - top);
+}
+
+PixelRow BaselineDecoder::pixel_row(int y, std::uint8_t* out) {
+    PixelRow row{planes_.row(0, y), nullptr, nullptr, nullptr, nullptr, count_, y % 2, out};
+    if (frame_.components() == 1) return row;
+    const int high = down(frame_.sampling), near = y / high;
+    const int beside = y % 2 == 0 ? near - 1 : near + 1;
+    const int far = high == 1 ? near : std::clamp(beside, 0, ceil_div(frame_.height, high) - 1);
+    row.cb = planes_.row(1, near);
+    row.cb_far = planes_.row(1, far);
+    row.cr = planes_.row(2, near);
+    row.cr_far = planes_.row(2, far);
+    return row;
+}
+
+}  // namespace headrace

@@ -1,0 +1,57 @@
+// From coefficients to pixels, with the bits of libjpeg-turbo's SIMD code (JDCT_ISLOW, fancy upsampling), also where
+// damaged coefficients overflow.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "common/level.hpp"
+#include "jpeg/frame.hpp"
+
+namespace headrace {
+
+struct BlockJob {
+    const std::int16_t* coefficients;
+    const std::uint16_t* quantisers;
+    std::uint8_t* out;
+    std::size_t stride;
+};
+
+// One row of pixels and the chroma that it is made from: the row beside it, and the next nearest where chroma is
+// subsampled down. Chroma repeats its first sample before the row and its last behind it. Each row may be read, and
+// `out` written, kRowSlack pixels beyond their ends.
+struct PixelRow {
+    const std::uint8_t *luma, *cb, *cb_far, *cr, *cr_far;
+    int count;
+    int odd;  // y % 2
+    std::uint8_t* out;
+};
+constexpr int kRowSlack = 64;
+
+struct PixelKernels {
+    // Inverse transforms of `count` blocks.
+    void (*transform)(const BlockJob* jobs, int count);
+    // Upsamples a row's chroma and converts it to RGBX, by Sampling.
+    std::array<void (*)(const PixelRow&), kSamplings> convert;
+};
+
+const PixelKernels& pixel_kernels(Level);
+
+extern const PixelKernels pixels_scalar;
+#if defined(__x86_64__)
+extern const PixelKernels pixels_avx2;
+#endif
+
+// Constants of jidctint.c and jdcolor.c, as fractions of 2^13 and 2^16.
+namespace islow {
+constexpr int k0_298 = 2446, k0_390 = 3196, k0_541 = 4433, k0_765 = 6270, k0_899 = 7373, k1_175 = 9633;
+constexpr int k1_501 = 12299, k1_847 = 15137, k1_961 = 16069, k2_053 = 16819, k2_562 = 20995, k3_072 = 25172;
+constexpr int kBits = 13, kPass1Bits = 2;
+constexpr int kShift1 = kBits - kPass1Bits, kShift2 = kBits + kPass1Bits + 3;
+}  // namespace islow
+namespace colour {
+constexpr int k1_402 = 91881, k1_772 = 116130, k0_344 = 22554, k0_714 = 46802;
+}  // namespace colour
+
+}  // namespace headrace
