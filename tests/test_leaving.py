@@ -300,14 +300,16 @@ def test_batch_memory_is_used_again(photos):
 def grows(photos, epochs, batch_size):
     """Bytes of growth over `epochs`, after some to warm up."""
     loader = load(photos, batch_size=batch_size)
-    for _ in range(5):
-        list(loader)
-    gc.collect()
+
+    def take(count):
+        for _ in range(count):
+            for batch in loader:
+                del batch
+        gc.collect()
+
+    take(5)
     before, files = resident_bytes(), open_files()
-    for _ in range(epochs):
-        for batch in loader:
-            del batch
-    gc.collect()
+    take(epochs)
     assert eventually(lambda: own_threads() == [])
     assert open_files() == files
     return resident_bytes() - before

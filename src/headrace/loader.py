@@ -29,7 +29,8 @@ from headrace.feed import (
 )
 from headrace.feed.recipe import obvious_fields, resolve_columns
 from headrace.fields import Field, Image
-from headrace.plan import Plan, Remainder, State, resume, state_after
+from headrace.plan import Plan, Remainder, State, state_after
+from headrace.plan.resume import resume
 from headrace.view import View, compile_view
 
 HELD_BATCHES = 16
