@@ -68,6 +68,12 @@ std::shared_ptr<const Paths::File> Paths::open(std::int64_t index) const {
     return file;
 }
 
+void Paths::close() {
+    std::lock_guard lock(mutex_);
+    open_.clear();
+    recent_.clear();
+}
+
 void Reader::fill(int fd, std::size_t at, std::size_t count, std::int64_t offset, const std::string& path) {
     while (count > 0) {
         const ssize_t got = ::pread(fd, buffer_.data() + at, count, offset);

@@ -32,6 +32,8 @@ public:
     };
     // Throws Fault io.
     std::shared_ptr<const File> open(std::int64_t index) const;
+    // Lets go of the descriptors kept open. Readers that use one now keep it for as long.
+    void close();
 
 private:
     static constexpr std::size_t kOpenFiles = 128;

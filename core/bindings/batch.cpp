@@ -306,9 +306,10 @@ struct PyBlockPool {
 }  // namespace
 
 void bind_batch(nb::module_& m) {
-    nb::class_<Limits>(m, "Limits",
-                       "What one image may cost: pixels, scans of a JPEG, bytes of one PNG chunk other than image data, and\n"
-                       "bytes of the file. Content beyond a limit is a bad sample, named with the limit. Frozen.")
+    nb::class_<Limits>(
+        m, "Limits",
+        "What one image may cost: pixels, scans of a JPEG, bytes of one PNG chunk other than image data, and\n"
+        "bytes of the file. Content beyond a limit is a bad sample, named with the limit. Frozen.")
         .def(
             "__init__",
             [](Limits* self, std::int64_t pixels, std::int64_t scans, std::int64_t chunk, std::int64_t file) {
@@ -330,7 +331,8 @@ void bind_batch(nb::module_& m) {
                                                      std::span(offsets.data(), offsets.size()), keep_open);
                 new (self) PyPaths{std::move(paths), std::move(names), std::move(offsets)};
             },
-            "root"_a, "names"_a, "offsets"_a, nb::kw_only(), "keep_open"_a);
+            "root"_a, "names"_a, "offsets"_a, nb::kw_only(), "keep_open"_a)
+        .def("close", [](PyPaths& self) { self.paths->close(); });
 
     nb::class_<PyJob>(m, "Job")
         .def(nb::init<Array<std::int64_t>, Array<std::uint32_t>, std::uint64_t, std::uint16_t, Table,

@@ -102,6 +102,7 @@ class Paths:
     def __init__(
         self, root: bytes, names: NDArray[np.uint8], offsets: NDArray[np.uint64], *, keep_open: bool
     ) -> None: ...
+    def close(self) -> None: ...
 
 class Job:
     def __init__(

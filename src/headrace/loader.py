@@ -29,7 +29,8 @@ from headrace.feed import (
 )
 from headrace.feed.recipe import obvious_fields, resolve_columns
 from headrace.fields import Field, Image
-from headrace.plan import Plan, Remainder, State, resume, state_after
+from headrace.plan import Plan, Remainder, State, state_after
+from headrace.plan.resume import resume
 from headrace.view import View, compile_view
 
 HELD_BATCHES = 16
@@ -244,8 +245,10 @@ class LoaderIterator(Iterator[Batch]):
         except Closed:
             self.close()
             raise StopIteration from None
-        except BaseException:
-            self.close()
+        except BaseException:  # Ctrl-C too: it must not wait for a `map` that hangs
+            self._open = False
+            self._finalizer.detach()
+            self._runner.drop()
             raise
         self._step += 1
         self._loader._note_received(self, self._epoch, self._step)

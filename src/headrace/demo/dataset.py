@@ -49,7 +49,9 @@ def write_dataset(
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
-        yield from _write_all(photographs, unfinished, draw_cuts([p.size for p in photographs], count, seed=seed), classes)
+        yield from _write_all(
+            photographs, unfinished, draw_cuts([p.size for p in photographs], count, seed=seed), classes
+        )
         unfinished.chmod(0o755)
         unfinished.rename(out)
     finally:

@@ -83,6 +83,11 @@ class Assembly:
             for _, image, _ in self._recipe.images
         ]
 
+    def close(self) -> None:
+        """Closes the archives that were kept open. Nothing may be under way."""
+        for paths in self._paths.values():
+            paths.close()
+
     def start_rows(self, pending: Pending, row: int, items: list[Item]) -> _core.Job:
         """Works again on one row of a batch, with what is in `items` instead of the images' own bytes."""
         part = slice(row, row + 1)

@@ -12,7 +12,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from headrace import _core
 from headrace.feed import transforms
@@ -25,6 +26,8 @@ from headrace.feed.recipe import Batch, Recipe, Sample
 from headrace.feed.rows import RowMender
 from headrace.feed.stats import STAGES, StageStats, Stats
 from headrace.fields import Label
+
+T = TypeVar("T")
 
 DROP_WAIT_S = 1.0
 """Far longer than a batch in progress needs to be cancelled, unless the user's `map` is in the midst of something."""
@@ -137,6 +140,7 @@ class Runner:
         with self._lock:
             self._core = self._engine.counters()
             self._engine.close()
+        self._assembly.close()
 
     def _finish(self, pending: Pending) -> Batch:
         job = pending.job
@@ -157,7 +161,7 @@ class Runner:
                 pending.raws[i][row] = raw
 
     def _deliver(self, pending: Pending) -> Batch:
-        recipe, batch = self._recipe, {}
+        recipe, batch_map, batch = self._recipe, self._recipe.batch_map, {}
         for (name, image, _), memory in zip(recipe.images, pending.memory, strict=True):
             batch[name] = self._converter.image(memory, image, len(pending.samples), pending.size)
         for (name, field, _), raw in zip(recipe.raws, pending.raws, strict=True):
@@ -167,10 +171,10 @@ class Runner:
         batch = {name: batch[name] for name in recipe.fields}
         if recipe.map is not None and len(pending.samples):
             batch = self._map(pending, batch)
-        if recipe.batch_map is not None:
+        if batch_map is not None:
             rng = transforms.batch_rng(pending.key, step=pending.plan.step, rank=recipe.plan.rank)
             batch = _with_note(
-                lambda: recipe.batch_map(batch, rng),
+                lambda: batch_map(batch, rng),
                 f"in batch_map=, epoch {pending.plan.epoch}, step {pending.plan.step}",
             )
         return batch
@@ -225,7 +229,7 @@ class Runner:
         )
 
 
-def _with_note(call: Any, note: str) -> Any:
+def _with_note(call: Callable[[], T], note: str) -> T:
     """Lets the user's exception through as it is, with its own traceback, and says whose sample it was."""
     try:
         return call()
