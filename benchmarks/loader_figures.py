@@ -1,4 +1,4 @@
-"""The loader against its own targets, on a folder of JPEGs: scaling, Python's share, tar against folder, memory, import.
+"""The loader against its own targets, on a folder of JPEGs: scaling, Python's share, tar and folder, memory, import.
 
     python benchmarks/loader_figures.py PHOTOS [--rounds 5] [--epochs 100]
 
@@ -63,7 +63,9 @@ def tar_against_folder(photos, rounds):
 
 def memory(photos, epochs):
     dataset = hr.open(photos)
-    dataset = dataset.select(list(range(len(dataset))) + list(range(2000 - len(dataset)))) if len(dataset) < 2000 else dataset
+    dataset = (
+        dataset.select(list(range(len(dataset))) + list(range(2000 - len(dataset)))) if len(dataset) < 2000 else dataset
+    )
     loader = hr.Loader(dataset, view=VIEW, batch_size=256, shuffle=True)
     process, at = psutil.Process(), {}
     for epoch in range(epochs):

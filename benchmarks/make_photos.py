@@ -28,7 +28,10 @@ def main() -> None:
     photographs = list(track(source.load(), "Loading photographs", total=len(source)))
     files = write_dataset(photographs, args.out, args.count, classes=args.classes, seed=args.seed)
     sizes = list(track(files, "Writing photographs", total=args.count))
-    print(f"{len(photographs)} photographs ({source.origin}), {args.count} files, {sum(sizes) / args.count:,.0f} bytes each")
+    print(
+        f"{len(photographs)} photographs ({source.origin}), {args.count} files, "
+        f"{sum(sizes) / args.count:,.0f} bytes each"
+    )
 
 
 if __name__ == "__main__":

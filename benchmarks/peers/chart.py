@@ -1,6 +1,6 @@
 """Draw what run.py measured as one SVG of bars.
 
-    python chart.py OUT.svg TITLE=RUNS.json [TITLE=RUNS.json …]
+python chart.py OUT.svg TITLE=RUNS.json [TITLE=RUNS.json …]
 """
 
 import json

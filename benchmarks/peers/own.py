@@ -1,6 +1,6 @@
 """Measure Headrace on a folder or tar; prints one line of JSON, in the form of peer.py.
 
-    python own.py PHOTOS [--recipe train|validate] [--dtype uint8|float32] [--threads 2] [--batch 256] [--samples 6000]
+python own.py PHOTOS [--recipe train|validate] [--dtype uint8|float32] [--threads 2] [--batch 256] [--samples 6000]
 """
 
 import argparse

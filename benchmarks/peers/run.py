@@ -1,6 +1,7 @@
 """Headrace beside its peers: interleaved rounds, a process a run, medians.
 
-    python run.py PHOTOS --peers-python PATH [--recipe train|validate] [--dtype uint8|float32] [--rounds 3] [--json FILE]
+    python run.py PHOTOS --peers-python PATH [--recipe train|validate] [--dtype uint8|float32] [--rounds 3]
+                  [--json FILE]
 
 --peers-python is the interpreter of an environment that has torch, torchvision, nvidia-dali-cuda130 and turboloader
 (pip install torch torchvision nvidia-dali-cuda130 turboloader; several GB, never in CI).
@@ -39,9 +40,7 @@ def main():
     args = ask.parse_args()
     common = [args.photos, "--recipe", args.recipe, "--samples", str(args.samples)]
     own = [sys.executable, str(HERE / "own.py"), *common, "--dtype", args.dtype]
-    peers = [
-        [args.peers_python, str(HERE / "peer.py"), peer, *common] for peer in PEERS[args.recipe, args.dtype]
-    ]
+    peers = [[args.peers_python, str(HERE / "peer.py"), peer, *common] for peer in PEERS[args.recipe, args.dtype]]
     runs = {}
     for _ in range(args.rounds):
         for peer in peers:
@@ -58,7 +57,9 @@ def main():
             f"{name:<22}{row['images_per_s']:>8,.0f} images/s {row['cpu_ms_per_image']:>7.3f} CPU ms/image "
             f"{row['first_batch_s']:>7.2f} s to the first batch"
         )
-    print(f"{rows[f'headrace-{args.dtype}']['images_per_s'] / best:.2f} x the best peer, median of {args.rounds} rounds")
+    print(
+        f"{rows[f'headrace-{args.dtype}']['images_per_s'] / best:.2f} x the best peer, median of {args.rounds} rounds"
+    )
     if args.json:
         Path(args.json).write_text(json.dumps(runs, indent=1))
 

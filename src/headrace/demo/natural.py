@@ -35,9 +35,9 @@ def pink_noise(rng: np.random.Generator, width: int, height: int) -> NDArray[np.
 
 
 def _leaves(rng: np.random.Generator, width: int, height: int) -> NDArray[np.float32]:
-    """Draw opaque discs and half-planes of one colour each, the later over the earlier."""
+    """Draw opaque ellipses of one colour each, the later over the earlier."""
     canvas = np.empty((height, width, 3), np.float32)
-    canvas[:] = rng.uniform(40, 215, 3)
+    canvas[:] = _colour(rng)
     short = min(width, height)
     radii = _power_law(rng, LEAVES, short * SMALLEST_SHARE, short / 2)
     for radius in np.sort(radii)[::-1]:  # the large first, or they would bury the small
@@ -61,4 +61,9 @@ def _drop_leaf(rng: np.random.Generator, canvas: NDArray[np.float32], radius: fl
     dx, dy = np.arange(left, right)[None, :] - x, np.arange(top, bottom)[:, None] - y
     along, beside = dx * np.cos(angle) + dy * np.sin(angle), dy * np.cos(angle) - dx * np.sin(angle)
     inside = (along / stretch) ** 2 + beside**2 < radius**2
-    canvas[top:bottom, left:right][inside] = rng.uniform(20, 235, 3)
+    canvas[top:bottom, left:right][inside] = _colour(rng)
+
+
+def _colour(rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw a colour near grey, as most of a photograph is."""
+    return np.asarray(rng.uniform(20, 235) + rng.normal(0, 18, 3))

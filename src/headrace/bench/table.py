@@ -1,0 +1,61 @@
+"""A comparison for a terminal: the verdict first, the figures next, then what they mean."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from .result import METRICS, PEER, Metric, Result, digits
+from .settings import CROP_PX, FILES_AT_MOST
+
+ASCII = {ord("×"): "x", ord("–"): "-"}
+
+
+def show(result: Result, console: Console) -> None:
+    """Print the comparison, in ASCII where the terminal knows no more."""
+    signs = ASCII if console.options.ascii_only else {}
+    console.print(f"[bold]{result.verdict.translate(signs)}[/bold]\n", highlight=False)
+    console.print(_table(result, signs))
+    console.print(_conditions(result), highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(result: Result, signs: dict[int, str]) -> Table:
+    rounds = result.settings.rounds
+    table = Table(title=f"median of {rounds} rounds (least to most)" if rounds > 1 else None, title_justify="left")
+    table.add_column("")
+    for name in ("Headrace", f"{PEER} + Pillow", "gain"):
+        table.add_column(name, justify="right")
+    for metric in METRICS:
+        cells = [_cell(result, loader, metric) for loader in ("headrace", "torch")]
+        cells.append(_gain(result.gain(metric)))
+        table.add_row(metric.label, *(cell.translate(signs) for cell in cells))
+    return table
+
+
+def _gain(gain: float | None) -> str:
+    if gain is None:
+        return digits(None)
+    colour = "green" if gain > 1 else "red"
+    return f"[{colour}]{digits(gain)} ×[/{colour}]"
+
+
+def _cell(result: Result, loader: str, metric: Metric) -> str:
+    scale = 1e-6 if metric.key.endswith("_bytes") else 1.0
+    figures = [figure * scale for figure in result.figures(loader, metric)]
+    middle = result.median(loader, metric)
+    if middle is None:
+        return digits(None)
+    spread = f" ({digits(min(figures))} to {digits(max(figures))})" if len(figures) > 1 else ""
+    return digits(middle * scale) + spread
+
+
+def _conditions(result: Result) -> str:
+    settings, machine = result.settings, result.environment
+    used = min(result.available, FILES_AT_MOST)
+    packages = ", ".join(f"{name} {number}" for name, number in machine.packages.items() if number is not None)
+    return (
+        f"RandomResizedCrop({CROP_PX}) + flip to {settings.output}, batch {settings.batch_size}, "
+        f"{settings.threads} threads against {settings.threads} workers, both held to {settings.threads} cores.\n"
+        f"{used:,} of {result.available:,} images in {settings.path}; {result.runs[0][1].images:,} counted a run.\n"
+        f"{machine.cpu or 'unnamed CPU'}, Python {machine.python}, {packages}, {machine.date}."
+    )

@@ -1,0 +1,63 @@
+"""One run as a process of its own, so that memory and CPU time are its own: prints one line of JSON.
+
+python -m headrace.bench.worker '{"loader": "headrace", "round": 0, "parent": PID, "settings": {…}}'
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from ..errors import HeadraceError
+from .measure import ProcessMeter, Run, measure
+from .settings import Settings, window
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+BatchSizes = Callable[[Settings, int], Iterator[int]]
+
+
+def loaders(name: str) -> BatchSizes:
+    """Import one loader and nothing of the other."""
+    if name == "headrace":
+        from . import own
+
+        return own.batch_sizes
+    from . import peer
+
+    return peer.batch_sizes
+
+
+def run(task: dict[str, Any]) -> Run:
+    """Measure the run that `task` describes, on as many cores as it has threads."""
+    settings = Settings(**task["settings"])
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads])
+    start = partial(loaders(task["loader"]), settings, task["round"])
+    return measure(start, window(settings), ProcessMeter())
+
+
+def main() -> None:
+    task = json.loads(sys.argv[1])
+    _end_with(task["parent"])
+    try:
+        print(json.dumps(asdict(run(task))))
+    except HeadraceError as error:
+        sys.exit(str(error))
+
+
+def _end_with(parent: int) -> None:
+    """Let the kernel end this process when the one that started it is killed, however hard."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the kernel was asked
+        sys.exit(f"process {parent}, which asked for this run, has ended")
+
+
+if __name__ == "__main__":
+    main()

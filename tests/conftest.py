@@ -1,0 +1,76 @@
+"""Every test must leave the process as it found it; and photographs for those that want more than one file."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from leaks import inventory, leaks_of
+from PIL import Image
+
+from headrace.demo.natural import natural_image
+
+# Machines that run this are shared: what is slow once is no fault. The same examples every time, so that a failure is
+# the change's.
+settings.register_profile("shared", deadline=None, derandomize=True)
+settings.load_profile("shared")
+
+PHOTOS = 60
+SIZES = ((320, 240), (240, 320), (500, 375), (97, 131), (64, 64))
+ENCODINGS = (
+    {"subsampling": "4:2:0"},
+    {"subsampling": "4:2:2"},
+    {"subsampling": "4:4:4"},
+    {"subsampling": "4:2:0", "progressive": True},
+    {"subsampling": "4:2:0", "optimize": True},
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No thread, child process, open file or shared memory outlives a test, unless @pytest.mark.leaks says why."""
+    mark = request.node.get_closest_marker("leaks")
+    if mark is not None:
+        assert mark.kwargs.get("reason"), "expected @pytest.mark.leaks(reason='…')"
+        yield
+        return
+    before = inventory()
+    yield
+    left = leaks_of(before)
+    assert not left, "the test leaves behind " + "; ".join(left)
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Class folders of 60 small JPEGs: sizes, subsamplings, progressive and grey ones, each with each."""
+    root = tmp_path_factory.mktemp("photos")
+    for number in range(PHOTOS):
+        image = Image.fromarray(natural_image(*SIZES[number % len(SIZES)], seed=number))
+        path = root / f"class{number % 5}" / f"{number:03d}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(_encode(image, number))
+    return root
+
+
+@pytest.fixture(scope="session")
+def photo_tar(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same files, under the same names, in a tar."""
+    path = tmp_path_factory.mktemp("tar") / "photos.tar"
+    with tarfile.open(path, "w") as tar:
+        for file in sorted(photos.rglob("*.jpg")):
+            tar.add(file, arcname=str(file.relative_to(photos)))
+    return path
+
+
+def _encode(image: Image.Image, number: int) -> bytes:
+    """Every twelfth is grey; the encodings turn more slowly than the sizes, so that each meets each."""
+    buffer = io.BytesIO()
+    if number % 12 == 11:
+        image.convert("L").save(buffer, "JPEG", quality=90)
+    else:
+        image.save(buffer, "JPEG", quality=90, **ENCODINGS[number // len(SIZES) % len(ENCODINGS)])
+    return buffer.getvalue()

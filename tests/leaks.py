@@ -1,0 +1,74 @@
+"""What a test leaves behind in this process and on this machine: threads, processes, descriptors, shared memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from processes import eventually, own_threads
+
+from headrace.bench.processes import tree
+
+SELF_FD = Path("/proc/self/fd")
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What exists at one moment, each thing in words that a failing test can print."""
+
+    threads: frozenset[str]
+    processes: frozenset[str]
+    descriptors: frozenset[str]
+    shared_memory: frozenset[str]
+
+    def beyond(self, before: Inventory) -> list[str]:
+        """What is here and was not before."""
+        kinds = ("threads", "processes", "descriptors", "shared_memory")
+        new = ((kind, sorted(getattr(self, kind) - getattr(before, kind))) for kind in kinds)
+        return [f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in new if names]
+
+
+def inventory() -> Inventory:
+    return Inventory(
+        threads=frozenset(_threads()),
+        processes=frozenset(_children()),
+        descriptors=frozenset(_descriptors()),
+        shared_memory=frozenset(path.name for path in SHARED_MEMORY.iterdir()),
+    )
+
+
+def leaks_of(before: Inventory, *, settled: Callable[[Callable[[], bool]], bool] = eventually) -> list[str]:
+    """What is left beyond `before` once garbage is collected and the kernel has taken down what was joined."""
+    if inventory().beyond(before):
+        gc.collect()
+    return [] if settled(lambda: not inventory().beyond(before)) else inventory().beyond(before)
+
+
+def _threads() -> Iterable[str]:
+    """Every Python thread, and the feed's native ones; torch keeps native threads of its own for good."""
+    yield from (f"{thread.name} ({thread.ident})" for thread in threading.enumerate())
+    yield from own_threads()
+
+
+def _children() -> Iterable[str]:
+    yield from (f"{pid} ({_command(pid)})" for pid in tree(os.getpid())[1:])
+
+
+def _descriptors() -> Iterable[str]:
+    for entry in SELF_FD.iterdir():
+        try:
+            yield f"{entry.name} -> {entry.readlink()}"
+        except OSError:  # the one that lists this folder
+            continue
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()[:80] or "ended, not waited for"
+    except OSError:
+        return "gone"

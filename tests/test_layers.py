@@ -1,0 +1,50 @@
+"""What import-linter cannot see: it takes an import of the native module for one of the package's root."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import headrace
+
+ROOT = Path(headrace.__file__).parent
+USERS = {"cli.py", "bench"}
+"""What stands above the public names, and uses them as people do."""
+INNER = sorted(path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] not in USERS | {"__init__.py"})
+
+
+def taken_from_the_root(source: str, depth: int) -> Iterator[str]:
+    """Names imported from the package's root, by a module `depth` folders below it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name == "headrace")
+        elif isinstance(node, ast.ImportFrom) and (
+            (node.level == 0 and node.module == "headrace") or (node.level == depth + 1 and node.module is None)
+        ):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("path", INNER, ids=lambda path: str(path.relative_to(ROOT)))
+def test_layers_take_only_the_native_module_from_the_root(path: Path) -> None:
+    depth = len(path.relative_to(ROOT).parts) - 1
+    assert set(taken_from_the_root(path.read_text(), depth)) <= {"_core"}
+
+
+@pytest.mark.parametrize(
+    ("source", "depth"),
+    [
+        ("import headrace", 0),
+        ("from headrace import Loader", 1),
+        ("from .. import Loader", 1),
+        ("from . import Loader", 0),
+    ],
+)
+def test_sees_every_way_of_taking_more(source: str, depth: int) -> None:
+    assert set(taken_from_the_root(source, depth)) & {"headrace", "Loader"}
+
+
+def test_leaves_siblings_be() -> None:
+    assert list(taken_from_the_root("from . import sidecar\nfrom ..errors import UsageError", 1)) == []
