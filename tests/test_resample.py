@@ -112,8 +112,8 @@ def test_nearest_takes_the_pixel_under_each_centre(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 80)), data.draw(st.integers(1, 80))
     pixels = photograph(height, width)
     ours = run(pixels, whole(pixels, size), filter="nearest")
-    rows = [int((y + 0.5) * (height / size[1])) for y in range(size[1])]
-    columns = [int((x + 0.5) * (width / size[0])) for x in range(size[0])]
+    rows = [(2 * y + 1) * height // (2 * size[1]) for y in range(size[1])]
+    columns = [(2 * x + 1) * width // (2 * size[0]) for x in range(size[0])]
     assert np.array_equal(ours, pixels[np.ix_(rows, columns)])
 
 
@@ -144,8 +144,9 @@ NAN = float("nan")
         (view_row((NAN, 0, 4, 4), (0, 0, 4, 4), (4, 4)), "positive, finite size"),
         (view_row((0, 0, float("inf"), 4), (0, 0, 4, 4), (4, 4)), "positive, finite size"),
         (view_row((3, 0, 3, 4), (0, 0, 4, 4), (4, 4)), "positive, finite size"),
-        (view_row((0, 0, 4, 4), (0, 0, 5, 4), (4, 4)), "leave the image"),
-        (view_row((0, 0, 4, 4), (2, 0, 2, 4), (4, 4)), "leave the image"),
+        (view_row((0, 0, 1e300, 4), (0, 0, 4, 4), (4, 4)), "leaves the image"),
+        (view_row((0, 0, 4, 4), (0, 0, 5, 4), (4, 4)), "leaves? the image"),
+        (view_row((0, 0, 4, 4), (2, 0, 2, 4), (4, 4)), "leaves? the image"),
         (view_row((0, 0, 4, 4), (0, 0, NAN, 4), (4, 4)), "whole numbers"),
         (view_row((0, 0, 4, 4), (0, 0, 4, 4), (4, 4), inner=(2, 0, 4, 4)), "outside its canvas"),
     ],

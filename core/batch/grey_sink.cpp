@@ -7,7 +7,6 @@ namespace headrace {
 
 namespace {
 
-constexpr std::size_t kReadableBeyond = 16;  // what RowSink asks for
 static_assert(std::endian::native == std::endian::little);
 
 // Weights of red, green and blue in 1/65536.

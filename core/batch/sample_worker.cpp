@@ -35,6 +35,10 @@ void check_view(const View& v, int width, int height) {
                                     std::to_string(v.x1) + ") x [" + std::to_string(v.y0) + ", " +
                                     std::to_string(v.y1) + ")");
     }
+    // A pixel of tolerance: windows are computed in floating point.
+    if (v.x0 < -1 || v.y0 < -1 || v.x1 > width + 1.0 || v.y1 > height + 1.0) {
+        throw Fault(Code::view, "the window leaves the image of " + size_text(width, height));
+    }
     if (v.left < 0 || v.top < 0 || v.right > width || v.bottom > height || v.left >= v.right || v.top >= v.bottom) {
         throw Fault(Code::view, "the window's bounds leave the image of " + size_text(width, height));
     }
@@ -208,7 +212,7 @@ void SampleWorker::send_rows(const ImageField& field, const Image& image, const 
 
 void SampleWorker::send_pixels(const Memory& pixels, const Reach& reach, RowSink& sink) {
     const std::size_t stride = 4 * static_cast<std::size_t>(pixels.width);
-    line_.resize(stride + kReadBeyond);
+    line_.resize(stride + kReadableBeyond);
     for (int y = reach.top; y < reach.bottom; ++y) {
         const std::uint8_t* row = pixels.data + static_cast<std::size_t>(y) * pixels.width * pixels.channels;
         for (int x = 0; x < pixels.width; ++x) {

@@ -24,8 +24,6 @@ namespace {
 constexpr int kBandRows = 16;
 // The outer two columns and rows of a cropped decode differ from the full one through chroma upsampling.
 constexpr int kMargin = 2;
-// Rows start on cache lines apart, and have the readable bytes behind them that RowSink asks for.
-constexpr int kSlackBytes = 64;
 
 struct ErrorManager {
     jpeg_error_mgr base;
@@ -206,14 +204,14 @@ JpegDecoder::Columns JpegDecoder::State::begin_libjpeg() {
     JDIMENSION width = static_cast<JDIMENSION>(end) - first;
     if (width < info.output_width) jpeg_crop_scanline(&info, &first, &width);
     row_bytes = static_cast<int>(4 * info.output_width);
-    const std::size_t stride = static_cast<std::size_t>(row_bytes) + kSlackBytes;
+    const std::size_t stride = static_cast<std::size_t>(row_bytes) + kReadableBeyond;
     if (band.size() < kBandRows * stride) band.resize(kBandRows * stride);
     return {static_cast<int>(first), static_cast<int>(info.output_width)};
 }
 
 // Reads `rows` rows and hands them on; without a sink they are dropped.
 void JpegDecoder::State::read_rows(RowSink* sink, int rows) {
-    const std::size_t stride = static_cast<std::size_t>(row_bytes) + kSlackBytes;
+    const std::size_t stride = static_cast<std::size_t>(row_bytes) + kReadableBeyond;
     JSAMPROW pointers[kBandRows];
     while (rows > 0) {
         const int want = std::min(rows, kBandRows);

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "common/level.hpp"
+#include "common/rows.hpp"
 
 namespace headrace::png {
 
@@ -65,7 +66,7 @@ constexpr Gather gather_of(Pixels pixels) {
 // the row in memory form, which may be `above` itself. Each may be read or written up to unfilter_slack_bytes beyond
 // its end.
 using RowFilter = void (*)(const std::uint8_t* raw, const std::uint8_t* above, std::uint8_t* out, std::size_t pixels);
-constexpr std::size_t unfilter_slack_bytes = 64;  // also what RowSink promises
+constexpr std::size_t unfilter_slack_bytes = kReadableBeyond;  // its own need is 32
 
 // Undo two rows of the same filter, one below the other, in about the time of one. One of the two outs may be `above`.
 struct RowSpan {
