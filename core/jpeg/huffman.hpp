@@ -56,7 +56,7 @@ constexpr int kMostAdvance = 64;
 
 struct AcTable {
     static constexpr int kLook = 11;
-    static constexpr int kSkipLook = 13;
+    static constexpr int kSkipLook = 12;
     // No skip is longer: the extra bits of its last symbol may lie beyond the look.
     static constexpr int kMostSkipBits = kSkipLook + kMostAcBits;
     // One or two coefficients, and what zeros and end of block surround them.
@@ -76,11 +76,11 @@ struct AcTable {
     bool build(const HuffmanCode&);
 };
 
-// The value that `size` extra bits stand for; `bits` begins with them.
+// The value that `size` extra bits stand for; `bits` begins with them. Signs are as random as data can be, so no branch.
 inline int extend(std::uint64_t bits, int size) {
     const auto value = static_cast<int>(bits >> 1 >> (63 - size));
-    const bool negative = static_cast<std::int64_t>(bits) >= 0;  // a value that begins with 0
-    return negative ? value - (1 << size) + 1 : value;
+    const auto negative = static_cast<int>(~(static_cast<std::int64_t>(bits) >> 63));  // all ones if it begins with 0
+    return value + (negative & (1 - (1 << size)));
 }
 
 }  // namespace headrace
