@@ -39,8 +39,8 @@ private:
     BaselineFrame frame_;
     EntropyDecoder entropy_;
     Planes planes_;
-    int count_ = 0;                                           // columns
-    int mcus_across_ = 0, mcus_before_ = 0, mcus_inside_ = 0; // of the image, left of the window, in it
+    int count_ = 0;                                            // columns
+    int mcus_across_ = 0, mcus_before_ = 0, mcus_inside_ = 0;  // of the image, left of the window, in it
     std::vector<std::int16_t> coefficients_;
     std::vector<BlockJob> jobs_;
     std::vector<std::uint8_t> band_;

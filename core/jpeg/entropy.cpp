@@ -17,13 +17,19 @@ constexpr auto kRowOrder = [] {
     for (int i = 0; i < kBlock; ++i) {
         order[i] = static_cast<std::uint8_t>(8 * y + x);
         if ((x + y) % 2 == 0) {
-            if (x == 7) ++y;
-            else if (y == 0) ++x;
-            else ++x, --y;
+            if (x == 7)
+                ++y;
+            else if (y == 0)
+                ++x;
+            else
+                ++x, --y;
         } else {
-            if (y == 7) ++x;
-            else if (x == 0) ++y;
-            else --x, ++y;
+            if (y == 7)
+                ++x;
+            else if (x == 0)
+                ++y;
+            else
+                --x, ++y;
         }
     }
     return order;
@@ -97,18 +103,18 @@ template <bool kStore>
 template <bool kStore>
 [[gnu::always_inline]] inline bool step(BitReader& reader, const AcTable& table, int& position, std::int16_t* block) {
     if constexpr (kStore) {
-        const AcTable::Step& s = table.steps[reader.bits >> (64 - AcTable::kLook)];
-        if (s.advance == 0) [[unlikely]] {
-            if (s.length > 0) {
+        const AcTable::Step s = table.steps[reader.bits >> (64 - AcTable::kLook)];
+        if (s.advance() == 0) [[unlikely]] {
+            if (s.length() > 0) {
                 reader.refill();
-                return read_value<true>(reader, s.length, s.first, position, block);
+                return read_value<true>(reader, s.length(), s.first(), position, block);
             }
             return aside(reader, position, [&](auto& r, int& at) { return read_ac<true>(r, table, at, block); });
         }
-        block[kRowOrder[position + s.first]] = s.values[0];
-        block[kRowOrder[position + s.second]] = s.values[1];
-        reader.consume(s.length);
-        position += s.advance;
+        block[kRowOrder[position + s.first()]] = s.first_value();
+        block[kRowOrder[position + s.second()]] = s.second_value();
+        reader.consume(s.length());
+        position += s.advance();
     } else {
         const unsigned s = table.skips[reader.bits >> (64 - AcTable::kSkipLook)];
         if (s == 0) [[unlikely]] {
@@ -136,7 +142,8 @@ template <bool kStore>
             if (!step<kStore>(reader, table, position, block)) return false;
         }
     } while (position < kBlock);
-    if (well_ended(position)) [[likely]] return true;
+    if (well_ended(position)) [[likely]]
+        return true;
     reader = before;
     position = before_position;
     return aside(reader, position, [&](auto& r, int& at) { return read_rest<kStore>(r, table, at, block); });

@@ -147,8 +147,8 @@ const JpegInfo& JpegDecoder::open(std::span<const std::uint8_t> file, const Limi
     const std::int64_t pixels = static_cast<std::int64_t>(s.info.image_width) * s.info.image_height;
     if (pixels > limits.max_pixels) {
         s.refuse(Code::limit, "JPEG of " + std::to_string(s.info.image_width) + "x" +
-                                  std::to_string(s.info.image_height) + " pixels, more than max_pixels=" +
-                                  std::to_string(limits.max_pixels));
+                                  std::to_string(s.info.image_height) +
+                                  " pixels, more than max_pixels=" + std::to_string(limits.max_pixels));
     }
     for (auto* marker = s.info.marker_list; marker != nullptr; marker = marker->next) {
         const int found = exif_orientation({marker->data, marker->data_length});
