@@ -14,8 +14,8 @@ int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-bool BaselineDecoder::begin(int first, int count) {
-    if (!entropy_.open(frame_)) return false;
+bool BaselineDecoder::begin(int first, int count, bool at_any_cost) {
+    if (!entropy_.open(frame_, at_any_cost)) return false;
     count_ = count;
     mcus_across_ = ceil_div(frame_.width, frame_.mcu_width());
     mcus_before_ = first / frame_.mcu_width();

@@ -17,8 +17,9 @@ namespace headrace {
 template <typename Table>
 class TableShelf {
 public:
-    // Stays valid until three other codes have been asked for. Null where the code is not one.
-    const Table* find(const HuffmanCode& code);
+    // Stays valid until three other codes have been asked for. Null where the code is not one; and where it is new and
+    // a single use is not `worth` its tables, until it is asked for twice running.
+    const Table* find(const HuffmanCode& code, bool worth);
 
 private:
     struct Slot {
@@ -29,6 +30,7 @@ private:
     };
     std::unique_ptr<std::array<Slot, 4>> slots_ = std::make_unique<std::array<Slot, 4>>();
     std::uint64_t uses_ = 0;
+    HuffmanCode put_off_;
 };
 
 constexpr int kBlock = 64;
@@ -39,7 +41,8 @@ constexpr int kBlockSlack = 1;
 // marker that was not expected) is answered with false; libjpeg then has the say.
 class EntropyDecoder {
 public:
-    bool open(const BaselineFrame&);
+    // False where a code is not one; unless `at_any_cost`, also where building tables takes longer than they save.
+    bool open(const BaselineFrame&, bool at_any_cost);
     // Passes over `mcus` MCUs.
     bool skip(std::int64_t mcus);
     // Decodes `mcus` MCUs, each a row of blocks: luma in rows, Cb, Cr. Coefficients are in rows, not yet multiplied.

@@ -73,9 +73,13 @@ Single single_of(std::uint32_t look, CodeSearch::Found found) {
     return single;
 }
 
+// Looks that begin with the same code lie together, so that each code is searched for once.
 void find_singles(const CodeSearch& search, Singles& singles) {
-    for (std::uint32_t look = 0; look < singles.size(); ++look) {
-        singles[look] = single_of(look, search.find(look << (16 - AcTable::kSkipLook)));
+    for (std::uint32_t look = 0; look < singles.size();) {
+        const CodeSearch::Found found = search.find(look << (16 - AcTable::kSkipLook));
+        const bool whole = found.length > 0 && found.length <= AcTable::kSkipLook;
+        const std::uint32_t past = look + (whole ? 1u << (AcTable::kSkipLook - found.length) : 1);
+        for (; look < past; ++look) singles[look] = single_of(look, found);
     }
 }
 

@@ -183,7 +183,7 @@ bool JpegDecoder::State::begin_native(Columns& columns) {
     const int end = std::min(result.width, right + kMargin);
     first -= first % baseline.frame().mcu_width();
     columns = {first, end - first};
-    return baseline.begin(first, end - first);
+    return baseline.begin(first, end - first, path == JpegPath::native);
 }
 
 JpegDecoder::Columns JpegDecoder::State::begin_libjpeg() {
