@@ -28,10 +28,10 @@ Engine::Engine(int threads, const Limits& limits, Level level)
 }
 
 Engine::~Engine() {
+    cancel();
     {
         std::lock_guard lock(mutex_);
         stopping_ = true;
-        for (const auto& job : queue_) job->cancel();
     }
     wake_.notify_all();
     for (std::thread& thread : threads_) thread.join();
@@ -42,9 +42,16 @@ void Engine::submit(std::shared_ptr<Job> job) {
     if (job->samples == 0) return;
     {
         std::lock_guard lock(mutex_);
+        if (cancelled_) job->cancel();
         queue_.push_back(std::move(job));
     }
     wake_.notify_all();
+}
+
+void Engine::cancel() {
+    std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    for (const auto& job : queue_) job->cancel();
 }
 
 StageTotals Engine::totals(Stage stage) const {

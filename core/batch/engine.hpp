@@ -27,6 +27,8 @@ public:
     Engine& operator=(const Engine&) = delete;
 
     void submit(std::shared_ptr<Job> job);
+    // Cancels every job that is queued, and each that is submitted from now on.
+    void cancel();
     StageTotals totals(Stage) const;
     // Time that all threads together waited for work. High: the core is not what limits.
     std::int64_t idle_ns() const { return idle_ns_.load(std::memory_order_relaxed); }
@@ -43,7 +45,7 @@ private:
     std::mutex mutex_;
     std::condition_variable wake_;
     std::deque<std::shared_ptr<Job>> queue_;
-    bool stopping_ = false;
+    bool stopping_ = false, cancelled_ = false;
     std::vector<std::thread> threads_;  // last: started when all else stands
 };
 

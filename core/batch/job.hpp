@@ -22,7 +22,7 @@ enum class Stage : std::uint8_t { read = 0, probe = 1, decode = 2, resample = 3 
 // Bytes or pixels that the caller already holds, instead of a range. Borrowed until the job is done.
 struct Memory {
     const std::uint8_t* data = nullptr;
-    std::size_t size = 0;                    // bytes
+    std::size_t size = 0;                     // bytes
     int width = 0, height = 0, channels = 0;  // channels 0: encoded bytes; 1 or 3: 8-bit pixels, HWC
 };
 
@@ -62,7 +62,7 @@ class Job {
 public:
     // --- the description, fixed before submission ---
     int samples = 0;
-    const std::int64_t* ids = nullptr;      // base sample ids: what random draws are keyed by
+    const std::int64_t* ids = nullptr;  // base sample ids: what random draws are keyed by
     const std::uint32_t* passes = nullptr;
     std::uint64_t key = 0;
     std::uint16_t dataset = 0;
@@ -73,9 +73,9 @@ public:
     std::vector<RawField> raws;
 
     // --- the outcome, to be read after wait() ---
-    std::vector<double> views;           // kViewRow a sample
-    std::vector<std::int32_t> sizes;     // width, height of the first image field, 2 a sample
-    std::vector<Failure> failures;       // in no order
+    std::vector<double> views;        // kViewRow a sample
+    std::vector<std::int32_t> sizes;  // width, height of the first image field, 2 a sample
+    std::vector<Failure> failures;    // in no order
 
     // Sizes the outcome and makes the job ready to run.
     void prepare();

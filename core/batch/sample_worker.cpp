@@ -29,10 +29,15 @@ std::string size_text(int width, int height) { return std::to_string(width) + "x
 
 void check_view(const View& v, int width, int height) {
     const bool finite = std::isfinite(v.x0) && std::isfinite(v.y0) && std::isfinite(v.x1) && std::isfinite(v.y1);
-    if (!finite || !(v.x0 < v.x1) || !(v.y0 < v.y1)) {
+    const bool empty = v.inner_width == 0 || v.inner_height == 0;  // a crop that fell wholly into its padding
+    if (!finite || !(v.x0 < v.x1 || empty) || !(v.y0 < v.y1 || empty)) {
         throw Fault(Code::view, "expected a window of positive, finite size, got [" + std::to_string(v.x0) + ", " +
                                     std::to_string(v.x1) + ") x [" + std::to_string(v.y0) + ", " +
                                     std::to_string(v.y1) + ")");
+    }
+    // A pixel of tolerance: windows are computed in floating point.
+    if (v.x0 < -1 || v.y0 < -1 || v.x1 > width + 1.0 || v.y1 > height + 1.0) {
+        throw Fault(Code::view, "the window leaves the image of " + size_text(width, height));
     }
     if (v.left < 0 || v.top < 0 || v.right > width || v.bottom > height || v.left >= v.right || v.top >= v.bottom) {
         throw Fault(Code::view, "the window's bounds leave the image of " + size_text(width, height));
@@ -164,8 +169,12 @@ SampleWorker::Image SampleWorker::probe(const ImageField& field, int sample) {
 
 View SampleWorker::choose_view(const Job& job, int sample, const Image& image) const {
     if (job.given_views != nullptr) return read_view(job.given_views + static_cast<std::size_t>(sample) * kViewRow);
-    return sample_view(job.program, job.key, static_cast<std::uint64_t>(job.ids[sample]), job.passes[sample],
-                       job.dataset, image.width, image.height);
+    try {
+        return sample_view(job.program, job.key, static_cast<std::uint64_t>(job.ids[sample]), job.passes[sample],
+                           job.dataset, image.width, image.height);
+    } catch (const Fault& fault) {  // the program was checked before: what does not fit is this image
+        throw Fault(Code::unfit, fault.what());
+    }
 }
 
 void SampleWorker::deliver(const ImageField& field, int sample, const Image& image, const View& view) {
@@ -176,24 +185,24 @@ void SampleWorker::deliver(const ImageField& field, int sample, const Image& ima
     const bool may_scale = image.kind == Image::Kind::jpeg && field.dct_scaling && field.filter == Filter::triangle;
     const int eighths = may_scale ? dct_scale(view) : 8;
     stage_ = Stage::decode;
-    send_rows(image, scaled_window(view, image.width, image.height, eighths), field.filter, eighths);
+    send_rows(field, image, scaled_window(view, image.width, image.height, eighths), eighths);
 }
 
-void SampleWorker::send_rows(const Image& image, const Window& window, Filter filter, int eighths) {
-    const Reach reach = reach_of(window, filter);
+void SampleWorker::send_rows(const ImageField& field, const Image& image, const Window& window, int eighths) {
+    const Reach reach = reach_of(window, field.filter);
     const std::int64_t since = now_ns();
-    TimedSink sink(resampler_);
+    const bool to_grey = field.format.channels == 1;  // a grey image passes unchanged
+    TimedSink sink(to_grey ? static_cast<RowSink&>(grey_) : resampler_);
+    JpegDecoder::Columns columns{0, image.width};
+    if (image.kind == Image::Kind::jpeg) columns = jpeg_.begin(eighths, reach.left, reach.right);
+    if (to_grey) grey_.start(resampler_, columns.count);
+    resampler_.start(window, field.filter, reach.top, columns.first, columns.count, target_);
     if (image.kind == Image::Kind::jpeg) {
-        const JpegDecoder::Columns columns = jpeg_.begin(eighths, reach.left, reach.right);
-        resampler_.start(window, filter, reach.top, columns.first, columns.count, target_);
         jpeg_.decode(reach.top, reach.bottom, sink);
+    } else if (image.kind == Image::Kind::png) {
+        png_.decode(reach.top, reach.bottom, Layout::rgbx8, sink);
     } else {
-        resampler_.start(window, filter, reach.top, 0, image.width, target_);
-        if (image.kind == Image::Kind::png) {
-            png_.decode(reach.top, reach.bottom, Layout::rgbx8, sink);
-        } else {
-            send_pixels(image.pixels, reach, sink);
-        }
+        send_pixels(image.pixels, reach, sink);
     }
     const std::int64_t total = now_ns() - since;
     counters_[static_cast<int>(Stage::decode)].add(total - sink.spent_ns(), 1, static_cast<std::int64_t>(image.bytes));
@@ -203,7 +212,7 @@ void SampleWorker::send_rows(const Image& image, const Window& window, Filter fi
 
 void SampleWorker::send_pixels(const Memory& pixels, const Reach& reach, RowSink& sink) {
     const std::size_t stride = 4 * static_cast<std::size_t>(pixels.width);
-    line_.resize(stride + kReadBeyond);
+    line_.resize(stride + kReadableBeyond);
     for (int y = reach.top; y < reach.bottom; ++y) {
         const std::uint8_t* row = pixels.data + static_cast<std::size_t>(y) * pixels.width * pixels.channels;
         for (int x = 0; x < pixels.width; ++x) {

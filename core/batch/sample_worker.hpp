@@ -2,6 +2,7 @@
 #pragma once
 
 #include "batch/counters.hpp"
+#include "batch/grey_sink.hpp"
 #include "batch/job.hpp"
 #include "common/limits.hpp"
 #include "jpeg/jpeg.hpp"
@@ -35,7 +36,7 @@ private:
     Image probe(const ImageField& field, int sample);
     View choose_view(const Job& job, int sample, const Image& image) const;
     void deliver(const ImageField& field, int sample, const Image& image, const View& view);
-    void send_rows(const Image& image, const Window& window, Filter filter, int eighths);
+    void send_rows(const ImageField& field, const Image& image, const Window& window, int eighths);
     void send_pixels(const Memory& pixels, const Reach& reach, RowSink& sink);
     void spent(Stage stage, std::int64_t since, std::size_t bytes) {
         counters_[static_cast<int>(stage)].add(now_ns() - since, 1, static_cast<std::int64_t>(bytes));
@@ -49,6 +50,7 @@ private:
     PngDecoder png_;
     Resampler resampler_;
     Target target_;
+    GreySink grey_;
     std::vector<std::uint8_t> line_;
 };
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/fault.hpp"
-#include "tar/tar.hpp"
+#include "tar/header.hpp"
 
 namespace headrace {
 
@@ -68,6 +68,12 @@ std::shared_ptr<const Paths::File> Paths::open(std::int64_t index) const {
     return file;
 }
 
+void Paths::close() {
+    std::lock_guard lock(mutex_);
+    open_.clear();
+    recent_.clear();
+}
+
 void Reader::fill(int fd, std::size_t at, std::size_t count, std::int64_t offset, const std::string& path) {
     while (count > 0) {
         const ssize_t got = ::pread(fd, buffer_.data() + at, count, offset);
@@ -84,19 +90,22 @@ void Reader::fill(int fd, std::size_t at, std::size_t count, std::int64_t offset
 }
 
 std::span<const std::uint8_t> Reader::read(const Ranges& ranges, std::size_t item, std::int64_t max_file_bytes) {
+    if (ranges.length && ranges.length[item] < 0) throw Fault(Code::corrupt, "the sample has no such member");
     const std::int64_t path_id = ranges.path_id[item];
     const auto file = ranges.paths->open(path_id);
-    std::int64_t offset = ranges.offset ? ranges.offset[item] : 0;
-    std::int64_t length = ranges.length ? ranges.length[item] : -1;
-    if (length < 0) {
+    const std::int64_t offset = ranges.offset ? ranges.offset[item] : 0;
+    std::int64_t length;
+    if (ranges.length) {
+        length = ranges.length[item];
+    } else {
         struct stat status;
         if (::fstat(file->fd, &status) != 0) throw Fault(Code::io, why("cannot stat", ranges.paths->path(path_id)));
         if (!S_ISREG(status.st_mode)) throw Fault(Code::io, ranges.paths->path(path_id) + " is not a regular file");
         length = status.st_size - offset;
     }
     if (length > max_file_bytes) {
-        throw Fault(Code::limit, std::to_string(length) + " bytes, more than max_file_bytes=" +
-                                     std::to_string(max_file_bytes));
+        throw Fault(Code::limit,
+                    std::to_string(length) + " bytes, more than max_file_bytes=" + std::to_string(max_file_bytes));
     }
     const bool checked = ranges.check != nullptr;
     const std::size_t before = checked ? kTarBlock : 0;

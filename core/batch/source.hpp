@@ -16,7 +16,8 @@ namespace headrace {
 class Paths {
 public:
     // `keep_open` suits archives, which are read again and again: up to kOpenFiles descriptors stay open.
-    Paths(std::string root, std::span<const std::uint8_t> names, std::span<const std::uint64_t> offsets, bool keep_open);
+    Paths(std::string root, std::span<const std::uint8_t> names, std::span<const std::uint64_t> offsets,
+          bool keep_open);
 
     std::size_t size() const { return offsets_.size() - 1; }
     std::string path(std::int64_t index) const;
@@ -31,6 +32,8 @@ public:
     };
     // Throws Fault io.
     std::shared_ptr<const File> open(std::int64_t index) const;
+    // Lets go of the descriptors kept open. Readers that use one now keep it for as long.
+    void close();
 
 private:
     static constexpr std::size_t kOpenFiles = 128;
@@ -54,14 +57,15 @@ struct Ranges {
     std::shared_ptr<const Paths> paths;
     const std::int64_t* path_id = nullptr;
     const std::int64_t* offset = nullptr;  // default 0
-    const std::int64_t* length = nullptr;  // default: the whole file
+    const std::int64_t* length = nullptr;  // default: the whole file; negative: the sample has no such member
     const std::uint32_t* check = nullptr;  // hash of the tar header before the data; default: none is checked
 };
 
 // Bytes of one encoded item, in a buffer that is reused.
 class Reader {
 public:
-    // Throws Fault io (open, read), changed (shorter than indexed, or another tar header), limit (max_file_bytes).
+    // Throws Fault io (open, read), changed (shorter than indexed, or another tar header), limit (max_file_bytes),
+    // corrupt (the sample has no such member).
     std::span<const std::uint8_t> read(const Ranges&, std::size_t item, std::int64_t max_file_bytes);
 
 private:

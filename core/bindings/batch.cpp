@@ -56,8 +56,8 @@ const T* borrow(const std::optional<Array<T>>& array, std::size_t samples, const
 // A job as Python holds it. Its arrays live until the core is done with them.
 class PyJob {
 public:
-    PyJob(Array<std::int64_t> ids, Array<std::uint32_t> passes, std::uint64_t key, std::uint16_t dataset,
-          Table program, std::optional<Table> views)
+    PyJob(Array<std::int64_t> ids, Array<std::uint32_t> passes, std::uint64_t key, std::uint16_t dataset, Table program,
+          std::optional<Table> views)
         : job_(std::make_shared<Job>()), owner_(::getpid()) {
         if (program.shape(1) != kProgramColumns) throw nb::value_error("expected a program of 10 columns");
         if (passes.size() != ids.size()) throw nb::value_error("expected as many passes as ids");
@@ -138,7 +138,8 @@ public:
         std::vector<std::tuple<int, int, int, int, nb::object>> list;
         for (const Failure& f : finished().failures) {
             // Paths in messages need not be UTF-8.
-            PyObject* text = PyUnicode_DecodeUTF8(f.why.data(), static_cast<Py_ssize_t>(f.why.size()), "backslashreplace");
+            PyObject* text =
+                PyUnicode_DecodeUTF8(f.why.data(), static_cast<Py_ssize_t>(f.why.size()), "backslashreplace");
             list.emplace_back(f.sample, f.field, static_cast<int>(f.code), static_cast<int>(f.stage),
                               nb::steal<nb::object>(text));
         }
@@ -177,7 +178,8 @@ private:
 
     // Items are None (read from the range), bytes (encoded), or uint8 arrays [H, W, 1 or 3].
     void take_memory(const nb::list& items, ImageField& field) {
-        if (nb::len(items) != static_cast<std::size_t>(job_->samples)) throw nb::value_error("expected one item a sample");
+        if (nb::len(items) != static_cast<std::size_t>(job_->samples))
+            throw nb::value_error("expected one item a sample");
         for (nb::handle item : items) {
             Memory memory;
             if (nb::isinstance<nb::bytes>(item)) {
@@ -258,6 +260,9 @@ public:
         engine_.reset();
     }
     void submit(PyJob& job) { engine().submit(job.submit()); }
+    void cancel() {
+        if (engine_ && ::getpid() == owner_) engine_->cancel();
+    }
     nb::dict counters() {
         nb::dict all;
         const char* names[kStages] = {"read", "probe", "decode", "resample"};
@@ -301,7 +306,10 @@ struct PyBlockPool {
 }  // namespace
 
 void bind_batch(nb::module_& m) {
-    nb::class_<Limits>(m, "Limits")
+    nb::class_<Limits>(
+        m, "Limits",
+        "What one image may cost: pixels, scans of a JPEG, bytes of one PNG chunk other than image data, and\n"
+        "bytes of the file. Content beyond a limit is a bad sample, named with the limit. Frozen.")
         .def(
             "__init__",
             [](Limits* self, std::int64_t pixels, std::int64_t scans, std::int64_t chunk, std::int64_t file) {
@@ -323,7 +331,8 @@ void bind_batch(nb::module_& m) {
                                                      std::span(offsets.data(), offsets.size()), keep_open);
                 new (self) PyPaths{std::move(paths), std::move(names), std::move(offsets)};
             },
-            "root"_a, "names"_a, "offsets"_a, nb::kw_only(), "keep_open"_a);
+            "root"_a, "names"_a, "offsets"_a, nb::kw_only(), "keep_open"_a)
+        .def("close", [](PyPaths& self) { self.paths->close(); });
 
     nb::class_<PyJob>(m, "Job")
         .def(nb::init<Array<std::int64_t>, Array<std::uint32_t>, std::uint64_t, std::uint16_t, Table,
@@ -348,6 +357,7 @@ void bind_batch(nb::module_& m) {
         .def(nb::init<int, const std::string&, const Limits&>(), "threads"_a, nb::kw_only(), "level"_a = "best",
              "limits"_a = Limits{})
         .def("submit", &PyEngine::submit, "job"_a)
+        .def("cancel", &PyEngine::cancel)
         .def("close", &PyEngine::close)
         .def_prop_ro("threads", &PyEngine::threads)
         .def("counters", &PyEngine::counters);
@@ -359,13 +369,16 @@ void bind_batch(nb::module_& m) {
                 new (self) PyBlockPool{std::make_shared<BlockPool>(most_idle)};
             },
             nb::kw_only(), "most_idle"_a)
-        .def("acquire", [](PyBlockPool& self, std::size_t bytes) { return acquire(self.pool, bytes); }, "bytes"_a)
+        .def(
+            "acquire", [](PyBlockPool& self, std::size_t bytes) { return acquire(self.pool, bytes); }, "bytes"_a)
         .def("usage", [](PyBlockPool& self) {
             const BlockPool::Usage u = self.pool->usage();
             return std::make_tuple(u.in_use, u.idle, u.bytes, u.made);
         });
 
     m.def("best_level", [] { return std::string(level_name(best_level())); });
+    m.def(
+        "parse_level", [](const std::string& name) { return std::string(level_name(parse_level(name))); }, "name"_a);
     m.def("codec_versions", &codec_versions);
 }
 

@@ -1,7 +1,145 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "bindings.hpp"
+#include "common/fault.hpp"
+#include "view/exact_math.hpp"
+#include "view/program.hpp"
+#include "view/sample.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace headrace {
+namespace {
 
-void bind_view(nanobind::module_&) {}
+constexpr std::size_t kViewColumns = 16;
+
+using Table = nb::ndarray<const double, nb::shape<-1, kProgramColumns>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::vector<ViewOp> program_of(const Table& table) {
+    try {
+        return parse_program({table.data(), table.size()});
+    } catch (const Fault& fault) {
+        throw nb::value_error(fault.what());
+    }
+}
+
+void write_row(const View& view, double* row) {
+    const double values[kViewColumns] = {
+        view.x0,
+        view.y0,
+        view.x1,
+        view.y1,
+        static_cast<double>(view.left),
+        static_cast<double>(view.top),
+        static_cast<double>(view.right),
+        static_cast<double>(view.bottom),
+        static_cast<double>(view.width),
+        static_cast<double>(view.height),
+        static_cast<double>(view.inner_x),
+        static_cast<double>(view.inner_y),
+        static_cast<double>(view.inner_width),
+        static_cast<double>(view.inner_height),
+        static_cast<double>(view.hflip),
+        static_cast<double>(view.vflip),
+    };
+    std::copy(values, values + kViewColumns, row);
+}
+
+View read_row(const double* row) {
+    const auto whole = [row](int column) { return static_cast<std::int32_t>(row[column]); };
+    return {.x0 = row[0],
+            .y0 = row[1],
+            .x1 = row[2],
+            .y1 = row[3],
+            .left = whole(4),
+            .top = whole(5),
+            .right = whole(6),
+            .bottom = whole(7),
+            .width = whole(8),
+            .height = whole(9),
+            .inner_x = whole(10),
+            .inner_y = whole(11),
+            .inner_width = whole(12),
+            .inner_height = whole(13),
+            .hflip = row[14] != 0,
+            .vflip = row[15] != 0};
+}
+
+// Fills one row of a table of views for each i; a Fault becomes a ValueError that names the row.
+template <typename MakeView>
+nb::ndarray<nb::numpy, double> table_of(std::size_t count, const MakeView& make_view) {
+    auto out = std::make_unique_for_overwrite<double[]>(count * kViewColumns);
+    {
+        nb::gil_scoped_release release;
+        for (std::size_t i = 0; i < count; ++i) try {
+                write_row(make_view(i), &out[i * kViewColumns]);
+            } catch (const Fault& fault) {
+                throw nb::value_error(("view " + std::to_string(i) + ": " + fault.what()).c_str());
+            }
+    }
+    double* values = out.get();
+    nb::capsule owner(out.release(), [](void* p) noexcept { delete[] static_cast<double*>(p); });
+    return nb::ndarray<nb::numpy, double>(values, {count, kViewColumns}, owner);
+}
+
+nb::ndarray<nb::numpy, double> sample_views(const Table& table, std::uint64_t key, const Column<std::int64_t>& ids,
+                                            const Column<std::uint32_t>& passes, std::uint16_t dataset,
+                                            const Column<std::int32_t>& widths, const Column<std::int32_t>& heights) {
+    const std::size_t count = ids.size();
+    if (passes.size() != count || widths.size() != count || heights.size() != count)
+        throw nb::value_error("sample_views: expected ids, passes, widths and heights of one length");
+    const std::vector<ViewOp> program = program_of(table);
+    return table_of(count, [&](std::size_t i) {
+        return sample_view(program, key, static_cast<std::uint64_t>(ids.data()[i]), passes.data()[i], dataset,
+                           widths.data()[i], heights.data()[i]);
+    });
+}
+
+using ViewTable = nb::ndarray<const double, nb::shape<-1, kViewColumns>, nb::c_contig, nb::device::cpu>;
+
+nb::ndarray<nb::numpy, double> scale_views(const ViewTable& views, int from_width, int from_height, int to_width,
+                                           int to_height) {
+    return table_of(views.shape(0), [&](std::size_t i) {
+        return scale_view(read_row(views.data() + i * kViewColumns), from_width, from_height, to_width, to_height);
+    });
+}
+
+std::optional<std::pair<int, int>> size_of(const Table& table) {
+    const std::optional<OutputSize> size = output_size(program_of(table));
+    if (!size) return std::nullopt;
+    return std::pair{size->height, size->width};
+}
+
+}  // namespace
+
+void bind_view(nb::module_& m) {
+    m.attr("VIEW_COLUMNS") = nb::make_tuple("x0", "y0", "x1", "y1", "left", "top", "right", "bottom", "width", "height",
+                                            "inner_x", "inner_y", "inner_width", "inner_height", "hflip", "vflip");
+    m.attr("MAX_VIEW_OPS") = kMaxOps;
+    m.def("sample_views", &sample_views, nb::arg("program").noconvert(), "key"_a, nb::arg("ids").noconvert(),
+          nb::arg("passes").noconvert(), "dataset"_a, nb::arg("widths").noconvert(), nb::arg("heights").noconvert(),
+          "The views (float64[N, 16], columns as VIEW_COLUMNS) that a program (float64[ops, 10]) draws for samples\n"
+          "of the given ids (int64[N]), passes (uint32[N]), widths and heights (int32[N], pixels).");
+    m.def("scale_views", &scale_views, nb::arg("views").noconvert(), "from_width"_a, "from_height"_a, "to_width"_a,
+          "to_height"_a, "The same views (float64[N, 16]) of a field of another resolution.");
+    m.def("exact_exp", &exact_exp, "x"_a, "e**x for |x| < 700, the same bits on every machine.");
+    m.def("exact_log", &exact_log, "x"_a, "ln x for positive normal x, the same bits on every machine.");
+    m.def("output_size", &size_of, nb::arg("program").noconvert(),
+          "(height, width) of every output of a program (float64[ops, 10]), or None when it depends on the source.");
+}
 
 }  // namespace headrace

@@ -17,7 +17,8 @@ enum class Code : std::uint8_t {
     io = 5,           // transport: open or read failed
     changed = 6,      // the archive is no longer what was indexed
     cancelled = 7,
-    view = 8,  // the view asks for what the source does not have, or for nonsense
+    view = 8,   // the view is nonsense, or does not fit the batch
+    unfit = 9,  // the view asks for what this image does not have (a crop that is larger than it)
 };
 
 struct Fault : std::runtime_error {

@@ -10,7 +10,11 @@ namespace headrace {
 // unspecified. raw8 and raw16 are the file's own single-channel samples (palette indices, grey, depth).
 enum class Layout : std::uint8_t { rgbx8, raw8, raw16 };
 
-// Receives bands of rows. They are valid only during the call, and readable 16 bytes past the end of the last one.
+// Bytes that a receiver of rows may read past the end of the last one: kernels load whole vectors.
+inline constexpr std::size_t kReadableBeyond = 64;
+
+// Receives bands of rows. They are valid only during the call, and readable kReadableBeyond bytes past the end
+// of the last one.
 class RowSink {
 public:
     virtual ~RowSink() = default;

@@ -1,7 +1,6 @@
 #include "common/versions.hpp"
 
 #include <libdeflate.h>
-#include <png.h>
 
 #include <cstdio>
 #include <jpeglib.h>
@@ -12,8 +11,7 @@ namespace headrace {
 #define HEADRACE_TEXT(x) HEADRACE_TEXT_(x)
 
 std::string codec_versions() {
-    return "libjpeg-turbo " HEADRACE_TEXT(LIBJPEG_TURBO_VERSION) ", libdeflate " LIBDEFLATE_VERSION_STRING
-           ", libpng " PNG_LIBPNG_VER_STRING;
+    return "libjpeg-turbo " HEADRACE_TEXT(LIBJPEG_TURBO_VERSION) ", libdeflate " LIBDEFLATE_VERSION_STRING;
 }
 
 }  // namespace headrace

@@ -5,7 +5,7 @@
 
 namespace headrace {
 
-// "libjpeg-turbo 2.1.5, libdeflate 1.14, libpng 1.6.39"
+// "libjpeg-turbo 2.1.5, libdeflate 1.14"
 std::string codec_versions();
 
 }  // namespace headrace

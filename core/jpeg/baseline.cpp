@@ -24,7 +24,8 @@ bool BaselineDecoder::begin(int first, int count, bool at_any_cost) {
     const int blocks = kBatchMcus * entropy_.blocks_per_mcu();
     coefficients_.resize(static_cast<std::size_t>(blocks) * kBlock + kBlockSlack);
     jobs_.resize(static_cast<std::size_t>(blocks));
-    const std::size_t band = static_cast<std::size_t>(count) * frame_.mcu_height();
+    // The last MCU row is sent together with the row before it that waited for its chroma.
+    const std::size_t band = static_cast<std::size_t>(count) * (frame_.mcu_height() + 1);
     band_.resize(std::max(band_.size(), (band + kRowSlack) * kPixelBytes));
     return true;
 }

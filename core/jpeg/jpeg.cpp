@@ -24,8 +24,6 @@ namespace {
 constexpr int kBandRows = 16;
 // The outer two columns and rows of a cropped decode differ from the full one through chroma upsampling.
 constexpr int kMargin = 2;
-// Rows start on cache lines apart, and have the readable bytes behind them that RowSink asks for.
-constexpr int kSlackBytes = 64;
 
 struct ErrorManager {
     jpeg_error_mgr base;
@@ -35,6 +33,10 @@ struct ErrorManager {
     bool ran_short;  // the entropy decoder met the end of the data in mid-image
 };
 
+std::string precision_text(int bits) {
+    return "JPEG with " + std::to_string(bits) + " bits a sample, expected 8; convert it to 8-bit JPEG or 16-bit PNG";
+}
+
 ErrorManager& manager_of(j_common_ptr info) { return *reinterpret_cast<ErrorManager*>(info->err); }
 
 [[noreturn]] void leave(j_common_ptr info) {
@@ -42,6 +44,10 @@ ErrorManager& manager_of(j_common_ptr info) { return *reinterpret_cast<ErrorMana
     if (errors.code == Code::ok) {
         errors.code = Code::corrupt;
         info->err->format_message(info, errors.text);
+        if (info->err->msg_code == JERR_BAD_PRECISION) {  // libjpeg-turbo before 3; later ones read the header
+            errors.code = Code::unsupported;
+            std::snprintf(errors.text, sizeof errors.text, "%s", precision_text(info->err->msg_parm.i[0]).c_str());
+        }
     }
     std::longjmp(errors.jump, 1);
 }
@@ -143,8 +149,7 @@ const JpegInfo& JpegDecoder::open(std::span<const std::uint8_t> file, const Limi
     jpeg_mem_src(&s.info, file.data(), static_cast<unsigned long>(file.size()));
     jpeg_read_header(&s.info, TRUE);
     if (s.info.data_precision != 8) {
-        s.refuse(Code::unsupported, "JPEG with " + std::to_string(s.info.data_precision) +
-                                        " bits a sample, expected 8; convert it to 8-bit JPEG or 16-bit PNG");
+        s.refuse(Code::unsupported, precision_text(s.info.data_precision));
     }
     if (s.info.jpeg_color_space == JCS_CMYK || s.info.jpeg_color_space == JCS_YCCK || s.info.num_components == 4) {
         s.refuse(Code::declined, "CMYK JPEG");
@@ -204,14 +209,14 @@ JpegDecoder::Columns JpegDecoder::State::begin_libjpeg() {
     JDIMENSION width = static_cast<JDIMENSION>(end) - first;
     if (width < info.output_width) jpeg_crop_scanline(&info, &first, &width);
     row_bytes = static_cast<int>(4 * info.output_width);
-    const std::size_t stride = static_cast<std::size_t>(row_bytes) + kSlackBytes;
+    const std::size_t stride = static_cast<std::size_t>(row_bytes) + kReadableBeyond;
     if (band.size() < kBandRows * stride) band.resize(kBandRows * stride);
     return {static_cast<int>(first), static_cast<int>(info.output_width)};
 }
 
 // Reads `rows` rows and hands them on; without a sink they are dropped.
 void JpegDecoder::State::read_rows(RowSink* sink, int rows) {
-    const std::size_t stride = static_cast<std::size_t>(row_bytes) + kSlackBytes;
+    const std::size_t stride = static_cast<std::size_t>(row_bytes) + kReadableBeyond;
     JSAMPROW pointers[kBandRows];
     while (rows > 0) {
         const int want = std::min(rows, kBandRows);

@@ -3,15 +3,16 @@
 #include <array>
 #include <cstring>
 
-namespace headrace {
+namespace headrace::png {
 namespace {
 
 struct Pass {
     int x, y;            // its first pixel
     int x_step, y_step;  // between its pixels
 
-    int width(const PngInfo& info) const { return (info.width - x + x_step - 1) / x_step; }
-    int height(const PngInfo& info) const { return (info.height - y + y_step - 1) / y_step; }
+    // Where it is not empty:
+    int width(const PngInfo& info) const { return (info.width - x - 1) / x_step + 1; }
+    int height(const PngInfo& info) const { return (info.height - y - 1) / y_step + 1; }
     // A pass without pixels has no rows either.
     bool empty(const PngInfo& info) const { return x >= info.width || y >= info.height; }
 };
@@ -40,7 +41,7 @@ void scatter(const std::uint8_t* row, int count, int pixel_bytes, std::uint8_t* 
 std::size_t adam7_bytes(const PngInfo& info) {
     std::size_t bytes = 0;
     for (const Pass& pass : passes) {
-        if (!pass.empty(info)) bytes += pass.height(info) * (1 + png_row_bytes(info, pass.width(info)));
+        if (!pass.empty(info)) bytes += pass.height(info) * (1 + packed_row_bytes(info, pass.width(info)));
     }
     return bytes;
 }
@@ -53,15 +54,15 @@ void Adam7::decode(const PngInfo& info, const std::uint8_t* raw, RowDecoder& row
     for (const Pass& pass : passes) {
         if (pass.empty(info)) continue;
         const int width = pass.width(info);
+        const std::size_t raw_bytes = 1 + packed_row_bytes(info, width);
         rows.begin(width);
-        for (int i = 0; i < pass.height(info); ++i) {
-            std::uint8_t* const row = memory + i % 2 * row_bytes;
-            rows.next(raw, row);
-            raw += 1 + png_row_bytes(info, width);
+        for (int i = 0; i < pass.height(info); ++i, raw += raw_bytes) {
+            std::uint8_t* const row = memory + i % 2 * row_bytes;  // the other one is the row above
+            rows.take(raw, raw_bytes, 1, row, row_bytes);
             const std::size_t y = pass.y + static_cast<std::size_t>(i) * pass.y_step;
             scatter(row, width, bytes, image + y * stride + static_cast<std::size_t>(pass.x) * bytes, pass.x_step);
         }
     }
 }
 
-}  // namespace headrace
+}  // namespace headrace::png

@@ -9,7 +9,7 @@
 #include "png/row_decoder.hpp"
 #include "png/scratch.hpp"
 
-namespace headrace {
+namespace headrace::png {
 
 // Bytes of all passes' rows with their filter bytes.
 std::size_t adam7_bytes(const PngInfo& info);
@@ -25,4 +25,4 @@ private:
     Scratch row_memory_;
 };
 
-}  // namespace headrace
+}  // namespace headrace::png

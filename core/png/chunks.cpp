@@ -9,7 +9,7 @@
 
 #include "common/fault.hpp"
 
-namespace headrace {
+namespace headrace::png {
 namespace {
 
 using Bytes = std::span<const std::uint8_t>;
@@ -17,6 +17,8 @@ using Bytes = std::span<const std::uint8_t>;
 constexpr std::array<std::uint8_t, 8> signature = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 constexpr std::size_t header_bytes = 13;
 constexpr std::size_t frame_bytes = 12;  // length, type and CRC around each chunk's data
+// Whatever limit is asked for: the bytes of more would not fit 64 bits.
+constexpr std::int64_t countable_pixels = std::int64_t{1} << 56;
 constexpr std::uint32_t largest_field = 0x7fffffff;
 
 [[noreturn]] void corrupt(const std::string& why) { throw Fault(Code::corrupt, "PNG: " + why); }
@@ -35,7 +37,7 @@ struct Chunk {
 };
 
 void check_signature(Bytes file) {
-    if (is_png(file)) return;
+    if (has_signature(file)) return;
     const Bytes first = file.first(std::min(file.size(), signature.size()));
     if (std::equal(first.begin(), first.end(), signature.begin())) {
         corrupt("expected a signature of 8 bytes, got a file of " + std::to_string(file.size()) + ": it is cut short");
@@ -106,8 +108,9 @@ void check_pixels(std::uint32_t width, std::uint32_t height, const Limits& limit
     if (width == 0 || height == 0 || width > largest_field || height > largest_field) {
         corrupt("expected a width and height of 1 to 2147483647, got " + size);
     }
-    if (std::int64_t{width} * height > limits.max_pixels) {
-        throw Fault(Code::limit, "PNG: " + size + " is more than max_pixels = " + std::to_string(limits.max_pixels) +
+    const std::int64_t most = std::min(limits.max_pixels, countable_pixels);
+    if (std::int64_t{width} * height > most) {
+        throw Fault(Code::limit, "PNG: " + size + " is more than max_pixels = " + std::to_string(most) +
                                      ": raise it if the file is trusted");
     }
 }
@@ -137,7 +140,7 @@ PngInfo parse_header(const Chunk& chunk, const Limits& limits) {
             (color & 4) != 0};
 }
 
-void take_palette(const Chunk& chunk, PngChunks& chunks) {
+void take_palette(const Chunk& chunk, Chunks& chunks) {
     const std::size_t size = chunk.data.size();
     if (!chunks.palette.empty() || !chunks.data.empty()) {
         corrupt("expected one PLTE before IDAT, got a second or late one, " + chunk.name());
@@ -148,63 +151,65 @@ void take_palette(const Chunk& chunk, PngChunks& chunks) {
     chunks.palette = chunk.data;
 }
 
-void take_data(const Chunk& chunk, bool apart, PngChunks& chunks) {
-    if (apart) corrupt("expected all IDAT chunks in a row, got other chunks before " + chunk.name());
+void take_data(const Chunk& chunk, std::string_view previous, Chunks& chunks) {
+    if (!chunks.data.empty() && previous != "IDAT")
+        corrupt("expected all IDAT chunks in a row, got other chunks before " + chunk.name());
     chunks.data.push_back(chunk.data);
     chunks.data_bytes += chunk.data.size();
 }
 
-void check_complete(const PngChunks& chunks) {
+[[noreturn]] void refuse(const Chunk& chunk) {
+    if (chunk.type == "IHDR") corrupt("expected one IHDR, got a second one, " + chunk.name());
+    throw Fault(Code::unsupported, "PNG: chunk " + chunk.name() +
+                                       " is marked as critical and is none of IHDR, PLTE, IDAT and IEND: "
+                                       "convert the file with the program that wrote it");
+}
+
+void check_complete(const PngInfo& info, const Chunks& chunks) {
     if (chunks.data.empty()) corrupt("expected IDAT before IEND, got none: the file holds no pixels");
-    if (chunks.info.color_type == 3 && chunks.palette.empty()) corrupt("expected PLTE in a palette image, got none");
+    if (info.color_type == 3 && chunks.palette.empty()) corrupt("expected PLTE in a palette image, got none");
 }
 
 }  // namespace
 
-bool is_png(Bytes file) {
+bool has_signature(Bytes file) {
     return file.size() >= signature.size() && std::equal(signature.begin(), signature.end(), file.begin());
 }
 
-PngInfo png_probe(Bytes file, const Limits& limits) {
+PngInfo read_header(Bytes file, const Limits& limits) {
     check_signature(file);
     return parse_header(chunk_at(file, signature.size()), limits);
 }
 
-int png_channels(const PngInfo& info) {
+int channels(const PngInfo& info) {
     if (info.color_type == 3) return 1;
     return ((info.color_type & 2) != 0 ? 3 : 1) + (info.has_alpha ? 1 : 0);
 }
 
-std::size_t png_row_bytes(const PngInfo& info, int width) {
-    return (static_cast<std::size_t>(width) * png_channels(info) * info.bit_depth + 7) / 8;
+std::size_t packed_row_bytes(const PngInfo& info, int width) {
+    return (static_cast<std::size_t>(width) * channels(info) * info.bit_depth + 7) / 8;
 }
 
-void read_png_chunks(Bytes file, const Limits& limits, PngChunks& chunks) {
-    chunks.info = png_probe(file, limits);
-    chunks.palette = {};
-    chunks.data.clear();
-    chunks.data_bytes = 0;
-    std::size_t offset = signature.size() + frame_bytes + header_bytes;
+void read_chunks(Bytes file, const Limits& limits, Chunks& chunks) {
+    chunks.clear();
+    const PngInfo info = read_header(file, limits);
     std::string_view previous = "IHDR";
-    while (true) {
+    std::size_t offset = signature.size() + frame_bytes + header_bytes;
+    while (previous != "IEND") {
         const Chunk chunk = chunk_at(file, offset);
         check_chunk_size(chunk, limits);
-        if (chunk.type == "IEND") break;
         if (chunk.type == "IDAT") {
-            take_data(chunk, !chunks.data.empty() && previous != "IDAT", chunks);
+            take_data(chunk, previous, chunks);
         } else if (chunk.type == "PLTE") {
             take_palette(chunk, chunks);
-        } else if (chunk.type == "IHDR") {
-            corrupt("expected one IHDR, got a second one, " + chunk.name());
-        } else if (chunk.critical()) {
-            throw Fault(Code::unsupported, "PNG: chunk " + chunk.name() +
-                                               " is marked as critical and is none of IHDR, PLTE, IDAT and IEND: "
-                                               "convert the file with the program that wrote it");
+        } else if (chunk.critical() && chunk.type != "IEND") {
+            refuse(chunk);
         }
         previous = chunk.type;
         offset += frame_bytes + chunk.data.size();
     }
-    check_complete(chunks);
+    check_complete(info, chunks);
+    chunks.info = info;
 }
 
-}  // namespace headrace
+}  // namespace headrace::png

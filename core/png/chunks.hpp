@@ -9,23 +9,36 @@
 #include "common/limits.hpp"
 #include "png/png.hpp"
 
-namespace headrace {
+namespace headrace::png {
 
-struct PngChunks {
+struct Chunks {
     PngInfo info;
     std::span<const std::uint8_t> palette;            // RGB triples; empty without PLTE
     std::vector<std::span<const std::uint8_t>> data;  // the IDATs, in order
     std::size_t data_bytes = 0;
+
+    // Keeps the vector's memory.
+    void clear() {
+        info = {};
+        palette = {};
+        data.clear();
+        data_bytes = 0;
+    }
 };
 
 // Samples a pixel: 1 for grey and palette, up to 4.
-int png_channels(const PngInfo& info);
+int channels(const PngInfo& info);
 
 // Bytes of one packed row of `width` pixels, without its filter byte.
-std::size_t png_row_bytes(const PngInfo& info, int width);
+std::size_t packed_row_bytes(const PngInfo& info, int width);
+
+bool has_signature(std::span<const std::uint8_t> file);
+
+// Reads signature and IHDR. Throws Fault: corrupt, or limit.
+PngInfo read_header(std::span<const std::uint8_t> file, const Limits& limits);
 
 // Reads the chunks from signature to IEND into `chunks`, which views the file. Ancillary chunks are passed over.
 // Throws Fault: corrupt, limit, or unsupported.
-void read_png_chunks(std::span<const std::uint8_t> file, const Limits& limits, PngChunks& chunks);
+void read_chunks(std::span<const std::uint8_t> file, const Limits& limits, Chunks& chunks);
 
-}  // namespace headrace
+}  // namespace headrace::png

@@ -9,7 +9,7 @@
 
 #include "common/fault.hpp"
 
-namespace headrace {
+namespace headrace::png {
 namespace {
 
 // Deflate's best case: 258 bytes for two bits.
@@ -36,7 +36,7 @@ Inflater::Inflater() : decompressor_(libdeflate_alloc_decompressor()) {
     if (decompressor_ == nullptr) throw std::bad_alloc();
 }
 
-std::span<const std::uint8_t> Inflater::joined(const PngChunks& chunks) {
+std::span<const std::uint8_t> Inflater::joined(const Chunks& chunks) {
     if (chunks.data.size() == 1) return chunks.data.front();
     std::uint8_t* const begin = packed_.reserve(chunks.data_bytes);
     std::uint8_t* end = begin;
@@ -44,7 +44,7 @@ std::span<const std::uint8_t> Inflater::joined(const PngChunks& chunks) {
     return {begin, end};
 }
 
-const std::uint8_t* Inflater::inflate(const PngChunks& chunks, std::size_t wanted, std::size_t total) {
+const std::uint8_t* Inflater::inflate(const Chunks& chunks, std::size_t wanted, std::size_t total) {
     // Before memory is taken for them: a small file cannot ask for a large image's memory.
     if (total / largest_ratio > chunks.data_bytes) {
         corrupt(counts(total, chunks.data_bytes) + ", more than they can hold: the file is cut short");
@@ -55,15 +55,16 @@ const std::uint8_t* Inflater::inflate(const PngChunks& chunks, std::size_t wante
     std::memset(rows + room, 0, padding_bytes);
     switch (libdeflate_zlib_decompress(decompressor_.get(), packed.data(), packed.size(), rows, room, nullptr)) {
         case LIBDEFLATE_SUCCESS:
-            return rows;
+            if (room == total) return rows;
+            [[fallthrough]];
+        case LIBDEFLATE_SHORT_OUTPUT:
+            corrupt(counts(total, packed.size()) + ", got fewer: the file is cut short");
         case LIBDEFLATE_INSUFFICIENT_SPACE:
             if (room < total) return rows;
             corrupt(counts(total, packed.size()) + ", got more: the file is damaged");
-        case LIBDEFLATE_SHORT_OUTPUT:
-            corrupt(counts(total, packed.size()) + ", got fewer: the file is cut short");
         default:
             corrupt(counts(total, packed.size()) + ", got a damaged zlib stream");
     }
 }
 
-}  // namespace headrace
+}  // namespace headrace::png

@@ -10,7 +10,7 @@
 
 struct libdeflate_decompressor;
 
-namespace headrace {
+namespace headrace::png {
 
 class Inflater {
 public:
@@ -22,10 +22,10 @@ public:
     // The first `wanted` of the image's `total` row bytes, filter bytes included. Valid until the next call.
     // With wanted == total the stream must hold exactly that and its checksum must match.
     // Throws Fault(corrupt) on a damaged stream or one of another length.
-    const std::uint8_t* inflate(const PngChunks& chunks, std::size_t wanted, std::size_t total);
+    const std::uint8_t* inflate(const Chunks& chunks, std::size_t wanted, std::size_t total);
 
 private:
-    std::span<const std::uint8_t> joined(const PngChunks& chunks);
+    std::span<const std::uint8_t> joined(const Chunks& chunks);
 
     struct Free {
         void operator()(libdeflate_decompressor* decompressor) const;
@@ -35,4 +35,4 @@ private:
     Scratch rows_;
 };
 
-}  // namespace headrace
+}  // namespace headrace::png

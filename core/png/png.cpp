@@ -12,40 +12,46 @@
 
 namespace headrace {
 
+bool is_png(std::span<const std::uint8_t> file) { return png::has_signature(file); }
+
+PngInfo png_probe(std::span<const std::uint8_t> file, const Limits& limits) { return png::read_header(file, limits); }
+
 struct PngDecoder::State {
     explicit State(Level level) : rows(level) {}
 
     void decode_plain(int top, int bottom, RowSink& sink);
     void decode_interlaced(int top, int bottom, RowSink& sink);
     std::size_t stride() const {
-        return static_cast<std::size_t>(chunks.info.width) * rows.pixel_bytes() + RowDecoder::slack_bytes;
+        return static_cast<std::size_t>(chunks.info.width) * rows.pixel_bytes() + png::RowDecoder::slack_bytes;
     }
 
-    PngChunks chunks;
-    Inflater inflater;
-    RowDecoder rows;
-    Adam7 adam7;
-    Scratch pixels;  // one band, or the whole image where it is interlaced
+    png::Chunks chunks;
+    png::Inflater inflater;
+    png::RowDecoder rows;
+    png::Adam7 adam7;
+    png::Scratch pixels;  // one band, or the whole image where it is interlaced
 };
 
 void PngDecoder::State::decode_plain(int top, int bottom, RowSink& sink) {
     const PngInfo& info = chunks.info;
-    const std::size_t raw_bytes = 1 + png_row_bytes(info, info.width);
+    const std::size_t raw_bytes = 1 + png::packed_row_bytes(info, info.width);
     const std::uint8_t* raw = inflater.inflate(chunks, raw_bytes * bottom, raw_bytes * info.height);
     std::uint8_t* const band = pixels.reserve(band_rows * stride());
     rows.begin(info.width);
-    for (int y = 0; y < top; ++y, raw += raw_bytes) rows.next(raw, nullptr);
+    rows.skip(raw, raw_bytes, top);
+    raw += raw_bytes * top;
     for (int y = top; y < bottom;) {
         const int count = std::min(band_rows, bottom - y);
-        for (int i = 0; i < count; ++i, raw += raw_bytes) rows.next(raw, band + i * stride());
+        rows.take(raw, raw_bytes, count, band, stride());
         sink.take(band, stride(), count);
+        raw += raw_bytes * count;
         y += count;
     }
 }
 
 void PngDecoder::State::decode_interlaced(int top, int bottom, RowSink& sink) {
     const PngInfo& info = chunks.info;
-    const std::size_t bytes = adam7_bytes(info);
+    const std::size_t bytes = png::adam7_bytes(info);
     const std::uint8_t* const raw = inflater.inflate(chunks, bytes, bytes);
     std::uint8_t* const image = pixels.reserve(info.height * stride());
     adam7.decode(info, raw, rows, image, stride());
@@ -60,7 +66,7 @@ PngDecoder::PngDecoder(PngDecoder&&) noexcept = default;
 PngDecoder& PngDecoder::operator=(PngDecoder&&) noexcept = default;
 
 const PngInfo& PngDecoder::open(std::span<const std::uint8_t> file, const Limits& limits) {
-    read_png_chunks(file, limits, state_->chunks);
+    png::read_chunks(file, limits, state_->chunks);
     return state_->chunks.info;
 }
 

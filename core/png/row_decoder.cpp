@@ -7,7 +7,7 @@
 
 #include "common/fault.hpp"
 
-namespace headrace {
+namespace headrace::png {
 namespace {
 
 std::string described(const PngInfo& info) {
@@ -38,11 +38,10 @@ void check_layout(const PngInfo& info, Layout layout) {
     const bool single = info.color_type == 0 || info.color_type == 3;
     const bool wide = info.bit_depth == 16;
     if (single && wide == (layout == Layout::raw16)) return;
-    throw Fault(Code::unsupported, layout == Layout::raw16
-                                       ? "PNG: expected 16-bit grey, got " + described(info) +
-                                             ": read it as an image or as a mask of 8 bits"
-                                       : "PNG: expected one sample of at most 8 bits a pixel (grey or palette), got " +
-                                             described(info) + ": read it as an image or as 16-bit depth");
+    const std::string expected =
+        layout == Layout::raw16 ? "16-bit grey" : "one sample of at most 8 bits a pixel (grey or palette)";
+    const std::string remedy = !single ? "an image" : wide ? "16-bit depth" : "a mask";
+    throw Fault(Code::unsupported, "PNG: expected " + expected + ", got " + described(info) + ": read it as " + remedy);
 }
 
 std::uint32_t rgbx_word(std::uint8_t r, std::uint8_t g, std::uint8_t b) {
@@ -53,7 +52,7 @@ int layout_bytes(Layout layout) { return layout == Layout::rgbx8 ? 4 : layout ==
 
 }  // namespace
 
-void RowDecoder::set(const PngChunks& chunks, Layout layout) {
+void RowDecoder::set(const Chunks& chunks, Layout layout) {
     const PngInfo& info = chunks.info;
     check_layout(info, layout);
     bits_ = info.bit_depth;
@@ -67,7 +66,7 @@ void RowDecoder::set(const PngChunks& chunks, Layout layout) {
     filters_ = &row_filters(pixels_, level_);
 }
 
-void RowDecoder::set_lookup(const PngChunks& chunks, Layout layout) {
+void RowDecoder::set_lookup(const Chunks& chunks, Layout layout) {
     const bool palette = chunks.info.color_type == 3;
     const bool looked_up = palette && layout == Layout::rgbx8;
     colors_ = looked_up ? static_cast<int>(chunks.palette.size() / 3) : 0;
@@ -87,24 +86,59 @@ void RowDecoder::begin(int width) {
     width_ = width;
     row_ = 0;
     units_ = expands_ ? (static_cast<std::size_t>(width) * bits_ + 7) / 8 : static_cast<std::size_t>(width);
-    const std::size_t row_bytes = units_ * gather_of(pixels_).lanes + slack_bytes;
-    std::uint8_t* const memory = own_memory_.reserve(3 * row_bytes);
-    std::memset(memory, 0, row_bytes);
+    own_stride_ = units_ * gather_of(pixels_).lanes + slack_bytes;
+    std::uint8_t* const memory = own_memory_.reserve((1 + own_rows) * own_stride_);
+    std::memset(memory, 0, own_stride_);
     above_ = memory;
-    own_ = {memory + row_bytes, memory + 2 * row_bytes};
+    own_ = memory + own_stride_;
 }
 
-void RowDecoder::next(const std::uint8_t* raw, std::uint8_t* out) {
-    const std::uint8_t filter = raw[0];
-    if (filter >= filters_->size()) {
-        throw Fault(Code::corrupt, "PNG: expected a filter of 0 to 4 in row " + std::to_string(row_) + ", got " +
-                                       std::to_string(filter) + ": the file is damaged");
+void RowDecoder::take(const std::uint8_t* raw, std::size_t raw_stride, int count, std::uint8_t* out,
+                      std::size_t out_stride) {
+    if (!expands_) return unfilter(raw, raw_stride, count, out, out_stride);
+    for (int i = 0; i < count; i += own_rows, raw += own_rows * raw_stride) {
+        const int some = std::min(own_rows, count - i);
+        const int first_row = row_;
+        const std::uint8_t* const packed = unfilter_own(raw, raw_stride, some);
+        for (int j = 0; j < some; ++j, out += out_stride) expand(packed + j * own_stride_, out, first_row + j);
     }
-    std::uint8_t* const unfiltered = expands_ || out == nullptr ? own_[row_ % 2] : out;
-    (*filters_)[filter](raw + 1, above_, unfiltered, units_);
-    if (expands_ && out != nullptr) expand(unfiltered, out);
-    above_ = unfiltered;
-    ++row_;
+}
+
+void RowDecoder::skip(const std::uint8_t* raw, std::size_t raw_stride, int count) {
+    for (int i = 0; i < count; i += own_rows, raw += own_rows * raw_stride) {
+        unfilter_own(raw, raw_stride, std::min(own_rows, count - i));
+    }
+}
+
+const std::uint8_t* RowDecoder::unfilter_own(const std::uint8_t* raw, std::size_t raw_stride, int count) {
+    unfilter(raw, raw_stride, count, own_, own_stride_);
+    return own_;
+}
+
+void RowDecoder::unfilter(const std::uint8_t* raw, std::size_t raw_stride, int count, std::uint8_t* out,
+                          std::size_t out_stride) {
+    const int end = row_ + count;
+    while (row_ < end) {
+        const int filter = filter_of(raw, row_);
+        const PairFilter pair = filters_->pair[filter];
+        const bool paired = pair != nullptr && row_ + 1 < end && raw[raw_stride] == filter;
+        if (paired) {
+            pair({raw + 1, out}, {raw + raw_stride + 1, out + out_stride}, above_, units_);
+        } else {
+            filters_->row[filter](raw + 1, above_, out, units_);
+        }
+        const int rows = paired ? 2 : 1;
+        above_ = out + (rows - 1) * out_stride;
+        row_ += rows;
+        raw += rows * raw_stride;
+        out += rows * out_stride;
+    }
+}
+
+int RowDecoder::filter_of(const std::uint8_t* raw, int row) const {
+    if (raw[0] < filters_->row.size()) return raw[0];
+    throw Fault(Code::corrupt, "PNG: expected a filter of 0 to 4 in row " + std::to_string(row) + ", got " +
+                                   std::to_string(raw[0]) + ": the file is damaged");
 }
 
 // The samples as one byte each; may write up to seven more than the row has.
@@ -119,17 +153,17 @@ const std::uint8_t* RowDecoder::indices(const std::uint8_t* packed) {
     return begin;
 }
 
-void RowDecoder::check_indices(const std::uint8_t* indices) const {
+void RowDecoder::check_indices(const std::uint8_t* indices, int row) const {
     const int largest = *std::max_element(indices, indices + width_);
     if (largest < colors_) return;
     throw Fault(Code::corrupt, "PNG: expected palette indices below " + std::to_string(colors_) + ", got " +
-                                   std::to_string(largest) + " in row " + std::to_string(row_) +
+                                   std::to_string(largest) + " in row " + std::to_string(row) +
                                    ": the file is damaged");
 }
 
-void RowDecoder::expand(const std::uint8_t* packed, std::uint8_t* out) {
+void RowDecoder::expand(const std::uint8_t* packed, std::uint8_t* out, int row) {
     const std::uint8_t* const from = indices(packed);
-    if (colors_ != 0) check_indices(from);
+    if (colors_ != 0) check_indices(from, row);
     if (pixel_bytes_ == 1) {
         for (int i = 0; i < width_; ++i) out[i] = static_cast<std::uint8_t>(table_[from[i]]);
     } else {
@@ -137,4 +171,4 @@ void RowDecoder::expand(const std::uint8_t* packed, std::uint8_t* out) {
     }
 }
 
-}  // namespace headrace
+}  // namespace headrace::png

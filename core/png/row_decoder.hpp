@@ -9,14 +9,14 @@
 #include "png/scratch.hpp"
 #include "png/unfilter.hpp"
 
-namespace headrace {
+namespace headrace::png {
 
 class RowDecoder {
 public:
     explicit RowDecoder(Level level) : level_(level) {}
 
     // Chooses how the image's samples become the layout. Throws Fault(unsupported) where they cannot.
-    void set(const PngChunks& chunks, Layout layout);
+    void set(const Chunks& chunks, Layout layout);
 
     // Begins an image, or one pass of an interlaced image, whose rows have `width` pixels.
     void begin(int width);
@@ -25,15 +25,22 @@ public:
     int pixel_bytes() const { return pixel_bytes_; }
     static constexpr std::size_t slack_bytes = unfilter_slack_bytes;
 
-    // Undoes the next row, which begins with its filter byte, into `out`, which must stay as it is until the next
-    // call; with nullptr the row is only remembered as the one above the next. Throws Fault(corrupt).
-    void next(const std::uint8_t* raw, std::uint8_t* out);
+    // Undoes the next `count` rows, each beginning with its filter byte and `raw_stride` after the one before, to rows
+    // that are `out_stride` apart. The last one must stay as it is until the next call. Throws Fault(corrupt).
+    void take(const std::uint8_t* raw, std::size_t raw_stride, int count, std::uint8_t* out, std::size_t out_stride);
+
+    // The same, but the rows are only remembered as what lies above the next ones.
+    void skip(const std::uint8_t* raw, std::size_t raw_stride, int count);
 
 private:
-    void set_lookup(const PngChunks& chunks, Layout layout);
-    void expand(const std::uint8_t* packed, std::uint8_t* out);
+    void set_lookup(const Chunks& chunks, Layout layout);
+    int filter_of(const std::uint8_t* raw, int row) const;
+    void unfilter(const std::uint8_t* raw, std::size_t raw_stride, int count, std::uint8_t* out,
+                  std::size_t out_stride);
+    const std::uint8_t* unfilter_own(const std::uint8_t* raw, std::size_t raw_stride, int count);
+    void expand(const std::uint8_t* packed, std::uint8_t* out, int row);
     const std::uint8_t* indices(const std::uint8_t* packed);
-    void check_indices(const std::uint8_t* indices) const;
+    void check_indices(const std::uint8_t* indices, int row) const;
 
     Level level_;
     Pixels pixels_ = Pixels::bytes;
@@ -50,9 +57,13 @@ private:
     int row_ = 0;
     std::size_t units_ = 0;  // pixels, or bytes of packed samples
     const std::uint8_t* above_ = nullptr;
-    std::array<std::uint8_t*, 2> own_{};  // rows that no one else keeps, in turn
+
+    // Rows that no one else keeps; one of them may be the row above itself.
+    static constexpr int own_rows = 2;
+    std::uint8_t* own_ = nullptr;
+    std::size_t own_stride_ = 0;
     Scratch own_memory_;
     Scratch index_memory_;
 };
 
-}  // namespace headrace
+}  // namespace headrace::png

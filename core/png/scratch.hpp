@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace headrace {
+namespace headrace::png {
 
 class Scratch {
 public:
@@ -26,4 +26,4 @@ private:
     std::size_t capacity_ = 0;
 };
 
-}  // namespace headrace
+}  // namespace headrace::png

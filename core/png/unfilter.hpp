@@ -12,8 +12,9 @@
 #include <cstdint>
 
 #include "common/level.hpp"
+#include "common/rows.hpp"
 
-namespace headrace {
+namespace headrace::png {
 
 // Which bytes of the file's pixel become which bytes of the pixel in memory.
 struct Gather {
@@ -61,15 +62,25 @@ constexpr Gather gather_of(Pixels pixels) {
     return {};
 }
 
-// Undoes one row. `raw`: the file's filtered bytes; `above`: the row above in memory form, zeros above the first;
-// `out`: the row in memory form, overlapping neither. Each may be read or written up to unfilter_slack_bytes beyond
+// Undo one row. `raw`: the file's filtered bytes; `above`: the row above in memory form, zeros above the first; `out`:
+// the row in memory form, which may be `above` itself. Each may be read or written up to unfilter_slack_bytes beyond
 // its end.
 using RowFilter = void (*)(const std::uint8_t* raw, const std::uint8_t* above, std::uint8_t* out, std::size_t pixels);
-constexpr std::size_t unfilter_slack_bytes = 32;
+constexpr std::size_t unfilter_slack_bytes = kReadableBeyond;  // its own need is 32
+
+// Undo two rows of the same filter, one below the other, in about the time of one. One of the two outs may be `above`.
+struct RowSpan {
+    const std::uint8_t* raw;
+    std::uint8_t* out;
+};
+using PairFilter = void (*)(RowSpan upper, RowSpan lower, const std::uint8_t* above, std::size_t pixels);
 
 // By the filter byte that begins each row: none, sub, up, average, Paeth.
-using RowFilters = std::array<RowFilter, 5>;
+struct RowFilters {
+    std::array<RowFilter, 5> row;
+    std::array<PairFilter, 5> pair;  // nullptr where pairs gain nothing
+};
 
 const RowFilters& row_filters(Pixels pixels, Level level);
 
-}  // namespace headrace
+}  // namespace headrace::png

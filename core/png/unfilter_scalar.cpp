@@ -3,7 +3,7 @@
 
 #include "png/unfilter_tables.hpp"
 
-namespace headrace {
+namespace headrace::png {
 namespace {
 
 struct Neighbours {
@@ -41,12 +41,13 @@ void unfilter_row(const std::uint8_t* raw, const std::uint8_t* above, std::uint8
 
 template <Gather G>
 struct Filters {
-    static constexpr RowFilters rows = {unfilter_row<G, none>, unfilter_row<G, sub>, unfilter_row<G, up>,
-                                        unfilter_row<G, average>, unfilter_row<G, paeth>};
+    static constexpr RowFilters table = {{unfilter_row<G, none>, unfilter_row<G, sub>, unfilter_row<G, up>,
+                                          unfilter_row<G, average>, unfilter_row<G, paeth>},
+                                         {}};
 };
 
 }  // namespace
 
 constinit const UnfilterTable unfilter_scalar = unfilter_table<Filters>();
 
-}  // namespace headrace
+}  // namespace headrace::png

@@ -7,22 +7,22 @@
 
 #include "png/unfilter.hpp"
 
-namespace headrace {
+namespace headrace::png {
 
 using UnfilterTable = std::array<RowFilters, pixels_kinds>;
 
-// Filters<Gather>::rows, for every kind of Pixels.
+// Filters<Gather>::table, for every kind of Pixels.
 template <template <Gather> class Filters>
 constexpr UnfilterTable unfilter_table() {
     return []<std::size_t... Kind>(std::index_sequence<Kind...>) {
-        return UnfilterTable{Filters<gather_of(static_cast<Pixels>(Kind))>::rows...};
+        return UnfilterTable{Filters<gather_of(static_cast<Pixels>(Kind))>::table...};
     }
     (std::make_index_sequence<pixels_kinds>{});
 }
 
 extern const UnfilterTable unfilter_scalar;
 #if defined(__x86_64__)
-extern const UnfilterTable unfilter_avx2;
+extern const UnfilterTable unfilter_sse41;
 #endif
 
-}  // namespace headrace
+}  // namespace headrace::png

@@ -3,6 +3,8 @@
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 #include <immintrin.h>
 
+#include <algorithm>
+
 namespace headrace::avx512 {
 
 namespace {
@@ -14,10 +16,40 @@ __m512i pixel_pairs(int base) {
     return _mm512_broadcast_i32x4(_mm_setr_epi8(o, z, o + 4, z, o + 1, z, o + 5, z, o + 2, z, o + 6, z, o + 3, z, o + 7, z));
 }
 
+// The four outputs of a group usually lie within 16 pixels: then one load and one permutation bring every output's
+// four pixels to its lane. Otherwise (scales above 4) each lane is loaded by itself.
+struct Pixels16 {
+    const std::uint8_t* base;
+    __m512i lanes;
+
+    Pixels16(const std::uint8_t* rows, const std::int32_t* start, std::int32_t first) : base(rows + 4 * first) {
+        const __m128i from = _mm_sub_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(start)), _mm_set1_epi32(first));
+        const __m512i each = _mm512_permutexvar_epi32(
+            _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3), _mm512_castsi128_si512(from));
+        lanes = _mm512_add_epi32(each, _mm512_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3));
+    }
+    __m512i operator()(std::size_t row_offset, int chunk) const {
+        return _mm512_permutexvar_epi32(lanes, _mm512_loadu_si512(base + row_offset + 16 * chunk));
+    }
+};
+
+struct PixelsApart {
+    const std::uint8_t* rows;
+    const std::int32_t* start;
+
+    __m512i operator()(std::size_t row_offset, int chunk) const {
+        const std::uint8_t* at = rows + row_offset + 16 * chunk;
+        __m512i v = _mm512_castsi128_si512(load(at + 4 * start[0]));
+        v = _mm512_inserti32x4(v, load(at + 4 * start[1]), 1);
+        v = _mm512_inserti32x4(v, load(at + 4 * start[2]), 2);
+        return _mm512_inserti32x4(v, load(at + 4 * start[3]), 3);
+    }
+};
+
 // One group of four outputs over all rows of the band. Chunks is a constant so that the weights stay in registers.
-template <int Chunks>
-void group(const std::uint8_t* rows, std::size_t stride, int count, const std::int32_t* start,
-           const std::int16_t* weight, std::int16_t* const* out, std::size_t at) {
+template <int Chunks, typename Source>
+void group(const Source& source, std::size_t stride, int count, const std::int16_t* weight, std::int16_t* const* out,
+           std::size_t at) {
     const __m512i first = pixel_pairs(0), second = pixel_pairs(8), half = _mm512_set1_epi32(64);
     const __m512i spread = _mm512_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6);
     const __m512i spread_next = _mm512_add_epi32(spread, _mm512_set1_epi32(1));
@@ -28,17 +60,28 @@ void group(const std::uint8_t* rows, std::size_t stride, int count, const std::i
         high[c] = _mm512_permutexvar_epi32(spread_next, w);
     }
     for (int r = 0; r < count; ++r) {
-        const std::uint8_t* row = rows + r * stride;
         __m512i sum = half;
         for (int c = 0; c < Chunks; ++c) {
-            __m512i v = _mm512_castsi128_si512(load(row + 4 * (start[0] + 4 * c)));
-            v = _mm512_inserti32x4(v, load(row + 4 * (start[1] + 4 * c)), 1);
-            v = _mm512_inserti32x4(v, load(row + 4 * (start[2] + 4 * c)), 2);
-            v = _mm512_inserti32x4(v, load(row + 4 * (start[3] + 4 * c)), 3);
+            const __m512i v = source(r * stride, c);
             sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_shuffle_epi8(v, first), low[c]));
             sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_shuffle_epi8(v, second), high[c]));
         }
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(out[r] + at), _mm512_cvtsepi32_epi16(_mm512_srai_epi32(sum, 7)));
+    }
+}
+
+template <int Chunks>
+void groups(const std::uint8_t* rows, std::size_t stride, int count, const PackedTaps& taps, std::int16_t* const* out) {
+    for (int g = 0; g < taps.groups; ++g) {
+        const std::int32_t* start = taps.start + 4 * g;
+        const std::int16_t* weight = taps.weight + static_cast<std::size_t>(g) * Chunks * 16;
+        const std::size_t at = 16 * static_cast<std::size_t>(g);
+        const auto [least, most] = std::minmax({start[0], start[3]});  // starts rise or fall steadily
+        if (most - least <= 12) {
+            group<Chunks>(Pixels16(rows, start, least), stride, count, weight, out, at);
+        } else {
+            group<Chunks>(PixelsApart{rows, start}, stride, count, weight, out, at);
+        }
     }
 }
 
@@ -47,16 +90,11 @@ void group(const std::uint8_t* rows, std::size_t stride, int count, const std::i
 void horizontal(const std::uint8_t* rows, std::size_t stride, int count, const PackedTaps& taps,
                 std::int16_t* const* out) {
     if (taps.chunks > 4) return avx2::horizontal(rows, stride, count, taps, out);  // weights would leave registers
-    for (int g = 0; g < taps.groups; ++g) {
-        const std::int32_t* start = taps.start + 4 * g;
-        const std::int16_t* weight = taps.weight + static_cast<std::size_t>(g) * taps.chunks * 16;
-        const std::size_t at = 16 * static_cast<std::size_t>(g);
-        switch (taps.chunks) {
-            case 1: group<1>(rows, stride, count, start, weight, out, at); break;
-            case 2: group<2>(rows, stride, count, start, weight, out, at); break;
-            case 3: group<3>(rows, stride, count, start, weight, out, at); break;
-            default: group<4>(rows, stride, count, start, weight, out, at); break;
-        }
+    switch (taps.chunks) {
+        case 1: return groups<1>(rows, stride, count, taps, out);
+        case 2: return groups<2>(rows, stride, count, taps, out);
+        case 3: return groups<3>(rows, stride, count, taps, out);
+        default: return groups<4>(rows, stride, count, taps, out);
     }
 }
 

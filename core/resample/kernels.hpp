@@ -13,9 +13,6 @@ namespace headrace {
 inline constexpr int kHorizontalOne = 1 << 14;
 inline constexpr int kVerticalOne = 1 << 15;
 
-// Bytes that the horizontal kernel may read past the end of the last row of a band (it takes four pixels at a time).
-inline constexpr int kReadBeyond = 16;
-
 // Pixels that finished rows have behind them, since kernels work on whole vectors.
 inline constexpr int kRowSlack = 16;
 

@@ -39,7 +39,7 @@ public:
     explicit Resampler(const Kernels& kernels) : kernels_(&kernels) {}
 
     // Rows taken from now on are source rows `first_row`, first_row + 1, … and hold `columns` source pixels from
-    // `first_column` on. They must cover reach_of(window) and be readable kReadBeyond bytes past their end.
+    // `first_column` on. They must cover reach_of(window) and be readable kReadableBeyond bytes past their end.
     void start(const Window&, Filter, int first_row, int first_column, int columns, PixelRows& out);
     void take(const std::uint8_t* rows, std::size_t stride_bytes, int count) override;
     bool finished() const { return next_output_ == window_.height; }

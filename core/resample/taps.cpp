@@ -73,9 +73,10 @@ void Taps::nearest(double from, double to, int low, int high, int outputs_, bool
     start.assign(outputs, 0);
     count.assign(outputs, 1);
     weight.clear();
-    const double scale = (to - from) / outputs;
     for (int i = 0; i < outputs; ++i) {
-        start[reversed ? outputs - 1 - i : i] = clamp_to(std::floor(from + (i + 0.5) * scale), low, high - 1);
+        // Multiplied before it is divided: exact for whole windows, where a centre may fall between two pixels.
+        const double centre = from + (2.0 * i + 1) * (to - from) / (2.0 * outputs);
+        start[reversed ? outputs - 1 - i : i] = clamp_to(std::floor(centre), low, high - 1);
     }
 }
 

@@ -20,7 +20,13 @@ int checked_side(std::int64_t size) {
 }  // namespace
 
 Axis::Axis(int source)
-    : from_(0), to_(source), low_(0), high_(source), size_(checked_side(source)), inner_start_(0), inner_size_(source) {}
+    : from_(0),
+      to_(source),
+      low_(0),
+      high_(source),
+      size_(checked_side(source)),
+      inner_start_(0),
+      inner_size_(source) {}
 
 void Axis::pad(int before, int after) {
     size_ = checked_side(std::int64_t{size_} + before + after);

@@ -28,9 +28,9 @@ private:
     friend class Canvas;
     double edge(int offset) const;  // canvas pixels from the inner start, to a source coordinate
 
-    double from_, to_;   // source window
-    int low_, high_;     // tap bounds, source pixels
-    int size_;           // canvas
+    double from_, to_;  // source window
+    int low_, high_;    // tap bounds, source pixels
+    int size_;          // canvas
     int inner_start_, inner_size_;
     bool flipped_ = false;
 };

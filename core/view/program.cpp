@@ -30,7 +30,9 @@ constexpr Signature kSignatures[] = {
     {kResizeShort, 2, {Range::size, Range::length}},
     {kResize, 2, {Range::size, Range::size}},
     {kCenterCrop, 2, {Range::size, Range::size}},
-    {kRandomCrop, 7, {Range::size, Range::size, Range::length, Range::length, Range::length, Range::length, Range::length}},
+    {kRandomCrop,
+     7,
+     {Range::size, Range::size, Range::length, Range::length, Range::length, Range::length, Range::length}},
     {kLetterbox, 2, {Range::size, Range::size}},
     {kHorizontalFlip, 1, {Range::probability}},
     {kVerticalFlip, 1, {Range::probability}},
@@ -40,11 +42,16 @@ constexpr Signature kSignatures[] = {
 bool within(Range range, double value) {
     const bool whole = std::floor(value) == value && value <= kMaxParameter;
     switch (range) {
-        case Range::size: return whole && value >= 1;
-        case Range::length: return whole && value >= 0;
-        case Range::probability: return value >= 0 && value <= 1;
-        case Range::fraction: return value > 0 && value <= 1;
-        case Range::ratio: return value >= 1 / kMaxRatio && value <= kMaxRatio;
+        case Range::size:
+            return whole && value >= 1;
+        case Range::length:
+            return whole && value >= 0;
+        case Range::probability:
+            return value >= 0 && value <= 1;
+        case Range::fraction:
+            return value > 0 && value <= 1;
+        case Range::ratio:
+            return value >= 1 / kMaxRatio && value <= kMaxRatio;
     }
     return false;
 }
@@ -55,7 +62,7 @@ bool within(Range range, double value) {
 
 ViewOp parse_op(std::span<const double> values, std::size_t row) {
     const auto* signature = std::find_if(std::begin(kSignatures), std::end(kSignatures),
-                                         [&](const Signature& s) { return s.kind == values[0]; });
+                                         [&](const Signature& s) { return static_cast<double>(s.kind) == values[0]; });
     if (signature == std::end(kSignatures)) refuse(row, "unknown kind " + std::to_string(values[0]));
     ViewOp op{signature->kind, {}};
     for (std::size_t i = 0; i < signature->count; ++i) {
@@ -73,8 +80,8 @@ ViewOp parse_op(std::span<const double> values, std::size_t row) {
 std::vector<ViewOp> parse_program(std::span<const double> table) {
     if (table.size() % kProgramColumns != 0 || table.size() / kProgramColumns > kMaxOps)
         throw Fault(Code::view, "a view is at most " + std::to_string(kMaxOps) + " ops of " +
-                                    std::to_string(kProgramColumns) + " numbers; got " +
-                                    std::to_string(table.size()) + " numbers");
+                                    std::to_string(kProgramColumns) + " numbers; got " + std::to_string(table.size()) +
+                                    " numbers");
     std::vector<ViewOp> program;
     for (std::size_t row = 0; row < table.size() / kProgramColumns; ++row)
         program.push_back(parse_op(table.subspan(row * kProgramColumns, kProgramColumns), row));

@@ -117,18 +117,23 @@ void apply(Canvas& canvas, const ViewOp& op, const Stream& stream) {
         case kRandomResizedCrop:
             random_resized_crop(canvas, op, stream);
             return canvas.resize(width, height);
-        case kResizeShort: return resize_short(canvas, height, width);
-        case kResize: return canvas.resize(width, height);
+        case kResizeShort:
+            return resize_short(canvas, static_cast<int>(op.p[0]), static_cast<int>(op.p[1]));
+        case kResize:
+            return canvas.resize(width, height);
         case kCenterCrop:
             center_crop(canvas.x, width);
             return center_crop(canvas.y, height);
-        case kRandomCrop: return random_crop(canvas, op, stream);
-        case kLetterbox: return letterbox(canvas, height, width);
+        case kRandomCrop:
+            return random_crop(canvas, op, stream);
+        case kLetterbox:
+            return letterbox(canvas, height, width);
         case kHorizontalFlip:
         case kVerticalFlip:
             if (unit_interval(stream.at(0).first) < op.p[0]) (op.kind == kHorizontalFlip ? canvas.x : canvas.y).flip();
             return;
-        default: throw Fault(Code::view, "unknown kind of view op: " + std::to_string(op.kind));
+        default:
+            throw Fault(Code::view, "unknown kind of view op: " + std::to_string(op.kind));
     }
 }
 

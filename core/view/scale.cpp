@@ -16,7 +16,10 @@ bool same_aspect(std::int64_t from_width, std::int64_t from_height, std::int64_t
     return difference <= std::max({from_width, from_height, to_width, to_height});
 }
 
-double scaled_edge(double edge, int from, int to) { return edge == from ? to : std::min(edge * to / from, 0.0 + to); }
+double scaled_edge(double edge, int from, int to) {
+    const double end = to;
+    return edge == from ? end : std::min(edge * end / from, end);
+}
 
 int scaled_low(int bound, int from, int to) { return static_cast<int>(std::int64_t{bound} * to / from); }
 int scaled_high(int bound, int from, int to) { return static_cast<int>((std::int64_t{bound} * to + from - 1) / from); }

@@ -10,7 +10,8 @@
     ├── SampleError                     the content of one sample cannot be decoded
     │   ├── DecodeError                 damaged, cut short, or not an image
     │   ├── LimitError                  beyond a limit; the message names the limit
-    │   └── UnsupportedError            well-formed, but in a format that nothing here decodes
+    │   ├── UnsupportedError            well-formed, but in a format that nothing here decodes
+    │   └── ViewError                   the view asks for what this image does not have
     ├── TooManyBadSamplesError          more samples were bad than `max_bad` allows
     └── StateError (ValueError)         a saved state does not belong to this loader
 
@@ -81,6 +82,10 @@ class LimitError(SampleError):
 
 class UnsupportedError(SampleError):
     """Well-formed, but in a format that nothing here decodes."""
+
+
+class ViewError(SampleError):
+    """The view asks for what this image does not have, such as a crop that is larger than it."""
 
 
 class TooManyBadSamplesError(HeadraceError):

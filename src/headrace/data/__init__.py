@@ -1,0 +1,12 @@
+"""A dataset is an index of byte ranges: columns that say where each sample's bytes lie.
+
+`open` takes a folder or tars; a `Dataset` tells what is there and where, reads single samples, and is cut by
+`select` and `split`.
+"""
+
+from .columns import ABSENT, ByteColumn, Location, ValueColumn
+from .dataset import Dataset
+from .opening import open_dataset as open
+from .strings import StringColumn
+
+__all__ = ["ABSENT", "ByteColumn", "Dataset", "Location", "StringColumn", "ValueColumn", "open"]

@@ -1,0 +1,25 @@
+"""Runs a plan: reads, native decode, Python stages, batch memory, error policy, statistics."""
+
+from headrace.feed.channel import Closed
+from headrace.feed.cores import available_cores, default_threads
+from headrace.feed.quarantine import Quarantine
+from headrace.feed.recipe import Batch, BatchMap, OnError, Output, Recipe, Sample, SampleMap
+from headrace.feed.runner import Runner
+from headrace.feed.stats import StageStats, Stats
+
+__all__ = [
+    "Batch",
+    "BatchMap",
+    "Closed",
+    "OnError",
+    "Output",
+    "Quarantine",
+    "Recipe",
+    "Runner",
+    "Sample",
+    "SampleMap",
+    "StageStats",
+    "Stats",
+    "available_cores",
+    "default_threads",
+]

@@ -1,0 +1,67 @@
+# What people and CI run. Every target sets up what it needs, from nothing; a second run starts in seconds.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+NATIVE := $(shell find core -type f) CMakeLists.txt pyproject.toml
+CPP := $(shell find core -name '*.cpp' -o -name '*.hpp')
+PHOTOS ?=
+DEMO_PHOTOS = $(if $(PHOTOS),--photos "$(PHOTOS)")
+
+.PHONY: help demo test test-long check format bench build clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: build $(VENV)/.photographs ## photographs become batches, beside torch's DataLoader (PHOTOS=folder for your own)
+	$(BIN)/headrace demo $(DEMO_PHOTOS)
+
+test: build ## the tests, less those marked long
+	$(BIN)/python -m pytest -m "not long"
+
+test-long: build ## every test
+	$(BIN)/python -m pytest
+
+check: build ## lint, format, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
+
+format: $(VENV)/.tools ## rewrite the sources in the project's format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(CPP)
+
+bench: build .cache/photos ## images/s beside torch's DataLoader, for uint8 and float32
+	$(BIN)/headrace bench .cache/photos --output uint8
+	$(BIN)/headrace bench .cache/photos --output float32
+
+build: $(VENV)/.package ## the environment and the package, editable
+
+clean: ## remove what the targets above have made
+	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# torch goes first, and alone, so that nothing else pulls another one in.
+$(VENV)/.tools: constraints.txt pyproject.toml scripts/system.sh scripts/requirements.py
+	python=$$(scripts/system.sh) && "$$python" -m venv $(VENV)
+	$(PIP) torch
+	$(PIP) $$($(BIN)/python scripts/requirements.py dev)
+	touch $@
+
+$(VENV)/.package: $(VENV)/.tools $(NATIVE)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --no-deps --editable .
+	touch $@
+
+# Only its bundled photographs are used, so its dependencies stay out. Without it the demo draws its own images.
+$(VENV)/.photographs: $(VENV)/.tools
+	if $(PIP) --no-deps scikit-image; then touch $@; fi
+
+.cache/photos: | build $(VENV)/.photographs
+	$(BIN)/python benchmarks/make_photos.py $@ $(DEMO_PHOTOS)

@@ -1,0 +1,173 @@
+"""The native core as Python sees it. Arrays are borrowed, not copied; all of them are C-contiguous."""
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+RNG_VERSION: Final[int]
+VIEW_COLUMNS: Final[tuple[str, ...]]
+MAX_VIEW_OPS: Final[int]
+
+def best_level() -> str: ...
+def parse_level(name: str) -> str: ...
+def codec_versions() -> str: ...
+
+# --- the random source (core/rng) ---
+
+def hash64(a: int, b: int) -> int: ...
+def permute(n: int, key: int, positions: NDArray[np.int64]) -> NDArray[np.int64]: ...
+def philox(key: int, counter: NDArray[np.uint32]) -> NDArray[np.uint32]: ...
+
+# --- views (core/view) ---
+
+def sample_views(
+    program: NDArray[np.float64],
+    key: int,
+    ids: NDArray[np.int64],
+    passes: NDArray[np.uint32],
+    dataset: int,
+    widths: NDArray[np.int32],
+    heights: NDArray[np.int32],
+) -> NDArray[np.float64]: ...
+def scale_views(
+    views: NDArray[np.float64], from_width: int, from_height: int, to_width: int, to_height: int
+) -> NDArray[np.float64]: ...
+def output_size(program: NDArray[np.float64]) -> tuple[int, int] | None: ...
+def exact_exp(x: float) -> float: ...
+def exact_log(x: float) -> float: ...
+
+# --- tar (core/tar) ---
+
+def scan_tar(
+    path: bytes,
+) -> tuple[
+    NDArray[np.uint8],
+    NDArray[np.uint64],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.uint32],
+    dict[str, int],
+]: ...
+def group_members(
+    names: NDArray[np.uint8], name_offsets: NDArray[np.uint64]
+) -> tuple[
+    NDArray[np.uint8],
+    NDArray[np.uint64],
+    NDArray[np.int64],
+    NDArray[np.int32],
+    list[bytes],
+    NDArray[np.uint8],
+    NDArray[np.uint64],
+    NDArray[np.int32],
+    dict[str, int],
+]: ...
+def tar_header_check(block: bytes) -> int: ...
+
+# --- single images, for tests and benchmarks ---
+
+def probe_png(data: bytes) -> tuple[int, int, int, int, bool]: ...
+def decode_png(
+    data: bytes,
+    layout: str,
+    top: int = 0,
+    bottom: int = -1,
+    *,
+    level: str = "best",
+    max_pixels: int = ...,
+    max_png_chunk_bytes: int = ...,
+) -> NDArray[Any]: ...
+
+# --- batches (core/batch) ---
+
+class Limits:
+    def __init__(
+        self,
+        *,
+        max_pixels: int = ...,
+        max_jpeg_scans: int = ...,
+        max_png_chunk_bytes: int = ...,
+        max_file_bytes: int = ...,
+    ) -> None: ...
+    @property
+    def max_pixels(self) -> int: ...
+    @property
+    def max_jpeg_scans(self) -> int: ...
+    @property
+    def max_png_chunk_bytes(self) -> int: ...
+    @property
+    def max_file_bytes(self) -> int: ...
+
+class Paths:
+    def __init__(
+        self, root: bytes, names: NDArray[np.uint8], offsets: NDArray[np.uint64], *, keep_open: bool
+    ) -> None: ...
+    def close(self) -> None: ...
+
+class Job:
+    def __init__(
+        self,
+        ids: NDArray[np.int64],
+        passes: NDArray[np.uint32],
+        *,
+        key: int,
+        dataset: int = 0,
+        program: NDArray[np.float64],
+        views: NDArray[np.float64] | None = None,
+    ) -> None: ...
+    def add_image(
+        self,
+        *,
+        paths: Paths | None,
+        path_id: NDArray[np.int64] | None = None,
+        offset: NDArray[np.int64] | None = None,
+        length: NDArray[np.int64] | None = None,
+        check: NDArray[np.uint32] | None = None,
+        memory: list[Any] | None = None,
+        out: NDArray[np.uint8],
+        width: int,
+        height: int,
+        channels: int,
+        dtype: str,
+        planar: bool,
+        subtract: list[float],
+        divide: list[float],
+        fill: list[int],
+        filter: str,
+        dct_scaling: bool,
+        orient: bool,
+    ) -> None: ...
+    def add_raw(
+        self,
+        *,
+        paths: Paths | None,
+        path_id: NDArray[np.int64] | None = None,
+        offset: NDArray[np.int64] | None = None,
+        length: NDArray[np.int64] | None = None,
+        check: NDArray[np.uint32] | None = None,
+    ) -> None: ...
+    def probe_only(self) -> None: ...
+    def wait(self) -> None: ...
+    def cancel(self) -> None: ...
+    @property
+    def done(self) -> bool: ...
+    def failures(self) -> list[tuple[int, int, int, int, str]]: ...
+    def raw(self, field: int) -> list[bytes]: ...
+    @property
+    def views(self) -> NDArray[np.float64]: ...
+    @property
+    def sizes(self) -> NDArray[np.int32]: ...
+
+class Engine:
+    def __init__(self, threads: int, *, level: str = "best", limits: Limits = ...) -> None: ...
+    def submit(self, job: Job) -> None: ...
+    def cancel(self) -> None: ...
+    def close(self) -> None: ...
+    @property
+    def threads(self) -> int: ...
+    def counters(self) -> dict[str, tuple[int, int, int]]: ...
+
+class BlockPool:
+    def __init__(self, *, most_idle: int) -> None: ...
+    def acquire(self, bytes: int) -> NDArray[np.uint8]: ...
+    def usage(self) -> tuple[int, int, int, int]: ...

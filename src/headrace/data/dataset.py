@@ -1,0 +1,171 @@
+"""`Dataset`: samples as columns, and any selection of them."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from .columns import ABSENT, ByteColumn, Column, Location, ValueColumn
+from .reading import read_file, read_member
+from .selecting import Selector, positions, split_positions
+from .strings import StringColumn
+from .table import Table
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Samples of a folder or of tars. Immutable, picklable, and without open files, so a fork may use it freely.
+
+    `ds[i]` reads sample `i`: a dict of its `"__key__"` and each column's value (bytes, or a number); a member that
+    this sample does not have is absent. Slices and `select` give datasets that share the same columns.
+    """
+
+    table: Table
+    base_ids: Ints | None = None
+    """Each sample's place in the dataset as it was opened; None: all of it, in order. Random draws are keyed by it."""
+
+    def __len__(self) -> int:
+        return len(self.table) if self.base_ids is None else len(self.base_ids)
+
+    @overload
+    def __getitem__(self, index: slice) -> Dataset: ...
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> dict[str, Any]: ...
+    def __getitem__(self, index: slice | SupportsIndex) -> Dataset | dict[str, Any]:
+        if isinstance(index, slice):
+            return self.select(index)
+        return self._sample(self._base_id(index))
+
+    def __repr__(self) -> str:
+        count = f"{len(self):,}" if self.base_ids is None else f"{len(self):,} of {len(self.table):,}"
+        classes = "" if self.classes is None else f" in {len(self.classes):,} classes"
+        fields = ", ".join(f"{name} ({_kind_text(column)})" for name, column in self.columns.items())
+        skipped = ", ".join(f"{what} ({count:,})" for what, count in self.skipped.items())
+        parts = [f"{count} samples{classes}", f"fields {fields}", self.table.source]
+        return "Dataset: " + ", ".join(parts) + (f"; skipped: {skipped}" if skipped else "")
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """By name; they hold all samples of the opened dataset, and are indexed by base id."""
+        return self.table.columns
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Each column's kind: "bytes" or "value"."""
+        return {name: column.kind for name, column in self.columns.items()}
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes that the column `label` holds; None where it holds none."""
+        label = self.columns.get("label")
+        return label.classes if isinstance(label, ValueColumn) else None
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """What was found and is no part of any sample, by reason."""
+        return self.table.skipped
+
+    @property
+    def root(self) -> str:
+        """Absolute folder that `paths` are relative to."""
+        return self.table.root
+
+    @property
+    def paths(self) -> StringColumn:
+        """Files that hold the samples: one a sample in a folder, one a tar otherwise."""
+        return self.table.paths
+
+    @cached_property
+    def keys(self) -> StringColumn:
+        """Each sample's name: its path in a folder, its members' common stem in a tar."""
+        return self.table.keys if self.base_ids is None else self.table.keys.take(self.base_ids)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hex identity of what the samples are, and in which order; the same on every machine and under any root."""
+        state = hashlib.blake2b(self.table.digest.encode(), digest_size=16)
+        if self.base_ids is not None and not np.array_equal(self.base_ids, np.arange(len(self.table))):
+            state.update(np.ascontiguousarray(self.base_ids, dtype="<i8").data)
+        return state.hexdigest()
+
+    def key(self, index: SupportsIndex) -> str:
+        return self.table.keys[self._base_id(index)]
+
+    def select(self, which: Selector) -> Dataset:
+        """The samples that a slice, indices or a boolean mask name, in that order. Base ids stay."""
+        chosen = positions(which, len(self))
+        return Dataset(self.table, chosen if self.base_ids is None else self.base_ids[chosen])
+
+    def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
+        """Disjoint random parts with exactly those shares of the samples: `train, val = ds.split(0.9, 0.1)`.
+
+        Each part keeps the dataset's order. The same on every machine for one seed and the same base ids.
+        """
+        ids = np.arange(len(self.table)) if self.base_ids is None else self.base_ids
+        return tuple(Dataset(self.table, ids[part]) for part in split_positions(ids, fractions, seed))
+
+    def locate(self, column: str, index: Ints) -> Location:
+        """Where the bytes of the samples at positions `index` (int64, none negative) lie. For a whole batch at once."""
+        byte_column = self.table.bytes_of(column)
+        # Negative positions are huge as unsigned numbers: one pass checks both ends.
+        if len(index) and int(index.view(np.uint64).max()) >= len(self):
+            raise IndexError(f"expected positions from 0 to {len(self) - 1}, got {index.min()} to {index.max()}")
+        return byte_column.locate(index if self.base_ids is None else self.base_ids[index])
+
+    def read(self, column: str, index: SupportsIndex) -> bytes:
+        """The bytes of one sample's member. Raises ReadError, ChangedError, or KeyError where the sample has none."""
+        data = self._read(self.table.bytes_of(column), self._base_id(index))
+        if data is None:
+            raise KeyError(f"sample {self.key(index)!r} has no {column!r}")
+        return data
+
+    def where(self, column: str, index: SupportsIndex) -> tuple[str, int | None]:
+        """The file that holds one sample's member and its first byte there (None for a loose file), for messages."""
+        at = self.table.bytes_of(column).locate(np.array([self._base_id(index)]))
+        path = self.table.path(int(at.path_id[0])).decode("utf-8", "surrogateescape")
+        return path, None if at.offset is None else int(at.offset[0])
+
+    def _base_id(self, index: SupportsIndex) -> int:
+        position, size = operator.index(index), len(self)
+        if not -size <= position < size:
+            raise IndexError(f"sample {position} of {size}")
+        position %= size
+        return position if self.base_ids is None else int(self.base_ids[position])
+
+    def _sample(self, base_id: int) -> dict[str, Any]:
+        sample: dict[str, Any] = {"__key__": self.table.keys[base_id]}
+        seen: dict[tuple[int, ...], bytes] = {}
+        for name, column in self.columns.items():
+            if isinstance(column, ValueColumn):
+                sample[name] = column.values[base_id].item()
+                continue
+            # `image` and `jpg` are mostly the same bytes: read once.
+            place = tuple(-2 if part is None else int(part[0]) for part in column.locate(np.array([base_id])))
+            data = seen[place] if place in seen else self._read(column, base_id)
+            if data is not None:
+                sample[name] = seen[place] = data
+        return sample
+
+    def _read(self, column: ByteColumn, base_id: int) -> bytes | None:
+        at = column.locate(np.array([base_id]))
+        path = self.table.path(int(at.path_id[0]))
+        if at.offset is None or at.length is None:
+            return read_file(path)
+        if at.length[0] == ABSENT:
+            return None
+        return read_member(path, int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0]))
+
+
+def _kind_text(column: Column) -> str:
+    if isinstance(column, ValueColumn) and column.classes is not None:
+        return f"value: {len(column.classes):,} classes"
+    return column.kind

@@ -1,0 +1,135 @@
+"""A folder of images: listed afresh each time, in a fixed order, without an object a file."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DatasetError, EmptyDatasetError, ReadError
+from .columns import ByteColumn, Column, ValueColumn
+from .formats import IMAGE_EXTENSIONS, is_image_name
+from .strings import StringColumn
+from .table import Table
+
+_NAMES_IN_MESSAGE = 5
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """One visited folder: its path relative to the root, and its images' relative paths joined, with their lengths."""
+
+    path: bytes
+    blob: bytes
+    lengths: npt.NDArray[np.int64]
+
+    @property
+    def top(self) -> bytes:
+        return self.path.partition(b"/")[0]
+
+
+def open_folder(root: str, *, classes: bool | None) -> Table:
+    """Images under `root`, in the order of torchvision's ImageFolder: by folder path, then by name, both bytewise.
+
+    `classes`: first-level folders are classes and images beside them are passed over (True), they mean nothing
+    (False), or True unless images lie directly in `root` (None).
+    """
+    skipped: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    folders = sorted(_walk(os.fsencode(root), skipped, others), key=lambda folder: (folder.top, folder.path))
+    if not any(len(folder.lengths) for folder in folders):
+        raise EmptyDatasetError(_nothing_there(root, others))
+    if sum(others.values()):
+        skipped["other files"] = sum(others.values())
+    if classes is None:
+        classes = not any(folder.path == b"" and len(folder.lengths) for folder in folders)
+    columns: dict[str, Column] = {"image": ByteColumn()}
+    if classes:
+        folders, columns["label"] = _by_class(root, folders, skipped)
+    lengths = np.concatenate([folder.lengths for folder in folders])
+    paths = StringColumn.from_parts(b"".join(folder.blob for folder in folders), lengths)
+    source = f"folder {os.path.basename(root) or root}/"
+    return Table(root, source, paths, paths, columns, dict(sorted(skipped.items())))
+
+
+def _walk(root: bytes, skipped: Counter[str], others: Counter[str]) -> Iterator[_Folder]:
+    """Visits every folder below `root`, through links, but never one that it is inside of."""
+    todo: list[tuple[bytes, tuple[tuple[int, int], ...]]] = [(b"", ())]
+    while todo:
+        path, above = todo.pop()
+        full = os.path.join(root, path) if path else root
+        try:
+            status = os.stat(full)
+            here = (status.st_dev, status.st_ino)
+            if here in above:
+                skipped["folder links that lead back"] += 1
+                continue
+            subfolders, images = _scan(full, skipped, others)
+        except OSError as error:
+            raise ReadError(
+                f"{os.fsdecode(full)}: could not be listed: {error.strerror}. "
+                f"Make it readable, or move it out of the dataset"
+            ) from error
+        prefix = path + b"/" if path else b""
+        todo += [(prefix + name, (*above, here)) for name in subfolders]
+        images.sort()
+        lengths = np.fromiter(map(len, images), np.int64, len(images)) + len(prefix)
+        yield _Folder(path, b"".join([prefix + name for name in images]), lengths)
+
+
+def _scan(full: bytes, skipped: Counter[str], others: Counter[str]) -> tuple[list[bytes], list[bytes]]:
+    """Names of the subfolders and of the images in one folder."""
+    subfolders, images = [], []
+    with os.scandir(full) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.startswith(b"."):
+                skipped["hidden entries"] += 1
+            elif entry.is_dir():
+                subfolders.append(name)
+            elif not is_image_name(name):
+                others[os.fsdecode(os.path.splitext(name)[1].lower()) or "without extension"] += 1
+            elif entry.is_file():
+                images.append(name)
+            else:
+                skipped["broken links and special files"] += 1
+    return subfolders, images
+
+
+def _by_class(root: str, folders: list[_Folder], skipped: Counter[str]) -> tuple[list[_Folder], ValueColumn]:
+    """The folders below the first level, and each image's class: its first-level folder's index by sorted name."""
+    outside = sum(len(folder.lengths) for folder in folders if folder.path == b"")
+    if outside:
+        skipped["images outside class folders"] = outside
+    folders = [folder for folder in folders if folder.path != b""]
+    counts: dict[bytes, int] = {}
+    for folder in folders:
+        counts[folder.top] = counts.get(folder.top, 0) + len(folder.lengths)
+    empty = [os.fsdecode(name) for name, count in counts.items() if count == 0]
+    if empty or not counts:
+        raise DatasetError(_not_classes(root, empty, len(counts)))
+    labels = np.repeat(np.arange(len(counts)), list(counts.values()))
+    return folders, ValueColumn(labels, tuple(os.fsdecode(name) for name in counts))
+
+
+def _nothing_there(root: str, others: Counter[str]) -> str:
+    expected = f"{root}: expected images ({', '.join(IMAGE_EXTENSIONS)})"
+    if not others:
+        return f"{expected}, got an empty folder. Check the path"
+    kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common(_NAMES_IN_MESSAGE))
+    hint = "To open the tars, pass a pattern such as '*.tar' inside it" if ".tar" in others else "Check the path"
+    return f"{expected}, got {sum(others.values()):,} other files ({kinds}). {hint}"
+
+
+def _not_classes(root: str, empty: list[str], total: int) -> str:
+    if not total:
+        return f"{root}: expected class folders (classes=True), got images directly in it. Pass classes=False"
+    names = ", ".join(empty[:_NAMES_IN_MESSAGE]) + (", …" if len(empty) > _NAMES_IN_MESSAGE else "")
+    return (
+        f"{root}: expected images in each class folder, got none in {len(empty):,} of {total:,} ({names}). "
+        f"Remove those folders, or pass classes=False"
+    )

@@ -1,0 +1,79 @@
+"""Named arrays in one file, in the safetensors format (https://huggingface.co/docs/safetensors).
+
+Written and parsed here because the library's numpy reader copies every array; these are mapped, so forked processes
+share their pages and opening costs nothing. Files are untrusted: everything is checked before it is used.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+_DTYPES = {"U8": "<u1", "I32": "<i4", "U32": "<u4", "I64": "<i8", "U64": "<u8"}
+_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+_MAX_HEADER_BYTES = 1 << 20
+
+
+class InvalidFileError(Exception):
+    """The file is not what this module writes."""
+
+
+def write(file: BinaryIO, arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:
+    """Writes one-dimensional little-endian arrays."""
+    # Wide items first, after a header padded to 8 bytes: every array is aligned when it is mapped.
+    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    at = 0
+    for name in names:
+        array = arrays[name]
+        header[name] = {"dtype": _NAMES[array.dtype], "shape": [len(array)], "data_offsets": [at, at + array.nbytes]}
+        at += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(struct.pack("<Q", len(text)) + text)
+    for name in names:
+        file.write(np.ascontiguousarray(arrays[name]).data)
+
+
+def read(path: str) -> tuple[Arrays, dict[str, str]]:
+    """Arrays mapped from `path`, read-only, and its metadata. Raises InvalidFileError, or OSError."""
+    with open(path, "rb") as file:
+        header, start = _read_header(file)
+        whole = np.memmap(file, np.uint8, mode="r")
+    # A plain array over the same map: numpy.memmap's own indexing is several times slower.
+    data = np.asarray(whole)[start:]
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise InvalidFileError("metadata is not a map of strings")
+    return {name: _array(entry, data) for name, entry in header.items()}, metadata
+
+
+def _read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
+    lead = file.read(8)
+    size = int.from_bytes(lead, "little")
+    if len(lead) < 8 or size > _MAX_HEADER_BYTES:
+        raise InvalidFileError(f"expected a header of at most {_MAX_HEADER_BYTES} bytes")
+    text = file.read(size)
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidFileError("the header is not JSON") from error
+    if len(text) < size or not isinstance(header, dict):
+        raise InvalidFileError("the header is not a JSON object")
+    return header, 8 + size
+
+
+def _array(entry: Any, data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+    match entry:
+        case {"dtype": str(dtype), "shape": [int(count)], "data_offsets": [int(start), int(stop)]} if dtype in _DTYPES:
+            item = np.dtype(_DTYPES[dtype])
+            if 0 <= start <= stop <= len(data) and stop - start == count * item.itemsize:
+                return data[start:stop].view(item)
+    raise InvalidFileError("an array does not fit the file")

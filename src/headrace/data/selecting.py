@@ -1,0 +1,74 @@
+"""Which samples: indices, masks and slices to positions, and random splits that every machine repeats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UsageError
+
+Positions = npt.NDArray[np.int64]
+Selector = slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
+
+_FUZZ = Fraction(1, 10**9)  # thirds do not sum to 1 in floats
+
+
+def positions(which: Selector, size: int) -> Positions:
+    """The positions that `which` names among `size` samples, none negative."""
+    if isinstance(which, slice):
+        return np.arange(*which.indices(size), dtype=np.int64)
+    array = np.asarray(which)
+    if array.ndim != 1:
+        raise UsageError(f"expected a slice, a list of indices or a mask, got an array of shape {array.shape}")
+    if array.dtype == bool:
+        if len(array) != size:
+            raise UsageError(f"expected a mask of {size} entries, one a sample, got {len(array)}")
+        return np.flatnonzero(array)
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.dtype.kind not in "iu":
+        raise UsageError(f"expected indices as integers or a mask of booleans, got {array.dtype}")
+    wrong = (array >= size) | (array < -size)
+    if wrong.any():
+        raise UsageError(f"expected indices from {-size} to {size - 1}, got {array[wrong][0]}")
+    return np.where(array < 0, array.astype(np.int64) + size, array.astype(np.int64))
+
+
+def split_positions(ids: Positions, fractions: Sequence[float], seed: int) -> list[Positions]:
+    """Disjoint random parts of the positions of `ids`, each in rising order.
+
+    The draw is keyed by (seed, id) alone, with splitmix64 (Steele, Lea and Flood, 2014), so that no library's random
+    generator decides it.
+    """
+    order = np.argsort(_mix(ids.astype(np.uint64) ^ _mix(np.array([seed % 2**64], np.uint64))), kind="stable")
+    bounds = np.cumsum([0, *split_counts(len(ids), fractions)])
+    return [np.sort(order[start:stop]) for start, stop in pairwise(bounds)]
+
+
+def split_counts(size: int, fractions: Sequence[float]) -> list[int]:
+    """Whole counts for `fractions` of `size`: floors, and what is left over to the largest remainders."""
+    if not fractions or not all(math.isfinite(part) and part >= 0 for part in fractions):
+        raise UsageError(f"expected fractions from 0 to 1, such as split(0.9, 0.1), got {tuple(fractions)}")
+    exact = [Fraction(repr(float(part))) * size for part in fractions]
+    if sum(exact) > size * (1 + _FUZZ):
+        raise UsageError(f"expected fractions that sum to at most 1, got {tuple(fractions)}")
+    counts = [math.floor(part) for part in exact]
+    total = math.floor(sum(exact) + size * _FUZZ)
+    by_remainder = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
+    for i in by_remainder[: total - sum(counts)]:
+        counts[i] += 1
+    return counts
+
+
+def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """splitmix64's step and finaliser, elementwise; arithmetic is modulo 2**64."""
+    mixed = values + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

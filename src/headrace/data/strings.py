@@ -1,0 +1,84 @@
+"""Many strings without an object each: one blob and its offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.uint64]
+
+
+class StringColumn:
+    """String `i` is `blob[offsets[i]:offsets[i + 1]]`: `blob` uint8[...], `offsets` uint64[n + 1].
+
+    Strings are UTF-8; bytes that are not come back as surrogate escapes, as the file system's names do.
+    """
+
+    __slots__ = ("blob", "offsets")
+
+    def __init__(self, blob: Bytes, offsets: Offsets) -> None:
+        self.blob = blob
+        self.offsets = offsets
+
+    @classmethod
+    def from_list(cls, strings: Iterable[str | bytes]) -> StringColumn:
+        parts = [part if isinstance(part, bytes) else part.encode("utf-8", "surrogateescape") for part in strings]
+        return cls.from_parts(b"".join(parts), np.fromiter(map(len, parts), np.int64, len(parts)))
+
+    @classmethod
+    def from_parts(cls, blob: bytes | Bytes, lengths: npt.NDArray[np.integer[Any]]) -> StringColumn:
+        """From the strings joined without separators, and their lengths in bytes."""
+        offsets = np.zeros(len(lengths) + 1, np.uint64)
+        np.cumsum(lengths, out=offsets[1:], dtype=np.uint64)
+        return cls(np.frombuffer(blob, np.uint8), offsets)
+
+    @classmethod
+    def join(cls, columns: Iterable[StringColumn]) -> StringColumn:
+        """The strings of several columns, one after another."""
+        columns = list(columns)
+        blobs = [column._used() for column in columns]
+        lengths = [column.lengths() for column in columns]
+        return cls.from_parts(
+            np.concatenate([np.empty(0, np.uint8), *blobs]), np.concatenate([np.empty(0, np.int64), *lengths])
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> str:
+        return self.bytes(index).decode("utf-8", "surrogateescape")
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[i] for i in range(len(self)))
+
+    def bytes(self, index: int) -> bytes:
+        """String `index` as it is stored; a negative index counts from the end."""
+        size = len(self)
+        if not -size <= index < size:
+            raise IndexError(f"string {index} of {size}")
+        at = int(index) % size
+        return self.blob[int(self.offsets[at]) : int(self.offsets[at + 1])].tobytes()
+
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Each string's length in bytes."""
+        offsets = self.offsets.view(np.int64)
+        return offsets[1:] - offsets[:-1]
+
+    def take(self, indices: npt.NDArray[np.int64]) -> StringColumn:
+        """The strings at `indices` (non-negative), in that order."""
+        starts = self.offsets.view(np.int64)[:-1][indices]
+        lengths = self.lengths()[indices]
+        ends = np.cumsum(lengths)
+        within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+        return StringColumn.from_parts(self.blob[np.repeat(starts, lengths) + within], lengths)
+
+    @property
+    def nbytes(self) -> int:
+        return self.blob.nbytes + self.offsets.nbytes
+
+    def _used(self) -> Bytes:
+        return self.blob[int(self.offsets[0]) : int(self.offsets[-1])]

@@ -1,0 +1,238 @@
+"""Turns a planned batch into work for the core, and the core's outcome into arrays. One call a batch, not a sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import _core
+from headrace.data import ValueColumn
+from headrace.errors import UsageError
+from headrace.feed import pillow
+from headrace.feed.recipe import Recipe
+from headrace.fields import Image
+from headrace.plan import BatchPlan
+
+Ints = NDArray[np.int64]
+Passes = NDArray[np.uint32]
+Item = bytes | NDArray[np.uint8] | None
+"""A field's content that Python already holds: encoded, or pixels [H, W, C]; None is read from its range."""
+
+DECLINED, CANCELLED = 1, 7
+"""Codes of the core's failures (core/common/fault.hpp) that are no fault of the sample's."""
+
+ITEM_BYTES = {"uint8": 1, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+class Cancelled(Exception):  # noqa: N818  # how a feed ends, no error
+    """The feed was closed while the core worked."""
+
+
+@dataclass
+class Pending:
+    """A batch on its way. `samples` are dataset positions; a replacement changes them in place."""
+
+    plan: BatchPlan
+    key: int
+    samples: Ints
+    passes: Passes
+    size: tuple[int, int]
+    """Height and width of every image."""
+    memory: list[NDArray[np.uint8]]
+    """One block an image field, as the core writes it."""
+    raws: list[list[bytes]]
+    job: _core.Job
+
+
+class Assembly:
+    """Describes batches to one engine. Used by one thread at a time, but for `start_rows` and `resize`."""
+
+    def __init__(self, recipe: Recipe, engine: _core.Engine, pool: _core.BlockPool) -> None:
+        self._recipe = recipe
+        self._engine = engine
+        self._pool = pool
+        dataset = recipe.dataset
+        root, paths = dataset.root.encode("utf-8", "surrogateescape"), dataset.paths
+        self._paths = {
+            keep_open: _core.Paths(root, paths.blob, paths.offsets, keep_open=keep_open) for keep_open in (False, True)
+        }
+        self._formats = [_format(image, recipe.program.fill) for _, image, _ in recipe.images]
+
+    def start(self, plan: BatchPlan) -> Pending:
+        """Hands the core a batch. Where the view leaves the size to the images, their sizes are probed first."""
+        recipe = self._recipe
+        key = recipe.plan.key(plan.epoch)
+        samples, passes = plan.samples.copy(), plan.passes.copy()
+        size = recipe.program.output_size or self._measure(samples, passes, key)
+        memory = self._memory(len(samples), size)
+        job = self._submit(samples, passes, key, size, memory, None)
+        return Pending(plan, key, samples, passes, size, memory, [], job)
+
+    def resize(self, pending: Pending) -> None:
+        """After a replacement: a batch of one takes its image's size, where the view leaves it to the image."""
+        if self._recipe.program.output_size is None and len(pending.samples) == 1:
+            pending.size = self._measure(pending.samples, pending.passes, pending.key)
+            pending.memory = self._memory(1, pending.size)
+
+    def _memory(self, samples: int, size: tuple[int, int]) -> list[NDArray[np.uint8]]:
+        return [
+            self._pool.acquire(samples * image.channels * size[0] * size[1] * ITEM_BYTES[image.dtype])
+            for _, image, _ in self._recipe.images
+        ]
+
+    def close(self) -> None:
+        """Closes the archives that were kept open. Nothing may be under way."""
+        for paths in self._paths.values():
+            paths.close()
+
+    def start_rows(self, pending: Pending, row: int, items: list[Item]) -> _core.Job:
+        """Works again on one row of a batch, with what is in `items` instead of the images' own bytes."""
+        part = slice(row, row + 1)
+        memory = [block[self._row_bytes(pending, i, row)] for i, block in enumerate(pending.memory)]
+        return self._submit(
+            pending.samples[part], pending.passes[part], pending.key, pending.size, memory, [[item] for item in items]
+        )
+
+    def _row_bytes(self, pending: Pending, field: int, row: int) -> slice:
+        image = self._recipe.images[field][1]
+        one = image.channels * pending.size[0] * pending.size[1] * ITEM_BYTES[image.dtype]
+        return slice(row * one, (row + 1) * one)
+
+    def _submit(
+        self,
+        samples: Ints,
+        passes: Passes,
+        key: int,
+        size: tuple[int, int],
+        memory: list[NDArray[np.uint8]],
+        items: list[list[Item]] | None,
+    ) -> _core.Job:
+        job = _core.Job(self._base_ids(samples), passes, key=key, program=self._recipe.program.ops)
+        for i, (_, _, column) in enumerate(self._recipe.images):
+            job.add_image(
+                **self._ranges(column, samples),
+                memory=None if items is None else items[i],
+                out=memory[i],
+                height=size[0],
+                width=size[1],
+                **self._formats[i],
+            )
+        for _, _, column in self._recipe.raws:
+            job.add_raw(**self._ranges(column, samples))
+        self._engine.submit(job)
+        return job
+
+    def _base_ids(self, samples: Ints) -> Ints:
+        ids = self._recipe.dataset.base_ids
+        return samples if ids is None else ids[samples]
+
+    def _ranges(self, column: str, samples: Ints) -> dict[str, Any]:
+        at = self._recipe.dataset.locate(column, samples)
+        paths = self._paths[at.offset is not None]
+        return {"paths": paths, "path_id": at.path_id, "offset": at.offset, "length": at.length, "check": at.check}
+
+    def values(self, column: str, samples: Ints) -> NDArray[Any]:
+        """A value column's entries."""
+        found = self._recipe.dataset.columns[column]
+        assert isinstance(found, ValueColumn)
+        return found.values[self._base_ids(samples)]
+
+    def _measure(self, samples: Ints, passes: Passes, key: int) -> tuple[int, int]:
+        """The one (height, width) that the view makes of every image of the batch. Raises UsageError where they differ.
+
+        Images whose header cannot be read do not count: what is wrong with them is found out when they are decoded. A
+        batch of one such image has no size until a replacement gives it one (`resize`).
+        """
+        if not self._recipe.images or len(samples) == 0:
+            return 0, 0
+        name = self._recipe.images[0][0]
+        sizes = self._source_sizes(samples, passes, key)
+        rows = np.flatnonzero(sizes[:, 0] > 0)
+        if len(rows) == 0:
+            if len(samples) == 1:
+                return 0, 0
+            raise UsageError(
+                f"field {name!r}: expected images of readable size, got none among {len(samples)} of a batch, and "
+                "the view leaves the size to them; give a view of fixed size, such as Resize((height, width))"
+            )
+        views = _core.sample_views(
+            self._recipe.program.ops,
+            key,
+            self._base_ids(samples)[rows],
+            passes[rows],
+            0,
+            np.ascontiguousarray(sizes[rows, 0]),
+            np.ascontiguousarray(sizes[rows, 1]),
+        )
+        width, height = (views[:, k].astype(np.int64) for k in (8, 9))
+        odd = np.flatnonzero((width != width[0]) | (height != height[0]))
+        if len(odd):
+            self._refuse_sizes(name, samples[rows], height, width, int(odd[0]))
+        return int(height[0]), int(width[0])
+
+    def _source_sizes(self, samples: Ints, passes: Passes, key: int) -> NDArray[np.int32]:
+        """(width, height) of the first field's images, from their headers; 0 for those that cannot be read."""
+        _, image, column = self._recipe.images[0]
+        job = _core.Job(self._base_ids(samples), passes, key=key, program=self._recipe.program.ops)
+        job.probe_only()
+        nothing = np.empty(0, np.uint8)
+        job.add_image(**self._ranges(column, samples), memory=None, out=nothing, height=0, width=0, **self._formats[0])
+        self._engine.submit(job)
+        job.wait()
+        sizes = job.sizes
+        for row, _, code, _, _ in job.failures():
+            if code == CANCELLED:
+                raise Cancelled
+            if code == DECLINED:
+                sizes[row] = pillow.size(self._recipe.dataset.read(column, int(samples[row])), image)
+        return sizes
+
+    def _refuse_sizes(self, name: str, samples: Ints, height: Ints, width: Ints, odd: int) -> None:
+        dataset = self._recipe.dataset
+        raise UsageError(
+            f"field {name!r}: expected images of one size in a batch, got {height[0]}x{width[0]} "
+            f"(sample {dataset.key(int(samples[0]))!r}) and {height[odd]}x{width[odd]} "
+            f"(sample {dataset.key(int(samples[odd]))!r}), height x width; "
+            "give a view that fixes it, such as Resize((height, width)), or batch_size=1"
+        )
+
+
+def _format(image: Image, fill: tuple[int, ...]) -> dict[str, Any]:
+    """The part of the core's description that is the same for every batch (core/resample/target.hpp)."""
+    subtract, divide = [0.0, 0.0, 0.0], [255.0, 255.0, 255.0]
+    if image.normalize is not None:
+        subtract = [255 * mean for mean in image.normalize.mean]
+        divide = [255 * std for std in image.normalize.std]
+    return {
+        "channels": image.channels,
+        "dtype": image.dtype,
+        "planar": not image.channels_last,
+        "subtract": subtract,
+        "divide": divide,
+        "fill": list(fill) * 3 if len(fill) == 1 else list(fill),
+        "filter": image.filter,
+        "dct_scaling": image.dct_scaling,
+        "orient": image.exif,
+    }
+
+
+def parse_labels(raw: list[bytes], keys: list[str], name: str) -> NDArray[np.int64]:
+    """Whole numbers out of text members (`.cls`). Raises UsageError that names the first which is none."""
+    try:
+        return np.array([int(value) for value in raw], np.int64)
+    except (ValueError, OverflowError):
+        row = next(row for row, value in enumerate(raw) if not _is_int64(value))
+        raise UsageError(
+            f"field {name!r}, sample {keys[row]!r}: expected a whole number for a label, got {raw[row][:40]!r}; "
+            "use Raw() and parse it in map="
+        ) from None
+
+
+def _is_int64(value: bytes) -> bool:
+    try:
+        return -(1 << 63) <= int(value) < 1 << 63
+    except ValueError:
+        return False

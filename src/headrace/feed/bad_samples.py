@@ -1,0 +1,94 @@
+"""What becomes of samples that cannot be decoded: named, counted, written down, replaced or raised."""
+
+from __future__ import annotations
+
+import threading
+
+from headrace.data import Dataset
+from headrace.errors import (
+    ChangedError,
+    DecodeError,
+    HeadraceError,
+    LimitError,
+    ReadError,
+    SampleError,
+    TooManyBadSamplesError,
+    UnsupportedError,
+    UsageError,
+    ViewError,
+)
+from headrace.feed.quarantine import Quarantine
+
+_KINDS: dict[int, type[SampleError]] = {
+    1: DecodeError,
+    2: DecodeError,
+    3: LimitError,
+    4: UnsupportedError,
+    9: ViewError,
+}
+_IO, _CHANGED, _VIEW = 5, 6, 8
+
+MAX_ATTEMPTS = 100
+"""Replacements tried for one sample. With 1 % bad, the chance that 100 in a row are bad is 10^-200."""
+
+
+def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, column: str) -> HeadraceError:
+    """The exception for a failure that the core reported (core/common/fault.hpp)."""
+    key = dataset.key(sample)
+    shard, offset = dataset.where(column, sample)
+    if code in _KINDS:
+        if _KINDS[code] is LimitError:
+            why += "; raise it with limits=headrace.Limits(...) if you trust the file"
+        return _KINDS[code](why, key=key, shard=shard, offset=offset, field=field)
+    at = f"sample {key!r}, field {field!r}"
+    if code == _IO:
+        return ReadError(f"{at}: {why}; is the file still there, and readable?")
+    if code == _CHANGED:
+        return ChangedError(f"{at}: {why}")
+    if code == _VIEW:
+        return UsageError(f"{at}: {why}")
+    return HeadraceError(f"{at}: {why}")
+
+
+class BadSamples:
+    """Counts bad samples of one pass, and hands each to the quarantine. Thread-safe.
+
+    `samples` is how many one pass takes: of several ranks, each judges by its own part.
+    """
+
+    def __init__(self, *, samples: int, max_bad: float, quarantine: Quarantine | None) -> None:
+        self._most = max(1, int(max_bad * samples)) if max_bad > 0 else 0
+        self._samples = samples
+        self._max_bad = max_bad
+        self._quarantine = quarantine
+        self._lock = threading.Lock()
+        self._seen: set[int] = set()
+        self.replaced = 0
+        self.declined = 0
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def count_declined(self) -> None:
+        with self._lock:
+            self.declined += 1
+
+    def count_replaced(self) -> None:
+        with self._lock:
+            self.replaced += 1
+
+    def add(self, sample: int, error: SampleError, *, epoch: int, position: int) -> None:
+        """Raises TooManyBadSamplesError when the run can no longer be trusted."""
+        with self._lock:
+            if sample in self._seen:
+                return
+            self._seen.add(sample)
+            if self._quarantine is not None:
+                self._quarantine.add(sample, error, epoch=epoch, position=position)
+            if len(self._seen) > self._most:
+                raise TooManyBadSamplesError(
+                    f"{len(self._seen)} of {self._samples:,} samples are bad, expected at most {self._most} "
+                    f"(max_bad={self._max_bad}); the last: {error}. Look at them"
+                    + (f" in {self._quarantine.path}" if self._quarantine is not None else " with quarantine=PATH")
+                    + ", or raise max_bad"
+                ) from error

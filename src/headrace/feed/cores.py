@@ -1,0 +1,33 @@
+"""How many cores this process may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def available_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Cores that affinity and the cgroup's quota (v2, then v1) allow; at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _quota(cgroup)
+    return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def default_threads() -> int:
+    """The cores available, shared by the ranks of this node (LOCAL_WORLD_SIZE, as torchrun sets it)."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, available_cores() // max(1, int(ranks) if ranks.isdigit() else 1))
+
+
+def _quota(cgroup: Path) -> float | None:
+    try:
+        most, period = (cgroup / "cpu.max").read_text().split()[:2]
+    except (OSError, ValueError):
+        try:
+            most = (cgroup / "cpu/cpu.cfs_quota_us").read_text().strip()
+            period = (cgroup / "cpu/cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    if not most.isdigit() or not period.isdigit() or int(period) == 0:
+        return None  # "max", or -1: no quota
+    return int(most) / int(period)

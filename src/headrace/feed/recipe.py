@@ -1,0 +1,115 @@
+"""`Recipe`: all that a feed needs to know, frozen, and resolved against the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from headrace._core import Limits
+from headrace.data import ByteColumn, Dataset, ValueColumn
+from headrace.errors import UsageError
+from headrace.feed.quarantine import Quarantine
+from headrace.fields import Field, Image, Label, Raw
+from headrace.plan import Plan
+from headrace.view import Program
+
+Sample: TypeAlias = dict[str, Any]
+Batch: TypeAlias = dict[str, Any]
+SampleMap: TypeAlias = Callable[[Sample, np.random.Generator], Sample]
+BatchMap: TypeAlias = Callable[[Batch, np.random.Generator], Batch]
+OnError: TypeAlias = Literal["replace", "raise"]
+Output: TypeAlias = Literal["torch", "numpy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What to make of which dataset, and how. `images` come in the order in which the core works on them: the first
+    one's size is what views are drawn from."""
+
+    dataset: Dataset
+    plan: Plan
+    program: Program
+    fields: Mapping[str, Field]
+    images: tuple[tuple[str, Image, str], ...]
+    """(field, description, column)."""
+    raws: tuple[tuple[str, Field, str], ...]
+    """Fields made of a column's undecoded bytes."""
+    values: tuple[tuple[str, str], ...]
+    """(field, column) of what needs no reading."""
+    threads: int
+    prefetch: int
+    on_error: OnError
+    max_bad: float
+    quarantine: Quarantine | None
+    output: Output
+    map: SampleMap | None
+    batch_map: BatchMap | None
+    level: str
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Fields sorted by how they are made."""
+
+    images: tuple[tuple[str, Image, str], ...]
+    raws: tuple[tuple[str, Field, str], ...]
+    values: tuple[tuple[str, str], ...]
+
+
+def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: str | None) -> Columns:
+    """Finds each field's column. Raises UsageError where there is none, or of another kind."""
+    images: list[tuple[str, Image, str]] = []
+    raws: list[tuple[str, Field, str]] = []
+    values: list[tuple[str, str]] = []
+    for name, field in fields.items():
+        if not isinstance(field, Image | Label | Raw):
+            raise UsageError(f"field {name!r}: expected Image, Label or Raw, got {type(field).__name__}")
+        column_name = field.source if field.source is not None else name
+        column = dataset.columns.get(column_name)
+        if column is None:
+            have = ", ".join(dataset.columns)
+            raise UsageError(
+                f"field {name!r}: expected a column of the dataset, got {column_name!r}; it has {have}. "
+                "Name one with source="
+            )
+        if isinstance(field, Image):
+            if not isinstance(column, ByteColumn):
+                raise UsageError(f"field {name!r}: expected a column of bytes, got the values of {column_name!r}")
+            images.append((name, field, column_name))
+        elif isinstance(column, ValueColumn):
+            values.append((name, column_name))
+        else:
+            raws.append((name, field, column_name))
+    return Columns(_view_first(images, view_from), tuple(raws), tuple(values))
+
+
+def _view_first(images: list[tuple[str, Image, str]], view_from: str | None) -> tuple[tuple[str, Image, str], ...]:
+    if view_from is None:
+        return tuple(images)
+    names = [name for name, _, _ in images]
+    if view_from not in names:
+        raise UsageError(f"view_from: expected the name of an image field, one of {names}, got {view_from!r}")
+    return tuple(sorted(images, key=lambda image: image[0] != view_from))
+
+
+def obvious_fields(dataset: Dataset) -> dict[str, Field]:
+    """The fields of a Loader that was given none: the image, the label, and the bytes of what remains.
+
+    Aliases win over the extensions that they stand for.
+    """
+    fields: dict[str, Field] = {}
+    if "image" in dataset.columns:
+        fields["image"] = Image()
+    if "label" in dataset.columns:
+        fields["label"] = Label()
+    for name in ("text", "json"):
+        if name in dataset.columns:
+            fields[name] = Raw()
+    if not fields:
+        have = ", ".join(dataset.columns)
+        raise UsageError(f"expected a column called image, label, text or json, got {have}; name the fields you want")
+    return fields

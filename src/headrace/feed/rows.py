@@ -1,0 +1,84 @@
+"""Mends the rows of a batch that the core could not finish: by Pillow, by a replacement, or by raising."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError
+from headrace.feed import pillow
+from headrace.feed.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
+from headrace.feed.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
+from headrace.feed.recipe import Recipe
+
+_LIMIT, _CORRUPT = 3, 2
+
+
+class RowMender:
+    """Brings one row at a time to its end. Thread-safe: rows of a batch are mended side by side."""
+
+    def __init__(self, recipe: Recipe, assembly: Assembly, bad: BadSamples) -> None:
+        self._recipe = recipe
+        self._assembly = assembly
+        self._bad = bad
+        self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
+
+    def mend(self, pending: Pending, row: int) -> list[bytes]:
+        """Leaves the row decoded in the batch's memory, `pending.samples` and `passes` telling what it holds.
+
+        Returns its raw fields. Raises what the error policy says.
+        """
+        attempt = 0
+        while True:
+            try:
+                return self._decode(pending, row)
+            except SampleError as error:
+                if self._recipe.on_error == "raise":
+                    raise
+                self._replace(pending, row, attempt, error)
+                attempt += 1
+
+    def _replace(self, pending: Pending, row: int, attempt: int, error: SampleError) -> None:
+        epoch, position = pending.plan.epoch, int(pending.plan.positions[row])
+        self._bad.add(int(pending.samples[row]), error, epoch=epoch, position=position)
+        if attempt == MAX_ATTEMPTS:
+            raise TooManyBadSamplesError(
+                f"{attempt} replacements in a row were bad as well; the last: {error}. Look at the dataset"
+            ) from error
+        sample, pass_ = self._recipe.plan.replacement(epoch, position, attempt)
+        pending.samples[row], pending.passes[row] = sample, pass_
+        self._bad.count_replaced()
+        self._assembly.resize(pending)
+
+    def _decode(self, pending: Pending, row: int) -> list[bytes]:
+        """Lets the core try; what it declines is decoded by Pillow and handed back as pixels, field by field."""
+        items: list[Item] = [None] * len(self._recipe.images)
+        while True:
+            job = self._assembly.start_rows(pending, row, items)
+            job.wait()
+            failures = job.failures()
+            if not failures:
+                return [job.raw(i)[0] for i in range(len(self._recipe.raws))]
+            _, field, code, _, why = failures[0]
+            if code == CANCELLED:
+                raise Cancelled
+            if code != DECLINED or items[field] is not None:
+                raise self._error(pending, row, field, code, why)
+            items[field] = self._by_pillow(pending, row, field, why)
+
+    def _by_pillow(
+        self, pending: Pending, row: int, field: int, why: str
+    ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+        _, image, column = self._recipe.images[field]
+        self._bad.count_declined()
+        data = self._recipe.dataset.read(column, int(pending.samples[row]))
+        try:
+            return pillow.decode(data, image, self._recipe.limits)
+        except pillow.TooLargeError as error:
+            raise self._error(pending, row, field, _LIMIT, str(error)) from error
+        except ValueError as error:
+            raise self._error(pending, row, field, _CORRUPT, f"{why}, and {error}") from error
+
+    def _error(self, pending: Pending, row: int, field: int, code: int, why: str) -> HeadraceError:
+        name, column = self._names[field]
+        sample = int(pending.samples[row])
+        return error_of(code, why, dataset=self._recipe.dataset, sample=sample, field=name, column=column)

@@ -1,0 +1,98 @@
+"""What a feed did, in numbers and in words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+STAGES = ("read", "probe", "decode", "resample")
+
+
+@dataclass(frozen=True)
+class StageStats:
+    """One stage of the core over all threads. `busy_s` high beside the others': this stage is the bottleneck."""
+
+    busy_s: float
+    items: int
+    bytes: int
+
+    @property
+    def us_per_item(self) -> float | None:
+        """Microseconds one image spends here. None before the first."""
+        return self.busy_s / self.items * 1e6 if self.items else None
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Counted since the pass over the data began.
+
+    `consumer_wait_s` high: training waits for data. `feed_wait_s` high: data waits for training, all is well.
+    `idle_s` is time in which the core's threads had nothing to do, over all of them. `python_s` is CPU time of the
+    feed's own Python: high beside the wall time, it holds the GIL from training. `bad` samples could not be decoded,
+    `replaced` counts what stands in for them, `declined` those that Pillow decoded instead of the core (slower).
+    `left_out` and `repeated` are what the epoch's remainder leaves out or takes twice, over all ranks.
+    """
+
+    batches: int
+    samples: int
+    wall_s: float
+    consumer_wait_s: float
+    feed_wait_s: float
+    python_s: float
+    idle_s: float
+    threads: int
+    ready_batches: int
+    batch_bytes: int
+    bad: int
+    replaced: int
+    declined: int
+    left_out: int
+    repeated: int
+    stages: dict[str, StageStats]
+
+    @property
+    def limit(self) -> str:
+        """What limits the run: "start" (nothing taken yet), "consumer", or the name of a stage."""
+        if self.batches == 0 or self.wall_s <= 0:
+            return "start"
+        if self.consumer_wait_s < 0.02 * self.wall_s:
+            return "consumer"
+        busy = {name: stage.busy_s for name, stage in self.stages.items()}
+        # Threads that idle while the consumer waits: what is slow is not the core.
+        if sum(busy.values()) < 0.5 * self.idle_s:
+            return "python"
+        return max(busy, key=lambda name: busy[name])
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain JSON values."""
+        return asdict(self) | {"limit": self.limit}
+
+    def __str__(self) -> str:
+        rate = self.samples / self.wall_s if self.wall_s > 0 else 0.0
+        lines = [self._verdict(), f"{self.batches:,} batches, {self.samples:,} samples, {rate:,.0f} samples/s"]
+        total = sum(stage.busy_s for stage in self.stages.values())
+        for name, stage in self.stages.items():
+            if stage.us_per_item is not None and total > 0:
+                lines.append(f"  {name:<9}{stage.busy_s / total:>5.0%}  {stage.us_per_item:>9,.1f} µs an item")
+        if self.declined:
+            lines.append(f"  {self.declined:,} samples were decoded by Pillow, not by the core")
+        if self.bad:
+            lines.append(f"  {self.bad:,} bad samples, {self.replaced:,} replacements")
+        if self.left_out or self.repeated:
+            lines.append(f"  an epoch leaves out {self.left_out:,} samples and repeats {self.repeated:,}")
+        return "\n".join(lines)
+
+    def _verdict(self) -> str:
+        limit = self.limit
+        if limit == "start":
+            return "Nothing has been taken yet."
+        share = self.consumer_wait_s / self.wall_s
+        if limit == "consumer":
+            return f"Data is not what limits this run: the consumer waited {share:.1%} of the time."
+        if limit == "python":
+            return (
+                f"Python limits this run: the consumer waited {share:.0%} of the time while the core's threads idled."
+            )
+        return (
+            f"The loader limits this run: the consumer waited {share:.0%} of the time, "
+            f"most of it for {limit} on {self.threads} threads."
+        )

@@ -1,0 +1,349 @@
+"""`Loader`: a description of what to load, and the iterator over it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace import _core
+from headrace._core import Limits
+from headrace.data import Dataset
+from headrace.data import open as open_dataset
+from headrace.errors import UsageError
+from headrace.feed import (
+    Batch,
+    BatchMap,
+    Closed,
+    OnError,
+    Output,
+    Quarantine,
+    Recipe,
+    Runner,
+    SampleMap,
+    Stats,
+    default_threads,
+)
+from headrace.feed.recipe import obvious_fields, resolve_columns
+from headrace.fields import Field, Image
+from headrace.plan import Plan, Remainder, State, state_after
+from headrace.plan.resume import resume
+from headrace.view import View, compile_view
+
+HELD_BATCHES = 16
+"""Batches that a consumer may hold beyond those prefetched before it is told what that costs."""
+
+
+class Loader:
+    """Batches of a dataset, decoded and cut by native threads, the same on every machine and at every thread count.
+
+    `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Label or
+    Raw; without it the obvious columns are taken. Each batch is a dict: images [N, C, H, W], labels [N].
+
+    `view`       one geometry for every image of a sample, or a list of views that compose
+    `view_from`  the image field whose size the view is drawn from (default: the first)
+    `batch_size` samples per rank; the global batch is `batch_size * world_size`
+    `shuffle`, `seed`  the order of each epoch, and every random view, follow from these two and the epoch
+    `remainder`  the last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
+    `threads`    default: the cores available, shared by the ranks of the node
+    `prefetch`   batches under way or ready beyond the one that the consumer has
+    `on_error`   a sample that cannot be decoded is replaced by another, named in `quarantine` and counted in
+                 `stats()`, or raised. More than `max_bad` (a share of the samples) end the run in any case
+    `map`        `map(sample, rng)` for each sample, in threads; `batch_map(batch, rng)` for each batch
+    `rank`, `world_size`  default: RANK and WORLD_SIZE, as torchrun sets them, else 0 and 1
+    `output`     "torch" tensors or "numpy" arrays
+    `limits`     what one image may cost (pixels, JPEG scans, bytes); beyond them a sample is bad
+    `instruction_set`  "scalar", "avx2" or "avx512" forces a level; all give the same bits
+
+    Iterating takes one epoch. A pass that reaches its end goes on to the next epoch; one that is broken off starts the
+    same epoch again. Raises UsageError for arguments that do not fit the dataset, before anything is read.
+    """
+
+    def __init__(
+        self,
+        data: Dataset | str | os.PathLike[str] | Sequence[str],
+        fields: Mapping[str, Field] | None = None,
+        *,
+        view: View | Sequence[View] | None = None,
+        view_from: str | None = None,
+        batch_size: int,
+        shuffle: bool = False,
+        seed: int = 0,
+        remainder: Remainder = "short",
+        threads: int | None = None,
+        prefetch: int = 3,
+        on_error: OnError = "replace",
+        max_bad: float = 0.01,
+        quarantine: str | os.PathLike[str] | None = None,
+        map: SampleMap | None = None,
+        batch_map: BatchMap | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        output: Output = "torch",
+        limits: Limits | None = None,
+        instruction_set: str = "best",
+    ) -> None:
+        dataset = data if isinstance(data, Dataset) else open_dataset(data)
+        rank, world_size = _place(rank, world_size)
+        plan = Plan(
+            length=len(dataset),
+            batch_size=batch_size,
+            world_size=world_size,
+            rank=rank,
+            shuffle=shuffle,
+            seed=seed,
+            remainder=remainder,
+        )
+        chosen = dict(fields) if fields is not None else obvious_fields(dataset)
+        columns = resolve_columns(dataset, chosen, view_from)
+        if view is not None and not columns.images:
+            raise UsageError("view: expected an image field to cut, got none; leave view out")
+        _check(threads, prefetch, on_error, max_bad, output, chosen)
+        _check_level(instruction_set)
+        self._recipe = Recipe(
+            dataset=dataset,
+            plan=plan,
+            program=compile_view(view),
+            fields=chosen,
+            images=columns.images,
+            raws=columns.raws,
+            values=columns.values,
+            threads=default_threads() if threads is None else threads,
+            prefetch=prefetch,
+            on_error=on_error,
+            max_bad=max_bad,
+            quarantine=None if quarantine is None else Quarantine(Path(quarantine)),
+            output=output,
+            map=map,
+            batch_map=batch_map,
+            level=instruction_set,
+            limits=Limits() if limits is None else limits,
+        )
+        self._epoch = 0
+        self._restored = 0  # the step at which the next pass starts
+        self._received = 0  # batches that the consumer has of epoch _epoch
+        self._pool = _Pool(prefetch, len(columns.images))
+        self._latest: weakref.ref[LoaderIterator] | None = None
+        self._runner: Runner | None = None  # of the latest pass, for its statistics
+
+    @property
+    def dataset(self) -> Dataset:
+        return self._recipe.dataset
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per rank."""
+        return self._recipe.plan.batch_size
+
+    @property
+    def threads(self) -> int:
+        """Native threads that read, decode and resample."""
+        return self._recipe.threads
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next pass takes, or that the present one is in."""
+        return self._epoch
+
+    def __len__(self) -> int:
+        """Steps of an epoch, the same on every rank."""
+        return self._recipe.plan.steps
+
+    def __iter__(self) -> LoaderIterator:
+        step, self._restored = self._restored, 0
+        self._received = step
+        iterator = LoaderIterator(self, epoch=self._epoch, step=step)
+        self._latest = weakref.ref(iterator)
+        return iterator
+
+    def __repr__(self) -> str:
+        plan = self._recipe.plan
+        fields = ", ".join(self._recipe.fields)
+        ranks = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
+        return f"Loader: {len(self):,} batches of {plan.batch_size}{ranks} of {fields} from {self.dataset!r}"
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass takes this epoch. For the current one, a restored position is kept."""
+        if type(epoch) is not int or epoch < 0:
+            raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
+        if epoch != self._epoch:
+            self._epoch, self._restored, self._received = epoch, 0, 0
+
+    def state_dict(self) -> dict[str, int | str | bool]:
+        """Where the consumer is: JSON of a few hundred bytes, the same on every rank.
+
+        It counts batches that the consumer has received, not those that are prefetched.
+        """
+        state = state_after(
+            self._recipe.plan,
+            epoch=self._epoch,
+            steps=self._received,
+            dataset=self.dataset.fingerprint,
+            core=_core.codec_versions(),
+        )
+        return state.to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next pass goes on where `state` was saved, also at another world size of the same global batch.
+
+        Raises StateError for a state of another dataset, seed, order or global batch.
+        """
+        found = resume(
+            State.from_dict(state),
+            self._recipe.plan,
+            dataset=self.dataset.fingerprint,
+            core=_core.codec_versions(),
+        )
+        if found.warning is not None:
+            warnings.warn(found.warning, stacklevel=2)
+        self._epoch, self._restored, self._received = found.epoch, found.step, found.step
+
+    def stats(self) -> Stats | None:
+        """What the latest pass has done so far; printed, it says which stage limits.
+
+        None before this process (a fork is another) has begun a pass.
+        """
+        return None if self._runner is None or self._runner.foreign else self._runner.stats()
+
+    def _note_received(self, iterator: LoaderIterator, epoch: int, steps: int) -> None:
+        """The consumer has `steps` batches of `epoch`; only the latest iterator moves the loader's position."""
+        if self._latest is None or self._latest() is not iterator or self._epoch != epoch:
+            return
+        self._received = steps
+        if steps == len(self):
+            self._epoch, self._received = epoch + 1, 0
+
+
+class LoaderIterator(Iterator[Batch]):
+    """One pass over one epoch. Ends its threads at the end of the epoch, on `close`, on an error, or when dropped.
+
+    In a process forked in mid-epoch it goes on from the same batch, with threads of its own.
+    """
+
+    def __init__(self, loader: Loader, *, epoch: int, step: int) -> None:
+        self._loader = loader
+        self._epoch = epoch
+        self._step = step
+        self._open = True
+        self._start()
+
+    def _start(self) -> None:
+        pool = self._loader._pool.of_this_process()
+        self._runner = Runner(self._loader._recipe, pool, epoch=self._epoch, step=self._step)
+        self._finalizer = weakref.finalize(self, self._runner.drop)
+        self._loader._runner = self._runner
+
+    def __next__(self) -> Batch:
+        if not self._open:
+            raise StopIteration
+        try:
+            self._go_on_after_fork()
+            batch = self._runner.take()
+        except Closed:
+            self.close()
+            raise StopIteration from None
+        except BaseException:  # Ctrl-C too: it must not wait for a `map` that hangs
+            self._open = False
+            self._finalizer.detach()
+            self._runner.drop()
+            raise
+        self._step += 1
+        self._loader._note_received(self, self._epoch, self._step)
+        self._loader._pool.mind(self._runner.batch_bytes)
+        return batch
+
+    def close(self) -> None:
+        """Ends the pass: threads are joined, prefetched batches dropped."""
+        self._open = False
+        self._finalizer.detach()
+        self._runner.close()
+
+    def stats(self) -> Stats:
+        """What this pass has done so far; printed, it says which stage limits."""
+        self._go_on_after_fork()
+        return self._runner.stats()
+
+    def _go_on_after_fork(self) -> None:
+        if self._open and self._runner.foreign:
+            self._finalizer.detach()
+            self._start()
+
+
+class _Pool:
+    """Batch memory of one loader, from pass to pass; a forked child gets its own."""
+
+    def __init__(self, prefetch: int, images: int) -> None:
+        self._prefetch = prefetch
+        self._images = max(1, images)
+        self._pid = -1
+        self._warned = False
+
+    def of_this_process(self) -> _core.BlockPool:
+        if self._pid != os.getpid():
+            self._pool = _core.BlockPool(most_idle=(self._prefetch + 1) * self._images)
+            self._pid = os.getpid()
+        return self._pool
+
+    def mind(self, batch_bytes: int) -> None:
+        """Tells a consumer once that it holds many batches; nothing ever waits for them."""
+        held = self._pool.usage()[0] // self._images
+        if self._warned or held <= self._prefetch + HELD_BATCHES:
+            return
+        self._warned = True
+        warnings.warn(
+            f"{held} batches of {batch_bytes / 1e6:,.0f} MB each are alive: the loader allocates a new one for each "
+            "that is held. Drop batches, or copy what you keep (tensor.clone())",
+            ResourceWarning,
+            stacklevel=3,
+        )
+
+
+def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Rank and world size as given, else as torchrun's environment has them."""
+    if (rank is None) != (world_size is None):
+        raise UsageError(f"expected rank and world_size together, got rank={rank!r}, world_size={world_size!r}")
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    try:
+        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    except ValueError:
+        raise UsageError(
+            f"expected RANK and WORLD_SIZE to be ints, got {os.environ.get('RANK')!r} and "
+            f"{os.environ.get('WORLD_SIZE')!r}; pass rank= and world_size="
+        ) from None
+
+
+def _check(
+    threads: int | None, prefetch: int, on_error: str, max_bad: float, output: str, fields: Mapping[str, Field]
+) -> None:
+    for name, value in (("threads", threads), ("prefetch", prefetch)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise UsageError(f"{name}: expected an int of at least 1, got {value!r}")
+    if on_error not in ("replace", "raise"):
+        raise UsageError(f"on_error: expected 'replace' or 'raise', got {on_error!r}")
+    if not 0 <= max_bad <= 1:
+        raise UsageError(f"max_bad: expected a share from 0 to 1, got {max_bad!r}")
+    if output not in ("torch", "numpy"):
+        raise UsageError(f"output: expected 'torch' or 'numpy', got {output!r}")
+    for name, field in fields.items():
+        if output == "numpy" and isinstance(field, Image) and field.dtype == "bfloat16":
+            raise UsageError(f"field {name!r}: numpy has no bfloat16; use output='torch' or dtype='float32'")
+    if output == "torch":
+        _need_torch()
+
+
+def _check_level(instruction_set: str) -> None:
+    try:
+        _core.parse_level(instruction_set)
+    except ValueError as error:
+        raise UsageError(f"instruction_set: {error}; leave it out to take the best") from None
+
+
+def _need_torch() -> None:
+    try:
+        import torch  # noqa: F401  # asked for here, so that the error comes before any work
+    except ImportError as error:
+        raise UsageError("output='torch' needs PyTorch: pip install torch; or pass output='numpy'") from error

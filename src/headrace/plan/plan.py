@@ -1,0 +1,127 @@
+"""The plan: which samples each rank holds at each step of each epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import UsageError
+from headrace.plan import order, ranks
+from headrace.plan.replacement import replacement as draw_replacement
+
+PLAN_VERSION = 1
+"""Part of every saved state. Raise it with any change to which samples a step holds."""
+
+MAX_GLOBAL_BATCH = 1 << 30
+"""Keeps the passes of a wrapped batch below those of replacements."""
+
+Remainder = Literal["short", "drop", "wrap"]
+
+
+@dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """One rank's part of one global batch; the arrays are parallel, and empty where a short batch leaves it nothing."""
+
+    epoch: int
+    step: int
+    samples: NDArray[np.int64]
+    """Positions in the dataset."""
+    passes: NDArray[np.uint32]
+    """How often each sample came before in this epoch; it makes a sample that comes again get another view."""
+    positions: NDArray[np.int64]
+    """Positions in the epoch, over all ranks. Those of a wrapped batch go on beyond the dataset's length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Cuts each epoch's order into global batches, and gives each rank its part of each.
+
+    `batch_size` is per rank. Global batches do not depend on the world size: the parts of all ranks, joined in rank
+    order, are the batch that world size 1 would have at the same global batch size. Every rank takes `steps` steps.
+
+    `remainder` says what becomes of the last samples where the global batch does not divide `length`: "short" makes
+    a smaller last batch, "drop" leaves them out (`left_out` counts them), "wrap" fills the last batch from the epoch's
+    start (`repeated` counts those).
+    """
+
+    length: int
+    batch_size: int
+    world_size: int = 1
+    rank: int = 0
+    shuffle: bool = True
+    seed: int = 0
+    remainder: Remainder = "short"
+
+    def __post_init__(self) -> None:
+        _check_int("length", self.length, 1, 1 << 62, "the dataset holds no sample" if self.length == 0 else "")
+        _check_int("batch_size", self.batch_size, 1, 1 << 30, "it is the number of samples per rank")
+        _check_int("world_size", self.world_size, 1, 1 << 30, "it is the number of ranks")
+        _check_int("rank", self.rank, 0, self.world_size - 1, "ranks count from 0 to world_size - 1")
+        _check_int("batch_size x world_size", self.global_batch, 1, MAX_GLOBAL_BATCH, "lower batch_size")
+        _check_int("seed", self.seed, 0, (1 << 64) - 1, "take it modulo 2**64")
+        if not isinstance(self.shuffle, bool):
+            raise UsageError(f"shuffle: expected True or False, got {self.shuffle!r}")
+        if self.remainder not in ("short", "drop", "wrap"):
+            raise UsageError(f"remainder: expected 'short', 'drop' or 'wrap', got {self.remainder!r}")
+        self._check_fits()
+
+    def _check_fits(self) -> None:
+        if self.remainder == "drop" and self.global_batch > self.length:
+            raise UsageError(
+                f"remainder='drop' leaves nothing: expected a global batch of at most the {self.length} samples of the "
+                f"dataset, got {self.batch_size} x {self.world_size} ranks = {self.global_batch}; lower batch_size, or "
+                "use remainder='short'"
+            )
+
+    @property
+    def global_batch(self) -> int:
+        """Samples that one step takes over all ranks (fewer in a short last batch)."""
+        return self.batch_size * self.world_size
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch, the same on every rank."""
+        if self.remainder == "drop":
+            return self.length // self.global_batch
+        return -(-self.length // self.global_batch)
+
+    @property
+    def left_out(self) -> int:
+        """Samples that an epoch leaves out under "drop"; other ones each epoch when shuffled. Low is good."""
+        return self.length - self.steps * self.global_batch if self.remainder == "drop" else 0
+
+    @property
+    def repeated(self) -> int:
+        """Samples that an epoch takes once more under "wrap". Low is good."""
+        return self.steps * self.global_batch - self.length if self.remainder == "wrap" else 0
+
+    def batch(self, epoch: int, step: int) -> BatchPlan:
+        """This rank's part of the global batch at `step` (below `steps`) of `epoch`."""
+        _check_int("epoch", epoch, 0, (1 << 64) - 1, "epochs count from 0")
+        _check_int("step", step, 0, self.steps - 1, "steps count from 0 and end with the epoch")
+        first = step * self.global_batch
+        count = self.global_batch if self.remainder == "wrap" else min(self.global_batch, self.length - first)
+        start, stop = ranks.rank_part(count, batch_size=self.batch_size, rank=self.rank, world_size=self.world_size)
+        positions = np.arange(first + start, first + stop, dtype=np.int64)
+        passes, within = np.divmod(positions, self.length)
+        samples = order.samples_at(within, length=self.length, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
+        return BatchPlan(epoch, step, samples, passes.astype(np.uint32), positions)
+
+    def key(self, epoch: int) -> int:
+        """The 64-bit key from which the epoch's views are drawn."""
+        return order.epoch_key(self.seed, epoch)
+
+    def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
+        """The (dataset position, pass) that stands in for a bad sample at this position of the epoch.
+
+        `attempt` counts from 0, for a replacement that is bad as well.
+        """
+        return draw_replacement(length=self.length, seed=self.seed, epoch=epoch, position=position, attempt=attempt)
+
+
+def _check_int(name: str, value: object, low: int, high: int, hint: str) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise UsageError(f"{name}: expected an int from {low} to {high}, got {value!r}" + (f"; {hint}" if hint else ""))

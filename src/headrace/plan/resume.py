@@ -1,0 +1,79 @@
+"""Whether a saved state belongs to a plan, and where the plan goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace import _core
+from headrace.errors import StateError
+from headrace.plan.plan import MAX_GLOBAL_BATCH, PLAN_VERSION, Plan
+from headrace.plan.ranks import world_sizes
+from headrace.plan.state import State
+
+
+@dataclass(frozen=True)
+class Resume:
+    """The next batch is `step` of `epoch`. `warning` is text for the user, or None."""
+
+    epoch: int
+    step: int
+    warning: str | None
+
+
+def resume(state: State, plan: Plan, *, dataset: str, core: str) -> Resume:
+    """Where `plan` goes on from `state`.
+
+    The world size may differ from the one that saved, as long as the global batch is the same. Raises StateError where
+    the run that saved would have held other batches. Other codecs (`core`) only warn: the samples are the same, their
+    pixels may differ in the last bits.
+    """
+    afresh = "resume with the Headrace that saved it, or start the epoch afresh"
+    _check("plan version", state.plan, PLAN_VERSION, afresh)
+    _check("random source version", state.rng, _core.RNG_VERSION, afresh)
+    _check(
+        "dataset", state.dataset, dataset, "open the dataset that the state was saved with; it may have changed since"
+    )
+    _check("length", state.length, plan.length, "open the dataset that the state was saved with")
+    _check("seed", state.seed, plan.seed, f"pass seed={state.seed}")
+    _check("shuffle", state.shuffle, plan.shuffle, f"pass shuffle={state.shuffle}")
+    _check("remainder", state.remainder, plan.remainder, f"pass remainder={state.remainder!r}")
+    _check_global_batch(state.global_batch, plan)
+    return Resume(state.epoch, _step(state, plan), _codec_warning(state.core, core))
+
+
+def _check(name: str, saved: object, here: object, hint: str) -> None:
+    if saved != here:
+        raise StateError(f"state: expected {name} {here!r} as in this loader, got {saved!r} in the state; {hint}")
+
+
+def _check_global_batch(saved: int, plan: Plan) -> None:
+    if saved == plan.global_batch:
+        return
+    here = f"{plan.batch_size} x {plan.world_size} ranks = {plan.global_batch}"
+    if not 1 <= saved <= MAX_GLOBAL_BATCH:
+        hint = "no plan has such a batch; pass the saved dict unchanged"
+    elif saved % plan.world_size == 0:
+        hint = f"pass batch_size={saved // plan.world_size}"
+    else:
+        sizes = ", ".join(str(size) for size in world_sizes(saved))
+        hint = f"{plan.world_size} ranks cannot split {saved} evenly; world sizes that can: {sizes}"
+    raise StateError(f"state: expected global batch {here} as in this loader, got {saved} in the state; {hint}")
+
+
+def _step(state: State, plan: Plan) -> int:
+    step, rest = divmod(state.samples, plan.global_batch)
+    if rest or step >= plan.steps:
+        raise StateError(
+            f"state['samples']: expected a multiple of the global batch {plan.global_batch} below "
+            f"{plan.steps * plan.global_batch}, got {state.samples}; pass the saved dict unchanged"
+        )
+    return step
+
+
+def _codec_warning(saved: str, here: str) -> str | None:
+    if saved == here:
+        return None
+    return (
+        f"this build decodes with {here}; the state was saved under {saved}. The samples are the same, but pixels may "
+        "differ slightly from those of the run that saved"
+    )

@@ -1,0 +1,374 @@
+"""Views: which part of the source becomes the output, and at what size.
+
+A view is a description. `compile_view` turns one view or a list into a `Program`, numbers from which the core draws
+the window of each sample: one geometry for every spatial field. Semantics are those of torchvision's transforms v2
+under the same names (crop, then resize); pixels are resampled once, at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from enum import Enum
+from numbers import Integral, Real
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import _core
+from headrace.errors import UsageError
+
+Size: TypeAlias = int | tuple[int, int]
+"""Pixels: an int for a square (the short side in `Resize`), or (height, width)."""
+
+Fill: TypeAlias = int | tuple[int, ...]
+"""The value of padding, 0..255: one for all channels, or one a channel."""
+
+Padding: TypeAlias = int | tuple[int, int, int, int]
+"""Pixels added: one int for every side, or (left, top, right, bottom)."""
+
+MAX_SIDE_PX = 1 << 24  # the core's bound on every length in a program
+MAX_RATIO = 1e6
+
+
+class Pads(Enum):
+    """Whether a view can make padding."""
+
+    NEVER = 0
+    IF_SMALL = 1  # only where the source is smaller than the crop
+    YES = 2
+
+
+class View(ABC):
+    """One step of geometry. Views are frozen; a list of them composes from left to right."""
+
+    fill: Fill = 0
+    flip: float = 0.0
+    resizes: bool = False
+
+    @abstractmethod
+    def op(self) -> tuple[float, ...]:
+        """The step as the core's numbers: its kind (core/view/program.hpp), then its parameters."""
+
+    def pads(self, size: tuple[int, int] | None) -> Pads:
+        """Whether the step can pad an image of this (height, width); None: of any size."""
+        return Pads.NEVER
+
+    def _refused(self, name: str, expected: str, hint: str) -> UsageError:
+        got = getattr(self, name)
+        return UsageError(f"{type(self).__name__}: expected {name} to be {expected}, got {got!r}; {hint}")
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop(View):
+    """Crops a random share of the area at a random aspect ratio, then resizes it to `size`.
+
+    `scale` bounds the share of the area, uniform; `ratio` bounds width / height, uniform in its logarithm. Ten
+    attempts, then the largest central crop whose ratio is within bounds. `flip` is the probability of a horizontal
+    flip. Method: Szegedy et al., "Going deeper with convolutions", CVPR 2015, as torchvision has it.
+    """
+
+    size: Size
+    _: KW_ONLY
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.0
+
+    resizes = True
+
+    def __post_init__(self) -> None:
+        _check_size(self)
+        _check_range(self, "scale", high=1.0, hint="it is a share of the image's area")
+        _check_range(self, "ratio", low=1 / MAX_RATIO, high=MAX_RATIO, hint="it is width / height, 1 for a square")
+        _check_probability(self, "flip")
+
+    def op(self) -> tuple[float, ...]:
+        return (1, *_pair(self.size), *self.scale, *self.ratio)
+
+
+@dataclass(frozen=True)
+class Resize(View):
+    """Resizes to `size`: an int sets the short side and keeps the shape, (height, width) sets both.
+
+    The long side is int(size * long / short). `max_size` (pixels, with an int `size` only) bounds it; the short side
+    then shrinks in proportion. `flip` is the probability of a horizontal flip.
+    """
+
+    size: Size
+    _: KW_ONLY
+    max_size: int | None = None
+    flip: float = 0.0
+
+    resizes = True
+
+    def __post_init__(self) -> None:
+        _check_size(self)
+        _check_probability(self, "flip")
+        if self.max_size is None:
+            return
+        if not isinstance(self.size, Integral):
+            raise self._refused(
+                "max_size", "None where size is (height, width)", "leave it out, or give size as an int"
+            )
+        if not _is_length(self.max_size) or self.max_size <= int(self.size):
+            raise self._refused(
+                "max_size", f"an int above size={self.size}", "it bounds the long side; raise it or lower size"
+            )
+
+    def op(self) -> tuple[float, ...]:
+        if isinstance(self.size, tuple | list):
+            return (3, *self.size)
+        return (2, self.size, 0 if self.max_size is None else self.max_size)
+
+
+@dataclass(frozen=True)
+class CenterCrop(View):
+    """Keeps the middle `size` of the image; where the image is smaller, pads it with `fill` to `size` first.
+
+    An odd remainder goes as in torchvision: offsets round half to even, the odd pixel of padding to right and bottom.
+    `flip` is the probability of a horizontal flip.
+    """
+
+    size: Size
+    _: KW_ONLY
+    fill: Fill = 0
+    flip: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_size(self)
+        _check_fill(self)
+        _check_probability(self, "flip")
+
+    def op(self) -> tuple[float, ...]:
+        return (4, *_pair(self.size))
+
+    def pads(self, size: tuple[int, int] | None) -> Pads:
+        if size is None:
+            return Pads.IF_SMALL
+        return Pads.YES if _exceeds(self.size, size) else Pads.NEVER
+
+
+@dataclass(frozen=True)
+class RandomCrop(View):
+    """Keeps `size` of the image at a uniformly random place.
+
+    `padding` is added around the image first. With `pad_if_needed` an image that is still smaller is padded on both
+    sides by what it lacks; without, it is a bad sample. Padding holds `fill`. `flip` is the probability of a
+    horizontal flip.
+    """
+
+    size: Size
+    _: KW_ONLY
+    padding: Padding | None = None
+    pad_if_needed: bool = False
+    fill: Fill = 0
+    flip: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_size(self)
+        _check_fill(self)
+        _check_probability(self, "flip")
+        if not isinstance(self.pad_if_needed, bool):
+            raise self._refused("pad_if_needed", "True or False", "give a bool")
+        sides = self._sides()
+        if len(sides) != 4 or not all(_is_length(side, low=0) for side in sides):
+            raise self._refused("padding", "None, an int or (left, top, right, bottom), each 0 or more", "give pixels")
+
+    def op(self) -> tuple[float, ...]:
+        return (5, *_pair(self.size), *self._sides(), self.pad_if_needed)
+
+    def pads(self, size: tuple[int, int] | None) -> Pads:
+        left, top, right, bottom = self._sides()
+        if size is not None and not self.pad_if_needed:
+            height, width = size[0] + top + bottom, size[1] + left + right
+            if _exceeds(self.size, (height, width)):
+                room = f"at most the {height} x {width} (height x width) that it is given, padding included"
+                raise self._refused("size", room, "set pad_if_needed=True, or resize to more first")
+        if left or top or right or bottom:
+            return Pads.YES
+        if not self.pad_if_needed:
+            return Pads.NEVER
+        return Pads.IF_SMALL if size is None else Pads.YES if _exceeds(self.size, size) else Pads.NEVER
+
+    def _sides(self) -> tuple[int, ...]:
+        if self.padding is None:
+            return (0, 0, 0, 0)
+        return tuple(self.padding) if isinstance(self.padding, tuple | list) else (self.padding,) * 4
+
+
+@dataclass(frozen=True)
+class Letterbox(View):
+    """Resizes the whole image to fit inside `size`, keeps its shape, and centres it on `fill`.
+
+    Small images are enlarged. The odd pixel of padding goes to the right and the bottom. `flip` is the probability of
+    a horizontal flip.
+    """
+
+    size: Size
+    _: KW_ONLY
+    fill: Fill = 0
+    flip: float = 0.0
+
+    resizes = True
+
+    def __post_init__(self) -> None:
+        _check_size(self)
+        _check_fill(self)
+        _check_probability(self, "flip")
+
+    def op(self) -> tuple[float, ...]:
+        return (6, *_pair(self.size))
+
+    def pads(self, size: tuple[int, int] | None) -> Pads:
+        return Pads.YES
+
+
+@dataclass(frozen=True)
+class RandomHorizontalFlip(View):
+    """Mirrors left and right with probability `p`."""
+
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_probability(self, "p")
+
+    def op(self) -> tuple[float, ...]:
+        return (7, self.p)
+
+
+@dataclass(frozen=True)
+class RandomVerticalFlip(View):
+    """Mirrors top and bottom with probability `p`."""
+
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_probability(self, "p")
+
+    def op(self) -> tuple[float, ...]:
+        return (8, self.p)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What the core draws views from.
+
+    `ops` is float64[ops, 10], read-only, one row a step (core/view/program.hpp). `output_size` is the (height, width)
+    of every output, or None when it depends on the source. `fill` is the value of padding, 0..255, for all channels
+    or one a channel.
+    """
+
+    ops: NDArray[np.float64]
+    output_size: tuple[int, int] | None
+    fill: tuple[int, ...]
+
+
+def compile_view(view: View | Sequence[View] | None) -> Program:
+    """Compiles a view or a list of views, applied from left to right; None takes the whole source.
+
+    A view's `flip` is a step of its own after it. Raises UsageError where steps do not compose: a resize after
+    padding (the fill would be blended into the image), or two fills on one canvas.
+    """
+    steps = _steps(view)
+    ops = _table(_rows(steps))
+    return Program(ops=ops, output_size=_core.output_size(ops), fill=_composed_fill(steps))
+
+
+def _steps(view: View | Sequence[View] | None) -> list[View]:
+    if view is None:
+        return []
+    steps = [view] if isinstance(view, View) else view
+    if not isinstance(steps, list | tuple) or not all(isinstance(step, View) for step in steps):
+        raise UsageError(f"view: expected a view such as hr.Resize(256), a list of views or None, got {view!r}")
+    return list(steps)
+
+
+def _rows(steps: Sequence[View]) -> list[tuple[float, ...]]:
+    rows: list[tuple[float, ...]] = []
+    for step in steps:
+        rows.append(step.op())
+        if step.flip > 0:
+            rows.append(RandomHorizontalFlip(step.flip).op())
+    return rows
+
+
+def _table(rows: Sequence[tuple[float, ...]]) -> NDArray[np.float64]:
+    if len(rows) > _core.MAX_VIEW_OPS:
+        raise UsageError(f"view: expected at most {_core.MAX_VIEW_OPS} steps (a flip is one), got {len(rows)}")
+    table = np.zeros((len(rows), 10), np.float64)
+    for row, values in zip(table, rows, strict=True):
+        row[: len(values)] = values
+    table.flags.writeable = False
+    return table
+
+
+def _composed_fill(steps: Sequence[View]) -> tuple[int, ...]:
+    """The one fill of all steps that can pad."""
+    padded_by: View | None = None
+    fill_by: View | None = None
+    for at, step in enumerate(steps):
+        if step.resizes and padded_by is not None:
+            raise UsageError(f"view: {step} cannot follow {padded_by}, which pads; put what resizes first")
+        pads = step.pads(_core.output_size(_table(_rows(steps[:at]))))
+        if pads is Pads.NEVER:
+            continue
+        if fill_by is not None and _channels(fill_by.fill) != _channels(step.fill):
+            raise UsageError(f"view: expected one fill, got {fill_by.fill!r} and {step.fill!r} in {fill_by} and {step}")
+        fill_by = step
+        padded_by = step if pads is Pads.YES else padded_by
+    return (0,) if fill_by is None else _channels(fill_by.fill)
+
+
+def _channels(fill: Fill) -> tuple[int, ...]:
+    return tuple(fill) if isinstance(fill, tuple | list) else (fill,)
+
+
+def _pair(size: Size) -> tuple[int, int]:
+    return (size[0], size[1]) if isinstance(size, tuple | list) else (size, size)
+
+
+def _exceeds(crop: Size, size: tuple[int, int]) -> bool:
+    height, width = _pair(crop)
+    return height > size[0] or width > size[1]
+
+
+def _is_length(value: object, low: int = 1) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and low <= int(value) <= MAX_SIDE_PX
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_size(view: RandomResizedCrop | Resize | CenterCrop | RandomCrop | Letterbox) -> None:
+    size = view.size
+    sides = size if isinstance(size, tuple | list) else (size, size)
+    if len(sides) != 2 or not all(_is_length(side) for side in sides):
+        raise view._refused("size", f"an int or (height, width), each 1 to {MAX_SIDE_PX} pixels", "give whole pixels")
+
+
+def _check_range(view: View, name: str, *, low: float = 0.0, high: float, hint: str) -> None:
+    """Checks (first, second) with low <= first <= second <= high and first > 0."""
+    bounds = getattr(view, name)
+    pair = isinstance(bounds, tuple | list) and len(bounds) == 2 and all(_is_number(bound) for bound in bounds)
+    if not pair or not (low <= bounds[0] <= bounds[1] <= high and bounds[0] > 0):
+        at_least = "0 <" if low == 0 else f"{low:g} <="
+        raise view._refused(name, f"(low, high) with {at_least} low <= high <= {high:g}", hint)
+
+
+def _check_probability(view: View, name: str) -> None:
+    value = getattr(view, name)
+    if not _is_number(value) or not 0 <= value <= 1:
+        raise view._refused(name, "a probability from 0 to 1", "0 never flips, 1 always does")
+
+
+def _check_fill(view: View) -> None:
+    values = _channels(view.fill)
+    whole = all(_is_length(value, low=0) and value <= 255 for value in values)
+    if len(values) not in (1, 3, 4) or not whole:
+        raise view._refused(
+            "fill", "an int 0..255, or one a channel (1, 3 or 4 of them)", "give it on the scale of uint8"
+        )

@@ -1,0 +1,183 @@
+"""The save-and-resume battery: what must hold of every loader that has state, whatever it loads.
+
+Each check takes a factory `make(**overrides) -> Loader`. The loaders that it makes for one set of overrides must be
+equal, and overrides are arguments of `Loader`: threads, batch_size, rank, world_size, remainder, instruction_set.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from headrace import Loader, _core
+
+Make = Callable[..., Loader]
+Batch = Mapping[str, Any]
+
+THREADS = (1, 2, 8)
+WORLD_SIZES = (1, 2, 4)
+EPOCHS = 2
+
+
+def plain(value: Any) -> Any:
+    """A batch's part as numpy array or list, its bits kept."""
+    if type(value).__module__ == "torch":
+        import torch
+
+        value = value.view(torch.uint16) if value.dtype == torch.bfloat16 else value
+        return value.numpy().copy()
+    return value.copy() if isinstance(value, np.ndarray) else list(value)
+
+
+def kept(batches: Iterable[Batch]) -> list[dict[str, Any]]:
+    """Copies: the loader may use its memory again."""
+    return [{name: plain(value) for name, value in batch.items()} for batch in batches]
+
+
+def epochs(loader: Loader, count: int = EPOCHS) -> list[dict[str, Any]]:
+    return [batch for _ in range(count) for batch in kept(loader)]
+
+
+def assert_equal(got: list[dict[str, Any]], expected: list[dict[str, Any]], what: str) -> None:
+    """Same batches in the same order, bit for bit, types and shapes included."""
+    assert len(got) == len(expected), f"{what}: {len(got)} batches, expected {len(expected)}"
+    for step, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
+        assert list(mine) == list(theirs), f"{what}, batch {step}: other fields"
+        for name in theirs:
+            assert _same(mine[name], theirs[name]), f"{what}, batch {step}: field {name!r} differs"
+
+
+def _same(mine: Any, theirs: Any) -> bool:
+    if not isinstance(theirs, np.ndarray):
+        return type(mine) is type(theirs) and mine == theirs
+    return mine.dtype == theirs.dtype and mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes()
+
+
+def joined(parts: Iterable[Batch]) -> dict[str, Any]:
+    """The ranks' parts of one global batch, in rank order. A short batch leaves some ranks nothing."""
+    parts = list(parts)
+    return {name: _joined([part[name] for part in parts if len(part[name])]) for name in parts[0]}
+
+
+def _joined(values: list[Any]) -> Any:
+    if isinstance(values[0], np.ndarray):
+        return np.concatenate(values)
+    return [item for value in values for item in value]
+
+
+def check_threads(make: Make) -> None:
+    """No thread count changes a bit, and no run either."""
+    expected = epochs(make(threads=1))
+    for threads in THREADS:
+        assert_equal(epochs(make(threads=threads)), expected, f"threads={threads}")
+
+
+def check_instruction_sets(make: Make) -> None:
+    """No instruction-set level that this processor has changes a bit."""
+    expected = kept(make(instruction_set="scalar"))
+    for level in levels():
+        assert_equal(kept(make(instruction_set=level)), expected, f"instruction_set={level}")
+
+
+def levels() -> list[str]:
+    known = ["scalar", "avx2", "avx512"]
+    return known[: known.index(_core.best_level()) + 1]
+
+
+def check_world_sizes(make: Make, global_batch: int) -> None:
+    """The ranks' parts, joined in rank order, are the batches of world size 1."""
+    expected = epochs(make(batch_size=global_batch, rank=0, world_size=1))
+    for world_size in WORLD_SIZES:
+        ranks = [epochs(loader) for loader in loaders_of(make, global_batch, world_size)]
+        assert_equal([joined(parts) for parts in zip(*ranks, strict=True)], expected, f"world_size={world_size}")
+
+
+def loaders_of(make: Make, global_batch: int, world_size: int) -> list[Loader]:
+    batch_size = global_batch // world_size
+    return [make(batch_size=batch_size, rank=rank, world_size=world_size) for rank in range(world_size)]
+
+
+def check_resume_at_every_step(make: Make, **other: Any) -> None:
+    """Stopped after any batch, the rest of this epoch and the next one follow; `other` overrides what resumes.
+
+    The state passes through JSON. Its loader is dropped while it prefetches, so what it had ready is not counted.
+    """
+    loader = make()
+    expected = epochs(loader)
+    for taken in range(len(loader) + 1):
+        state = state_after(make(), taken)
+        resumed = make(**other)
+        resumed.load_state_dict(state)
+        got = kept(resumed) + (kept(resumed) if taken < len(loader) else [])
+        assert_equal(got, expected[taken:], f"resumed after {taken}")
+
+
+def check_resume_twice(make: Make) -> None:
+    """A resumed run that is stopped and resumed again goes on as if nothing had happened."""
+    loader = make()
+    expected = kept(loader)
+    for first in range(len(loader)):
+        resumed = make()
+        resumed.load_state_dict(state_after(make(), first))
+        got = take(resumed, 1)
+        again = make()
+        again.load_state_dict(resumed.state_dict())
+        if first + 1 < len(loader):
+            got += kept(again)
+        assert_equal(got, expected[first:], f"resumed after {first} and {first + 1}")
+
+
+def check_restored_state_is_the_same(make: Make) -> None:
+    """A state that is loaded and saved again before any batch is the same state, also once iteration has begun."""
+    for taken in range(len(make()) + 1):
+        state = state_after(make(), taken)
+        resumed = make()
+        resumed.load_state_dict(state)
+        assert resumed.state_dict() == state
+        iterator = iter(resumed)
+        assert resumed.state_dict() == state
+        iterator.close()
+
+
+def check_resume_on_other_world_sizes(make: Make, global_batch: int) -> None:
+    """From any world size to any other, at every step: the same global batches."""
+    expected = epochs(make(batch_size=global_batch, rank=0, world_size=1))
+    for saved_on in WORLD_SIZES:
+        for resumed_on in WORLD_SIZES:
+            steps = len(make(batch_size=global_batch, rank=0, world_size=1))
+            for taken in {0, 1, steps - 1, steps}:
+                states = [state_after(loader, taken) for loader in loaders_of(make, global_batch, saved_on)]
+                assert all(state == states[0] for state in states), "ranks save different states"
+                got = [_resumed(loader, states[0]) for loader in loaders_of(make, global_batch, resumed_on)]
+                rest = expected[taken:steps] if taken < steps else expected[steps:]
+                what = f"saved on {saved_on}, resumed on {resumed_on} after {taken}"
+                assert_equal([joined(parts) for parts in zip(*got, strict=True)], rest, what)
+
+
+def _resumed(loader: Loader, state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    loader.load_state_dict(state)
+    return kept(loader)
+
+
+def state_after(loader: Loader, taken: int) -> dict[str, Any]:
+    """The state, as it comes out of a file, once `taken` batches have been received."""
+    take(loader, taken)
+    state: dict[str, Any] = json.loads(json.dumps(loader.state_dict()))
+    return state
+
+
+def take(loader: Loader, count: int) -> list[dict[str, Any]]:
+    """The first batches of a pass, which is then broken off."""
+    iterator = iter(loader)
+    try:
+        return kept(_first(iterator, count))
+    finally:
+        iterator.close()
+
+
+def _first(iterator: Iterator[Batch], count: int) -> Iterator[Batch]:
+    return islice(iterator, count)

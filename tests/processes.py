@@ -1,0 +1,121 @@
+"""Other processes and this one's own threads, files and memory, for tests of what a loader leaves behind."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import headrace
+
+DEADLINE_S = 20.0
+"""Longer than anything here takes on a machine that others use too: what has not ended by then hangs."""
+
+_PATHS = [str(Path(headrace.__file__).parents[1]), str(Path(__file__).parent)]
+
+
+def start_python(source: str, *args: object) -> subprocess.Popen[str]:
+    """Runs `source` in a fresh interpreter that imports headrace and the tests' modules as this one does."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(source), *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([*_PATHS, os.environ.get("PYTHONPATH", "")])},
+        # Ctrl-C must arrive, whatever this process itself does about it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code, standard output and error. A process that hangs fails the test, with the stacks of its threads."""
+    try:
+        out, error = process.communicate(timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, error = process.communicate()
+        raise AssertionError(f"hangs; it said:\n{out}\n{error}") from None
+    return process.returncode, out, error
+
+
+def run_python(source: str, *args: object) -> tuple[int, str, str]:
+    return finish(start_python(source, *args))
+
+
+def interrupt_when_ready(source: str, *args: object) -> tuple[int, str, str]:
+    """Sends SIGINT once the process has printed a line."""
+    process = start_python(source, *args)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, finish(process)
+    process.send_signal(signal.SIGINT)
+    return finish(process)
+
+
+def in_fork(work: Callable[[], bytes]) -> Callable[[], bytes]:
+    """Starts `work` in a fork of this process; call the result for what it returned. A child that hangs is killed."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on: threads beside a fork, which is the point
+        child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(int(DEADLINE_S))
+            os.write(write, work())
+            os._exit(0)
+        except BaseException as error:  # nothing of the test run may go on in the child
+            os.write(2, repr(error).encode())
+            os._exit(1)
+
+    def result() -> bytes:
+        os.close(write)
+        with os.fdopen(read, "rb") as file:
+            said = file.read()
+        _, status = os.waitpid(child, 0)
+        assert status == 0, f"the forked child ended with {status}"
+        return said
+
+    return result
+
+
+def own_threads() -> list[str]:
+    """Names of a feed's threads in this process, native ones included, as the kernel has them."""
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            names.append((task / "comm").read_text().strip())
+        except OSError:  # ended meanwhile
+            continue
+    names += [thread.name for thread in _python_threads()]
+    return sorted(name for name in names if name.startswith("headrace"))
+
+
+def _python_threads() -> list[object]:
+    import threading
+
+    return list(threading.enumerate())
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether it comes true. For what the kernel takes down after a thread was joined, of which it tells nobody."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        os.sched_yield()
+    return True

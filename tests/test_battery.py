@@ -1,0 +1,185 @@
+"""The battery over a folder and a tar, every kind of output, with and without the user's Python."""
+
+from __future__ import annotations
+
+import battery
+import numpy as np
+import pytest
+from loader_data import COUNT, write_folder, write_tar
+
+import headrace as hr
+
+GLOBAL_BATCH = 12
+VIEW = hr.RandomResizedCrop(24, flip=0.5)
+
+
+def jitter(sample, rng):
+    return sample | {"jitter": rng.random(2)}
+
+
+def mix(batch, rng):
+    return batch | {"mixed": np.asarray(rng.permutation(len(batch["label"])))}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    root = tmp_path_factory.mktemp("battery")
+    damaged = write_folder(root / "damaged")
+    for number in (3, 17):
+        path = next(damaged.glob(f"*/{number:04}.*"))
+        path.write_bytes(path.read_bytes()[:200])
+    return {
+        "folder": hr.open(write_folder(root / "photos")),
+        "tar": hr.open(write_tar(root / "photos.tar")),
+        "damaged": hr.open(damaged),
+    }
+
+
+CASES = {
+    "folder, uint8, numpy": {"place": "folder", "output": "numpy"},
+    "tar, uint8, numpy": {"place": "tar", "output": "numpy"},
+    "tar, bfloat16, torch": {"place": "tar", "output": "torch", "dtype": "bfloat16"},
+    "folder, float32, torch": {"place": "folder", "output": "torch", "dtype": "float32", "normalize": hr.IMAGENET},
+    "tar, map": {"place": "tar", "output": "numpy", "map": jitter},
+    "folder, unshuffled, drop": {"place": "folder", "output": "numpy", "shuffle": False, "remainder": "drop"},
+    "folder, wrap": {"place": "folder", "output": "numpy", "remainder": "wrap"},
+    "bad samples": {"place": "damaged", "output": "numpy", "max_bad": 0.5},
+    "bad samples, map, torch": {"place": "damaged", "output": "torch", "max_bad": 0.5, "map": jitter},
+}
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES)
+def make(request, places):
+    return factory(places, **request.param)
+
+
+def factory(places, *, place, output, dtype="uint8", normalize=None, **options):
+    def make(**overrides):
+        image = hr.Image(dtype=dtype, normalize=normalize)
+        given = {"view": VIEW, "batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | options
+        fields = {"image": image, "label": hr.Label()} | ({"text": hr.Raw()} if place == "tar" else {})
+        return hr.Loader(places[place], fields, output=output, **(given | overrides))
+
+    return make
+
+
+def test_threads(make):
+    battery.check_threads(make)
+
+
+def test_instruction_sets(make):
+    battery.check_instruction_sets(make)
+
+
+def test_world_sizes(make):
+    battery.check_world_sizes(make, GLOBAL_BATCH)
+
+
+def test_resume_at_every_step(make):
+    battery.check_resume_at_every_step(make)
+
+
+def test_resume_with_other_threads(make):
+    battery.check_resume_at_every_step(make, threads=1)
+
+
+def test_resume_twice(make):
+    battery.check_resume_twice(make)
+
+
+def test_restored_state(make):
+    battery.check_restored_state_is_the_same(make)
+
+
+def test_resume_on_other_world_sizes(make):
+    battery.check_resume_on_other_world_sizes(make, GLOBAL_BATCH)
+
+
+def test_batch_map_at_one_world_size(places):
+    make = factory(places, place="folder", output="numpy", batch_map=mix)
+    battery.check_threads(make)
+    battery.check_resume_at_every_step(make)
+    battery.check_resume_twice(make)
+
+
+def test_batches_of_folder_and_tar_are_equal(places):
+    both = [battery.epochs(factory(places, place=place, output="numpy")()) for place in ("folder", "tar")]
+    for batch in both[1]:
+        del batch["text"]
+    battery.assert_equal(both[0], both[1], "folder beside tar")
+
+
+def test_torch_and_numpy_hold_the_same(places):
+    both = [battery.epochs(factory(places, place="folder", output=output)()) for output in ("torch", "numpy")]
+    battery.assert_equal(both[0], both[1], "torch beside numpy")
+
+
+def test_epochs_seeds_and_views_differ(places):
+    """The battery compares equals; this shows that its subjects are not all the same."""
+    make = factory(places, place="folder", output="numpy")
+    first, second = np.split(np.concatenate([batch["image"] for batch in battery.epochs(make())]), 2)
+    assert not np.array_equal(first, second)
+    other = np.concatenate([batch["image"] for batch in battery.kept(make(seed=6))])
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("remainder", "steps", "samples", "left_out", "repeated"),
+    [("short", 4, 40, 0, 0), ("drop", 3, 36, 4, 0), ("wrap", 4, 48, 0, 8)],
+)
+@pytest.mark.parametrize("world_size", battery.WORLD_SIZES)
+def test_remainders_count_what_they_leave_out(places, remainder, steps, samples, left_out, repeated, world_size):
+    make = factory(places, place="tar", output="numpy", remainder=remainder)
+    loaders = battery.loaders_of(make, GLOBAL_BATCH, world_size)
+    texts = []
+    for loader in loaders:
+        assert len(loader) == steps
+        texts += [text for batch in loader for text in battery.plain(batch["text"])]
+        assert (loader.stats().left_out, loader.stats().repeated) == (left_out, repeated)
+    assert len(texts) == samples
+    assert len(set(texts)) == min(samples, COUNT), "a sample is lost"
+
+
+def test_wrapped_samples_get_views_of_their_own(places):
+    make = factory(places, place="tar", output="numpy", remainder="wrap", batch_size=30)
+    pictures = {}
+    for batch in battery.kept(make()):
+        for text, image in zip(batch["text"], batch["image"], strict=True):
+            pictures.setdefault(text, []).append(image)
+    twice = [images for images in pictures.values() if len(images) == 2]
+    assert len(twice) == 20
+    assert not any(np.array_equal(*images) for images in twice)
+
+
+def test_a_state_of_another_loader_is_refused(places):
+    make = factory(places, place="folder", output="numpy")
+    state = battery.state_after(make(), 2)
+    for overrides, text in [
+        ({"seed": 6}, "pass seed=5"),
+        ({"batch_size": 6}, "pass batch_size=12"),
+        ({"shuffle": False}, "pass shuffle=True"),
+        ({"remainder": "drop"}, "pass remainder='short'"),
+        ({"batch_size": 3, "rank": 0, "world_size": 5}, "world sizes that can: 1, 2, 3, 4, 6, 12"),
+    ]:
+        with pytest.raises(hr.HeadraceError, match=text):
+            make(**overrides).load_state_dict(state)
+
+
+def test_set_epoch_keeps_a_restored_position_of_the_same_epoch(places):
+    make = factory(places, place="folder", output="numpy")
+    whole = battery.kept(make())
+    loader = make()
+    loader.load_state_dict(battery.state_after(make(), 2))
+    loader.set_epoch(0)
+    battery.assert_equal(battery.kept(loader), whole[2:], "set_epoch of the current epoch")
+    loader.load_state_dict(battery.state_after(make(), 2))
+    loader.set_epoch(1)
+    assert len(battery.kept(loader)) == len(whole)
+
+
+def test_only_the_latest_iterator_moves_the_position(places):
+    loader = factory(places, place="folder", output="numpy")()
+    old, new = iter(loader), iter(loader)
+    next(old), next(old), next(new)
+    assert loader.state_dict()["samples"] == GLOBAL_BATCH
+    old.close(), new.close()

@@ -1,0 +1,159 @@
+"""`feed/channel.py`: order, bounds, both ends' last words, and who waited for whom. By events, without sleeping."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from processes import DEADLINE_S, eventually
+
+from headrace.feed.channel import Channel, Closed
+
+
+@pytest.fixture
+def threads():
+    with ThreadPoolExecutor(4) as executor:
+        yield executor
+
+
+def filled(*items, capacity=4):
+    channel = Channel(capacity)
+    for item in items:
+        assert channel.reserve(block=False)
+        channel.put(item)
+    return channel
+
+
+def waits(channel):
+    """Whether a thread has come to wait on the channel (the condition's own list says so)."""
+    return eventually(lambda: len(channel._changed._waiters) > 0)
+
+
+def test_items_come_in_order(threads):
+    channel = Channel(2)
+
+    def produce():
+        for item in range(1000):
+            channel.reserve(block=True)
+            channel.put(item)
+        channel.finish()
+
+    done = threads.submit(produce)
+    assert [channel.take() for _ in range(1000)] == list(range(1000))
+    with pytest.raises(Closed):
+        channel.take()
+    done.result(DEADLINE_S)
+
+
+def test_what_is_promised_counts_before_it_is_there():
+    channel = Channel(2)
+    assert channel.reserve(block=False)
+    assert channel.reserve(block=False)
+    assert not channel.reserve(block=False)
+    channel.put("first")
+    assert not channel.reserve(block=False), "what waits to be taken has its place still"
+    channel.take()
+    assert channel.reserve(block=False)
+
+
+def test_a_producer_waits_for_room(threads):
+    channel = filled(1, capacity=1)
+    reserved = threads.submit(channel.reserve, block=True)
+    assert waits(channel)
+    assert not reserved.done()
+    assert channel.take() == 1
+    assert reserved.result(DEADLINE_S)
+    statistics = channel.statistics()
+    assert statistics.producer_wait_s > 0
+    assert statistics.consumer_wait_s == 0
+
+
+def test_a_consumer_waits_for_an_item(threads):
+    channel = Channel(1)
+    taken = threads.submit(channel.take)
+    assert waits(channel)
+    channel.reserve(block=False)
+    channel.put("late")
+    assert taken.result(DEADLINE_S) == "late"
+    statistics = channel.statistics()
+    assert statistics.consumer_wait_s > 0
+    assert statistics.producer_wait_s == 0
+    assert (statistics.taken, statistics.waiting) == (1, 0)
+
+
+def test_what_was_put_is_taken_after_the_end():
+    channel = filled("a", "b")
+    channel.finish()
+    assert channel.statistics().waiting == 2
+    assert [channel.take(), channel.take()] == ["a", "b"]
+    for _ in range(2):
+        with pytest.raises(Closed):
+            channel.take()
+
+
+def test_an_error_comes_after_what_was_put_and_once():
+    channel = filled("a")
+    channel.finish(ValueError("broken"))
+    assert channel.take() == "a"
+    with pytest.raises(ValueError, match="broken"):
+        channel.take()
+    with pytest.raises(Closed):
+        channel.take()
+
+
+def test_an_error_that_was_raised_is_let_go():
+    class Batch:
+        pass
+
+    def fail(batch):
+        raise ValueError("broken")
+
+    channel, batch = Channel(1), Batch()
+    gone = weakref.ref(batch)
+    gc.disable()
+    try:
+        try:
+            fail(batch)
+        except ValueError as error:
+            channel.finish(error)
+        with pytest.raises(ValueError, match="broken"):
+            channel.take()
+        del batch
+        assert gone() is None, "a cycle keeps what the failed call held until the collector runs"
+    finally:
+        gc.enable()
+
+
+def test_closing_drops_what_waits_and_wakes_a_producer(threads):
+    channel = filled("a", capacity=1)
+    reserved = threads.submit(channel.reserve, block=True)
+    assert waits(channel)
+    channel.close()
+    with pytest.raises(Closed):
+        reserved.result(DEADLINE_S)
+    with pytest.raises(Closed):
+        channel.put("b")
+    with pytest.raises(Closed):
+        channel.take()
+
+
+@pytest.mark.parametrize("end", ["close", "finish"])
+def test_the_end_wakes_every_consumer(threads, end):
+    channel = Channel(1)
+    taken = [threads.submit(channel.take) for _ in range(3)]
+    assert eventually(lambda: len(channel._changed._waiters) == 3)
+    getattr(channel, end)()
+    for one in taken:
+        with pytest.raises(Closed):
+            one.result(DEADLINE_S)
+
+
+def test_closing_within_a_channels_own_lock():
+    """The garbage collector may close a channel in the thread that is at work in it."""
+    channel = Channel(1)
+    with channel._changed:
+        channel.close()
+    with pytest.raises(Closed):
+        channel.take()

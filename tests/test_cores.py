@@ -1,0 +1,80 @@
+"""How many cores a process may use: affinity, cgroups of both versions, and the ranks that share them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from headrace.feed.cores import available_cores, default_threads
+
+CORES = len(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def many_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+
+
+def version_2(root, text):
+    (root / "cpu.max").write_text(text)
+    return root
+
+
+def version_1(root, quota, period):
+    (root / "cpu").mkdir()
+    (root / "cpu" / "cpu.cfs_quota_us").write_text(quota)
+    (root / "cpu" / "cpu.cfs_period_us").write_text(period)
+    return root
+
+
+def test_affinity_bounds_where_there_is_no_cgroup(tmp_path):
+    assert available_cores(tmp_path) == CORES
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("400000 100000\n", 4),
+        ("350000 100000\n", 3),
+        ("50000 100000\n", 1),
+        ("9900000 100000\n", 16),
+        ("max 100000\n", 16),
+        ("400000 0\n", 16),
+        ("nonsense\n", 16),
+        ("", 16),
+    ],
+)
+@pytest.mark.usefixtures("many_cores")
+def test_quota_of_version_2(tmp_path, text, cores):
+    assert available_cores(version_2(tmp_path, text)) == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("200000\n", 2), ("-1\n", 16), ("10000\n", 1)])
+@pytest.mark.usefixtures("many_cores")
+def test_quota_of_version_1(tmp_path, quota, cores):
+    assert available_cores(version_1(tmp_path, quota, "100000\n")) == cores
+
+
+@pytest.mark.usefixtures("many_cores")
+def test_affinity_is_taken_where_the_system_knows_none(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert available_cores(tmp_path) == 1
+
+
+@pytest.mark.usefixtures("alone")
+def test_threads_default_to_the_cores():
+    assert default_threads() == available_cores()
+
+
+@pytest.mark.parametrize(("ranks", "threads"), [("1", 12), ("4", 3), ("5", 2), ("99", 1), ("0", 12), ("many", 12)])
+def test_ranks_of_a_node_share_its_cores(monkeypatch, ranks, threads):
+    monkeypatch.setattr("headrace.feed.cores.available_cores", lambda: 12)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert default_threads() == threads

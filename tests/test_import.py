@@ -1,0 +1,66 @@
+"""`import headrace`: the public names, and what it does not bring along."""
+
+from __future__ import annotations
+
+from processes import run_python
+
+import headrace
+
+HEAVY = ("torch", "rich", "typer", "PIL", "torchvision", "pandas", "scipy")
+
+
+def test_public_names_are_pinned():
+    assert headrace.__all__ == [
+        "IMAGENET",
+        "CenterCrop",
+        "Dataset",
+        "HeadraceError",
+        "Image",
+        "Label",
+        "Letterbox",
+        "Limits",
+        "Loader",
+        "Normalize",
+        "RandomCrop",
+        "RandomHorizontalFlip",
+        "RandomResizedCrop",
+        "RandomVerticalFlip",
+        "Raw",
+        "Resize",
+        "open",
+    ]
+    assert all(hasattr(headrace, name) for name in headrace.__all__)
+
+
+def test_import_brings_nothing_heavy():
+    code, out, error = run_python(f"import sys, headrace; print([name for name in {HEAVY!r} if name in sys.modules])")
+    assert (code, out.strip(), error) == (0, "[]", "")
+
+
+def test_numpy_output_needs_no_torch(tmp_path):
+    """Nor Pillow, as long as the core decodes."""
+    from loader_data import write_folder
+
+    write_folder(tmp_path, 8)
+    code, out, error = run_python(
+        f"""
+        import sys, headrace as hr
+        for batch in hr.Loader(sys.argv[1], view=hr.Resize((8, 8)), batch_size=4, output="numpy"):
+            print(batch["image"].shape)
+        print([name for name in {HEAVY!r} if name in sys.modules])
+        """,
+        tmp_path,
+    )
+    assert (code, out.splitlines(), error) == (0, ["(4, 3, 8, 8)"] * 2 + ["[]"], "")
+
+
+def test_import_starts_no_thread_and_opens_no_file():
+    code, out, _ = run_python(
+        """
+        import os, numpy
+        before = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+        import headrace
+        print((len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))) == before)
+        """
+    )
+    assert (code, out.strip()) == (0, "True")

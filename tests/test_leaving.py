@@ -1,0 +1,514 @@
+"""However a pass ends, it leaves no thread, no file and no memory, and nothing hangs."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import multiprocessing
+import os
+import signal
+import threading
+import warnings
+
+import battery
+import numpy as np
+import pytest
+from loader_data import COUNT, write_folder, write_tar
+from processes import (
+    DEADLINE_S,
+    eventually,
+    in_fork,
+    interrupt_when_ready,
+    open_files,
+    own_threads,
+    resident_bytes,
+    run_python,
+)
+
+import headrace as hr
+from headrace.feed import runner
+
+MB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A tar: its reader keeps a descriptor open."""
+    return write_tar(tmp_path_factory.mktemp("leaving") / "photos.tar")
+
+
+@pytest.fixture(scope="module")
+def photos(place):
+    return hr.open(place)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(photos):
+    files = open_files()
+    yield
+    gc.collect()
+    assert eventually(lambda: own_threads() == []), own_threads()
+    assert eventually(lambda: open_files() == files), "files are left open"
+
+
+def load(data, **options):
+    given = {"view": hr.RandomResizedCrop(24), "batch_size": 4, "shuffle": True, "output": "numpy", "threads": 2}
+    return hr.Loader(data, {"image": hr.Image(), "label": hr.Label()}, **(given | options))
+
+
+def join(thread):
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive(), "hangs"
+
+
+# --- in this process ---
+
+
+def test_threads_work_while_a_pass_goes_on(photos):
+    """What the other tests look for is there to be found."""
+    loader = load(photos, map=lambda sample, rng: sample)
+    with_files = open_files()
+    iterator = iter(loader)
+    next(iterator)
+    assert eventually(lambda: {"headrace-0", "headrace-1", "headrace-feed"} <= set(own_threads()))
+    assert any(name.startswith("headrace-python") for name in own_threads())
+    assert open_files() > with_files
+    iterator.close()
+
+
+def test_the_end_of_an_epoch(photos):
+    loader = load(photos)
+    assert len(list(loader)) == COUNT / 4
+    assert eventually(lambda: own_threads() == [])
+    assert loader.stats().batches == COUNT / 4
+
+
+def test_break(photos):
+    loader = load(photos)
+    for _ in loader:
+        break
+    assert eventually(lambda: own_threads() == [])
+    assert len(list(loader)) == COUNT / 4, "a pass that was broken off starts the same epoch again"
+
+
+def test_an_exception_in_the_loop(photos):
+    def train():
+        for batch in load(photos):
+            1 / len(batch["image"][:0])
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    gc.collect()
+    assert eventually(lambda: own_threads() == [])
+
+
+def test_close_ends_a_pass_and_may_be_called_again(photos):
+    iterator = iter(load(photos))
+    next(iterator)
+    iterator.close()
+    iterator.close()
+    assert eventually(lambda: own_threads() == [])
+    assert iterator.stats().batches == 1
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+def test_dropping_the_loader_in_mid_epoch(photos):
+    loader = load(photos, map=lambda sample, rng: sample)
+    iterator = iter(loader)
+    next(iterator)
+    del loader, iterator
+    assert eventually(lambda: own_threads() == [])
+
+
+def test_the_garbage_collector_finds_a_loader(photos):
+    iterator = iter(load(photos))
+    next(iterator)
+    cycle = {"iterator": iterator}
+    cycle["self"] = cycle
+    del iterator, cycle
+    gc.collect()
+    assert eventually(lambda: own_threads() == [])
+
+
+@pytest.mark.parametrize("argument", ["map", "batch_map"])
+def test_the_garbage_collector_finds_a_loader_in_its_own_thread(photos, argument):
+    """The thread that would have to be joined is the one that collects."""
+    holder, dropped, started = {}, threading.Event(), threading.Event()
+
+    def let_go(value, rng):
+        if started.wait(DEADLINE_S) and holder.pop("iterator", None) is not None:
+            gc.collect()
+            dropped.set()
+        return value
+
+    iterator = iter(load(photos, **{argument: let_go}))
+    holder["iterator"] = iterator
+    holder["iterator"].cycle = iterator  # only the collector can find it
+    del iterator
+    started.set()
+    assert dropped.wait(DEADLINE_S), "hangs"
+    assert eventually(lambda: own_threads() == [])
+
+
+def test_closing_leaves_rows_that_were_not_begun(photos):
+    """`close` waits for the rows in progress, not for the batch."""
+    begun, go_on = threading.Semaphore(0), threading.Event()
+    rows = []
+
+    def slow(sample, rng):
+        rows.append(1)
+        begun.release()
+        assert go_on.wait(DEADLINE_S)
+        return sample
+
+    iterator = iter(load(photos, map=slow, batch_size=COUNT))
+    assert begun.acquire(timeout=DEADLINE_S)
+    assert begun.acquire(timeout=DEADLINE_S)
+    closing = threading.Thread(target=iterator.close)
+    closing.start()
+    assert eventually(lambda: iterator._runner._python._cancelled)
+    go_on.set()
+    join(closing)
+    assert len(rows) == 2
+
+
+def test_dropping_does_not_wait_for_a_map_that_hangs(photos, monkeypatch):
+    monkeypatch.setattr(runner, "DROP_WAIT_S", 0.05)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hangs(sample, rng):
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        return sample
+
+    iterator = iter(load(photos, map=hangs))
+    assert begun.wait(DEADLINE_S)
+    del iterator
+    assert own_threads() != []
+    go_on.set()
+    assert eventually(lambda: own_threads() == [])
+
+
+def test_closing_wakes_a_consumer_in_another_thread(photos):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(sample, rng):
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        return sample
+
+    iterator = iter(load(photos, map=slow))
+    ended = []
+    consumer = threading.Thread(target=lambda: ended.append(list(iterator)))
+    consumer.start()
+    assert begun.wait(DEADLINE_S)
+    closing = threading.Thread(target=iterator.close)
+    closing.start()
+    go_on.set()
+    join(closing)
+    join(consumer)
+    assert ended == [[]]
+
+
+def test_two_iterators_at_once(photos):
+    expected = battery.kept(load(photos))
+    loader = load(photos)
+    pairs = [battery.kept(pair) for pair in zip(loader, loader, strict=True)]
+    battery.assert_equal([first for first, _ in pairs], expected, "the first of two iterators")
+    battery.assert_equal([second for _, second in pairs], expected, "the second of two iterators")
+
+
+def test_a_thread_that_cannot_be_started(photos, monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    loader = load(photos)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        iter(loader)
+    monkeypatch.undo()
+    gc.collect()
+    assert eventually(lambda: own_threads() == [])
+    assert len(list(loader)) == COUNT / 4
+
+
+def test_an_error_while_the_feed_starts_reaches_the_consumer(photos, monkeypatch):
+    def fails(self, plan):
+        raise MemoryError("no room for a batch")
+
+    loader = load(photos)
+    monkeypatch.setattr("headrace.feed.assembly.Assembly.start", fails)
+    with pytest.raises(MemoryError, match="no room for a batch"):
+        list(loader)
+    monkeypatch.undo()
+    assert len(list(loader)) == COUNT / 4
+
+
+# --- memory ---
+
+
+def test_a_consumer_that_keeps_every_batch_is_told_once(photos):
+    """Nothing waits for it, nothing is overwritten."""
+    loader = load(photos, batch_size=1)
+    with pytest.warns(ResourceWarning, match=r"batches of 0 MB each are alive.*clone") as caught:
+        held = [batch for _ in range(2) for batch in loader]
+    assert len(caught) == 1
+    loader.set_epoch(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        battery.assert_equal(battery.kept(held[:COUNT]), battery.kept(load(photos, batch_size=1)), "held batches")
+
+
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_a_batch_outlives_its_loader(photos, output):
+    loader = load(photos, output=output)
+    batch = next(iter(loader))
+    expected = battery.plain(batch["image"])
+    part = batch["image"][1:]
+    del loader, batch
+    gc.collect()
+    churn = [np.full(part.nbytes, 255, np.uint8) for _ in range(20)]
+    np.testing.assert_array_equal(battery.plain(part), expected[1:])
+    assert len(churn) == 20
+
+
+def test_memory_goes_back_with_the_loader(photos):
+    def use():
+        loader = load(photos, batch_size=20, view=hr.Resize((512, 512)), prefetch=2)
+        held = [next(iter(loader))["image"] for _ in range(4)]
+        return resident_bytes(), held
+
+    use()
+    gc.collect()
+    before = resident_bytes()
+    at_most, held = use()
+    batch = held[0].nbytes
+    assert at_most > before + 4 * batch * 0.9
+    del held
+    gc.collect()
+    assert eventually(lambda: resident_bytes() < before + batch / 2)
+
+
+def test_batch_memory_is_used_again(photos):
+    """Addresses come back, so the loader does not allocate as it goes."""
+    loader = load(photos, prefetch=2)
+    addresses = {batch["image"].ctypes.data for _ in range(3) for batch in loader}
+    assert len(addresses) <= 2 + 3
+
+
+def grows(photos, epochs, batch_size):
+    """Bytes of growth over `epochs`, after some to warm up."""
+    loader = load(photos, batch_size=batch_size)
+
+    def take(count):
+        for _ in range(count):
+            for batch in loader:
+                del batch
+        gc.collect()
+
+    take(5)
+    before, files = resident_bytes(), open_files()
+    take(epochs)
+    assert eventually(lambda: own_threads() == [])
+    assert open_files() == files
+    return resident_bytes() - before
+
+
+def test_epochs_leave_nothing(photos):
+    assert grows(photos, 25, 8) < 4 * MB
+
+
+@pytest.mark.long
+def test_a_hundred_epochs_leave_nothing(tmp_path):
+    assert grows(hr.open(write_folder(tmp_path / "photos", 2000)), 100, 64) < 8 * MB
+
+
+# --- a fork ---
+
+
+def digest(batches):
+    state = hashlib.sha256()
+    for batch in batches:
+        state.update(batch["image"].tobytes())
+    return state.hexdigest().encode()
+
+
+@pytest.fixture(params=[False, True], ids=["core only", "with map"])
+def forked(request, photos):
+    """An iterator in mid-epoch, and what should follow."""
+    options = {"map": lambda sample, rng: sample} if request.param else {}
+    expected = digest(list(load(photos, **options))[3:])
+    loader = load(photos, **options)
+    iterator = iter(loader)
+    for _ in range(3):
+        next(iterator)
+    return loader, iterator, expected
+
+
+def test_a_fork_goes_on_from_the_same_batch(forked):
+    _, iterator, expected = forked
+    for _ in range(3):
+        child = in_fork(lambda: digest(iterator))
+        assert child() == expected
+    assert digest(iterator) == expected
+
+
+def test_a_fork_and_its_parent_go_on_at_once(forked):
+    _, iterator, expected = forked
+    child = in_fork(lambda: digest(iterator))
+    assert digest(iterator) == expected
+    assert child() == expected
+
+
+def test_a_fork_drops_the_pass(forked):
+    loader, iterator, expected = forked
+
+    def work():
+        nonlocal loader, iterator
+        stats, whole = loader.stats(), digest(loader)
+        del loader, iterator
+        gc.collect()
+        return b"%d %s" % (stats is None, whole)
+
+    child = in_fork(work)
+    assert digest(iterator) == expected
+    assert child().startswith(b"1 ")
+
+
+def test_a_fork_closes_the_pass(forked):
+    _, iterator, expected = forked
+
+    def work():
+        iterator.close()
+        return digest(iterator)
+
+    assert in_fork(work)() == digest([])
+    assert digest(iterator) == expected
+
+
+def test_a_fork_keeps_the_parents_batches(photos):
+    iterator = iter(load(photos))
+    batch = next(iterator)["image"]
+    expected = batch.tobytes()
+
+    def work():
+        rest = [other["image"].copy() for other in iterator]
+        return bytes([len(rest), batch.tobytes() == expected])
+
+    assert in_fork(work)() == bytes([COUNT // 4 - 1, 1])
+    iterator.close()
+
+
+def test_multiprocessing_by_fork(photos):
+    loader = load(photos)
+    expected = digest(load(photos))
+    iterator = iter(loader)
+    next(iterator)
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = context.Process(target=lambda: queue.put(digest(loader)))
+        process.start()
+    process.join(DEADLINE_S)
+    assert process.exitcode == 0
+    assert queue.get() == expected
+    queue.close()
+    process.close()
+    iterator.close()
+
+
+# --- other processes ---
+
+SCRIPT = """
+import sys, threading
+import headrace as hr
+
+def loader(**options):
+    return hr.Loader(sys.argv[1], view=hr.Resize((24, 24)), batch_size=4, threads=2, output="numpy", **options)
+"""
+
+
+def test_ctrl_c_in_the_users_code(place):
+    code, _, error = interrupt_when_ready(
+        SCRIPT
+        + """
+for batch in loader():
+    print("ready", flush=True)
+    threading.Event().wait()
+""",
+        place,
+    )
+    assert code == -signal.SIGINT
+    assert error.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_ctrl_c_in_next(place):
+    """The consumer waits for a map that takes its time."""
+    code, out, error = interrupt_when_ready(
+        SCRIPT
+        + """
+def slow(sample, rng):
+    print("ready", flush=True)
+    threading.Event().wait(0.2)
+    return sample
+
+keep = loader(map=slow)
+iterator = iter(keep)
+try:
+    next(iterator)
+except KeyboardInterrupt:
+    print("interrupted", keep.state_dict()["samples"], next(iterator, "ended"))
+    raise
+""",
+        place,
+    )
+    assert code == -signal.SIGINT
+    assert out.rstrip().endswith("interrupted 0 ended")
+    assert error.rstrip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "iterator = iter(loader()); next(iterator)",
+        "keep = loader(); keep.iterator = iter(keep); batch = next(keep.iterator)",
+        "import torch; torch_loader = hr.Loader(sys.argv[1], view=hr.Resize(24), batch_size=1); "
+        "iterator = iter(torch_loader); batch = next(iterator)",
+        "iterator = iter(loader(map=lambda sample, rng: sample)); next(iterator)",
+        "for batch in loader(): sys.exit(0)",
+        "iterator = iter(loader())",
+    ],
+    ids=["in mid-epoch", "in a cycle", "with tensors", "with map", "sys.exit in the loop", "before the first batch"],
+)
+def test_the_interpreter_exits(place, body):
+    assert run_python(SCRIPT + body, place) == (0, "", "")
+
+
+def test_an_exception_that_nobody_catches(place):
+    code, _, error = run_python(SCRIPT + "for batch in loader(): raise RuntimeError('mine')", place)
+    assert code == 1
+    assert error.rstrip().endswith("RuntimeError: mine")
+
+
+def test_a_killed_parent_leaves_no_process(place):
+    """All work is done by threads: what /proc says of the children of a loader in mid-epoch."""
+    code, out, _ = run_python(
+        SCRIPT
+        + """
+from pathlib import Path
+for batch in loader(map=lambda sample, rng: sample):
+    print(*[task.read_text() for task in Path("/proc/self/task").glob("*/children")], sep="", end="")
+""",
+        place,
+    )
+    assert (code, out) == (0, "")
+
+
+def test_nothing_is_left_in_shared_memory(photos):
+    before = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    iterator = iter(load(photos))
+    next(iterator)
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if "headrace" in name]
+    iterator.close()

@@ -1,0 +1,157 @@
+"""Resampling against Pillow, and every instruction-set level against the scalar one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from core_images import LEVELS, photograph, run, view_row
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+
+def whole(pixels: np.ndarray, size: tuple[int, int], **flips: bool) -> np.ndarray:
+    height, width = pixels.shape[:2]
+    return view_row((0, 0, width, height), (0, 0, width, height), size, **flips)
+
+
+SIZES = [(7, 5), (64, 48), (224, 224), (31, 200), (1, 1), (500, 3)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("source", [(48, 64), (375, 500), (5, 3), (1, 40), (900, 20)])
+def test_triangle_is_within_one_level_of_pillow(size: tuple[int, int], source: tuple[int, int]) -> None:
+    pixels = photograph(*source)
+    ours = run(pixels, whole(pixels, size)).astype(int)
+    pillow = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BILINEAR)).astype(int)
+    assert np.abs(ours - pillow).max() <= 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_windows_are_within_one_level_of_pillow(data: st.DataObject) -> None:
+    width, height = data.draw(st.integers(2, 90)), data.draw(st.integers(2, 90))
+    left, top = data.draw(st.integers(0, width - 1)), data.draw(st.integers(0, height - 1))
+    right, bottom = data.draw(st.integers(left + 1, width)), data.draw(st.integers(top + 1, height))
+    size = data.draw(st.integers(1, 70)), data.draw(st.integers(1, 70))
+    hflip, vflip = data.draw(st.booleans()), data.draw(st.booleans())
+    pixels = photograph(height, width, seed=data.draw(st.integers(0, 5)))
+    box = (left, top, right, bottom)
+    ours = run(pixels, view_row(box, box, size, hflip=hflip, vflip=vflip)).astype(int)
+    pillow = np.asarray(Image.fromarray(pixels).crop(box).resize(size, Image.Resampling.BILINEAR)).astype(int)
+    pillow = pillow[:: -1 if vflip else 1, :: -1 if hflip else 1]
+    assert np.abs(ours - pillow).max() <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_taps_reach_beyond_a_window_as_far_as_its_bounds(data: st.DataObject) -> None:
+    """Resize then crop: Pillow's resize(box=) takes taps from the whole image, as a literal resize would."""
+    width, height = data.draw(st.integers(8, 90)), data.draw(st.integers(8, 90))
+    x0, y0 = data.draw(st.floats(0, width - 4)), data.draw(st.floats(0, height - 4))
+    x1, y1 = data.draw(st.floats(x0 + 2, width)), data.draw(st.floats(y0 + 2, height))
+    size = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 40))
+    pixels = photograph(height, width)
+    ours = run(pixels, view_row((x0, y0, x1, y1), (0, 0, width, height), size)).astype(int)
+    pillow = Image.fromarray(pixels).resize(size, Image.Resampling.BILINEAR, box=(x0, y0, x1, y1))
+    assert np.abs(ours - np.asarray(pillow).astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("size", SIZES)
+def test_a_copy_is_exact(level: str, size: tuple[int, int]) -> None:
+    pixels = photograph(size[1], size[0])
+    assert np.array_equal(run(pixels, whole(pixels, size), level=level), pixels)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_levels_agree_bit_for_bit(data: st.DataObject) -> None:
+    """All widths up to several vectors, scales that need one to many groups of taps, every output type."""
+    width, height = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 40))
+    size = data.draw(st.integers(1, 150)), data.draw(st.integers(1, 20))
+    dtype = data.draw(st.sampled_from(["uint8", "float32", "float16", "bfloat16"]))
+    channels, planar = data.draw(st.sampled_from([1, 3])), data.draw(st.booleans())
+    mean, std = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
+    pixels = photograph(height, width, seed=data.draw(st.integers(0, 9)))
+    view = whole(pixels, size, hflip=data.draw(st.booleans()), vflip=data.draw(st.booleans()))
+    results = [
+        run(pixels, view, level=level, dtype=dtype, channels=channels, planar=planar, subtract=mean, divide=std)
+        for level in LEVELS
+    ]
+    for level, result in zip(LEVELS, results, strict=True):
+        assert np.array_equal(results[0].view(np.uint8), result.view(np.uint8)), level
+
+
+@pytest.mark.parametrize("planar", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_floats_are_what_numpy_makes_of_the_bytes(dtype: str, planar: bool) -> None:
+    ramp = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    pixels = np.stack([ramp, ramp[::-1], ramp.T], -1)
+    view = whole(pixels, (16, 16))
+    mean, std = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
+    ours = run(pixels, view, dtype=dtype, planar=planar, subtract=mean, divide=std)
+    exact = (pixels - np.float32(mean)) / np.float32(std)
+    exact = exact.transpose(2, 0, 1) if planar else exact
+    if dtype == "bfloat16":
+        torch = pytest.importorskip("torch")
+        assert np.array_equal(ours, torch.from_numpy(exact.copy()).bfloat16().view(torch.uint16).numpy())
+    else:
+        assert np.array_equal(ours, exact.astype(dtype))
+
+
+def test_unnormalised_floats_are_bytes_over_255() -> None:
+    pixels = np.arange(256, dtype=np.uint8).reshape(16, 16, 1).repeat(3, -1)
+    assert np.array_equal(run(pixels, whole(pixels, (16, 16)), dtype="float32"), pixels.astype(np.float32) / 255)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_nearest_takes_the_pixel_under_each_centre(data: st.DataObject) -> None:
+    width, height = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 60))
+    size = data.draw(st.integers(1, 80)), data.draw(st.integers(1, 80))
+    pixels = photograph(height, width)
+    ours = run(pixels, whole(pixels, size), filter="nearest")
+    rows = [(2 * y + 1) * height // (2 * size[1]) for y in range(size[1])]
+    columns = [(2 * x + 1) * width // (2 * size[0]) for x in range(size[0])]
+    assert np.array_equal(ours, pixels[np.ix_(rows, columns)])
+
+
+@pytest.mark.parametrize("hflip", [False, True])
+@pytest.mark.parametrize("vflip", [False, True])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_padding_is_the_fill_and_flips_with_the_canvas(dtype: str, hflip: bool, vflip: bool) -> None:
+    pixels = photograph(10, 12)
+    view = view_row((0, 0, 12, 10), (0, 0, 12, 10), (20, 15), inner=(3, 4, 12, 10), hflip=hflip, vflip=vflip)
+    ours = run(pixels, view, dtype=dtype, fill=[7, 8, 9])
+    canvas = np.full((15, 20, 3), [7, 8, 9], np.uint8)
+    canvas[4:14, 3:15] = pixels
+    canvas = canvas[:: -1 if vflip else 1, :: -1 if hflip else 1]
+    assert np.array_equal(ours, canvas if dtype == "uint8" else canvas.astype(np.float32) / 255)
+
+
+def test_a_crop_that_falls_into_its_padding_is_all_fill() -> None:
+    view = view_row((5, 5, 5, 5), (0, 0, 12, 10), (4, 4), inner=(0, 0, 0, 0))
+    assert (run(photograph(10, 12), view, fill=[1, 2, 3]) == [1, 2, 3]).all()
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("view", "text"),
+    [
+        (view_row((NAN, 0, 4, 4), (0, 0, 4, 4), (4, 4)), "positive, finite size"),
+        (view_row((0, 0, float("inf"), 4), (0, 0, 4, 4), (4, 4)), "positive, finite size"),
+        (view_row((3, 0, 3, 4), (0, 0, 4, 4), (4, 4)), "positive, finite size"),
+        (view_row((0, 0, 1e300, 4), (0, 0, 4, 4), (4, 4)), "leaves the image"),
+        (view_row((0, 0, 4, 4), (0, 0, 5, 4), (4, 4)), "leaves? the image"),
+        (view_row((0, 0, 4, 4), (2, 0, 2, 4), (4, 4)), "leaves? the image"),
+        (view_row((0, 0, 4, 4), (0, 0, NAN, 4), (4, 4)), "whole numbers"),
+        (view_row((0, 0, 4, 4), (0, 0, 4, 4), (4, 4), inner=(2, 0, 4, 4)), "outside its canvas"),
+    ],
+)
+def test_views_that_make_no_sense_are_refused(view: np.ndarray, text: str) -> None:
+    with pytest.raises(ValueError, match=text) as caught:
+        run(photograph(4, 4), view)
+    assert caught.value.args[0] == 8  # Code::view
