@@ -26,7 +26,7 @@ bool BaselineDecoder::begin(int first, int count, bool at_any_cost) {
     jobs_.resize(static_cast<std::size_t>(blocks));
     // The last MCU row is sent together with the row before it that waited for its chroma.
     const std::size_t band = static_cast<std::size_t>(count) * (frame_.mcu_height() + 1);
-    band_.resize(std::max(band_.size(), (band + kRowSlack) * kPixelBytes));
+    band_.resize(std::max(band_.size(), (band + kPixelSlack) * kPixelBytes));
     return true;
 }
 
