@@ -1,9 +1,9 @@
 """Which JPEG decoder is quicker, the core's own or libjpeg-turbo, and by how much at each instruction-set level?
 
 Prints microseconds an image on one thread, for whole images and for RandomResizedCrop windows (scale 0.08 to 1,
-ratio 3/4 to 4/3). Each file counts with its quickest of several decodes, so that a busy machine disturbs little:
+ratio 3/4 to 4/3). Each file counts with its quickest of several rounds, so that a busy machine disturbs little:
 
-    python benchmarks/jpeg_decode.py FOLDER [--files 300] [--repeats 9]
+    python benchmarks/jpeg_decode.py FOLDER [--files 300] [--rounds 9]
 """
 
 from __future__ import annotations
@@ -35,10 +35,13 @@ def crop_of(width: int, height: int, rng: random.Random) -> Window:
     return 0, 0, width, height
 
 
-def microseconds(files: list[bytes], windows: list[Window | None], repeats: int, path: str, level: str) -> float:
-    pairs = zip(files, windows, strict=True)
-    times = [_core.time_jpeg(f, window=w, repeats=repeats, path=path, level=level) for f, w in pairs]
-    return sum(times) / len(times) / 1000
+def microseconds(files: list[bytes], windows: list[Window | None], rounds: int, path: str, level: str) -> float:
+    """Rounds go through all files, so that no decode finds the processor trained on its own file."""
+    quickest = [math.inf] * len(files)
+    for _ in range(rounds):
+        for i, (file, window) in enumerate(zip(files, windows, strict=True)):
+            quickest[i] = min(quickest[i], _core.time_jpeg(file, window=window, path=path, level=level))
+    return sum(quickest) / len(quickest) / 1000
 
 
 def levels() -> list[str]:
@@ -56,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--files", type=int, default=300)
-    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     files = [path.read_bytes() for path in sorted(options.folder.rglob("*.jpg"))[: options.files]]
     if not files:
@@ -68,7 +71,7 @@ def main() -> None:
     print(f"{'':18}{'whole':>8}{'window':>8}  us an image")
     for path, level in [("libjpeg", "best"), *(("native", level) for level in levels())]:
         name = path if path == "libjpeg" else f"{path} {level}"
-        figures = [microseconds(files, windows, options.repeats, path, level) for windows in (whole, crops)]
+        figures = [microseconds(files, windows, options.rounds, path, level) for windows in (whole, crops)]
         print(f"{name:18}{figures[0]:8.0f}{figures[1]:8.0f}")
 
 

@@ -5,7 +5,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -101,29 +100,24 @@ std::tuple<int, Pixels> decode_jpeg(const nb::bytes& data, int eighths, const st
     }
 }
 
-// Nanoseconds of the quickest of `repeats` decodes, header included.
-std::int64_t time_jpeg(const nb::bytes& data, const std::optional<Box>& window, int repeats, const std::string& path,
+// Nanoseconds that one decode takes, header included.
+std::int64_t time_jpeg(const nb::bytes& data, const std::optional<Box>& window, const std::string& path,
                        const std::string& level) {
     using Clock = std::chrono::steady_clock;
     JpegDecoder& decoder = decoder_for(parse_level(level), path_named(path));
-    const std::span<const std::uint8_t> file{static_cast<const std::uint8_t*>(data.data()), data.size()};
     NoSink sink;
-    auto best = Clock::duration::max();
     try {
-        for (int i = 0; i < repeats; ++i) {
-            const auto since = Clock::now();
-            const JpegInfo& info = decoder.open(file, {}, false);
-            const Box box = window.value_or(Box{0, 0, info.width, info.height});
-            check_window(box, info.width, info.height);
-            const auto [left, top, right, bottom] = box;
-            decoder.begin(8, left, right);
-            decoder.decode(top, bottom, sink);
-            best = std::min(best, Clock::now() - since);
-        }
+        const auto since = Clock::now();
+        const JpegInfo& info = decoder.open({static_cast<const std::uint8_t*>(data.data()), data.size()}, {}, false);
+        const Box box = window.value_or(Box{0, 0, info.width, info.height});
+        check_window(box, info.width, info.height);
+        const auto [left, top, right, bottom] = box;
+        decoder.begin(8, left, right);
+        decoder.decode(top, bottom, sink);
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - since).count();
     } catch (const Fault& fault) {
         throw nb::value_error(fault.what());
     }
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(best).count();
 }
 
 }  // namespace
@@ -137,8 +131,8 @@ void bind_jpeg(nb::module_& m) {
           "\"fast\" "
           "raises there; ValueError.");
     m.def("time_jpeg", &time_jpeg, nb::arg("data"), nb::kw_only(), nb::arg("window") = nb::none(),
-          nb::arg("repeats") = 5, nb::arg("path") = "auto", nb::arg("level") = "best",
-          "Nanoseconds that decoding a window takes, rows dropped: the quickest of `repeats`; ValueError.");
+          nb::arg("path") = "auto", nb::arg("level") = "best",
+          "Nanoseconds that decoding a window takes, its rows dropped; ValueError.");
 }
 
 }  // namespace headrace
