@@ -21,10 +21,10 @@ DEADLINE_S = 20.0
 _PATHS = [str(Path(headrace.__file__).parents[1]), str(Path(__file__).parent)]
 
 
-def start_python(source: str, *args: object) -> subprocess.Popen[str]:
+def start_python(source: str, *args: object, warnings: str = "error") -> subprocess.Popen[str]:
     """Runs `source` in a fresh interpreter that imports headrace and the tests' modules as this one does."""
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(source), *map(str, args)],
+        [sys.executable, "-W", warnings, "-c", textwrap.dedent(source), *map(str, args)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -45,8 +45,8 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, error
 
 
-def run_python(source: str, *args: object) -> tuple[int, str, str]:
-    return finish(start_python(source, *args))
+def run_python(source: str, *args: object, warnings: str = "error") -> tuple[int, str, str]:
+    return finish(start_python(source, *args, warnings=warnings))
 
 
 def interrupt_when_ready(source: str, *args: object) -> tuple[int, str, str]:

@@ -13,7 +13,7 @@ import warnings
 import battery
 import numpy as np
 import pytest
-from loader_data import COUNT, write_folder, write_tar
+from loader_data import COUNT, encode, photograph, write_folder, write_tar
 from processes import (
     DEADLINE_S,
     eventually,
@@ -26,7 +26,7 @@ from processes import (
 )
 
 import headrace as hr
-from headrace.feed import runner
+from headrace.feed import pillow, runner
 
 MB = 1 << 20
 
@@ -52,8 +52,9 @@ def nothing_is_left(photos):
 
 
 def load(data, **options):
+    fields = {"image": hr.Image(), "label": hr.Label()}
     given = {"view": hr.RandomResizedCrop(24), "batch_size": 4, "shuffle": True, "output": "numpy", "threads": 2}
-    return hr.Loader(data, {"image": hr.Image(), "label": hr.Label()}, **(given | options))
+    return hr.Loader(data, **({"fields": fields} | given | options))
 
 
 def join(thread):
@@ -188,6 +189,40 @@ def test_dropping_does_not_wait_for_a_map_that_hangs(photos, monkeypatch):
     assert own_threads() != []
     go_on.set()
     assert eventually(lambda: own_threads() == [])
+
+
+def test_closing_while_pillow_works(tmp_path, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+    decode = pillow.decode
+
+    def slow(data, image, limits):
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        return decode(data, image, limits)
+
+    monkeypatch.setattr(pillow, "decode", slow)
+    for number in range(8):
+        (tmp_path / f"{number}.bmp").write_bytes(encode(photograph(number, 30, 20), "BMP"))
+    iterator = iter(load(hr.open(tmp_path), fields={"image": hr.Image()}, batch_size=8))
+    assert begun.wait(DEADLINE_S)
+    closing = threading.Thread(target=iterator.close)
+    closing.start()
+    assert eventually(lambda: iterator._runner._python._cancelled)
+    go_on.set()
+    join(closing)
+    assert eventually(lambda: own_threads() == [])
+
+
+def test_memory_that_runs_out_in_pillow_is_no_bad_sample(tmp_path, monkeypatch):
+    def fails(data, image, limits):
+        raise MemoryError("too much")
+
+    monkeypatch.setattr(pillow, "decode", fails)
+    (tmp_path / "a.bmp").write_bytes(encode(photograph(1, 30, 20), "BMP"))
+    loader = load(hr.open(tmp_path), fields={"image": hr.Image()})
+    with pytest.raises(MemoryError, match="too much"):
+        list(loader)
+    assert loader.stats().bad == 0
 
 
 def test_closing_wakes_a_consumer_in_another_thread(photos):
@@ -484,6 +519,20 @@ except KeyboardInterrupt:
 )
 def test_the_interpreter_exits(place, body):
     assert run_python(SCRIPT + body, place) == (0, "", "")
+
+
+@pytest.mark.parametrize("options", ["", "map=lambda sample, rng: sample"])
+def test_a_fork_exits_as_its_parent_does(place, options):
+    """Through the interpreter's own end, not os._exit: what is registered there must not wait for threads elsewhere."""
+    body = f"""
+import os
+iterator = iter(loader({options}))
+next(iterator)
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    assert run_python(SCRIPT + body, place, warnings="ignore::DeprecationWarning") == (0, "", "")
 
 
 def test_an_exception_that_nobody_catches(place):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -238,3 +239,22 @@ def test_dct_scaling_changes_little(tmp_path):
     assert difference.max() > 0, "nothing was scaled"
     assert difference.mean() < 2
     assert difference.max() <= 24
+
+
+def test_a_replacement_has_the_view_of_its_own_pass(tmp_path):
+    """Sample and pass as the plan draws them for the bad one's position; so a sample that comes twice differs."""
+    bad, view = 14, hr.RandomResizedCrop(32, flip=0.5)
+    path = next(write_folder(tmp_path / "photos").glob(f"*/{bad:04}.*"))
+    path.write_bytes(b"")
+    loader = load(hr.open(tmp_path / "photos"), {"image": image()}, view=view, on_error="replace")
+    plan = Plan(length=COUNT, batch_size=BATCH, shuffle=True, seed=SEED)
+    for step, batch in enumerate(loader):
+        planned_batch = plan.batch(0, step)
+        for row in np.flatnonzero(planned_batch.samples == bad):
+            number, pass_ = plan.replacement(0, int(planned_batch.positions[row]), 0)
+            assert number != bad, "choose another seed"
+            stand_in = replace(planned_batch, samples=np.array([number]), passes=np.array([pass_], np.uint32))
+            (drawn,) = views_of(view, stand_in, [size_of(number)])
+            assert np.abs(batch["image"][row].astype(int) - reference(number, drawn)).max() <= 1
+            return
+    raise AssertionError("the bad sample never came")

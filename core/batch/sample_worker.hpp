@@ -16,7 +16,12 @@ namespace headrace {
 class SampleWorker {
 public:
     SampleWorker(Level level, const Limits& limits, Counters& counters)
-        : limits_(limits), counters_(counters), jpeg_(level), png_(level), resampler_(kernels(level)), target_(kernels(level)) {}
+        : limits_(limits),
+          counters_(counters),
+          jpeg_(level),
+          png_(level),
+          resampler_(kernels(level)),
+          target_(kernels(level)) {}
 
     // Records what goes wrong as failures of the job; throws nothing but std::bad_alloc.
     void run(Job& job, int sample);

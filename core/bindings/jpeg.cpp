@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -41,18 +42,28 @@ private:
     std::uint8_t* next_;
 };
 
+class NoSink final : public RowSink {
+public:
+    void take(const std::uint8_t*, std::size_t, int) override {}
+};
+
 Pixels array_of(std::uint8_t* memory, int height, int width) {
     const nb::capsule owner(memory, [](void* p) noexcept { delete[] static_cast<std::uint8_t*>(p); });
     return Pixels(memory, {static_cast<std::size_t>(height), static_cast<std::size_t>(width), 4}, owner);
 }
 
+JpegPath path_named(const std::string& name) {
+    if (name == "auto") return JpegPath::choose;
+    if (name == "native" || name == "fast") return JpegPath::native;
+    if (name == "libjpeg") return JpegPath::libjpeg;
+    throw nb::value_error(("expected path auto, native, fast or libjpeg, got " + name).c_str());
+}
+
 // One decoder a level and a path; what tests and benchmarks ask for in turns stays warm.
-JpegDecoder& decoder_for(Level level, bool libjpeg_only) {
-    thread_local std::unique_ptr<JpegDecoder> decoders[3][2];
-    auto& decoder = decoders[static_cast<int>(level)][libjpeg_only];
-    if (!decoder) {
-        decoder = std::make_unique<JpegDecoder>(level, libjpeg_only ? JpegPath::libjpeg : JpegPath::choose);
-    }
+JpegDecoder& decoder_for(Level level, JpegPath path) {
+    thread_local std::unique_ptr<JpegDecoder> decoders[3][3];
+    auto& decoder = decoders[static_cast<int>(level)][static_cast<int>(path)];
+    if (!decoder) decoder = std::make_unique<JpegDecoder>(level, path);
     return *decoder;
 }
 
@@ -66,13 +77,10 @@ void check_window(const Box& window, int width, int height) {
 
 std::tuple<int, Pixels> decode_jpeg(const nb::bytes& data, int eighths, const std::optional<Box>& window,
                                     const std::string& path, const std::string& level) {
-    if (path != "auto" && path != "fast" && path != "libjpeg") {
-        throw nb::value_error(("expected path auto, fast or libjpeg, got " + path).c_str());
-    }
     if (eighths != 1 && eighths != 2 && eighths != 4 && eighths != 8) {
         throw nb::value_error(("expected eighths 1, 2, 4 or 8, got " + std::to_string(eighths)).c_str());
     }
-    JpegDecoder& decoder = decoder_for(parse_level(level), path == "libjpeg");
+    JpegDecoder& decoder = decoder_for(parse_level(level), path_named(path));
     try {
         const JpegInfo& info = decoder.open({static_cast<const std::uint8_t*>(data.data()), data.size()}, {}, false);
         const int width = JpegDecoder::scaled(info.width, eighths), height = JpegDecoder::scaled(info.height, eighths);
@@ -92,6 +100,26 @@ std::tuple<int, Pixels> decode_jpeg(const nb::bytes& data, int eighths, const st
     }
 }
 
+// Nanoseconds that one decode takes, header included.
+std::int64_t time_jpeg(const nb::bytes& data, const std::optional<Box>& window, const std::string& path,
+                       const std::string& level) {
+    using Clock = std::chrono::steady_clock;
+    JpegDecoder& decoder = decoder_for(parse_level(level), path_named(path));
+    NoSink sink;
+    try {
+        const auto since = Clock::now();
+        const JpegInfo& info = decoder.open({static_cast<const std::uint8_t*>(data.data()), data.size()}, {}, false);
+        const Box box = window.value_or(Box{0, 0, info.width, info.height});
+        check_window(box, info.width, info.height);
+        const auto [left, top, right, bottom] = box;
+        decoder.begin(8, left, right);
+        decoder.decode(top, bottom, sink);
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - since).count();
+    } catch (const Fault& fault) {
+        throw nb::value_error(fault.what());
+    }
+}
+
 }  // namespace
 
 void bind_jpeg(nb::module_& m) {
@@ -99,7 +127,12 @@ void bind_jpeg(nb::module_& m) {
           nb::arg("window") = nb::none(), nb::arg("path") = "auto", nb::arg("level") = "best",
           "A window (left, top, right, bottom) of the scaled image: its first column, which lies at or before `left`, "
           "and [H, W, 4] uint8 with red, green, blue and a byte that says nothing. Columns outside [left, right) are "
-          "not exact. Path \"fast\" raises where the native decoder does not decode the file; ValueError.");
+          "not exact. Path \"auto\" is what batches take; \"native\" leaves to libjpeg only what it cannot decode, "
+          "\"fast\" "
+          "raises there; ValueError.");
+    m.def("time_jpeg", &time_jpeg, nb::arg("data"), nb::kw_only(), nb::arg("window") = nb::none(),
+          nb::arg("path") = "auto", nb::arg("level") = "best",
+          "Nanoseconds that decoding a window takes, its rows dropped; ValueError.");
 }
 
 }  // namespace headrace

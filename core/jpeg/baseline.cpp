@@ -14,8 +14,8 @@ int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-bool BaselineDecoder::begin(int first, int count) {
-    if (!entropy_.open(frame_)) return false;
+bool BaselineDecoder::begin(int first, int count, bool at_any_cost) {
+    if (!entropy_.open(frame_, at_any_cost)) return false;
     count_ = count;
     mcus_across_ = ceil_div(frame_.width, frame_.mcu_width());
     mcus_before_ = first / frame_.mcu_width();
@@ -26,7 +26,7 @@ bool BaselineDecoder::begin(int first, int count) {
     jobs_.resize(static_cast<std::size_t>(blocks));
     // The last MCU row is sent together with the row before it that waited for its chroma.
     const std::size_t band = static_cast<std::size_t>(count) * (frame_.mcu_height() + 1);
-    band_.resize(std::max(band_.size(), (band + kRowSlack) * kPixelBytes));
+    band_.resize(std::max(band_.size(), (band + kPixelSlack) * kPixelBytes));
     return true;
 }
 

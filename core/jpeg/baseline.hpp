@@ -22,8 +22,9 @@ public:
     // Fill it before begin(); what its scan points at stays until decode() returns.
     BaselineFrame& frame() { return frame_; }
     // Decodes `count` columns from `first`, which begins an MCU; the last two may differ from the full image's, and so
-    // may the first two. False: left to libjpeg.
-    bool begin(int first, int count);
+    // may the first two. False: left to libjpeg, which without `at_any_cost` includes small files with codes of their
+    // own.
+    bool begin(int first, int count, bool at_any_cost);
     // Rows [top, bottom) as RGBX bytes in bands. Returns how many it handed on; fewer than asked for where the data are
     // damaged or strange, and then those that it did hand on are right.
     int decode(int top, int bottom, RowSink& sink);
@@ -39,8 +40,8 @@ private:
     BaselineFrame frame_;
     EntropyDecoder entropy_;
     Planes planes_;
-    int count_ = 0;                                           // columns
-    int mcus_across_ = 0, mcus_before_ = 0, mcus_inside_ = 0; // of the image, left of the window, in it
+    int count_ = 0;                                            // columns
+    int mcus_across_ = 0, mcus_before_ = 0, mcus_inside_ = 0;  // of the image, left of the window, in it
     std::vector<std::int16_t> coefficients_;
     std::vector<BlockJob> jobs_;
     std::vector<std::uint8_t> band_;

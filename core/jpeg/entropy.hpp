@@ -17,8 +17,9 @@ namespace headrace {
 template <typename Table>
 class TableShelf {
 public:
-    // Stays valid until three other codes have been asked for. Null where the code is not one.
-    const Table* find(const HuffmanCode& code);
+    // Stays valid until three other codes have been asked for. Null where the code is not one; and where it is new and
+    // a single use is not `worth` its tables, until it is asked for twice running.
+    const Table* find(const HuffmanCode& code, bool worth);
 
 private:
     struct Slot {
@@ -29,6 +30,7 @@ private:
     };
     std::unique_ptr<std::array<Slot, 4>> slots_ = std::make_unique<std::array<Slot, 4>>();
     std::uint64_t uses_ = 0;
+    HuffmanCode put_off_;
 };
 
 constexpr int kBlock = 64;
@@ -37,9 +39,14 @@ constexpr int kBlockSlack = 1;
 
 // Whatever is not as it should be (no such code, positions beyond a block, data that end too soon or too late, a
 // marker that was not expected) is answered with false; libjpeg then has the say.
+//
+// Time goes into the chain from one look to the next: shift, load, shift, about eight cycles; and into one wrong guess
+// of the processor a block, at its end. What shortens neither does not pay: BMI2's shifts bring 1 %, other batches of
+// MCUs nothing.
 class EntropyDecoder {
 public:
-    bool open(const BaselineFrame&);
+    // False where a code is not one; unless `at_any_cost`, also where building tables takes longer than they save.
+    bool open(const BaselineFrame&, bool at_any_cost);
     // Passes over `mcus` MCUs.
     bool skip(std::int64_t mcus);
     // Decodes `mcus` MCUs, each a row of blocks: luma in rows, Cb, Cr. Coefficients are in rows, not yet multiplied.

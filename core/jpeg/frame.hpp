@@ -24,9 +24,9 @@ using Quantisers = std::array<std::uint16_t, 64>;  // in rows of the block, not 
 struct BaselineFrame {
     int width = 0, height = 0;
     Sampling sampling = Sampling::grey;
-    int restart_interval = 0;             // in MCUs; 0: none
-    std::span<const std::uint8_t> scan;   // from the first entropy-coded byte to the end of the file
-    std::array<Quantisers, 3> quantisers; // by component, as are these:
+    int restart_interval = 0;              // in MCUs; 0: none
+    std::span<const std::uint8_t> scan;    // from the first entropy-coded byte to the end of the file
+    std::array<Quantisers, 3> quantisers;  // by component, as are these:
     std::array<HuffmanCode, 3> dc, ac;
 
     int components() const { return sampling == Sampling::grey ? 1 : 3; }

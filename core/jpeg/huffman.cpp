@@ -73,9 +73,13 @@ Single single_of(std::uint32_t look, CodeSearch::Found found) {
     return single;
 }
 
+// Looks that begin with the same code lie together, so that each code is searched for once.
 void find_singles(const CodeSearch& search, Singles& singles) {
-    for (std::uint32_t look = 0; look < singles.size(); ++look) {
-        singles[look] = single_of(look, search.find(look << (16 - AcTable::kSkipLook)));
+    for (std::uint32_t look = 0; look < singles.size();) {
+        const CodeSearch::Found found = search.find(look << (16 - AcTable::kSkipLook));
+        const bool whole = found.length > 0 && found.length <= AcTable::kSkipLook;
+        const std::uint32_t past = look + (whole ? 1u << (AcTable::kSkipLook - found.length) : 1);
+        for (; look < past; ++look) singles[look] = single_of(look, found);
     }
 }
 
@@ -85,28 +89,34 @@ bool goes_on(int advance, const Single& next) {
     return advance < kEndOfBlock && (next.advance == kEndOfBlock || advance + next.advance <= kMostAdvance);
 }
 
+struct Put {
+    int at = 0, value = 0;
+};
+
+AcTable::Step step_word(int length, int advance, Put first, Put second) {
+    const auto field = [](int value, int shift) { return static_cast<std::uint64_t>(value) << shift; };
+    return {field(length, 0) | field(advance, 8) | field(first.at, 16) | field(second.at, 24) |
+            field(first.value & 0xFFFF, 32) | field(second.value & 0xFFFF, 48)};
+}
+
 // The whole symbols at the start of `look`, of which kLook bits are known; at most two with a value.
 AcTable::Step step_of(const Singles& singles, std::uint32_t look) {
     const Single& start = at(singles, look);
     if (start.code_length == 0 || start.code_length > AcTable::kLook) return {};
-    if (start.length > AcTable::kLook) return {start.code_length, 0, start.symbol, 0, {}};
+    if (start.length > AcTable::kLook) return step_word(start.code_length, 0, {start.symbol}, {});
     int values = 0, length = 0, advance = 0;
-    AcTable::Step step{};
+    Put puts[2];
     for (;;) {
         const Single& next = at(singles, look << length);
         if (next.code_length == 0 || length + next.length > AcTable::kLook || !goes_on(advance, next)) break;
         if (next.value != 0) {
             if (values == 2) break;
-            step.second = static_cast<std::uint8_t>(advance + next.advance - 1);
-            step.values[1] = next.value;
-            if (values++ == 0) step.first = step.second, step.values[0] = next.value;
+            puts[values++] = {advance + next.advance - 1, next.value};
         }
         length += next.length;
         advance += next.advance;
     }
-    step.length = static_cast<std::uint8_t>(length);
-    step.advance = static_cast<std::uint8_t>(advance);
-    return step;
+    return step_word(length, advance, puts[0], values == 2 ? puts[1] : puts[0]);
 }
 
 // The symbols at the start of `look` whose codes are in it.

@@ -86,7 +86,12 @@ bool has_end(std::span<const std::uint8_t> scan) {
 }  // namespace
 
 struct JpegDecoder::State {
-    State(Level level, JpegPath chosen) : path(chosen), baseline(level) {}
+    State(Level level, JpegPath chosen) : path(quicker(level, chosen)), baseline(level) {}
+
+    // Without vectors the native decoder takes three times as long as libjpeg, which has its own.
+    static JpegPath quicker(Level level, JpegPath chosen) {
+        return chosen == JpegPath::choose && level == Level::scalar ? JpegPath::libjpeg : chosen;
+    }
 
     const JpegPath path;
     BaselineDecoder baseline;
@@ -188,7 +193,7 @@ bool JpegDecoder::State::begin_native(Columns& columns) {
     const int end = std::min(result.width, right + kMargin);
     first -= first % baseline.frame().mcu_width();
     columns = {first, end - first};
-    return baseline.begin(first, end - first);
+    return baseline.begin(first, end - first, path == JpegPath::native);
 }
 
 JpegDecoder::Columns JpegDecoder::State::begin_libjpeg() {

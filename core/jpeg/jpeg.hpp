@@ -21,8 +21,9 @@ struct JpegInfo {
 
 bool is_jpeg(std::span<const std::uint8_t> file);
 
-// Who decodes. `choose`: ordinary baseline files the native decoder (baseline.hpp), all others libjpeg.
-enum class JpegPath : std::uint8_t { choose, libjpeg };
+// Who decodes. `native`: ordinary baseline files the decoder of baseline.hpp, all others libjpeg. `choose`: so, but
+// libjpeg also those where it is quicker.
+enum class JpegPath : std::uint8_t { choose, native, libjpeg };
 
 // One a thread; keeps libjpeg's state and its row buffer between images.
 class JpegDecoder {

@@ -20,14 +20,14 @@ struct BlockJob {
 
 // One row of pixels and the chroma that it is made from: the row beside it, and the next nearest where chroma is
 // subsampled down. Chroma repeats its first sample before the row and its last behind it. Each row may be read, and
-// `out` written, kRowSlack pixels beyond their ends.
+// `out` written, kPixelSlack pixels beyond their ends.
 struct PixelRow {
     const std::uint8_t *luma, *cb, *cb_far, *cr, *cr_far;
     int count;
     int odd;  // y % 2
     std::uint8_t* out;
 };
-constexpr int kRowSlack = 64;
+constexpr int kPixelSlack = 64;
 
 struct PixelKernels {
     // Inverse transforms of `count` blocks.

@@ -9,7 +9,7 @@ void Planes::open(const BaselineFrame& frame, int mcus) {
         Plane& plane = planes_[i];
         const int width = mcus * (i == 0 ? frame.mcu_width() : 8);
         plane.rows = 2 * (i == 0 ? frame.mcu_height() : 8);
-        plane.stride = static_cast<std::size_t>(width) + 2 * kRowSlack;
+        plane.stride = static_cast<std::size_t>(width) + 2 * kPixelSlack;
         plane.bytes.resize(std::max(plane.bytes.size(), plane.stride * plane.rows));
     }
 }

@@ -18,7 +18,7 @@ public:
     // A component's row; `y` in its own samples from the top of the image, x = 0 at the left of the first MCU.
     std::uint8_t* row(int component, int y) {
         Plane& plane = planes_[component];
-        return plane.bytes.data() + static_cast<std::size_t>(y & (plane.rows - 1)) * plane.stride + kRowSlack;
+        return plane.bytes.data() + static_cast<std::size_t>(y & (plane.rows - 1)) * plane.stride + kPixelSlack;
     }
     std::size_t stride(int component) const { return planes_[component].stride; }
 

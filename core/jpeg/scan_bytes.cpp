@@ -11,9 +11,7 @@ namespace {
 constexpr std::ptrdiff_t kPieceBytes = 8192;
 
 // 0x80 in the lowest byte that is 0xFF, and 0 below it.
-std::uint64_t first_ff(std::uint64_t bytes) {
-    return (~bytes - 0x0101010101010101) & bytes & 0x8080808080808080;
-}
+std::uint64_t first_ff(std::uint64_t bytes) { return (~bytes - 0x0101010101010101) & bytes & 0x8080808080808080; }
 
 }  // namespace
 

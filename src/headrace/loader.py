@@ -51,7 +51,8 @@ class Loader:
     `threads`    default: the cores available, shared by the ranks of the node
     `prefetch`   batches under way or ready beyond the one that the consumer has
     `on_error`   a sample that cannot be decoded is replaced by another, named in `quarantine` and counted in
-                 `stats()`, or raised. More than `max_bad` (a share of the samples) end the run in any case
+                 `stats()`, or raised. More than `max_bad` of those that this rank takes in a pass end the run in any
+                 case
     `map`        `map(sample, rng)` for each sample, in threads; `batch_map(batch, rng)` for each batch
     `rank`, `world_size`  default: RANK and WORLD_SIZE, as torchrun sets them, else 0 and 1
     `output`     "torch" tensors or "numpy" arrays
