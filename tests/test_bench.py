@@ -392,10 +392,10 @@ class TestResult:
         assert digits(figure) == text
 
 
-def shown(what: Result, *, encoding: str = "utf-8") -> str:
+def shown(what: Result, *, encoding: str = "utf-8", width: int = 120) -> str:
     raw = io.BytesIO()
     with io.TextIOWrapper(raw, encoding=encoding) as out:
-        show(what, Console(file=out, width=120))
+        show(what, Console(file=out, width=width))
         out.flush()
         return raw.getvalue().decode(encoding)
 
@@ -405,19 +405,24 @@ class TestTable:
         lines = shown(result()).splitlines()
         assert lines[0] == "Headrace: 4.0 × torch DataLoader at 2 cores"
         speed = next(line for line in lines if "images/s" in line)
-        assert "2,000 (1,800 to 2,200)" in speed
-        assert "500 (400 to 600)" in speed
+        assert "2,000 (1,800–2,200)" in speed
+        assert "500 (400–600)" in speed
         assert "4.0 ×" in speed
         assert "2,000 of 12,345 images in photos; 1,000 counted a run." in lines[-2]
         assert lines[-1] == "Some CPU, Python 3.11.0, headrace 0.1.0, torch 2.13.0, 2026-01-02T03:04:05+00:00."
 
     def test_a_dash_stands_for_what_was_not_measured(self) -> None:
         memory = next(line for line in shown(result(memory=None)).splitlines() if "peak memory" in line)
-        assert memory.count("–") == 2
+        assert memory.count(" – ") == 2
 
     def test_a_terminal_without_unicode_gets_ascii(self) -> None:
         text = shown(result(memory=None), encoding="ascii")
         assert text.startswith("Headrace: 4.0 x torch DataLoader at 2 cores")
+        assert "2,000 (1,800-2,200)" in text
+
+    def test_fits_a_terminal_of_80_columns(self) -> None:
+        table = [line for line in shown(result(), width=80).splitlines() if line.startswith(("┃", "│"))]
+        assert len(table) == 1 + len(METRICS), "expected no cell to wrap"
 
 
 def test_reads_the_name_of_the_cpu() -> None:

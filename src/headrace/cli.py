@@ -80,7 +80,7 @@ def demo(
     """Make a small photographic data set, then do what `headrace bench` does on it."""
     console = _console(json)
     path = _demo_photographs(photos, count, console)
-    console.print(f"headrace bench {path}", style="bold", highlight=False, soft_wrap=True)
+    console.print(f"headrace bench {path}", style="bold", highlight=False, markup=False, soft_wrap=True)
     _compare(str(path), threads=threads, batch_size=batch_size, output=output, rounds=rounds, images=images, json=json)
 
 
@@ -95,7 +95,7 @@ def _demo_photographs(photos: Path | None, count: int, console: Console) -> Path
         photographs = list(_track(source.load(), "Loading photographs", len(source), console))
         for _ in _track(write_dataset(photographs, path, count), "Writing images", count, console):
             pass
-    console.print(f"{count:,} images of about 70 kB, cut from {source.origin}", highlight=False)
+    console.print(f"{count:,} images cut from {source.origin}", highlight=False, markup=False, soft_wrap=True)
     return path
 
 

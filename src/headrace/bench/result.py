@@ -27,9 +27,7 @@ class Metric:
 
 METRICS = (
     Metric(key="images_per_s", label="images/s", more_is_better=True, of=lambda run: run.images_per_s),
-    Metric(
-        key="cpu_s_per_1000", label="CPU-s per 1,000 images", more_is_better=False, of=lambda run: run.cpu_s_per_1000
-    ),
+    Metric(key="cpu_s_per_1000", label="CPU-s/1,000 images", more_is_better=False, of=lambda run: run.cpu_s_per_1000),
     Metric(key="first_batch_s", label="first batch, s", more_is_better=False, of=lambda run: run.first_batch_s),
     Metric(
         key="peak_memory_bytes",

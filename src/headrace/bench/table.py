@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from .result import METRICS, PEER, Metric, Result, digits
+from .result import METRICS, Metric, Result, digits
 from .settings import CROP_PX, FILES_AT_MOST
 
 ASCII = {ord("×"): "x", ord("–"): "-"}
@@ -21,9 +21,10 @@ def show(result: Result, console: Console) -> None:
 
 def _table(result: Result, signs: dict[int, str]) -> Table:
     rounds = result.settings.rounds
-    table = Table(title=f"median of {rounds} rounds (least to most)" if rounds > 1 else None, title_justify="left")
+    title = f"median of {rounds} rounds (least–most)" if rounds > 1 else "one round"
+    table = Table(title=title.translate(signs), title_justify="left")
     table.add_column("")
-    for name in ("Headrace", f"{PEER} + Pillow", "gain"):
+    for name in ("Headrace", "torch + Pillow", "gain"):
         table.add_column(name, justify="right")
     for metric in METRICS:
         cells = [_cell(result, loader, metric) for loader in ("headrace", "torch")]
@@ -45,7 +46,7 @@ def _cell(result: Result, loader: str, metric: Metric) -> str:
     middle = result.median(loader, metric)
     if middle is None:
         return digits(None)
-    spread = f" ({digits(min(figures))} to {digits(max(figures))})" if len(figures) > 1 else ""
+    spread = f" ({digits(min(figures))}–{digits(max(figures))})" if len(figures) > 1 else ""
     return digits(middle * scale) + spread
 
 
