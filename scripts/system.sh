@@ -57,8 +57,8 @@ for _ in 1 2; do
     [ ${#missing[@]} -eq 0 ] && break
     if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then break; fi
     echo "Installing from the system's packages: ${missing[*]}" >&2
-    apt-get update -qq >&2
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+    apt-get update -qq >/dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 done
 
 mapfile -t missing < <(missing_packages | tr ' ' '\n')
