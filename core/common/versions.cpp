@@ -2,8 +2,8 @@
 
 #include <libdeflate.h>
 
-#include <cstdio>
 #include <jpeglib.h>
+#include <cstdio>
 
 namespace headrace {
 

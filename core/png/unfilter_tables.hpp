@@ -16,8 +16,7 @@ template <template <Gather> class Filters>
 constexpr UnfilterTable unfilter_table() {
     return []<std::size_t... Kind>(std::index_sequence<Kind...>) {
         return UnfilterTable{Filters<gather_of(static_cast<Pixels>(Kind))>::table...};
-    }
-    (std::make_index_sequence<pixels_kinds>{});
+    }(std::make_index_sequence<pixels_kinds>{});
 }
 
 extern const UnfilterTable unfilter_scalar;

@@ -15,8 +15,8 @@ __m256i load_pair(const std::uint8_t* low, const std::uint8_t* high) {
 // RGBX of pixels 0 and 1 (or 2 and 3) of each lane as 16-bit pairs (R0 R1 G0 G1 B0 B1 X0 X1).
 __m256i pixel_pairs(int base) {
     const char o = static_cast<char>(base), z = -128;
-    return _mm256_broadcastsi128_si256(_mm_setr_epi8(o, z, o + 4, z, o + 1, z, o + 5, z, o + 2, z, o + 6, z, o + 3, z,
-                                                     o + 7, z));
+    return _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(o, z, o + 4, z, o + 1, z, o + 5, z, o + 2, z, o + 6, z, o + 3, z, o + 7, z));
 }
 
 }  // namespace
@@ -67,8 +67,8 @@ void vertical(const std::int16_t* const* rows, const std::int16_t* weight, int t
 }
 
 void pack_rgb(const std::uint8_t* rgbx, int pixels, std::uint8_t* out) {
-    const __m256i drop = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -128, -128, -128, -128));
+    const __m256i drop =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -128, -128, -128, -128));
     const __m256i close = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 7, 7);
     int i = 0;
     for (; i + 8 <= pixels; i += 8) {

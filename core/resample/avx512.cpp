@@ -13,7 +13,8 @@ __m128i load(const std::uint8_t* at) { return _mm_loadu_si128(reinterpret_cast<c
 
 __m512i pixel_pairs(int base) {
     const char o = static_cast<char>(base), z = -128;
-    return _mm512_broadcast_i32x4(_mm_setr_epi8(o, z, o + 4, z, o + 1, z, o + 5, z, o + 2, z, o + 6, z, o + 3, z, o + 7, z));
+    return _mm512_broadcast_i32x4(
+        _mm_setr_epi8(o, z, o + 4, z, o + 1, z, o + 5, z, o + 2, z, o + 6, z, o + 3, z, o + 7, z));
 }
 
 // The four outputs of a group usually lie within 16 pixels: then one load and one permutation bring every output's
@@ -23,9 +24,10 @@ struct Pixels16 {
     __m512i lanes;
 
     Pixels16(const std::uint8_t* rows, const std::int32_t* start, std::int32_t first) : base(rows + 4 * first) {
-        const __m128i from = _mm_sub_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(start)), _mm_set1_epi32(first));
-        const __m512i each = _mm512_permutexvar_epi32(
-            _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3), _mm512_castsi128_si512(from));
+        const __m128i from =
+            _mm_sub_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(start)), _mm_set1_epi32(first));
+        const __m512i each = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
+                                                      _mm512_castsi128_si512(from));
         lanes = _mm512_add_epi32(each, _mm512_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3));
     }
     __m512i operator()(std::size_t row_offset, int chunk) const {
@@ -91,10 +93,14 @@ void horizontal(const std::uint8_t* rows, std::size_t stride, int count, const P
                 std::int16_t* const* out) {
     if (taps.chunks > 4) return avx2::horizontal(rows, stride, count, taps, out);  // weights would leave registers
     switch (taps.chunks) {
-        case 1: return groups<1>(rows, stride, count, taps, out);
-        case 2: return groups<2>(rows, stride, count, taps, out);
-        case 3: return groups<3>(rows, stride, count, taps, out);
-        default: return groups<4>(rows, stride, count, taps, out);
+        case 1:
+            return groups<1>(rows, stride, count, taps, out);
+        case 2:
+            return groups<2>(rows, stride, count, taps, out);
+        case 3:
+            return groups<3>(rows, stride, count, taps, out);
+        default:
+            return groups<4>(rows, stride, count, taps, out);
     }
 }
 
@@ -112,8 +118,8 @@ void vertical(const std::int16_t* const* rows, const std::int16_t* weight, int t
 }
 
 void pack_rgb(const std::uint8_t* rgbx, int pixels, std::uint8_t* out) {
-    const __m512i drop = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -128, -128, -128, -128));
+    const __m512i drop =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -128, -128, -128, -128));
     const __m512i close = _mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 15, 15, 15);
     int i = 0;
     for (; i + 16 <= pixels; i += 16) {

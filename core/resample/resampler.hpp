@@ -55,13 +55,13 @@ private:
     Window window_{};
     Filter filter_ = Filter::triangle;
     Taps across_, down_;
-    std::vector<std::int32_t> starts_;    // PackedTaps::start
-    std::vector<std::int16_t> weights_;   // PackedTaps::weight
+    std::vector<std::int32_t> starts_;   // PackedTaps::start
+    std::vector<std::int16_t> weights_;  // PackedTaps::weight
     PackedTaps packed_{};
-    std::vector<std::int16_t> ring_;      // intermediate rows, by source row modulo ring_rows_
+    std::vector<std::int16_t> ring_;  // intermediate rows, by source row modulo ring_rows_
     int ring_rows_ = 0, ring_stride_ = 0;
     int next_row_ = 0, first_column_ = 0, next_output_ = 0;
-    std::vector<std::uint8_t> line_;      // one finished row
+    std::vector<std::uint8_t> line_;  // one finished row
     std::vector<const std::int16_t*> tap_rows_;
 };
 

@@ -11,9 +11,9 @@ namespace headrace {
 // Weights are integers that sum to `one` exactly; slots beyond an output's own taps are zero.
 struct Taps {
     int outputs = 0;
-    int stride = 0;                    // slots an output
-    std::vector<std::int32_t> start;   // non-decreasing unless reversed
-    std::vector<std::int32_t> count;   // taps of each output, at least 1
+    int stride = 0;                   // slots an output
+    std::vector<std::int32_t> start;  // non-decreasing unless reversed
+    std::vector<std::int32_t> count;  // taps of each output, at least 1
     std::vector<std::int16_t> weight;
 
     // Fills in the triangle filter for `outputs` pixels over the window [from, to). Taps stay inside [low, high).

@@ -7,8 +7,8 @@ namespace headrace {
 
 std::size_t size_of(DType dtype) { return dtype == DType::uint8 ? 1 : dtype == DType::float32 ? 4 : 2; }
 
-void Target::start(const Format& format, std::uint8_t* at, int inner_x, int inner_y, int inner_width,
-                   int inner_height, bool flip_rows) {
+void Target::start(const Format& format, std::uint8_t* at, int inner_x, int inner_y, int inner_width, int inner_height,
+                   bool flip_rows) {
     format_ = format;
     at_ = at;
     inner_x_ = inner_x;

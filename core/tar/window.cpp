@@ -22,7 +22,7 @@ FileWindow::FileWindow(const std::string& path) : path_(path), bytes_(window_byt
     // Without O_NONBLOCK, opening a FIFO would wait for a writer.
     fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd_ < 0) throw Fault(Code::io, path + ": could not be opened: " + std::strerror(errno));
-    struct stat info {};
+    struct stat info{};
     const bool known = fstat(fd_, &info) == 0;
     if (known && S_ISREG(info.st_mode)) {
         size_ = info.st_size;
