@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ from headrace.demo.natural import natural_image
 # the change's.
 settings.register_profile("shared", deadline=None, derandomize=True)
 settings.load_profile("shared")
+
+# Python's own helper process, which lives to the end once anything needs it: there from the start.
+resource_tracker.ensure_running()
 
 PHOTOS = 60
 SIZES = ((320, 240), (240, 320), (500, 375), (97, 131), (64, 64))
@@ -40,6 +44,7 @@ def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     before = inventory()
     yield
+    request.node.funcargs.clear()  # pytest would hold what fixtures gave the test, a mapped index say, until later
     left = leaks_of(before)
     assert not left, "the test leaves behind " + "; ".join(left)
 

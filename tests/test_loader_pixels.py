@@ -85,8 +85,9 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 @pytest.mark.parametrize("place", ["folder", "tar"])
-def test_batches_equal_pillow_to_one_level(request, place, view):
-    loader = load(request.getfixturevalue(place), {"image": image(), "label": hr.Label()}, view=view)
+def test_batches_equal_pillow_to_one_level(folder, tar, place, view):
+    dataset = {"folder": folder, "tar": tar}[place]
+    loader = load(dataset, {"image": image(), "label": hr.Label()}, view=view)
     for step, batch in enumerate(loader):
         plan = planned(loader, step)
         views = views_of(view, plan, [size_of(number) for number in plan.samples])
