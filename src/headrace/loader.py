@@ -297,7 +297,7 @@ class _Pool:
         warnings.warn(
             f"{held} batches of {batch_bytes / 1e6:,.0f} MB each are alive: the loader allocates a new one for each "
             "that is held. Drop batches, or copy what you keep (tensor.clone())",
-            ResourceWarning,
+            UserWarning,
             stacklevel=3,
         )
 
