@@ -484,7 +484,11 @@ def test_ctrl_c_in_next(place):
     code, out, error = interrupt_when_ready(
         SCRIPT
         + """
+at_next = threading.Event()
+
 def slow(sample, rng):
+    at_next.wait()
+    threading.Event().wait(0.2)  # in which the consumer goes from the event into next()
     print("ready", flush=True)
     threading.Event().wait(0.2)
     return sample
@@ -492,6 +496,7 @@ def slow(sample, rng):
 keep = loader(map=slow)
 iterator = iter(keep)
 try:
+    at_next.set()
     next(iterator)
 except KeyboardInterrupt:
     print("interrupted", keep.state_dict()["samples"], next(iterator, "ended"))
