@@ -23,8 +23,9 @@ demo: build $(VENV)/.photographs ## photographs become batches, beside torch's D
 test: build ## the tests, less those marked long
 	$(BIN)/python -m pytest -m "not long"
 
-test-long: build ## every test
+test-long: build ## every test, and those that feed odd bytes once more under sanitizers
 	$(BIN)/python -m pytest
+	PYTHON=$(BIN)/python scripts/sanitized.sh
 
 check: build ## lint, format, types, layers
 	$(BIN)/ruff check
