@@ -229,3 +229,36 @@ def test_wrong_arguments_are_named_before_anything_is_read(photos, options, text
     with pytest.raises(UsageError) as caught:
         load(photos, **options)
     says(caught, *texts)
+
+
+def test_a_map_needs_a_sample_on_every_rank(tmp_path):
+    photos = folder_of(tmp_path, **{f"p{i}": JPEG for i in range(10)})
+    ranks = {"batch_size": 2, "rank": 1, "world_size": 4}
+    with pytest.raises(UsageError) as caught:
+        load(photos, map=lambda sample, rng: sample, **ranks)
+    says(caught, "each of the 4 ranks", "got 2", "remainder='drop'")
+
+
+def test_batches_before_sizes_that_differ_are_delivered(tmp_path):
+    small = encode(photograph(2, 20, 20))
+    photos = folder_of(tmp_path, **{f"a{i}": JPEG for i in range(8)}, z1=small, z2=JPEG)
+    iterator = iter(load(photos, view=None, batch_size=2, prefetch=8))
+    assert [len(next(iterator)["image"]) for _ in range(4)] == [2] * 4
+    with pytest.raises(UsageError, match="images of one size"):
+        next(iterator)
+
+
+def test_a_fill_of_four_channels_is_refused():
+    with pytest.raises(UsageError, match="three of them"):
+        hr.CenterCrop(64, fill=(1, 2, 3, 4))
+
+
+def test_a_pass_that_is_still_held_does_not_move_a_restored_position(photos):
+    loader = load(photos, batch_size=2)
+    held = iter(loader)
+    next(held)
+    state = loader.state_dict()
+    loader.load_state_dict(state)
+    next(held)
+    assert loader.state_dict() == state
+    held.close()

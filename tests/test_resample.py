@@ -15,6 +15,20 @@ def whole(pixels: np.ndarray, size: tuple[int, int], **flips: bool) -> np.ndarra
     return view_row((0, 0, width, height), (0, 0, width, height), size, **flips)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("length", "outputs"), [(900, 1), (3000, 2), (16000, 2), (60000, 1), (60000, 2)])
+def test_extreme_shrinking_is_within_one_level_of_pillow(length: int, outputs: int, turned: bool) -> None:
+    """Thousands of taps, each with a weight near or below the unit of fixed point."""
+    strip = np.full((1, length, 3), 30, np.uint8)
+    strip[:, : length // 2] = 200
+    strip[:, ::7] += 40
+    pixels = np.ascontiguousarray(strip.transpose(1, 0, 2)) if turned else strip
+    size = (1, outputs) if turned else (outputs, 1)
+    ours = run(pixels, whole(pixels, size)).astype(int)
+    pillow = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BILINEAR)).astype(int)
+    assert np.abs(ours - pillow).max() <= 1
+
+
 SIZES = [(7, 5), (64, 48), (224, 224), (31, 200), (1, 1), (500, 3)]
 
 

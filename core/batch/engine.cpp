@@ -79,8 +79,8 @@ void Engine::work(int index) {
         while ((sample = job->take()) < job->samples) {
             try {
                 worker.run(*job, sample);
-            } catch (const std::exception& error) {  // out of memory: this sample's, not the program's
-                job->fail({sample, 0, Code::limit, Stage::decode, error.what()});
+            } catch (const std::exception& error) {  // out of memory: replacing the sample would change the batch
+                job->fail({sample, 0, Code::memory, Stage::decode, std::string("out of memory: ") + error.what()});
             }
             job->finish_one();
         }

@@ -15,6 +15,7 @@ namespace headrace {
 namespace {
 
 constexpr std::size_t kTarBlock = 512;
+constexpr std::size_t kKeptBytes = std::size_t{16} << 20;
 
 std::string why(const char* what, const std::string& path) {
     return std::string(what) + " " + path + ": " + std::strerror(errno);
@@ -110,7 +111,11 @@ std::span<const std::uint8_t> Reader::read(const Ranges& ranges, std::size_t ite
     const bool checked = ranges.check != nullptr;
     const std::size_t before = checked ? kTarBlock : 0;
     const std::size_t total = before + static_cast<std::size_t>(length);
-    if (buffer_.size() < total) buffer_.resize(total + total / 2);
+    if (buffer_.size() > kKeptBytes && total <= kKeptBytes) {  // one huge file must not pin its size for the pass
+        buffer_.clear();
+        buffer_.shrink_to_fit();
+    }
+    if (buffer_.size() < total) buffer_.resize(total);
     fill(file->fd, 0, total, offset - static_cast<std::int64_t>(before), ranges.paths->path(path_id));
     if (checked && tar_header_check(buffer_.data()) != ranges.check[item]) {
         throw Fault(Code::changed, ranges.paths->path(path_id) + ": the tar header at byte " +

@@ -11,6 +11,18 @@ namespace {
 // Source rows converted between two emissions: enough to keep weights in registers, few enough to stay in cache.
 constexpr int kBand = 16;
 
+// Kernels round each tap's product to 1/128 level: beyond this many, their errors could add up to half a level.
+constexpr int kMostRoundedTaps = 64;
+
+void vertical_exact(const std::int16_t* const* rows, const std::int16_t* weight, int taps, int values,
+                    std::uint8_t* out) {
+    for (int x = 0; x < values; ++x) {
+        std::int32_t sum = 1 << 21;  // Q7 times Q15, weights that sum to 1: below 2^30
+        for (int k = 0; k < taps; ++k) sum += std::int32_t{rows[k][x]} * weight[k];
+        out[x] = static_cast<std::uint8_t>(std::min(255, sum >> 22));
+    }
+}
+
 int round_up(int value, int to) { return (value + to - 1) / to * to; }
 
 void span_of(double from, double to, int low, int high, int outputs, Filter filter, int* first, int* last) {
@@ -104,7 +116,9 @@ void Resampler::emit_ready() {
             tap_rows_[k] = ring_.data() + static_cast<std::size_t>((first + k) % ring_rows_) * ring_stride_;
         }
         const std::int16_t* weight = down_.weight.data() + static_cast<std::size_t>(next_output_) * down_.stride;
-        kernels_->vertical(tap_rows_.data(), weight, taps, round_up(4 * window_.width, 32), line_.data());
+        const int values = round_up(4 * window_.width, 32);
+        (taps > kMostRoundedTaps ? vertical_exact : kernels_->vertical)(tap_rows_.data(), weight, taps, values,
+                                                                        line_.data());
         out_->write(next_output_, line_.data());
     }
 }

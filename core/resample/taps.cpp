@@ -52,7 +52,17 @@ void Taps::triangle(double from, double to, int low, int high, int outputs_, int
             total += w;
             if (exact_[k] > exact_[peak]) peak = k;
         }
-        out[peak] = static_cast<std::int16_t>(std::min(32767, out[peak] + one - total));
+        if (std::abs(one - total) <= one / 256) {
+            out[peak] = static_cast<std::int16_t>(std::min(32767, out[peak] + one - total));
+        } else {  // thousands of taps, most of them below half a unit: the rounded sums' steps add up by themselves
+            double until = 0;
+            for (int k = 0, given = 0; k < last - first; ++k) {
+                until += exact_[k];
+                const int sum_so_far = static_cast<int>(until / sum * one + 0.5);
+                out[k] = static_cast<std::int16_t>(sum_so_far - given);
+                given = sum_so_far;
+            }
+        }
         int taps = last - first;
         while (taps > 1 && out[taps - 1] == 0) --taps;
         int skip = 0;

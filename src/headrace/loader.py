@@ -103,6 +103,7 @@ class Loader:
         if view is not None and not columns.images:
             raise UsageError("view: expected an image field to cut, got none; leave view out")
         _check(threads, prefetch, on_error, max_bad, output, chosen)
+        _check_last_batch(plan, map)
         _check_level(instruction_set)
         self._recipe = Recipe(
             dataset=dataset,
@@ -172,6 +173,7 @@ class Loader:
             raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
         if epoch != self._epoch:
             self._epoch, self._restored, self._received = epoch, 0, 0
+            self._latest = None
 
     def state_dict(self) -> dict[str, int | str | bool]:
         """Where the consumer is: JSON of a few hundred bytes, the same on every rank.
@@ -201,6 +203,7 @@ class Loader:
         if found.warning is not None:
             warnings.warn(found.warning, stacklevel=2)
         self._epoch, self._restored, self._received = found.epoch, found.step, found.step
+        self._latest = None  # a pass still held no longer moves the position
 
     def stats(self) -> Stats | None:
         """What the latest pass has done so far; printed, it says which stage limits.
@@ -341,6 +344,16 @@ def _check_level(instruction_set: str) -> None:
         _core.parse_level(instruction_set)
     except ValueError as error:
         raise UsageError(f"instruction_set: {error}; leave it out to take the best") from None
+
+
+def _check_last_batch(plan: Plan, map: SampleMap | None) -> None:
+    """A rank without a sample cannot know what `map` would have made of one: its batch would have other fields."""
+    rest = plan.length % plan.global_batch
+    if map is not None and plan.remainder == "short" and 0 < rest < plan.world_size:
+        raise UsageError(
+            f"map: expected a sample for each of the {plan.world_size} ranks in the epoch's last batch, got {rest}; "
+            "use remainder='drop' or 'wrap'"
+        )
 
 
 def _need_torch() -> None:

@@ -368,7 +368,5 @@ def _check_probability(view: View, name: str) -> None:
 def _check_fill(view: View) -> None:
     values = _channels(view.fill)
     whole = all(_is_length(value, low=0) and value <= 255 for value in values)
-    if len(values) not in (1, 3, 4) or not whole:
-        raise view._refused(
-            "fill", "an int 0..255, or one a channel (1, 3 or 4 of them)", "give it on the scale of uint8"
-        )
+    if len(values) not in (1, 3) or not whole:
+        raise view._refused("fill", "an int 0..255, or three of them", "give it on the scale of uint8")

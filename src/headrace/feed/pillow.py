@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,30 @@ from headrace.fields import Image
 if TYPE_CHECKING:
     import PIL.Image
 
+_QUIET = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 _ORIENTATION = 0x0112  # EXIF
 _SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange width and height
+
+
+# What Pillow decodes by itself, as far as this Pillow has it. EPS stays out: Pillow hands it to Ghostscript, and a
+# program must not run because an image says so.
+_FORMATS = [
+    "AVIF",
+    "BMP",
+    "DIB",
+    "GIF",
+    "ICO",
+    "JPEG",
+    "JPEG2000",
+    "PCX",
+    "PNG",
+    "PPM",
+    "QOI",
+    "SGI",
+    "TGA",
+    "TIFF",
+    "WEBP",
+]
 
 
 def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
@@ -27,41 +50,58 @@ def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
     import PIL.Image
     import PIL.ImageOps
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow's bomb and EXIF warnings: our own limit below decides
-        try:
-            with PIL.Image.open(io.BytesIO(data)) as opened:
-                if opened.width * opened.height > limits.max_pixels:
-                    raise TooLargeError(
-                        f"{opened.format} of {opened.width}x{opened.height} pixels, more than "
-                        f"max_pixels={limits.max_pixels}"
-                    )
-                picture = PIL.ImageOps.exif_transpose(opened) if image.exif else opened
-                pixels = np.asarray(_eight_bit(picture).convert(image.mode))
-        except (MemoryError, TooLargeError):
-            raise
-        except Exception as error:  # Pillow's plugins raise anything (struct.error, EOFError, …) at damaged bytes
-            begins = data[:8].hex(" ")
-            raise ValueError(
-                f"expected an image, got bytes that Pillow cannot decode ({error}); first: {begins}"
-            ) from error
+    try:
+        with _open(data) as opened:
+            if opened.width * opened.height > limits.max_pixels:
+                raise TooLargeError(
+                    f"{opened.format} of {opened.width}x{opened.height} pixels, more than "
+                    f"max_pixels={limits.max_pixels}"
+                )
+            picture = PIL.ImageOps.exif_transpose(opened) if image.exif else opened
+            pixels = np.asarray(_eight_bit(picture).convert(image.mode))
+    except (MemoryError, TooLargeError):
+        raise
+    except PIL.Image.DecompressionBombError as error:
+        raise TooLargeError(
+            f"{error}: more than twice PIL.Image.MAX_IMAGE_PIXELS, which Pillow holds beside "
+            f"max_pixels={limits.max_pixels}"
+        ) from error
+    except Exception as error:  # Pillow's plugins raise anything (struct.error, EOFError, …) at damaged bytes
+        begins = data[:8].hex(" ")
+        raise ValueError(
+            f"expected an image, got bytes that Pillow cannot decode ({error}); first: {begins}"
+        ) from error
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1))
 
 
 def size(data: bytes, image: Image) -> tuple[int, int]:
     """(width, height) from the header; (0, 0) where Pillow finds none."""
+    try:
+        with _open(data) as opened:
+            turned = image.exif and opened.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
+            return (opened.height, opened.width) if turned else (opened.width, opened.height)
+    except MemoryError:
+        raise
+    except Exception:  # as in `decode`
+        return 0, 0
+
+
+def _open(data: bytes) -> PIL.Image.Image:
     import PIL.Image
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            with PIL.Image.open(io.BytesIO(data)) as opened:
-                turned = image.exif and opened.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
-                return (opened.height, opened.width) if turned else (opened.width, opened.height)
-        except MemoryError:
-            raise
-        except Exception:  # as in `decode`
-            return 0, 0
+    _quieten()
+    PIL.Image.init()
+    return PIL.Image.open(io.BytesIO(data), formats=[name for name in _FORMATS if name in PIL.Image.OPEN])
+
+
+def _quieten() -> None:
+    """Ignores Pillow's own warnings (large images, odd EXIF): `max_pixels` decides, and bad samples are counted.
+
+    For good, and only those: `catch_warnings` changes the whole process's filters, and threads that leave it out of
+    order would leave them changed.
+    """
+    if _QUIET not in warnings.filters:
+        warnings.filters.insert(0, _QUIET)  # type: ignore[attr-defined]  # typed as a Sequence, documented as a list
 
 
 class TooLargeError(ValueError):

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from headrace import _core
+from headrace.errors import HeadraceError
 from headrace.feed import transforms
 from headrace.feed.assembly import Assembly, Cancelled, Pending, parse_labels
 from headrace.feed.bad_samples import BadSamples
@@ -123,14 +124,20 @@ class Runner:
 
     def _feed(self) -> None:
         step, steps = self._first_step, self._recipe.plan.steps
+        error: Exception | None = None
         while step < steps or self._pending:
             if step < steps and self._channel.reserve(block=not self._pending):
-                self._pending.append(self._assembly.start(self._recipe.plan.batch(self._epoch, step)))
-                step += 1
+                try:
+                    self._pending.append(self._assembly.start(self._recipe.plan.batch(self._epoch, step)))
+                    step += 1
+                except (HeadraceError, OSError) as caught:  # the batches before it are still delivered
+                    error, steps = caught, step
             else:
                 self._channel.put(self._finish(self._pending[0]))
                 self._pending.popleft()
             self._python_s = time.thread_time()
+        if error is not None:
+            raise error
 
     def _retire(self) -> None:
         """Ends the other threads. Batches that nobody will take are cancelled first."""

@@ -15,12 +15,17 @@ _MAP, _BATCH_MAP = 1, 2
 
 def sample_rng(key: int, *, base_id: int, pass_: int) -> np.random.Generator:
     """The random source of one sample in one epoch. The same on every rank, thread and resume."""
-    return np.random.Generator(np.random.Philox(key=[key, _MAP], counter=[0, 0, base_id, pass_]))
+    return np.random.Generator(_philox((key, _MAP), (0, 0, base_id, pass_)))
 
 
 def batch_rng(key: int, *, step: int, rank: int) -> np.random.Generator:
     """The random source of one rank's batch in one epoch. Another world size has other batches, so other draws."""
-    return np.random.Generator(np.random.Philox(key=[key, _BATCH_MAP], counter=[0, 0, step, rank]))
+    return np.random.Generator(_philox((key, _BATCH_MAP), (0, 0, step, rank)))
+
+
+def _philox(key: tuple[int, int], counter: tuple[int, int, int, int]) -> np.random.Philox:
+    """A list of large ints would pass through float64, and lose bits."""
+    return np.random.Philox(key=np.array(key, np.uint64), counter=np.array(counter, np.uint64))
 
 
 def take_row(batch: Batch, row: int) -> Sample:
