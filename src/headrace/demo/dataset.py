@@ -13,6 +13,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from ..data.sidecar import cache_folder
 from .cuts import Cut, draw_cuts
 from .sources import Source
 
@@ -22,13 +23,6 @@ QUALITIES = (93, 95, 96, 97, 98)
 BYTES_AT_500_BY_375 = 70e3  # what ImageNet's files have; quality is raised until a file reaches it
 
 
-def cache_folder() -> Path:
-    """Where Headrace keeps what it can make again: $HEADRACE_CACHE, else headrace in the user's cache folder."""
-    if own := os.environ.get("HEADRACE_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
-
-
 def cached_path(source: Source, count: int) -> Path:
     """Where the data set of `count` files from this source is kept; other photographs give another place."""
     parts = [str(VERSION), source.origin]
@@ -36,7 +30,7 @@ def cached_path(source: Source, count: int) -> Path:
         status = path.stat()
         parts.append(f"{path} {status.st_size} {status.st_mtime_ns}")
     name = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:12]
-    return cache_folder() / "demo" / f"{count}-{name}"
+    return Path(cache_folder(), "demo", f"{count}-{name}")
 
 
 def write_dataset(
