@@ -6,12 +6,12 @@
 #include <nanobind/stl/tuple.h>
 
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
 
+#include "array_sink.hpp"
 #include "bindings.hpp"
 #include "common/fault.hpp"
 
@@ -22,25 +22,6 @@ namespace {
 
 using Box = std::tuple<int, int, int, int>;  // left, top, right, bottom
 using Pixels = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<3>>;
-
-class ArraySink final : public RowSink {
-public:
-    ArraySink(int height, int width)
-        : row_bytes_(4 * static_cast<std::size_t>(width)),
-          memory_(std::make_unique<std::uint8_t[]>(height * row_bytes_)),
-          next_(memory_.get()) {}
-
-    void take(const std::uint8_t* rows, std::size_t stride_bytes, int count) override {
-        for (int i = 0; i < count; ++i, next_ += row_bytes_) std::memcpy(next_, rows + i * stride_bytes, row_bytes_);
-    }
-
-    std::uint8_t* release() { return memory_.release(); }
-
-private:
-    std::size_t row_bytes_;
-    std::unique_ptr<std::uint8_t[]> memory_;
-    std::uint8_t* next_;
-};
 
 class NoSink final : public RowSink {
 public:
@@ -88,7 +69,7 @@ std::tuple<int, Pixels> decode_jpeg(const nb::bytes& data, int eighths, const st
         check_window(box, width, height);
         const auto [left, top, right, bottom] = box;
         const JpegDecoder::Columns columns = decoder.begin(eighths, left, right);
-        ArraySink sink(bottom - top, columns.count);
+        ArraySink sink(bottom - top, 4 * static_cast<std::size_t>(columns.count));
         {
             const nb::gil_scoped_release release;
             decoder.decode(top, bottom, sink);

@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 
+#include "array_sink.hpp"
 #include "bindings.hpp"
 #include "common/fault.hpp"
 
@@ -28,24 +29,6 @@ Layout layout_named(const std::string& name) {
     if (name == "raw16") return Layout::raw16;
     throw nb::value_error(("expected layout rgbx8, raw8 or raw16, got " + name).c_str());
 }
-
-// Bands one below another into one array without row padding.
-class ArraySink final : public RowSink {
-public:
-    ArraySink(int height, std::size_t row_bytes)
-        : row_bytes_(row_bytes), memory_(std::make_unique<std::uint8_t[]>(height * row_bytes)), next_(memory_.get()) {}
-
-    void take(const std::uint8_t* rows, std::size_t stride_bytes, int count) override {
-        for (int i = 0; i < count; ++i, next_ += row_bytes_) std::memcpy(next_, rows + i * stride_bytes, row_bytes_);
-    }
-
-    std::uint8_t* release() { return memory_.release(); }
-
-private:
-    std::size_t row_bytes_;
-    std::unique_ptr<std::uint8_t[]> memory_;
-    std::uint8_t* next_;
-};
 
 nb::ndarray<nb::numpy> array_of(std::uint8_t* memory, std::size_t height, std::size_t width, Layout layout) {
     const nb::capsule owner(memory, [](void* p) noexcept { delete[] static_cast<std::uint8_t*>(p); });

@@ -78,10 +78,7 @@ class Assembly:
             pending.memory = self._memory(1, pending.size)
 
     def _memory(self, samples: int, size: tuple[int, int]) -> list[NDArray[np.uint8]]:
-        return [
-            self._pool.acquire(samples * image.channels * size[0] * size[1] * ITEM_BYTES[image.dtype])
-            for _, image, _ in self._recipe.images
-        ]
+        return [self._pool.acquire(samples * _bytes_of(image, size)) for _, image, _ in self._recipe.images]
 
     def close(self) -> None:
         """Closes the archives that were kept open. Nothing may be under way."""
@@ -97,8 +94,7 @@ class Assembly:
         )
 
     def _row_bytes(self, pending: Pending, field: int, row: int) -> slice:
-        image = self._recipe.images[field][1]
-        one = image.channels * pending.size[0] * pending.size[1] * ITEM_BYTES[image.dtype]
+        one = _bytes_of(self._recipe.images[field][1], pending.size)
         return slice(row * one, (row + 1) * one)
 
     def _submit(
@@ -198,6 +194,11 @@ class Assembly:
             f"(sample {dataset.key(int(samples[odd]))!r}), height x width; "
             "give a view that fixes it, such as Resize((height, width)), or batch_size=1"
         )
+
+
+def _bytes_of(image: Image, size: tuple[int, int]) -> int:
+    """Bytes of one image of a batch."""
+    return image.channels * size[0] * size[1] * ITEM_BYTES[image.dtype]
 
 
 def _format(image: Image, fill: tuple[int, ...]) -> dict[str, Any]:
