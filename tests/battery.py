@@ -1,7 +1,8 @@
 """The save-and-resume battery: what must hold of every loader that has state, whatever it loads.
 
-Each check takes a factory `make(**overrides) -> Loader`. The loaders that it makes for one set of overrides must be
-equal, and overrides are arguments of `Loader`: threads, batch_size, rank, world_size, remainder, instruction_set.
+Each check takes a factory `make(**overrides)` of something that iterates over dicts, and has `len`, `state_dict` and
+`load_state_dict` as `Loader` has. What it makes for one set of overrides must be equal; overrides are named as the
+arguments of `Loader` are: threads, batch_size, rank, world_size, remainder, instruction_set.
 """
 
 from __future__ import annotations
@@ -9,18 +10,29 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from headrace import Loader, _core
+from headrace import _core
 
-Make = Callable[..., Loader]
 Batch = Mapping[str, Any]
 
 THREADS = (1, 2, 8)
 WORLD_SIZES = (1, 2, 4)
 EPOCHS = 2
+
+
+class Resumable(Protocol):
+    """What the battery asks of whatever it tests."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+    def __len__(self) -> int: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
+
+
+Make = Callable[..., Resumable]
 
 
 def plain(value: Any) -> Any:
@@ -38,7 +50,7 @@ def kept(batches: Iterable[Batch]) -> list[dict[str, Any]]:
     return [{name: plain(value) for name, value in batch.items()} for batch in batches]
 
 
-def epochs(loader: Loader, count: int = EPOCHS) -> list[dict[str, Any]]:
+def epochs(loader: Resumable, count: int = EPOCHS) -> list[dict[str, Any]]:
     return [batch for _ in range(count) for batch in kept(loader)]
 
 
@@ -96,7 +108,7 @@ def check_world_sizes(make: Make, global_batch: int) -> None:
         assert_equal([joined(parts) for parts in zip(*ranks, strict=True)], expected, f"world_size={world_size}")
 
 
-def loaders_of(make: Make, global_batch: int, world_size: int) -> list[Loader]:
+def loaders_of(make: Make, global_batch: int, world_size: int) -> list[Resumable]:
     batch_size = global_batch // world_size
     return [make(batch_size=batch_size, rank=rank, world_size=world_size) for rank in range(world_size)]
 
@@ -140,7 +152,7 @@ def check_restored_state_is_the_same(make: Make) -> None:
         assert resumed.state_dict() == state
         iterator = iter(resumed)
         assert resumed.state_dict() == state
-        iterator.close()
+        close(iterator)
 
 
 def check_resume_on_other_world_sizes(make: Make, global_batch: int) -> None:
@@ -158,25 +170,32 @@ def check_resume_on_other_world_sizes(make: Make, global_batch: int) -> None:
                 assert_equal([joined(parts) for parts in zip(*got, strict=True)], rest, what)
 
 
-def _resumed(loader: Loader, state: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _resumed(loader: Resumable, state: Mapping[str, Any]) -> list[dict[str, Any]]:
     loader.load_state_dict(state)
     return kept(loader)
 
 
-def state_after(loader: Loader, taken: int) -> dict[str, Any]:
+def state_after(loader: Resumable, taken: int) -> dict[str, Any]:
     """The state, as it comes out of a file, once `taken` batches have been received."""
     take(loader, taken)
     state: dict[str, Any] = json.loads(json.dumps(loader.state_dict()))
     return state
 
 
-def take(loader: Loader, count: int) -> list[dict[str, Any]]:
+def take(loader: Resumable, count: int) -> list[dict[str, Any]]:
     """The first batches of a pass, which is then broken off."""
     iterator = iter(loader)
     try:
         return kept(_first(iterator, count))
     finally:
-        iterator.close()
+        close(iterator)
+
+
+def close(iterator: Iterator[Batch]) -> None:
+    """Ends a pass. A DataLoader's iterator has no `close`: its workers end when it is dropped."""
+    end = getattr(iterator, "close", None)
+    if end is not None:
+        end()
 
 
 def _first(iterator: Iterator[Batch], count: int) -> Iterator[Batch]:

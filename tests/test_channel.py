@@ -1,4 +1,4 @@
-"""`feed/channel.py`: order, bounds, both ends' last words, and who waited for whom. By events, without sleeping."""
+"""`channel.py`: order, bounds, both ends' last words, and who waited for whom. By events, without sleeping."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from processes import DEADLINE_S, eventually
 
-from headrace.feed.channel import Channel, Closed
+from headrace.channel import Channel, Closed
 
 
 @pytest.fixture

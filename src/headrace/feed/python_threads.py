@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from headrace.feed.channel import Closed
+from headrace.channel import Closed
+from headrace.threads import THREAD_PREFIX
 
 T = TypeVar("T")
-
-THREAD_PREFIX = "headrace-"
-"""Begins the name of every thread of a feed, native ones included."""
 
 
 class PythonThreads:

@@ -6,41 +6,31 @@ where it has to be Python (Pillow, `map`), by a pool of threads that exists only
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from headrace import _core
+from headrace.channel import Channel, Closed
 from headrace.errors import HeadraceError
 from headrace.feed import transforms
 from headrace.feed.assembly import Assembly, Cancelled, Pending, parse_labels
 from headrace.feed.bad_samples import BadSamples
-from headrace.feed.channel import Channel, Closed
 from headrace.feed.outputs import Converter
-from headrace.feed.python_threads import THREAD_PREFIX, PythonThreads
+from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Recipe, Sample
 from headrace.feed.rows import RowMender
 from headrace.feed.stats import STAGES, StageStats, Stats
 from headrace.fields import Label
+from headrace.threads import THREAD_PREFIX, close_at_exit, in_own_thread
 
 T = TypeVar("T")
 
 DROP_WAIT_S = 1.0
 """Far longer than a batch in progress needs to be cancelled, unless the user's `map` is in the midst of something."""
-
-_live: weakref.WeakSet[Runner] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    """A thread that comes back from native code while Python shuts down would take the process with it."""
-    for runner in list(_live):
-        runner.close()
 
 
 class Runner:
@@ -71,7 +61,7 @@ class Runner:
         self._ended: float | None = None
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}feed", daemon=True)
         self._thread.start()
-        _live.add(self)
+        close_at_exit(self)
 
     def take(self) -> Batch:
         """The next batch. Raises Closed after the last, or what went wrong."""
@@ -94,9 +84,8 @@ class Runner:
         self._channel.close()
         with self._lock:
             self._engine.cancel()
-        # The garbage collector may close any feed in any thread: one of ours must not wait for itself or for another,
-        # and may hold what the executor's own lock protects. The feeding thread ends all.
-        if threading.current_thread().name.startswith(THREAD_PREFIX):
+        # One of ours must not wait, and may hold what the executor's own lock protects. The feeding thread ends all.
+        if in_own_thread():
             return
         self._python.cancel()
         self._thread.join(timeout_s)

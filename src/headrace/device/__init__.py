@@ -1,0 +1,1 @@
+"""The way of a batch from host memory to the device."""
