@@ -168,7 +168,7 @@ def test_closing_leaves_rows_that_were_not_begun(photos):
     assert begun.acquire(timeout=DEADLINE_S)
     closing = threading.Thread(target=iterator.close)
     closing.start()
-    assert eventually(lambda: iterator._runner._python._cancelled)
+    assert eventually(lambda: iterator._pass._python._cancelled)
     go_on.set()
     join(closing)
     assert len(rows) == 2
@@ -207,7 +207,7 @@ def test_closing_while_pillow_works(tmp_path, monkeypatch):
     assert begun.wait(DEADLINE_S)
     closing = threading.Thread(target=iterator.close)
     closing.start()
-    assert eventually(lambda: iterator._runner._python._cancelled)
+    assert eventually(lambda: iterator._pass._python._cancelled)
     go_on.set()
     join(closing)
     assert eventually(lambda: own_threads() == [])

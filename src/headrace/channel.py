@@ -68,9 +68,10 @@ class Channel(Generic[T]):
             self._changed.notify_all()
 
     def finish(self, error: BaseException | None = None) -> None:
-        """The producer's last word: what was put is still handed out, then `error` or the end."""
+        """The producer's last word: what was put is still handed out, then `error` or the end. After the consumer's
+        last word an error is dropped: kept here, its traceback would keep alive whatever the producer held."""
         with self._changed:
-            self._error = error
+            self._error = None if self._closed else error
             self._closed = True
             self._changed.notify_all()
 

@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace import _core
 from headrace._core import Limits
@@ -27,14 +27,18 @@ from headrace.feed import (
     Stats,
     default_threads,
 )
+from headrace.feed.memory import PinnedMemory, PooledMemory
 from headrace.feed.recipe import obvious_fields, resolve_columns
 from headrace.fields import Field, Image
+from headrace.passes import DevicePass, Pass
 from headrace.plan import Plan, Remainder, State, state_after
 from headrace.plan.resume import resume
 from headrace.view import View, compile_view
 
-HELD_BATCHES = 16
-"""Batches that a consumer may hold beyond those prefetched before it is told what that costs."""
+if TYPE_CHECKING:
+    import torch
+
+    from headrace.device import Placement
 
 
 class Loader:
@@ -56,6 +60,9 @@ class Loader:
     `map`        `map(sample, rng)` for each sample, in threads; `batch_map(batch, rng)` for each batch
     `rank`, `world_size`  default: RANK and WORLD_SIZE, as torchrun sets them, else 0 and 1
     `output`     "torch" tensors or "numpy" arrays
+    `device`     where batches are handed out, such as "cuda": they are made in pinned memory and copied on a side
+                 stream, images of floats as bytes that become floats there (the same bits), unless `map` or
+                 `batch_map` has to see them
     `limits`     what one image may cost (pixels, JPEG scans, bytes); beyond them a sample is bad
     `instruction_set`  "scalar", "avx2" or "avx512" forces a level; all give the same bits
 
@@ -84,6 +91,7 @@ class Loader:
         rank: int | None = None,
         world_size: int | None = None,
         output: Output = "torch",
+        device: str | torch.device | None = None,
         limits: Limits | None = None,
         instruction_set: str = "best",
     ) -> None:
@@ -98,11 +106,15 @@ class Loader:
             seed=seed,
             remainder=remainder,
         )
-        chosen = dict(fields) if fields is not None else obvious_fields(dataset)
+        chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
         columns = resolve_columns(dataset, chosen, view_from)
         if view is not None and not columns.images:
             raise UsageError("view: expected an image field to cut, got none; leave view out")
         _check(threads, prefetch, on_error, max_bad, output, chosen)
+        self._placement = None if device is None else _placement(device, output, chosen, map, batch_map)
+        if self._placement is not None:
+            chosen = self._placement.fields
+            columns = resolve_columns(dataset, chosen, view_from)
         _check_last_batch(plan, map)
         _check_level(instruction_set)
         self._recipe = Recipe(
@@ -127,9 +139,12 @@ class Loader:
         self._epoch = 0
         self._restored = 0  # the step at which the next pass starts
         self._received = 0  # batches that the consumer has of epoch _epoch
-        self._pool = _Pool(prefetch, len(columns.images))
+        pinned = self._placement is not None and self._placement.pinned
+        self._memory: PinnedMemory | PooledMemory = (
+            PinnedMemory() if pinned else PooledMemory(prefetch, len(columns.images))
+        )
         self._latest: weakref.ref[LoaderIterator] | None = None
-        self._runner: Runner | None = None  # of the latest pass, for its statistics
+        self._pass: Pass | None = None  # the latest one, for its statistics
 
     @property
     def dataset(self) -> Dataset:
@@ -210,7 +225,7 @@ class Loader:
 
         None before this process (a fork is another) has begun a pass.
         """
-        return None if self._runner is None or self._runner.foreign else self._runner.stats()
+        return None if self._pass is None or self._pass.foreign else self._pass.stats()
 
     def _note_received(self, iterator: LoaderIterator, epoch: int, steps: int) -> None:
         """The consumer has `steps` batches of `epoch`; only the latest iterator moves the loader's position."""
@@ -235,74 +250,47 @@ class LoaderIterator(Iterator[Batch]):
         self._start()
 
     def _start(self) -> None:
-        pool = self._loader._pool.of_this_process()
-        self._runner = Runner(self._loader._recipe, pool, epoch=self._epoch, step=self._step)
-        self._finalizer = weakref.finalize(self, self._runner.drop)
-        self._loader._runner = self._runner
+        loader = self._loader
+        runner = Runner(loader._recipe, loader._memory, epoch=self._epoch, step=self._step)
+        self._pass: Pass = runner if loader._placement is None else DevicePass(runner, loader._placement)
+        self._finalizer = weakref.finalize(self, self._pass.drop)
+        loader._pass = self._pass
 
     def __next__(self) -> Batch:
         if not self._open:
             raise StopIteration
         try:
             self._go_on_after_fork()
-            batch = self._runner.take()
+            batch = self._pass.take()
         except Closed:
             self.close()
             raise StopIteration from None
         except BaseException:  # Ctrl-C too: it must not wait for a `map` that hangs
             self._open = False
             self._finalizer.detach()
-            self._runner.drop()
+            self._pass.drop()
             raise
         self._step += 1
         self._loader._note_received(self, self._epoch, self._step)
-        self._loader._pool.mind(self._runner.batch_bytes)
+        if isinstance(self._loader._memory, PooledMemory):
+            self._loader._memory.mind(self._pass.batch_bytes)
         return batch
 
     def close(self) -> None:
         """Ends the pass: threads are joined, prefetched batches dropped."""
         self._open = False
         self._finalizer.detach()
-        self._runner.close()
+        self._pass.close()
 
     def stats(self) -> Stats:
         """What this pass has done so far; printed, it says which stage limits."""
         self._go_on_after_fork()
-        return self._runner.stats()
+        return self._pass.stats()
 
     def _go_on_after_fork(self) -> None:
-        if self._open and self._runner.foreign:
+        if self._open and self._pass.foreign:
             self._finalizer.detach()
             self._start()
-
-
-class _Pool:
-    """Batch memory of one loader, from pass to pass; a forked child gets its own."""
-
-    def __init__(self, prefetch: int, images: int) -> None:
-        self._prefetch = prefetch
-        self._images = max(1, images)
-        self._pid = -1
-        self._warned = False
-
-    def of_this_process(self) -> _core.BlockPool:
-        if self._pid != os.getpid():
-            self._pool = _core.BlockPool(most_idle=(self._prefetch + 1) * self._images)
-            self._pid = os.getpid()
-        return self._pool
-
-    def mind(self, batch_bytes: int) -> None:
-        """Tells a consumer once that it holds many batches; nothing ever waits for them."""
-        held = self._pool.usage()[0] // self._images
-        if self._warned or held <= self._prefetch + HELD_BATCHES:
-            return
-        self._warned = True
-        warnings.warn(
-            f"{held} batches of {batch_bytes / 1e6:,.0f} MB each are alive: the loader allocates a new one for each "
-            "that is held. Drop batches, or copy what you keep (tensor.clone())",
-            UserWarning,
-            stacklevel=3,
-        )
 
 
 def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -354,6 +342,22 @@ def _check_last_batch(plan: Plan, map: SampleMap | None) -> None:
             f"map: expected a sample for each of the {plan.world_size} ranks in the epoch's last batch, got {rest}; "
             "use remainder='drop' or 'wrap'"
         )
+
+
+def _placement(
+    device: str | torch.device,
+    output: str,
+    fields: Mapping[str, Field],
+    map: SampleMap | None,
+    batch_map: BatchMap | None,
+) -> Placement | None:
+    """None on the CPU, where batches are made anyway."""
+    if output != "torch":
+        raise UsageError(f"device: expected output='torch' beside it, got output={output!r}; leave device out")
+    from headrace.device import place
+
+    placement = place(device, fields, host_floats=map is not None or batch_map is not None)
+    return None if placement.device.type == "cpu" else placement
 
 
 def _need_torch() -> None:

@@ -1,1 +1,24 @@
-"""The way of a batch from host memory to the device."""
+"""The way of a batch from host memory to the device. Imports torch."""
+
+from headrace.device.conversion import Conversion
+from headrace.device.feed import DeviceFeed
+from headrace.device.images import AnyImages, Images, NamedImages
+from headrace.device.lanes import lane_to, resolve
+from headrace.device.placement import Placement, place
+from headrace.device.prefetcher import DevicePrefetcher
+from headrace.device.stats import CopyStats, PrefetchStats
+
+__all__ = [
+    "AnyImages",
+    "Conversion",
+    "CopyStats",
+    "DeviceFeed",
+    "DevicePrefetcher",
+    "Images",
+    "NamedImages",
+    "Placement",
+    "PrefetchStats",
+    "lane_to",
+    "place",
+    "resolve",
+]

@@ -12,6 +12,7 @@ from headrace import _core
 from headrace.data import ValueColumn
 from headrace.errors import UsageError
 from headrace.feed import pillow
+from headrace.feed.memory import BatchMemory
 from headrace.feed.recipe import Recipe
 from headrace.fields import Image
 from headrace.plan import BatchPlan
@@ -50,10 +51,10 @@ class Pending:
 class Assembly:
     """Describes batches to one engine. Used by one thread at a time, but for `start_rows` and `resize`."""
 
-    def __init__(self, recipe: Recipe, engine: _core.Engine, pool: _core.BlockPool) -> None:
+    def __init__(self, recipe: Recipe, engine: _core.Engine, memory: BatchMemory) -> None:
         self._recipe = recipe
         self._engine = engine
-        self._pool = pool
+        self._blocks = memory
         dataset = recipe.dataset
         root, paths = dataset.root.encode("utf-8", "surrogateescape"), dataset.paths
         self._paths = {
@@ -78,7 +79,7 @@ class Assembly:
             pending.memory = self._memory(1, pending.size)
 
     def _memory(self, samples: int, size: tuple[int, int]) -> list[NDArray[np.uint8]]:
-        return [self._pool.acquire(samples * _bytes_of(image, size)) for _, image, _ in self._recipe.images]
+        return [self._blocks.acquire(samples * _bytes_of(image, size)) for _, image, _ in self._recipe.images]
 
     def close(self) -> None:
         """Closes the archives that were kept open. Nothing may be under way."""

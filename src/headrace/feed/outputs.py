@@ -25,15 +25,16 @@ class Converter:
 
     def image(self, memory: NDArray[np.uint8], image: Image, count: int, size: tuple[int, int]) -> Any:
         """[N, C, H, W]; the memory returns to its pool when the last reference to it is gone."""
-        typed = memory.view(_NUMPY[image.dtype])
-        if image.channels_last:
-            array = typed.reshape(count, *size, image.channels).transpose(0, 3, 1, 2)
-        else:
-            array = typed.reshape(count, image.channels, *size)
+        shape = (count, *size, image.channels) if image.channels_last else (count, image.channels, *size)
         if self._torch is None:
-            return array
-        tensor = self._torch.from_numpy(array)
-        return tensor.view(self._torch.bfloat16) if image.dtype == "bfloat16" else tensor
+            array = memory.view(_NUMPY[image.dtype]).reshape(shape)
+            return array.transpose(0, 3, 1, 2) if image.channels_last else array
+        tensor = self._tensor(memory).view(getattr(self._torch, image.dtype)).view(shape)
+        return tensor.permute(0, 3, 1, 2) if image.channels_last else tensor
+
+    def _tensor(self, memory: NDArray[np.uint8]) -> Any:
+        """The tensor that pinned memory was allocated as, so that torch's allocator learns of copies from it."""
+        return memory.base if isinstance(memory.base, self._torch.Tensor) else self._torch.from_numpy(memory)
 
     def values(self, values: NDArray[Any]) -> Any:
         return values if self._torch is None else self._torch.from_numpy(np.ascontiguousarray(values))

@@ -19,6 +19,7 @@ from headrace.errors import HeadraceError
 from headrace.feed import transforms
 from headrace.feed.assembly import Assembly, Cancelled, Pending, parse_labels
 from headrace.feed.bad_samples import BadSamples
+from headrace.feed.memory import BatchMemory
 from headrace.feed.outputs import Converter
 from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Recipe, Sample
@@ -36,9 +37,8 @@ DROP_WAIT_S = 1.0
 class Runner:
     """The batches of one epoch from one step on. Owns its threads; `close` ends them all and may be called twice."""
 
-    def __init__(self, recipe: Recipe, pool: _core.BlockPool, *, epoch: int, step: int) -> None:
+    def __init__(self, recipe: Recipe, memory: BatchMemory, *, epoch: int, step: int) -> None:
         self._recipe = recipe
-        self._pool = pool
         self._epoch = epoch
         self._first_step = step
         self._pid = os.getpid()
@@ -47,7 +47,7 @@ class Runner:
         self._samples = 0
         self.batch_bytes = 0
         self._engine = _core.Engine(recipe.threads, level=recipe.level, limits=recipe.limits)
-        self._assembly = Assembly(recipe, self._engine, pool)
+        self._assembly = Assembly(recipe, self._engine, memory)
         samples = -(-recipe.plan.length // recipe.plan.world_size)
         self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
         self._mender = RowMender(recipe, self._assembly, self.bad)

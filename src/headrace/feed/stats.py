@@ -30,6 +30,8 @@ class Stats:
     feed's own Python: high beside the wall time, it holds the GIL from training. `bad` samples could not be decoded,
     `replaced` counts what stands in for them, `declined` those that Pillow decoded instead of the core (slower).
     `left_out` and `repeated` are what the epoch's remainder leaves out or takes twice, over all ranks.
+    `copy_s` and `convert_s` are the device's time for copies to it and for cast and normalise; `overlap` is the share
+    of both that ran beside training: low, batches come too late. None: not measured, as on the CPU.
     """
 
     batches: int
@@ -48,6 +50,9 @@ class Stats:
     left_out: int
     repeated: int
     stages: dict[str, StageStats]
+    copy_s: float | None = None
+    convert_s: float | None = None
+    overlap: float | None = None
 
     @property
     def limit(self) -> str:
@@ -79,7 +84,14 @@ class Stats:
             lines.append(f"  {self.bad:,} bad samples, {self.replaced:,} replacements")
         if self.left_out or self.repeated:
             lines.append(f"  an epoch leaves out {self.left_out:,} samples and repeats {self.repeated:,}")
+        if self.copy_s is not None and self.batches:
+            lines.append(
+                f"  copy to the device {self.copy_s / self.batches * 1e3:,.2f} ms a batch" + self._overlapped()
+            )
         return "\n".join(lines)
+
+    def _overlapped(self) -> str:
+        return "" if self.overlap is None else f", {self.overlap:.0%} of it beside training"
 
     def _verdict(self) -> str:
         limit = self.limit

@@ -1,0 +1,233 @@
+"""`DevicePrefetcher`: any iterable of batches, ahead of the training step and on its device."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from headrace.channel import Closed
+from headrace.device import workers
+from headrace.device.conversion import TORCH_DTYPES, Conversion
+from headrace.device.feed import DROP_WAIT_S, DeviceFeed
+from headrace.device.images import AnyImages, Images, NamedImages
+from headrace.device.lanes import lane_to, resolve
+from headrace.device.source_method import SourceMethod
+from headrace.device.stats import PrefetchStats
+from headrace.errors import UsageError
+from headrace.fields import DTYPES, DType, Normalize
+
+T = TypeVar("T")
+State = dict[str, Any]
+
+
+class DevicePrefetcher(Generic[T]):
+    """Batches of `iterable` on `device`, taken, copied and converted by a thread while the training step runs.
+
+    A batch is any nesting of dicts, lists, tuples, named tuples and dataclasses with tensors in it; what is no tensor
+    passes through. On a CUDA device, copies go from pinned memory on a side stream; the batch can be used at once on
+    the stream that is current where it is taken. On the CPU nothing is copied, and the source works ahead all the same.
+
+    `depth`         batches beyond the consumer's that are on the device or on their way
+    `dtype`, `normalize`  uint8 images become floats on the device, 0…1 or normalised, the same bits as those of
+                    `headrace.Image(dtype=, normalize=)`; `normalize` alone gives float32
+    `channels_last` memory layout of images
+    `images`        keys, field names or positions of the images [N, C, H, W]. Default: every tensor [N, 3, H, W] of
+                    uint8; those of floats change their layout only
+
+    Iterating takes one pass over the source, and ends the pass before it. `len`, `set_epoch`, `state_dict` and
+    `load_state_dict` exist if the source has them. The state is the source's own, as of the batch that the consumer
+    has; whoever breaks a pass off goes on from there in the next. An error in the source comes out of `next` after the
+    batches before it, with its traceback. Raises UsageError for arguments that do not fit, before the first batch or
+    with it.
+    """
+
+    def __init__(
+        self,
+        iterable: Iterable[T],
+        device: str | torch.device,
+        *,
+        depth: int = 2,
+        dtype: DType | torch.dtype | None = None,
+        normalize: Normalize | None = None,
+        channels_last: bool = True,
+        images: Sequence[str | int] | None = None,
+    ) -> None:
+        if type(depth) is not int or depth < 1:
+            raise UsageError(f"depth: expected an int of at least 1, got {depth!r}")
+        conversion = Conversion(_dtype(dtype, normalize), normalize, channels_last)
+        self.source = iterable
+        self.device = resolve(device)
+        self._depth = depth
+        self._images: Images = (
+            AnyImages(conversion) if images is None else NamedImages(dict.fromkeys(images, conversion))
+        )
+        self._latest: weakref.ref[PrefetchIterator[T]] | None = None
+        self._feed: DeviceFeed[State | None] | None = None  # of the latest pass
+        self._position: State | None = None  # the consumer's, where it may differ from the source's
+        self._behind = False  # whether the source was read further than the consumer went
+
+    def __len__(self) -> int:
+        """Batches of a pass. Raises TypeError where the source has no length."""
+        return len(self.source)  # type: ignore[arg-type]
+
+    def __iter__(self) -> PrefetchIterator[T]:
+        self._settle()
+        self._position = self._snapshot()
+        self._behind = True
+        iterator = PrefetchIterator(self)
+        self._latest = weakref.ref(iterator)
+        return iterator
+
+    def __repr__(self) -> str:
+        return f"DevicePrefetcher to {self.device}, depth {self._depth}, of {self.source!r}"
+
+    @SourceMethod
+    def set_epoch(self, epoch: int) -> None:
+        """Hands the epoch on. Ends a pass that was broken off."""
+        self._settle()
+        self.source.set_epoch(epoch)  # type: ignore[attr-defined]
+        self._position = None
+
+    @SourceMethod
+    def state_dict(self) -> State:
+        """The source's state when it had given the batches that the consumer has taken, and no more."""
+        state: State = self.source.state_dict() if self._position is None else self._position  # type: ignore[attr-defined]
+        return copy.deepcopy(state)
+
+    @SourceMethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next pass goes on where `state` was saved. Ends the present one."""
+        self.close()
+        self.source.load_state_dict(state)  # type: ignore[attr-defined]
+        self._position, self._behind = None, False
+
+    def stats(self) -> PrefetchStats | None:
+        """What the latest pass has done so far, in numbers and in words; None before the first."""
+        return None if self._feed is None else self._feed.stats()
+
+    def close(self) -> None:
+        """Ends the pass under way and waits for its thread. The next `iter` begins another."""
+        if self._feed is not None:
+            self._feed.close(timeout_s=None)
+
+    def _settle(self) -> None:
+        """Ends the pass before, and puts a stateful source back to where its consumer stopped."""
+        self.close()
+        if self._behind and self._position is not None:
+            self.source.load_state_dict(self._position)  # type: ignore[attr-defined]
+        self._behind = False
+
+    def _snapshot(self) -> State | None:
+        """The source's state now; None if it keeps none."""
+        if not (hasattr(self.source, "state_dict") and hasattr(self.source, "load_state_dict")):
+            return None
+        state: State = self.source.state_dict()
+        return copy.deepcopy(state)
+
+    def _start(self) -> DeviceFeed[State | None]:
+        # Here and not in the feeding thread: DataLoader draws its seed from torch's global generator, and installs the
+        # signal handler that tells of killed workers, in the thread that asks for its iterator.
+        batches = _Batches(iter(self.source), self._snapshot, self._images)
+        self._feed = DeviceFeed(batches.take, lane_to(self.device, self._images), self._depth, end=batches.close)
+        return self._feed
+
+    def _note(self, iterator: PrefetchIterator[T], position: State | None, *, ended: bool) -> None:
+        """Where the consumer is; only the latest pass moves it."""
+        if self._latest is not None and self._latest() is iterator:
+            self._position = position
+            self._behind = not ended
+
+
+class PrefetchIterator(Iterator[T]):
+    """One pass. Ends its thread at the end, on `close`, on an error, or when dropped."""
+
+    def __init__(self, prefetcher: DevicePrefetcher[T]) -> None:
+        self._prefetcher = prefetcher
+        self._feed = prefetcher._start()
+        self._open = True
+        self._finalizer = weakref.finalize(self, self._feed.close, DROP_WAIT_S)
+        self._finalizer.atexit = False  # the feed sees to that
+
+    def __next__(self) -> T:
+        if not self._open:
+            raise StopIteration
+        if self._feed.foreign:
+            raise UsageError(
+                "expected the process that began this pass, got a fork of it, where its thread does not run; "
+                "iterate over the prefetcher anew: a stateful source goes on from the same batch"
+            )
+        try:
+            batch, position = self._feed.take()
+        except Closed:
+            self._end_of_source()
+            raise StopIteration from None
+        except BaseException:  # Ctrl-C too: it must not wait for a source that hangs
+            self._open = False
+            self._feed.close(DROP_WAIT_S)
+            raise
+        self._prefetcher._note(self, position, ended=False)
+        return batch  # type: ignore[no-any-return]
+
+    def _end_of_source(self) -> None:
+        closed_early = not self._feed.exhausted
+        self.close()
+        if not closed_early:
+            self._prefetcher._note(self, self._prefetcher._snapshot(), ended=True)
+
+    def close(self) -> None:
+        """Ends the pass: the thread is joined, batches on their way are dropped."""
+        self._open = False
+        self._finalizer.detach()
+        self._feed.close(timeout_s=None)
+
+    def stats(self) -> PrefetchStats:
+        """What this pass has done so far."""
+        return self._feed.stats()
+
+
+class _Batches(Generic[T]):
+    """A source's iterator, and the source's state after each batch. Used by the feeding thread only."""
+
+    def __init__(self, iterator: Iterator[T], snapshot: Callable[[], State | None], images: Images) -> None:
+        self._iterator = iterator
+        self._snapshot = snapshot
+        self._images: Images | None = images  # until the first batch has been checked
+
+    def take(self) -> tuple[T, State | None]:
+        try:
+            batch = next(self._iterator)
+        except Exception as error:
+            lost = workers.lost(self._iterator, error)
+            if lost is None:
+                raise
+            raise lost from error
+        if self._images is not None:
+            self._images.check(batch)
+            self._images = None
+        return batch, self._snapshot()
+
+    def close(self) -> None:
+        """Lets a generator run its `finally`, and a DataLoader's iterator end the workers of this pass."""
+        iterator: Any = self._iterator
+        del self._iterator
+        if hasattr(iterator, "close"):
+            iterator.close()
+        else:
+            workers.end(iterator)
+
+
+def _dtype(dtype: DType | torch.dtype | None, normalize: Normalize | None) -> DType | None:
+    """By name. Raises UsageError for one that images cannot have."""
+    names = {kind: name for name, kind in TORCH_DTYPES.items()}
+    name = names.get(dtype) if isinstance(dtype, torch.dtype) else dtype
+    if dtype is not None and name not in DTYPES:
+        raise UsageError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype}")
+    if normalize is None:
+        return name  # type: ignore[return-value]  # one of DTYPES
+    if name == "uint8":
+        raise UsageError('normalize: it gives fractions, got dtype="uint8"; use dtype="float32" or leave it out')
+    return "float32" if name is None else name  # type: ignore[return-value]

@@ -1,0 +1,66 @@
+"""Where the memory of batches comes from."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import _core
+
+HELD_BATCHES = 16
+"""Batches that a consumer may hold beyond those prefetched before it is told what that costs."""
+
+
+class BatchMemory(Protocol):
+    """Memory that belongs to whoever holds it: it comes back when the last reference to it is gone."""
+
+    def acquire(self, bytes: int) -> NDArray[np.uint8]: ...
+
+
+class PooledMemory:
+    """Ordinary memory of one loader, used again from batch to batch and from pass to pass; a forked child gets its
+    own."""
+
+    def __init__(self, prefetch: int, images: int) -> None:
+        self._prefetch = prefetch
+        self._images = max(1, images)
+        self._pid = -1
+        self._warned = False
+
+    def acquire(self, bytes: int) -> NDArray[np.uint8]:
+        return self._of_this_process().acquire(bytes)
+
+    def mind(self, batch_bytes: int) -> None:
+        """Tells a consumer once that it holds many batches; nothing ever waits for them."""
+        held = self._of_this_process().usage()[0] // self._images
+        if self._warned or held <= self._prefetch + HELD_BATCHES:
+            return
+        self._warned = True
+        warnings.warn(
+            f"{held} batches of {batch_bytes / 1e6:,.0f} MB each are alive: the loader allocates a new one for each "
+            "that is held. Drop batches, or copy what you keep (tensor.clone())",
+            UserWarning,
+            stacklevel=4,
+        )
+
+    def _of_this_process(self) -> _core.BlockPool:
+        if self._pid != os.getpid():
+            self._pool = _core.BlockPool(most_idle=(self._prefetch + 1) * self._images)
+            self._pid = os.getpid()
+        return self._pool
+
+
+class PinnedMemory:
+    """Page-locked memory from torch's caching host allocator, which knows of copies in flight: a block that is dropped
+    while a device still reads it is not handed out before."""
+
+    def acquire(self, bytes: int) -> NDArray[np.uint8]:
+        import torch
+
+        # The tensor is the array's base, so `Converter` finds it, and with it the allocator's own handle.
+        array: NDArray[np.uint8] = torch.empty(bytes, dtype=torch.uint8, pin_memory=True).numpy()
+        return array

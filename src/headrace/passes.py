@@ -1,0 +1,86 @@
+"""One pass of a Loader over an epoch: batches as the host makes them, or on their way to a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.feed import Batch, Runner, Stats
+
+if TYPE_CHECKING:  # the device's modules import torch
+    from headrace.device import Placement
+
+DEVICE_DEPTH = 2
+"""Batches on the device or on their way beyond the consumer's: one to use next, one to copy meanwhile."""
+
+
+class Pass(Protocol):
+    """What a Loader's iterator runs."""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether this process is a fork of the one that runs it: its threads are not here."""
+        ...
+
+    @property
+    def batch_bytes(self) -> int: ...
+
+    def take(self) -> Batch:
+        """The next batch. Raises Closed after the last, or what went wrong."""
+        ...
+
+    def close(self) -> None:
+        """Cancels what is under way and joins every thread; may be called twice."""
+        ...
+
+    def drop(self) -> None:
+        """Closes a pass that nobody refers to any more; the wait is bounded."""
+        ...
+
+    def stats(self) -> Stats: ...
+
+
+class DevicePass:
+    """A runner's batches, sent to a device by a thread of its own."""
+
+    def __init__(self, runner: Runner, placement: Placement) -> None:
+        from headrace.device import DeviceFeed
+
+        self._runner = runner
+        self._feed = DeviceFeed(
+            lambda: (runner.take(), None), placement.lane(), DEVICE_DEPTH, end=lambda: runner.close()
+        )
+
+    @property
+    def foreign(self) -> bool:
+        return self._runner.foreign
+
+    @property
+    def batch_bytes(self) -> int:
+        return self._runner.batch_bytes
+
+    def take(self) -> Batch:
+        batch: Batch = self._feed.take()[0]
+        return batch
+
+    def close(self) -> None:
+        self._runner.close()  # first, so that the feeding thread need not wait for it
+        self._feed.close(timeout_s=None)
+
+    def drop(self) -> None:
+        self._runner.drop()
+        self._feed.close()
+
+    def stats(self) -> Stats:
+        """The host's counts, with the waiting of who takes batches from the device."""
+        device = self._feed.stats()
+        copies = device.copies
+        return replace(
+            self._runner.stats(),
+            batches=device.batches,
+            consumer_wait_s=device.consumer_wait_s,
+            feed_wait_s=device.ahead_wait_s,
+            copy_s=copies.copy_s,
+            convert_s=copies.convert_s,
+            overlap=copies.overlap,
+        )
