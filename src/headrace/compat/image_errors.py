@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from headrace.compat.image_source import ImageSource, is_path, origin_of
+from headrace.compat.image_source import ImageSource, origin_of
 from headrace.errors import HeadraceError, NotFoundError, SampleError
 from headrace.feed.bad_samples import error_at
 
@@ -15,7 +15,7 @@ CORRUPT, LIMIT, _IO = 2, 3, 5
 def error_for(source: ImageSource, code: int, why: str) -> HeadraceError:
     """The exception for a failure of this source; `key` is its path, or says what it is."""
     key, shard = origin_of(source)
-    if code == _IO and is_path(source) and _is_missing(source):
+    if code == _IO and isinstance(source, str | os.PathLike) and _is_missing(source):
         return NotFoundError(f"expected an image at {shard}, got nothing under that name; check the path")
     return error_at(code, why, key=key, shard=shard, offset=None, field="image")
 

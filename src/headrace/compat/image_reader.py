@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._core import Limits
 from headrace.compat.image_batch import decode_all, stack
 from headrace.compat.image_errors import CORRUPT, LIMIT, error_for
-from headrace.compat.image_source import ImageSource, content_of, is_path, path_of, read_path
+from headrace.compat.image_source import ImageSource, content_of, path_of, read_path
 from headrace.compat.view_keys import draw_keys
 from headrace.errors import UsageError
 from headrace.feed import Output, pillow
@@ -24,6 +23,9 @@ from headrace.view import View, compile_view
 
 if TYPE_CHECKING:
     from headrace.compat.view_keys import RandomSource
+
+Outcome: TypeAlias = NDArray[Any] | tuple[int, str]
+"""The core's: an image, or the code and the text of what is wrong with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +57,11 @@ class ImageReader:
     output: Output = "torch"
     limits: Limits | None = None
 
-    if TYPE_CHECKING:  # derived; never pickled
-        _image: Image
-        _limits: Limits
-        _decoder: _core.ImageDecoder
-        _draws: bool
+    # Compiled from the options, and never pickled.
+    _image: Image = field(init=False, repr=False, compare=False)
+    _limits: Limits = field(init=False, repr=False, compare=False)
+    _decoder: _core.ImageDecoder = field(init=False, repr=False, compare=False)
+    _draws: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check_output(self.output, self.dtype)
@@ -75,12 +77,14 @@ class ImageReader:
         program = compile_view(self.view)
         limits = Limits() if self.limits is None else self.limits
         decoder = _core.ImageDecoder(program.ops, **image_options(image, program.fill), limits=limits)
+        if isinstance(self.view, list):  # nobody shall change it beside the program
+            object.__setattr__(self, "view", tuple(self.view))
         derived = {"_image": image, "_limits": limits, "_decoder": decoder, "_draws": _core.is_random(program.ops)}
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {option.name: getattr(self, option.name) for option in fields(self) if option.init}
 
     def __setstate__(self, options: dict[str, Any]) -> None:
         for name, value in options.items():
@@ -107,25 +111,28 @@ class ImageReader:
         return draw_keys(rng, self.output, count) if self._draws else [0] * count
 
     def _decode(self, source: ImageSource, key: int) -> NDArray[Any]:
-        content = None if is_path(source) else content_of(source, self._limits.max_file_bytes)
-        if content is None:
+        """[C, H, W] or [H, W, C], as the image's layout is."""
+        if isinstance(source, str | os.PathLike):
             outcome = self._decoder.decode_file(path_of(source), key)
+            if _is_declined(outcome):
+                outcome = self._decode_by_pillow(source, read_path(source), outcome[1], key)
         else:
+            content = content_of(source, self._limits.max_file_bytes)
             outcome = self._decoder.decode_bytes(content, key)
-        if isinstance(outcome, tuple) and outcome[0] == DECLINED:
-            data = read_path(source) if content is None else bytes(content)
-            outcome = self._decoder.decode_pixels(self._by_pillow(source, data, outcome[1]), key)
+            if _is_declined(outcome):
+                outcome = self._decode_by_pillow(source, bytes(content), outcome[1], key)
         if isinstance(outcome, tuple):
             raise error_for(source, *outcome)
         return outcome
 
-    def _by_pillow(self, source: ImageSource, data: bytes, declined: str) -> NDArray[np.uint8]:
+    def _decode_by_pillow(self, source: ImageSource, data: bytes, declined: str, key: int) -> Outcome:
         try:
-            return pillow.decode(data, self._image, self._limits)
+            pixels = pillow.decode(data, self._image, self._limits)
         except pillow.TooLargeError as error:
             raise error_for(source, LIMIT, str(error)) from error
         except ValueError as error:
             raise error_for(source, CORRUPT, f"{declined}, and {error}") from error
+        return self._decoder.decode_pixels(pixels, key)
 
     def _deliver(self, array: NDArray[Any]) -> Any:
         if self.output == "numpy":
@@ -136,6 +143,10 @@ class ImageReader:
         if self.dtype == "bfloat16":
             tensor = tensor.view(torch.bfloat16)
         return tensor.movedim(-1, -3) if self._image.channels_last else tensor
+
+
+def _is_declined(outcome: Outcome) -> TypeGuard[tuple[int, str]]:
+    return isinstance(outcome, tuple) and outcome[0] == DECLINED
 
 
 def _check_output(output: str, dtype: str) -> None:

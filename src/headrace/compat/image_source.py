@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
-from typing import Protocol, TypeAlias, TypeGuard
+from typing import Protocol, TypeAlias
 
 from headrace.errors import LimitError, ReadError, UsageError
+
 
 class BinaryFile(Protocol):
     """Anything with `read`, as `open(path, "rb")`, `io.BytesIO`, or a member of an archive."""
@@ -17,13 +19,8 @@ class BinaryFile(Protocol):
 ImageSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile
 
 
-def is_path(source: object) -> TypeGuard[str | os.PathLike[str]]:
-    """bytes are content, never a path."""
-    return isinstance(source, str | os.PathLike)
-
-
 def path_of(path: str | os.PathLike[str]) -> bytes:
-    """The path as the system has it."""
+    """The path as the system has it. bytes are never a path: they are an image's content."""
     encoded = os.fsencode(path)
     if b"\0" in encoded:
         raise UsageError(f"expected a path, got one with a zero byte: {path!r}; give an image's own bytes as bytes")
@@ -66,7 +63,7 @@ def content_of(source: bytes | bytearray | memoryview | BinaryFile, max_bytes: i
 
 def origin_of(source: ImageSource) -> tuple[str, str]:
     """How errors name the source: its key, and where that is."""
-    if is_path(source):
+    if isinstance(source, str | os.PathLike):
         return os.fsdecode(source), os.path.abspath(os.fsdecode(source))
     try:
         return f"{memoryview(source).nbytes:,} bytes", "in memory"  # type: ignore[arg-type]  # as in `content_of`
@@ -83,10 +80,8 @@ def _read(file: BinaryFile, max_bytes: int) -> bytes:
             "expected a path, the bytes of an image, or a binary file with read(), got "
             f"{type(file).__module__}.{type(file).__qualname__}"
         )
-    try:
+    with contextlib.suppress(AttributeError, io.UnsupportedOperation):
         file.seek(0)  # type: ignore[attr-defined]  # not every file has it
-    except (AttributeError, io.UnsupportedOperation):
-        pass
     parts: list[bytes] = []
     left = max_bytes + 1
     while left > 0 and (part := file.read(left)):

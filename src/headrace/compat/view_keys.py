@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def _from_numpy_global(count: int) -> list[int]:
     return [int(np.random.randint(0, 1 << 64, dtype=np.uint64)) for _ in range(count)]
 
 
-def _is_torch_generator(rng: object) -> bool:
+def _is_torch_generator(rng: object) -> TypeGuard[torch.Generator]:
     torch = sys.modules.get("torch")  # who has one of its generators has imported it
     return torch is not None and isinstance(rng, torch.Generator)
 
