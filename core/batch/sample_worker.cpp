@@ -104,12 +104,6 @@ void SampleWorker::decode_one(Job& job, const Allocate& allocate) {
     const Image image = probe(field, 0);
     const View view = choose_view(job, 0, image);
     check_view(view, image.width, image.height);
-    // A view may leave one side to the image: a strip of a few pixels must not become gigabytes.
-    if (std::int64_t{view.width} * view.height > limits_.max_pixels) {
-        throw Fault(Code::limit, "the view makes " + size_text(view.width, view.height) + " pixels of an image of " +
-                                     size_text(image.width, image.height) +
-                                     ", more than max_pixels=" + std::to_string(limits_.max_pixels));
-    }
     field.format.width = view.width;
     field.format.height = view.height;
     field.out = allocate(field.format);

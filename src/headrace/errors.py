@@ -56,9 +56,7 @@ class SampleError(HeadraceError):
     which is how DataLoader makes again in the parent what a worker raised, they are empty and `why` is the text.
     """
 
-    def __init__(
-        self, why: str, *, key: str = "", shard: str = "", offset: int | None = None, field: str = ""
-    ) -> None:
+    def __init__(self, why: str, *, key: str = "", shard: str = "", offset: int | None = None, field: str = "") -> None:
         place = shard if offset is None else f"{shard} at byte {offset}"
         super().__init__(f"sample {key!r}, field {field!r} ({place}): {why}" if key else why)
         self.why = why
