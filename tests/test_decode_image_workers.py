@@ -86,6 +86,7 @@ def test_a_workers_error_keeps_its_class(paths, tmp_path):
     batches = iter(DataLoader(dataset, 4, num_workers=1))
     with pytest.raises(DecodeError, match=r"bad\.jpg"):
         next(batches)
+    assert list(batches) == []  # which ends the worker
 
 
 def test_threads_share_a_reader(paths):

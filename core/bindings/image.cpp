@@ -67,8 +67,7 @@ nb::object array_of(std::unique_ptr<std::uint8_t[]> memory, const Format& format
     const nb::capsule owner(memory.release(), [](void* p) noexcept { delete[] static_cast<std::uint8_t*>(p); });
     const std::array<std::size_t, 3> planar{channels, height, width}, interleaved{height, width, channels};
     const auto& shape = format.planar ? planar : interleaved;
-    return nb::cast(
-        nb::ndarray<nb::numpy>(at, shape.size(), shape.data(), owner, nullptr, dtype_of(format.dtype)));
+    return nb::cast(nb::ndarray<nb::numpy>(at, shape.size(), shape.data(), owner, nullptr, dtype_of(format.dtype)));
 }
 
 // Decodes, cuts and resizes one image at a time in the calling thread. Immutable, so any thread may use it.

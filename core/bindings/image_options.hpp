@@ -16,7 +16,8 @@ inline Format parse_format(int channels, const std::string& dtype, bool planar, 
                            const std::vector<float>& divide, const std::vector<int>& fill) {
     Format f;
     if (channels != 1 && channels != 3) throw nanobind::value_error("expected 1 or 3 channels");
-    if (subtract.size() != 3 || divide.size() != 3 || fill.size() != 3) throw nanobind::value_error("expected 3 values");
+    if (subtract.size() != 3 || divide.size() != 3 || fill.size() != 3)
+        throw nanobind::value_error("expected 3 values");
     f.channels = channels;
     f.planar = planar;
     const char* names[] = {"uint8", "float32", "float16", "bfloat16"};

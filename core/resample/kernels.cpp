@@ -6,10 +6,10 @@ namespace headrace {
 
 namespace {
 
-#define HEADRACE_KERNELS(level)                                                              \
-    Kernels {                                                                                \
-        level::horizontal, level::vertical, level::pack_rgb, level::split_rgb, level::to_float, \
-            level::to_half, level::to_bfloat16                                               \
+#define HEADRACE_KERNELS(level)                                                                                 \
+    Kernels {                                                                                                   \
+        level::horizontal, level::vertical, level::pack_rgb, level::split_rgb, level::to_float, level::to_half, \
+            level::to_bfloat16                                                                                  \
     }
 
 #if defined(__x86_64__)

@@ -58,7 +58,7 @@ class SampleError(HeadraceError):
 
     def __init__(self, why: str, *, key: str = "", shard: str = "", offset: int | None = None, field: str = "") -> None:
         place = shard if offset is None else f"{shard} at byte {offset}"
-        super().__init__(f"sample {key!r}, field {field!r} ({place}): {why}" if key else why)
+        super().__init__(f"sample {key!r}, field {field!r} ({place}): {why}" if shard != "" else why)
         self.why = why
         self.key = key
         self.shard = shard
