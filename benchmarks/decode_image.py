@@ -7,8 +7,8 @@ The same Dataset under torch's DataLoader, RandomResizedCrop(224) and a flip, ui
     pillow draft   the same, after draft() has let libjpeg decode at half size or less where the window allows
     collate only   no decoding: what DataLoader and collate by themselves allow
 
-The boxes are drawn by the core's sampler, from sizes that were read before: Pillow is charged for no draw. Rounds are
-interleaved, each over the whole folder by workers that are there already, and medians are printed.
+Pillow's boxes are drawn by the core's sampler too, from sizes that were read before. Rounds are interleaved, each over
+the whole folder by workers that are there already; medians are printed, of speeds and of the ratios within a round.
 
     python benchmarks/decode_image.py FOLDER [--files 1500] [--workers 1 2] [--rounds 5] [--batch-size 64]
 """
@@ -110,10 +110,12 @@ def measure(contenders: dict[str, Dataset[torch.Tensor]], workers: int, rounds: 
             speed = images_per_second(loader)
             if round_ > 0:  # the first fills the page cache and starts the workers
                 speeds[name].append(speed)
-    ours = statistics.median(speeds["decode_image"])
-    for name, each in speeds.items():
-        median = statistics.median(each)
-        print(f"{workers} workers  {name:13} {median:8,.0f} images/s   decode_image is {ours / median:5.2f} x")
+    for name, theirs in speeds.items():
+        ratios = [ours / their for ours, their in zip(speeds["decode_image"], theirs, strict=True)]
+        print(
+            f"{workers} workers  {name:13} {statistics.median(theirs):8,.0f} images/s   "
+            f"decode_image is {statistics.median(ratios):5.2f} x"
+        )
 
 
 def main() -> None:
