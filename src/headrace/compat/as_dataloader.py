@@ -44,7 +44,8 @@ class LoaderDataLoader(DataLoader[Any]):
     def __init__(self, source: LoaderSource) -> None:
         passes = Passes(source)
         dataset = PartDataset(passes)
-        super().__init__(dataset, batch_sampler=PartSampler(passes), collate_fn=unchanged)
+        parts: Any = PartSampler(passes)  # torch asks for lists; Accelerate is content with sequences, as is `dataset`
+        super().__init__(dataset, batch_sampler=parts, collate_fn=unchanged)
         # DataLoader takes a sampler or a batch sampler, but frameworks look at both: at the sampler for whether ranks
         # are taken care of, at the batch sampler for what to deal out. Once built it refuses to have them set.
         vars(self).update(sampler=RankSampler(passes, dataset), batch_size=source.batch_size)
@@ -145,7 +146,7 @@ def _fetched_ahead(dataset: Dataset[Any]) -> bool:
     """Whether Accelerate holds a batch that it has not handed on: it fetches one ahead, to know the last."""
     if "accelerate" not in sys.modules:
         return False
-    from accelerate.state import GradientState
+    from accelerate.state import GradientState  # type: ignore[import-untyped]  # it ships no types
 
     under_way = [prepared for prepared in GradientState().dataloader_references if prepared is not None]
     return any(prepared.dataset is dataset and not prepared.end_of_dataloader for prepared in under_way)

@@ -41,9 +41,10 @@ class Passes:
             for step in range(served.first_step, len(source)):
                 for rank in range(source.world_size):
                     yield Part(served, step=step, rank=rank)
-            served.finish()
-        finally:
+        except GeneratorExit:
             served.close()
+            raise
+        served.finish()
 
     def _settle(self) -> None:
         """Moves the loader to where the pass starts.
@@ -104,7 +105,7 @@ class ServedPass:
             )
 
     def _start(self, step: int) -> None:
-        if step != self.first_step:
+        if (self.source.epoch, self.source.next_step) != (self.epoch, step):
             self.source.seek(self.epoch, step)
         self._iterator = iter(self.source)
         self._next_step = step
@@ -120,14 +121,18 @@ class ServedPass:
                 "states through the DataLoader that as_dataloader made, not through the loader inside it"
             ) from None
         self._next_step += 1
+        if self._next_step == len(self.source):
+            close(self._iterator)
         return batch
 
     def finish(self) -> None:
-        """All parts were given out. Where all were passed over the epoch is through as well."""
+        """All parts were given out. Where none was taken the epoch is through as well."""
+        self.open = False
         if self._iterator is None:
             self.source.seek(self.epoch + 1, 0)
 
     def close(self) -> None:
+        """The framework gave up the pass."""
         self.open = False
         if self._iterator is not None:
             close(self._iterator)

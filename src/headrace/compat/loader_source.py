@@ -98,6 +98,9 @@ class CountedLoader:
     def __iter__(self) -> Iterator[Any]:
         self._received, self._next_step, self.positioned = self._next_step, 0, False
         drop, self._drop = self._drop, 0
+        set_epoch = getattr(self._loader, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(self._epoch)
         return self._pass(drop)
 
     def _pass(self, drop: int) -> Iterator[Any]:
@@ -122,11 +125,7 @@ class CountedLoader:
 
     def seek(self, epoch: int, step: int) -> None:
         """The next pass takes this epoch from this step on; within an epoch, no earlier than the next."""
-        if epoch != self._epoch:
-            _call(self._loader, "set_epoch", epoch)
-            self._drop = step
-        else:
-            self._drop += step - self._next_step
+        self._drop = step if epoch != self._epoch else self._drop + step - self._next_step
         self._epoch, self._received, self._next_step = epoch, step, step
         self.positioned = True
 
@@ -147,7 +146,6 @@ class CountedLoader:
         if not isinstance(state, Mapping) or set(state) != expected:
             got = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
             raise StateError(f"state: expected the keys {sorted(expected)}, got {got}; pass the saved dict unchanged")
-        _call(self._loader, "set_epoch", state["epoch"])
         self._epoch, self._received, self._next_step = state["epoch"], state["step"], state["step"]
         self._drop = state["step"]
         if isinstance(self._loader, HasState):
@@ -169,12 +167,6 @@ def close(iterator: Iterator[Any]) -> None:
     end = getattr(iterator, "close", None)
     if end is not None:
         end()
-
-
-def _call(loader: object, name: str, value: int) -> None:
-    method = getattr(loader, name, None)
-    if method is not None:
-        method(value)
 
 
 def _place(loader: object) -> tuple[int, int]:
