@@ -283,7 +283,7 @@ def test_state_of_the_dataset_says_where_the_pass_began(make):
 def test_what_is_no_part_is_refused(make_dataloader):
     dataset = make_dataloader().dataset
     for key in (3, [1, 2], range(6)):
-        with pytest.raises(UsageError, match=r"expected a rank's part of a batch, got .*split_batches.*predict"):
+        with pytest.raises(UsageError, match=r"expected a rank's part of a batch, got .*split_batches.*sampler"):
             dataset[key]
     with pytest.raises(UsageError, match=r"got \[0, 0, .{50,60}\.\.\.: something"):
         dataset[[0] * 100]

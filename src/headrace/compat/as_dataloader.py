@@ -87,8 +87,7 @@ class PartDataset(Dataset[Any]):
         if not isinstance(part, Part):
             raise UsageError(
                 f"expected a rank's part of a batch, got {_shown(part)}: something samples or splits anew what the "
-                "loader has cut already. Leave Accelerate's split_batches and dispatch_batches off, and give "
-                "Lightning's predict and overfit_batches the loader itself"
+                "loader has cut already. Leave Accelerate's split_batches and dispatch_batches off, and pass no sampler"
             )
         return part.take()
 
@@ -107,9 +106,14 @@ class PartDataset(Dataset[Any]):
 class PartSampler(Sampler[Part]):
     """For every step the part of each rank, in the order in which Accelerate deals batches out to ranks."""
 
-    drop_last = False  # whatever the loader drops is not in its length
+    drop_last = False  # what the loader drops is not in its length
 
-    def __init__(self, passes: Passes) -> None:
+    def __init__(self, passes: Passes, *, batch_size: int | None = None, drop_last: bool = False) -> None:
+        if not isinstance(passes, Passes):  # Lightning passes a sampler, a batch size and drop_last
+            raise UsageError(
+                f"expected the loader's own batches, got {type(passes).__name__} to sample by: give the loader itself "
+                "to Lightning's predict, and where overfit_batches is set, not what as_dataloader made"
+            )
         self._passes = passes
 
     @property
