@@ -13,9 +13,10 @@ import headrace as hr
 STEPS = 7
 
 
-def maker(root: Path) -> Callable[..., hr.Loader]:
-    """Makes loaders over one tar written below `root`, all alike but for what overrides say."""
-    data = hr.open(write_tar(root / "photos.tar"))
+def maker(folder: Path) -> Callable[..., hr.Loader]:
+    """Makes loaders over one tar, written to `folder` unless it is there; all alike but for what overrides say."""
+    tar = folder / "photos.tar"
+    data = hr.open(tar if tar.exists() else write_tar(tar))
     fields = {"image": hr.Image(), "label": hr.Label(), "text": hr.Raw()}
 
     def make(**overrides: Any) -> hr.Loader:

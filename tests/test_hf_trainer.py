@@ -63,8 +63,58 @@ def train(loader, folder, *, resume=None, **options):
 
 
 def test_resumes_at_every_step(make, expected, tmp_path):
-    seen = train(make(), tmp_path, save_strategy="steps", save_steps=1)
-    battery.assert_equal(seen, expected[: 3 * STEPS], "three epochs")
-    for taken in range(1, 3 * STEPS):
-        got = train(make(), tmp_path, resume=str(tmp_path / f"checkpoint-{taken}"))
-        battery.assert_equal(got, expected[taken : 3 * STEPS], f"resumed after {taken}")
+    options = {"save_strategy": "steps", "save_steps": 1, "num_train_epochs": 2}
+    battery.assert_equal(train(make(), tmp_path, **options), expected[: 2 * STEPS], "two epochs")
+    for taken in range(1, 2 * STEPS):
+        got = train(make(), tmp_path / "resumed", resume=str(tmp_path / f"checkpoint-{taken}"), num_train_epochs=2)
+        battery.assert_equal(got, expected[taken : 2 * STEPS], f"resumed after {taken}")
+
+
+def test_resumes_in_the_process_that_was_stopped(make, expected, tmp_path):
+    """The loader stands somewhere in mid-epoch; what Trainer says counts."""
+    loader = make()
+    train(loader, tmp_path, save_strategy="steps", save_steps=4, max_steps=STEPS + 5)
+    for checkpoint in (STEPS + 1, 4):
+        got = train(loader, tmp_path, resume=str(tmp_path / f"checkpoint-{checkpoint}"), max_steps=2 * STEPS + 2)
+        battery.assert_equal(got, expected[checkpoint : 2 * STEPS + 2], f"resumed after {checkpoint}")
+    battery.assert_equal(train(loader, tmp_path, max_steps=3), expected[:3], "started anew")
+
+
+def test_resumes_with_accumulated_gradients(make, expected, tmp_path):
+    """Three optimizer steps an epoch, of three, three and one batches."""
+    options = {"gradient_accumulation_steps": 3}
+    train(make(), tmp_path, save_strategy="steps", save_steps=1, **options)
+    for steps, taken in [(1, 3), (2, 6), (3, STEPS), (5, STEPS + 6)]:
+        got = train(make(), tmp_path, resume=str(tmp_path / f"checkpoint-{steps}"), **options)
+        battery.assert_equal(got, expected[taken : 3 * STEPS], f"resumed after {steps} optimizer steps")
+
+
+def test_reads_nothing_of_what_it_resumes_after(make, expected, tmp_path):
+    read = []
+
+    def watch(sample, rng):
+        read.append(sample["text"])
+        return sample
+
+    options = {"save_strategy": "steps", "save_steps": STEPS + 5, "num_train_epochs": 2}
+    train(make(), tmp_path, **options)
+    train(make(map=watch), tmp_path, resume=str(tmp_path / f"checkpoint-{STEPS + 5}"), **options)
+    assert sorted(read) == sorted(text for batch in expected[STEPS + 5 : 2 * STEPS] for text in batch["text"])
+
+
+def test_counts_samples_and_evaluates_each_once(make, tmp_path):
+    evaluation = make(shuffle=False, remainder="wrap")
+    trains = trainer(make(), tmp_path, evaluation=evaluation, per_device_train_batch_size=6)
+    assert trains.num_examples(trains.get_train_dataloader()) == 40
+    predictions = trains.evaluation_loop(trains.get_eval_dataloader(), "evaluation").predictions
+    assert sum(len(batch["label"]) for batch in trains.model.seen) == 42, "the last batch is filled up"
+    assert len(predictions) == 40
+
+
+def test_an_exception_leaves_nothing_behind(make, tmp_path):
+    def breaks(sample, rng):
+        raise ZeroDivisionError("in the user's map")
+
+    with pytest.raises(ZeroDivisionError, match="in the user's map"):
+        train(make(map=breaks), tmp_path)
+    assert own_threads() == []
