@@ -1,16 +1,23 @@
-"""The loader that the tests of frameworks run through them: 40 small images, seven batches an epoch, the last short."""
+"""What the tests of frameworks share: a loader of seven batches an epoch, the last short, and the docs' recipes."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import battery
+import pytest
 from loader_data import write_tar
 
 import headrace as hr
 
 STEPS = 7
+
+Save = Callable[[dict[str, Any]], object]
+
+DOCS = Path(__file__).parents[1] / "docs" / "drop-ins" / "frameworks.md"
 
 
 def maker(folder: Path) -> Callable[..., hr.Loader]:
@@ -24,3 +31,36 @@ def maker(folder: Path) -> Callable[..., hr.Loader]:
         return hr.Loader(data, fields, view=hr.RandomResizedCrop(24, flip=0.5), **(given | overrides))
 
     return make
+
+
+def recipe(title: str) -> str:
+    """The code that the docs have under this heading."""
+    section = DOCS.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(blocks) == 1, f"{title}: expected one recipe, got {len(blocks)}"
+    return str(blocks[0])
+
+
+class RunStoppedError(Exception):
+    """A run is cut off in mid-epoch."""
+
+
+def run_recipe(
+    title: str, *, stop_after: int | None = None, save: Callable[[dict[str, Any]], None], **names: Any
+) -> Any:
+    """What the recipe's `step` is given; after so many batches it saves, given the recipe's names, and breaks off."""
+    seen: list[Any] = []
+
+    def step(batch: Any) -> None:
+        seen.extend(battery.kept([batch]))
+        if len(seen) == stop_after:
+            save(names)
+            raise RunStoppedError
+
+    names["step"] = step
+    if stop_after is None:
+        exec(recipe(title), names)
+    else:
+        with pytest.raises(RunStoppedError):
+            exec(recipe(title), names)
+    return seen

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import battery
 import pytest
+import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DataLoaderConfiguration
-from framework_data import STEPS, maker
+from framework_data import STEPS, maker, run_recipe
 from processes import own_threads
 
 import headrace as hr
@@ -218,6 +219,19 @@ def test_gather_for_metrics_counts_no_sample_twice(make, remainder, samples):
     acc = accelerator()
     batches = acc.prepare(make(remainder=remainder).as_dataloader())
     assert sum(len(acc.gather_for_metrics(batch["label"])) for batch in batches) == samples
+
+
+def test_recipe(make, expected, tmp_path):
+    def run(folder, **stop):
+        model = torch.nn.Linear(1, 1)
+        names = {"model": model, "optimizer": torch.optim.SGD(model.parameters()), "loader": make(), "epochs": 3}
+        acc = accelerator()
+        save = {"save": lambda _: acc.save_state(str(tmp_path))}
+        return run_recipe("Accelerate", accelerator=acc, resume=folder, **save, **names, **stop)
+
+    taken = STEPS + 3
+    battery.assert_equal(run(None, stop_after=taken), expected[:taken], "stopped")
+    battery.assert_equal(run(str(tmp_path)), expected[taken : 3 * STEPS], "resumed")
 
 
 def test_an_exception_leaves_nothing_behind(make):

@@ -355,10 +355,17 @@ def test_a_stateful_loader_drops_nothing_to_resume():
     assert resumed.taken == [2, 3], "the part passed over is dropped, those before are not loaded"
 
 
-def test_a_loader_moved_behind_the_dataloaders_back_is_found_out():
+def test_a_loader_restored_before_goes_on_from_there():
     loader = StatefulNumbers()
+    loader.load_state_dict({"epoch": 2, "step": 3})
     dataloader = as_dataloader(loader)
+    assert [numbers(dataloader) for _ in range(2)] == [[23], [30, 31, 32, 33]]
+
+
+def test_a_loader_restored_before_is_found_out_where_a_framework_counts_its_steps():
+    loader = StatefulNumbers()
     loader.load_state_dict({"epoch": 0, "step": 3})
+    dataloader = as_dataloader(loader)
     with pytest.raises(UsageError, match=r"expected 4 batches, as .* got 1; restore states through the DataLoader"):
         list(rebuilt(dataloader))
 

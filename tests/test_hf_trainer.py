@@ -5,7 +5,7 @@ from __future__ import annotations
 import battery
 import pytest
 import torch
-from framework_data import STEPS, maker
+from framework_data import STEPS, maker, recipe
 from processes import own_threads
 from transformers import Trainer, TrainingArguments
 
@@ -36,8 +36,6 @@ class Model(torch.nn.Module):
 
 
 class LoaderTrainer(Trainer):
-    """As the docs have it."""
-
     def __init__(self, loader, evaluation=None, **options):
         super().__init__(**options)
         self.loader, self.evaluation = loader, evaluation
@@ -50,9 +48,14 @@ class LoaderTrainer(Trainer):
 
 
 def trainer(loader, folder, *, evaluation=None, **options):
+    """As the docs have it, and evaluation alike."""
+    return LoaderTrainer(loader, evaluation, model=Model(), args=arguments(folder, **options))
+
+
+def arguments(folder, **options):
     quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
     given = {"num_train_epochs": 3, "save_strategy": "no", "output_dir": str(folder)}
-    return LoaderTrainer(loader, evaluation, model=Model(), args=TrainingArguments(**(quiet | given | options)))
+    return TrainingArguments(**(quiet | given | options))
 
 
 def train(loader, folder, *, resume=None, **options):
@@ -62,10 +65,19 @@ def train(loader, folder, *, resume=None, **options):
     return trains.model.seen
 
 
+@pytest.mark.long
 def test_resumes_at_every_step(make, expected, tmp_path):
+    check_resumed(make, expected, tmp_path, range(1, 2 * STEPS))
+
+
+def test_resumes_around_an_epochs_end(make, expected, tmp_path):
+    check_resumed(make, expected, tmp_path, (2, STEPS - 1, STEPS, STEPS + 1))
+
+
+def check_resumed(make, expected, tmp_path, steps):
     options = {"save_strategy": "steps", "save_steps": 1, "num_train_epochs": 2}
     battery.assert_equal(train(make(), tmp_path, **options), expected[: 2 * STEPS], "two epochs")
-    for taken in range(1, 2 * STEPS):
+    for taken in steps:
         got = train(make(), tmp_path / "resumed", resume=str(tmp_path / f"checkpoint-{taken}"), num_train_epochs=2)
         battery.assert_equal(got, expected[taken : 2 * STEPS], f"resumed after {taken}")
 
@@ -109,6 +121,14 @@ def test_counts_samples_and_evaluates_each_once(make, tmp_path):
     predictions = trains.evaluation_loop(trains.get_eval_dataloader(), "evaluation").predictions
     assert sum(len(batch["label"]) for batch in trains.model.seen) == 42, "the last batch is filled up"
     assert len(predictions) == 40
+
+
+def test_recipe(make, expected, tmp_path):
+    train(make(), tmp_path, save_strategy="steps", save_steps=STEPS + 3, max_steps=STEPS + 3)
+    model = Model()
+    names = {"Trainer": Trainer, "model": model, "args": arguments(tmp_path), "loader": make()}
+    exec(recipe("Hugging Face's Trainer"), names | {"resume": str(tmp_path / f"checkpoint-{STEPS + 3}")})
+    battery.assert_equal(model.seen, expected[STEPS + 3 : 3 * STEPS], "resumed")
 
 
 def test_an_exception_leaves_nothing_behind(make, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import battery
 import pytest
 import torch
-from framework_data import STEPS, maker
+from framework_data import STEPS, maker, recipe, run_recipe
 from lightning import Fabric, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from processes import own_threads
@@ -138,7 +138,7 @@ def test_fabric_insists_on_a_dataloader(make, fabric):
 
 @pytest.mark.parametrize("bare", [False, True], ids=["DataLoader", "loader itself"])
 def test_trainer_resumes_at_every_step(make, expected, tmp_path, bare):
-    """Two epochs' worth of steps, an epoch's last step included; with the last resumed run stopped and resumed again."""
+    """Two epochs' worth of steps, an epoch's last included; and twice."""
 
     def batches():
         return make() if bare else make().as_dataloader()
@@ -202,10 +202,30 @@ def test_trainer_overfits_with_the_loader_itself(make, expected, tmp_path):
     texts = [batch["text"] for batch in battery.take(make(shuffle=False), 2)]
     assert [batch["text"] for batch in got] == texts * 2
     with (
-        pytest.raises(UsageError, match="got SequentialSampler .*overfit_batches"),
+        pytest.raises(UsageError, match=r"got SequentialSampler .*overfit_batches"),
         pytest.warns(UserWarning, match="turning off the train dataloader shuffling"),
     ):
         fit(make().as_dataloader(), tmp_path, overfit_batches=2)
+
+
+def test_fabric_recipe(make, expected, fabric, tmp_path):
+    def run(path, **stop):
+        model, optimizer = fabric.setup(layer := torch.nn.Linear(1, 1), torch.optim.SGD(layer.parameters()))
+        names = {"model": model, "optimizer": optimizer, "loader": make(), "epochs": 3, "fabric": fabric}
+        save = {"save": lambda names: fabric.save(tmp_path / "saved", names["state"])}
+        return run_recipe("Lightning Fabric", resume=path, **save, **names, **stop)
+
+    taken = STEPS + 3
+    battery.assert_equal(run(None, stop_after=taken), expected[:taken], "stopped")
+    battery.assert_equal(run(tmp_path / "saved"), expected[taken : 3 * STEPS], "resumed")
+
+
+def test_trainer_recipe(make, expected, tmp_path):
+    fit(make().as_dataloader(), tmp_path, callbacks=[StopAfter(STEPS + 3, tmp_path / "saved.ckpt")])
+    model = Model()
+    names = {"trainer": trainer(tmp_path), "model": model, "loader": make(), "resume": tmp_path / "saved.ckpt"}
+    exec(recipe("Lightning Trainer"), names)
+    battery.assert_equal(model.seen, expected[STEPS + 3 : 3 * STEPS], "resumed")
 
 
 def test_an_exception_leaves_nothing_behind(make, tmp_path):

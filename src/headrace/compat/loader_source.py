@@ -62,12 +62,12 @@ class CountedLoader:
     """Keeps the count of epochs and steps for a loader that is asked for no more than its batches.
 
     It comes to a later step by dropping the batches before it, which costs their loading. Its state holds the loader's
-    own beside the count, where the loader has one.
+    own beside the count, where the loader has one. Whatever moves the loader must go through here to be counted.
     """
 
     def __init__(self, loader: Iterates) -> None:
         self._loader = loader
-        self._epoch = 0
+        self._epoch: int = getattr(loader, "epoch", 0)
         self._received = 0
         self._next_step = 0
         self._drop = 0  # batches to drop when the next pass starts
@@ -106,16 +106,19 @@ class CountedLoader:
     def _pass(self, drop: int) -> Iterator[Any]:
         iterator = iter(self._loader)
         try:
+            epoch = self._epoch
             for batch in islice(iterator, drop, None):
-                self._note_received()
+                self._received += 1
+                if self._received == len(self):
+                    self._end_epoch()
                 yield batch
+            if self._epoch == epoch:  # it had fewer left than the count says
+                self._end_epoch()
         finally:
             close(iterator)
 
-    def _note_received(self) -> None:
-        self._received += 1
-        if self._received == len(self):
-            self._epoch, self._received = self._epoch + 1, 0
+    def _end_epoch(self) -> None:
+        self._epoch, self._received = self._epoch + 1, 0
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass takes this epoch. For the current one, a restored position is kept."""
