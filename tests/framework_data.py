@@ -33,6 +33,25 @@ def maker(folder: Path) -> Callable[..., hr.Loader]:
     return make
 
 
+class Watched(hr.Loader):
+    """Keeps the batches that it gives, whose memory it does not use again for as long."""
+
+    def __init__(self, data: hr.Dataset) -> None:
+        super().__init__(data, batch_size=6, view=hr.Resize((8, 8)), threads=1)
+        self.given: list[Any] = []
+
+    def __iter__(self) -> Any:
+        for batch in super().__iter__():
+            self.given.append(batch)
+            yield batch
+
+
+def assert_not_copied(got: list[Any], watched: Watched) -> None:
+    """The images lie where the loader put them."""
+    assert [batch["image"].data_ptr() for batch in got] == [batch["image"].data_ptr() for batch in watched.given]
+    assert len(got) == STEPS
+
+
 def recipe(title: str) -> str:
     """The code that the docs have under this heading."""
     section = DOCS.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]

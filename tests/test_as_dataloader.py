@@ -9,11 +9,10 @@ import traceback
 import battery
 import pytest
 import torch
-from framework_data import STEPS, maker
+from framework_data import STEPS, Watched, assert_not_copied, maker
 from processes import own_threads, run_python
 from torch.utils.data import DataLoader, DistributedSampler
 
-import headrace as hr
 from headrace.bench.processes import tree
 from headrace.compat.as_dataloader import as_dataloader
 from headrace.errors import StateError, UsageError
@@ -137,20 +136,10 @@ def test_is_the_loader_to_whoever_looks(make):
 @pytest.mark.parametrize("way", [iter, lambda dataloader: iter(rebuilt(dataloader))], ids=["as it is", "rebuilt"])
 def test_hands_out_the_loaders_own_batches(make, way):
     """The very objects, hence the same memory."""
-    given = []
-
-    class Watched(hr.Loader):
-        def __iter__(self):
-            for batch in super().__iter__():
-                given.append(batch)
-                yield batch
-
-    whole = make()
-    loader = Watched(whole.dataset, batch_size=6, view=hr.Resize((8, 8)), threads=1)
+    loader = Watched(make().dataset)
     got = list(way(loader.as_dataloader()))
-    assert len(got) == STEPS
-    assert all(mine is theirs for mine, theirs in zip(got, given, strict=True))
-    assert [batch["image"].data_ptr() for batch in got] == [batch["image"].data_ptr() for batch in given]
+    assert all(mine is theirs for mine, theirs in zip(got, loader.given, strict=True))
+    assert_not_copied(got, loader)
 
 
 @pytest.mark.parametrize("way", [iter, lambda dataloader: iter(rebuilt(dataloader))], ids=["as it is", "rebuilt"])

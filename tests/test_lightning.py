@@ -5,12 +5,11 @@ from __future__ import annotations
 import battery
 import pytest
 import torch
-from framework_data import STEPS, maker, recipe, run_recipe
+from framework_data import STEPS, Watched, assert_not_copied, maker, recipe, run_recipe
 from lightning import Fabric, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from processes import own_threads
 
-import headrace as hr
 from headrace.errors import UsageError
 
 pytestmark = [
@@ -98,17 +97,8 @@ def test_fabric_gives_the_loaders_batches(make, expected, fabric):
 
 
 def test_fabric_copies_nothing(make, fabric):
-    given = []
-
-    class Watched(hr.Loader):
-        def __iter__(self):
-            for batch in super().__iter__():
-                given.append(batch)
-                yield batch
-
-    loader = Watched(make().dataset, batch_size=6, view=hr.Resize((8, 8)), threads=1)
-    got = list(fabric.setup_dataloaders(loader.as_dataloader()))
-    assert [batch["image"].data_ptr() for batch in got] == [batch["image"].data_ptr() for batch in given]
+    loader = Watched(make().dataset)
+    assert_not_copied(list(fabric.setup_dataloaders(loader.as_dataloader())), loader)
 
 
 @pytest.mark.parametrize("holder", ["the DataLoader", "the loader"])
