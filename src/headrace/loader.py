@@ -38,6 +38,7 @@ from headrace.view import View, compile_view
 if TYPE_CHECKING:
     import torch
 
+    from headrace.compat.as_dataloader import LoaderDataLoader
     from headrace.device import Placement
 
 
@@ -138,6 +139,7 @@ class Loader:
         )
         self._epoch = 0
         self._restored = 0  # the step at which the next pass starts
+        self._positioned = False
         self._received = 0  # batches that the consumer has of epoch _epoch
         pinned = self._placement is not None and self._placement.pinned
         self._memory: PinnedMemory | PooledMemory = (
@@ -156,6 +158,20 @@ class Loader:
         return self._recipe.plan.batch_size
 
     @property
+    def rank(self) -> int:
+        return self._recipe.plan.rank
+
+    @property
+    def world_size(self) -> int:
+        return self._recipe.plan.world_size
+
+    @property
+    def samples(self) -> int:
+        """Samples of an epoch over all ranks; those that "wrap" repeats count once."""
+        plan = self._recipe.plan
+        return plan.length - plan.left_out
+
+    @property
     def threads(self) -> int:
         """Native threads that read, decode and resample."""
         return self._recipe.threads
@@ -165,6 +181,16 @@ class Loader:
         """The epoch that the next pass takes, or that the present one is in."""
         return self._epoch
 
+    @property
+    def next_step(self) -> int:
+        """The step at which the next pass starts: 0 unless a state was loaded, or `seek` called, since the last."""
+        return self._restored
+
+    @property
+    def positioned(self) -> bool:
+        """Whether `set_epoch`, `seek` or `load_state_dict` has been called since the last pass began."""
+        return self._positioned
+
     def __len__(self) -> int:
         """Steps of an epoch, the same on every rank."""
         return self._recipe.plan.steps
@@ -172,6 +198,7 @@ class Loader:
     def __iter__(self) -> LoaderIterator:
         step, self._restored = self._restored, 0
         self._received = step
+        self._positioned = False
         iterator = LoaderIterator(self, epoch=self._epoch, step=step)
         self._latest = weakref.ref(iterator)
         return iterator
@@ -187,18 +214,44 @@ class Loader:
         if type(epoch) is not int or epoch < 0:
             raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
         if epoch != self._epoch:
-            self._epoch, self._restored, self._received = epoch, 0, 0
-            self._latest = None
+            self._move(epoch, 0)
+        self._positioned = True
+
+    def seek(self, epoch: int, step: int) -> None:
+        """The next pass takes this epoch from this step on, below `len(self)`. Nothing is read to get there."""
+        for name, value, end in (("epoch", epoch, 1 << 64), ("step", step, len(self))):
+            if type(value) is not int or not 0 <= value < end:
+                raise UsageError(f"seek: expected {name} to be an int from 0 to {end - 1}, got {value!r}")
+        self._move(epoch, step)
+
+    def _move(self, epoch: int, step: int) -> None:
+        self._epoch, self._restored, self._received = epoch, step, step
+        self._positioned = True
+        self._latest = None  # a pass still held no longer moves the position
+
+    def as_dataloader(self) -> LoaderDataLoader:
+        """A torch DataLoader of these batches, for frameworks that insist on one. It adds no copy, thread or process.
+
+        Raises UsageError where PyTorch is not installed.
+        """
+        _need_torch("as_dataloader()")
+        from headrace.compat.as_dataloader import as_dataloader
+
+        return as_dataloader(self)
 
     def state_dict(self) -> dict[str, int | str | bool]:
         """Where the consumer is: JSON of a few hundred bytes, the same on every rank.
 
         It counts batches that the consumer has received, not those that are prefetched.
         """
+        return self.state_at(self._epoch, self._received)
+
+    def state_at(self, epoch: int, step: int) -> dict[str, int | str | bool]:
+        """What `state_dict` says once the consumer has received the first `step` batches of `epoch`."""
         state = state_after(
             self._recipe.plan,
-            epoch=self._epoch,
-            steps=self._received,
+            epoch=epoch,
+            steps=step,
             dataset=self.dataset.fingerprint,
             core=_core.codec_versions(),
         )
@@ -217,8 +270,7 @@ class Loader:
         )
         if found.warning is not None:
             warnings.warn(found.warning, stacklevel=2)
-        self._epoch, self._restored, self._received = found.epoch, found.step, found.step
-        self._latest = None  # a pass still held no longer moves the position
+        self._move(found.epoch, found.step)
 
     def stats(self) -> Stats | None:
         """What the latest pass has done so far; printed, it says which stage limits.
@@ -324,7 +376,7 @@ def _check(
         if output == "numpy" and isinstance(field, Image) and field.dtype == "bfloat16":
             raise UsageError(f"field {name!r}: numpy has no bfloat16; use output='torch' or dtype='float32'")
     if output == "torch":
-        _need_torch()
+        _need_torch("output='torch'", instead="; or pass output='numpy'")
 
 
 def _check_level(instruction_set: str) -> None:
@@ -360,8 +412,8 @@ def _placement(
     return None if placement.device.type == "cpu" else placement
 
 
-def _need_torch() -> None:
+def _need_torch(what: str, *, instead: str = "") -> None:
     try:
         import torch  # noqa: F401  # asked for here, so that the error comes before any work
     except ImportError as error:
-        raise UsageError("output='torch' needs PyTorch: pip install torch; or pass output='numpy'") from error
+        raise UsageError(f"{what} needs PyTorch: pip install torch{instead}") from error

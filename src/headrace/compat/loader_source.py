@@ -1,0 +1,184 @@
+"""What `as_dataloader` asks of a loader, and how loaders that have less of it are given the rest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Protocol, runtime_checkable
+
+from headrace.errors import StateError, UsageError
+
+
+class Iterates(Protocol):
+    """The least: an epoch's batches each time, and how many there are."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+@runtime_checkable
+class LoaderSource(Protocol):
+    """A loader whose passes can start at any step. `Loader` is one, and says what each name means."""
+
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def next_step(self) -> int: ...
+    @property
+    def positioned(self) -> bool: ...
+    @property
+    def samples(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def set_epoch(self, epoch: int, /) -> None: ...
+    def seek(self, epoch: int, step: int, /) -> None: ...
+    def state_at(self, epoch: int, step: int, /) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
+
+
+def source_of(loader: LoaderSource | Iterates) -> LoaderSource:
+    """`loader` itself where it can do all that is asked. Raises UsageError where it has no length."""
+    if isinstance(loader, LoaderSource):
+        return loader
+    try:
+        len(loader)
+    except TypeError as error:
+        raise UsageError(
+            f"as_dataloader: expected a loader with a length, got {type(loader).__name__}: frameworks count an "
+            "epoch's steps by it"
+        ) from error
+    return CountedLoader(loader)
+
+
+class CountedLoader:
+    """Keeps the count of epochs and steps for a loader that is asked for no more than its batches.
+
+    It comes to a later step by dropping the batches before it, which costs their loading. Its state holds the loader's
+    own beside the count, where the loader has one. Whatever moves the loader must go through here to be counted.
+    """
+
+    def __init__(self, loader: Iterates) -> None:
+        self._loader = loader
+        self._epoch: int = getattr(loader, "epoch", 0)
+        self._received = 0
+        self._next_step = 0
+        self._drop = 0  # batches to drop when the next pass starts
+        self.positioned = False
+        self.rank, self.world_size = _place(loader)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per rank; 1 where the loader does not say, as a DataLoader with a batch sampler does not."""
+        return getattr(self._loader, "batch_size", None) or 1
+
+    @property
+    def samples(self) -> int:
+        """As many as whole batches hold: which of them repeat others is not known here."""
+        return len(self) * self.batch_size * self.world_size
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def next_step(self) -> int:
+        return self._next_step
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._received, self._next_step, self.positioned = self._next_step, 0, False
+        drop, self._drop = self._drop, 0
+        set_epoch = getattr(self._loader, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(self._epoch)
+        return self._pass(drop)
+
+    def _pass(self, drop: int) -> Iterator[Any]:
+        iterator = iter(self._loader)
+        try:
+            epoch = self._epoch
+            for batch in islice(iterator, drop, None):
+                self._received += 1
+                if self._received == len(self):
+                    self._end_epoch()
+                yield batch
+            if self._epoch == epoch:  # it had fewer left than the count says
+                self._end_epoch()
+        finally:
+            close(iterator)
+
+    def _end_epoch(self) -> None:
+        self._epoch, self._received = self._epoch + 1, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass takes this epoch. For the current one, a restored position is kept."""
+        if epoch != self._epoch:
+            self.seek(epoch, 0)
+        self.positioned = True
+
+    def seek(self, epoch: int, step: int) -> None:
+        """The next pass takes this epoch from this step on; within an epoch, no earlier than the next."""
+        self._drop = step if epoch != self._epoch else self._drop + step - self._next_step
+        self._epoch, self._received, self._next_step = epoch, step, step
+        self.positioned = True
+
+    def state_at(self, epoch: int, step: int) -> dict[str, Any]:
+        raise UsageError(
+            f"expected a headrace.Loader, got {type(self._loader).__name__}: it does not know its state at a step that "
+            "it is not at. Leave Accelerate's use_stateful_dataloader off, and pass what as_dataloader made to "
+            "register_for_checkpointing"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        count = {"epoch": self._epoch, "step": self._received}
+        return count | ({"loader": self._loader.state_dict()} if isinstance(self._loader, HasState) else {})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises StateError for anything but what `state_dict` gave."""
+        expected = {"epoch", "step"} | ({"loader"} if isinstance(self._loader, HasState) else set())
+        if not isinstance(state, Mapping) or set(state) != expected:
+            got = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
+            raise StateError(f"state: expected the keys {sorted(expected)}, got {got}; pass the saved dict unchanged")
+        self._epoch, self._received, self._next_step = state["epoch"], state["step"], state["step"]
+        self._drop = state["step"]
+        if isinstance(self._loader, HasState):
+            self._loader.load_state_dict(state["loader"])
+            self._drop = 0
+        self.positioned = True
+
+
+@runtime_checkable
+class HasState(Protocol):
+    """State as torch has it."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
+
+
+def close(iterator: Iterator[Any]) -> None:
+    """Ends a pass. A DataLoader's iterator has no `close`: its workers end when it is dropped."""
+    end = getattr(iterator, "close", None)
+    if end is not None:
+        end()
+
+
+def _place(loader: object) -> tuple[int, int]:
+    """Rank and world size as the loader has them, else the process group, else torchrun's environment."""
+    rank, world_size = getattr(loader, "rank", None), getattr(loader, "world_size", None)
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    import torch.distributed as group
+
+    if group.is_available() and group.is_initialized():
+        return group.get_rank(), group.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
