@@ -29,6 +29,7 @@ from headrace.feed import (
 )
 from headrace.feed.recipe import obvious_fields, resolve_columns
 from headrace.fields import Field, Image
+from headrace.launch import rank_and_world_size
 from headrace.plan import Plan, Remainder, State, state_after
 from headrace.plan.resume import resume
 from headrace.view import View, compile_view
@@ -88,7 +89,7 @@ class Loader:
         instruction_set: str = "best",
     ) -> None:
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
-        rank, world_size = _place(rank, world_size)
+        rank, world_size = rank_and_world_size(rank, world_size)
         plan = Plan(
             length=len(dataset),
             batch_size=batch_size,
@@ -303,21 +304,6 @@ class _Pool:
             UserWarning,
             stacklevel=3,
         )
-
-
-def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Rank and world size as given, else as torchrun's environment has them."""
-    if (rank is None) != (world_size is None):
-        raise UsageError(f"expected rank and world_size together, got rank={rank!r}, world_size={world_size!r}")
-    if rank is not None and world_size is not None:
-        return rank, world_size
-    try:
-        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    except ValueError:
-        raise UsageError(
-            f"expected RANK and WORLD_SIZE to be ints, got {os.environ.get('RANK')!r} and "
-            f"{os.environ.get('WORLD_SIZE')!r}; pass rank= and world_size="
-        ) from None
 
 
 def _check(
