@@ -29,7 +29,9 @@ from headrace.feed import (
 )
 from headrace.feed.memory import PinnedMemory, PooledMemory
 from headrace.feed.recipe import obvious_fields, resolve_columns
-from headrace.fields import Field, Image
+from headrace.fields import Field
+from headrace.launch import rank_and_world_size
+from headrace.loader_arguments import check_last_batch, check_level, check_values, need_torch, place_fields
 from headrace.passes import DevicePass, Pass
 from headrace.plan import Plan, Remainder, State, state_after
 from headrace.plan.resume import resume
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     import torch
 
     from headrace.compat.as_dataloader import LoaderDataLoader
-    from headrace.device import Placement
 
 
 class Loader:
@@ -97,7 +98,7 @@ class Loader:
         instruction_set: str = "best",
     ) -> None:
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
-        rank, world_size = _place(rank, world_size)
+        rank, world_size = rank_and_world_size(rank, world_size)
         plan = Plan(
             length=len(dataset),
             batch_size=batch_size,
@@ -111,13 +112,13 @@ class Loader:
         columns = resolve_columns(dataset, chosen, view_from)
         if view is not None and not columns.images:
             raise UsageError("view: expected an image field to cut, got none; leave view out")
-        _check(threads, prefetch, on_error, max_bad, output, chosen)
-        self._placement = None if device is None else _placement(device, output, chosen, map, batch_map)
+        check_values(threads, prefetch, on_error, max_bad, output, chosen)
+        self._placement = None if device is None else place_fields(device, output, chosen, map, batch_map)
         if self._placement is not None:
             chosen = self._placement.fields
             columns = resolve_columns(dataset, chosen, view_from)
-        _check_last_batch(plan, map)
-        _check_level(instruction_set)
+        check_last_batch(plan, map)
+        check_level(instruction_set)
         self._recipe = Recipe(
             dataset=dataset,
             plan=plan,
@@ -234,7 +235,7 @@ class Loader:
 
         Raises UsageError where PyTorch is not installed.
         """
-        _need_torch("as_dataloader()")
+        need_torch("as_dataloader()")
         from headrace.compat.as_dataloader import as_dataloader
 
         return as_dataloader(self)
@@ -343,77 +344,3 @@ class LoaderIterator(Iterator[Batch]):
         if self._open and self._pass.foreign:
             self._finalizer.detach()
             self._start()
-
-
-def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Rank and world size as given, else as torchrun's environment has them."""
-    if (rank is None) != (world_size is None):
-        raise UsageError(f"expected rank and world_size together, got rank={rank!r}, world_size={world_size!r}")
-    if rank is not None and world_size is not None:
-        return rank, world_size
-    try:
-        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    except ValueError:
-        raise UsageError(
-            f"expected RANK and WORLD_SIZE to be ints, got {os.environ.get('RANK')!r} and "
-            f"{os.environ.get('WORLD_SIZE')!r}; pass rank= and world_size="
-        ) from None
-
-
-def _check(
-    threads: int | None, prefetch: int, on_error: str, max_bad: float, output: str, fields: Mapping[str, Field]
-) -> None:
-    for name, value in (("threads", threads), ("prefetch", prefetch)):
-        if value is not None and (type(value) is not int or value < 1):
-            raise UsageError(f"{name}: expected an int of at least 1, got {value!r}")
-    if on_error not in ("replace", "raise"):
-        raise UsageError(f"on_error: expected 'replace' or 'raise', got {on_error!r}")
-    if not 0 <= max_bad <= 1:
-        raise UsageError(f"max_bad: expected a share from 0 to 1, got {max_bad!r}")
-    if output not in ("torch", "numpy"):
-        raise UsageError(f"output: expected 'torch' or 'numpy', got {output!r}")
-    for name, field in fields.items():
-        if output == "numpy" and isinstance(field, Image) and field.dtype == "bfloat16":
-            raise UsageError(f"field {name!r}: numpy has no bfloat16; use output='torch' or dtype='float32'")
-    if output == "torch":
-        _need_torch("output='torch'", instead="; or pass output='numpy'")
-
-
-def _check_level(instruction_set: str) -> None:
-    try:
-        _core.parse_level(instruction_set)
-    except ValueError as error:
-        raise UsageError(f"instruction_set: {error}; leave it out to take the best") from None
-
-
-def _check_last_batch(plan: Plan, map: SampleMap | None) -> None:
-    """A rank without a sample cannot know what `map` would have made of one: its batch would have other fields."""
-    rest = plan.length % plan.global_batch
-    if map is not None and plan.remainder == "short" and 0 < rest < plan.world_size:
-        raise UsageError(
-            f"map: expected a sample for each of the {plan.world_size} ranks in the epoch's last batch, got {rest}; "
-            "use remainder='drop' or 'wrap'"
-        )
-
-
-def _placement(
-    device: str | torch.device,
-    output: str,
-    fields: Mapping[str, Field],
-    map: SampleMap | None,
-    batch_map: BatchMap | None,
-) -> Placement | None:
-    """None on the CPU, where batches are made anyway."""
-    if output != "torch":
-        raise UsageError(f"device: expected output='torch' beside it, got output={output!r}; leave device out")
-    from headrace.device import place
-
-    placement = place(device, fields, host_floats=map is not None or batch_map is not None)
-    return None if placement.device.type == "cpu" else placement
-
-
-def _need_torch(what: str, *, instead: str = "") -> None:
-    try:
-        import torch  # noqa: F401  # asked for here, so that the error comes before any work
-    except ImportError as error:
-        raise UsageError(f"{what} needs PyTorch: pip install torch{instead}") from error

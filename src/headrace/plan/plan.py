@@ -56,12 +56,12 @@ class Plan:
     remainder: Remainder = "short"
 
     def __post_init__(self) -> None:
-        _check_int("length", self.length, 1, 1 << 62, "the dataset holds no sample" if self.length == 0 else "")
-        _check_int("batch_size", self.batch_size, 1, 1 << 30, "it is the number of samples per rank")
-        _check_int("world_size", self.world_size, 1, 1 << 30, "it is the number of ranks")
-        _check_int("rank", self.rank, 0, self.world_size - 1, "ranks count from 0 to world_size - 1")
-        _check_int("batch_size x world_size", self.global_batch, 1, MAX_GLOBAL_BATCH, "lower batch_size")
-        _check_int("seed", self.seed, 0, (1 << 64) - 1, "take it modulo 2**64")
+        check_int("length", self.length, 1, 1 << 62, "the dataset holds no sample" if self.length == 0 else "")
+        check_int("batch_size", self.batch_size, 1, 1 << 30, "it is the number of samples per rank")
+        check_int("world_size", self.world_size, 1, 1 << 30, "it is the number of ranks")
+        check_int("rank", self.rank, 0, self.world_size - 1, "ranks count from 0 to world_size - 1")
+        check_int("batch_size x world_size", self.global_batch, 1, MAX_GLOBAL_BATCH, "lower batch_size")
+        check_int("seed", self.seed, 0, (1 << 64) - 1, "take it modulo 2**64")
         if not isinstance(self.shuffle, bool):
             raise UsageError(f"shuffle: expected True or False, got {self.shuffle!r}")
         if self.remainder not in ("short", "drop", "wrap"):
@@ -98,10 +98,16 @@ class Plan:
         """Samples that an epoch takes once more under "wrap". Low is good."""
         return self.steps * self.global_batch - self.length if self.remainder == "wrap" else 0
 
+    @property
+    def empty_parts(self) -> int:
+        """Ranks whose part of an epoch's last batch is empty, because it has fewer samples than there are ranks."""
+        rest = self.length % self.global_batch
+        return max(0, self.world_size - rest) if self.remainder == "short" and rest else 0
+
     def batch(self, epoch: int, step: int) -> BatchPlan:
         """This rank's part of the global batch at `step` (below `steps`) of `epoch`."""
-        _check_int("epoch", epoch, 0, (1 << 64) - 1, "epochs count from 0")
-        _check_int("step", step, 0, self.steps - 1, "steps count from 0 and end with the epoch")
+        check_int("epoch", epoch, 0, (1 << 64) - 1, "epochs count from 0")
+        check_int("step", step, 0, self.steps - 1, "steps count from 0 and end with the epoch")
         first = step * self.global_batch
         count = self.global_batch if self.remainder == "wrap" else min(self.global_batch, self.length - first)
         start, stop = ranks.rank_part(count, batch_size=self.batch_size, rank=self.rank, world_size=self.world_size)
@@ -122,6 +128,7 @@ class Plan:
         return draw_replacement(length=self.length, seed=self.seed, epoch=epoch, position=position, attempt=attempt)
 
 
-def _check_int(name: str, value: object, low: int, high: int, hint: str) -> None:
+def check_int(name: str, value: object, low: int, high: int, hint: str) -> None:
+    """Raises UsageError unless `value` is an int (not a bool) from `low` to `high`."""
     if type(value) is not int or not low <= value <= high:
         raise UsageError(f"{name}: expected an int from {low} to {high}, got {value!r}" + (f"; {hint}" if hint else ""))

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from headrace import _core
 from headrace.errors import StateError
-from headrace.plan.plan import MAX_GLOBAL_BATCH, PLAN_VERSION, Plan
+from headrace.plan.plan import MAX_GLOBAL_BATCH, PLAN_VERSION
 from headrace.plan.ranks import world_sizes
-from headrace.plan.state import State
+from headrace.plan.state import Planned, State
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,21 @@ class Resume:
     warning: str | None
 
 
-def resume(state: State, plan: Plan, *, dataset: str, core: str) -> Resume:
+def resume(state: State, plan: Planned, *, dataset: str, core: str, past_end: bool = False) -> Resume:
     """Where `plan` goes on from `state`.
 
     The world size may differ from the one that saved, as long as the global batch is the same. Raises StateError where
     the run that saved would have held other batches. Other codecs (`core`) only warn: the samples are the same, their
-    pixels may differ in the last bits.
+    pixels may differ in the last bits. `past_end` also takes a state whose epoch has no step left (`step` is then
+    `plan.steps`).
     """
+    check_order(state, plan, dataset=dataset)
+    _check_global_batch(state.global_batch, plan)
+    return Resume(state.epoch, _step(state, plan, past_end), _codec_warning(state.core, core))
+
+
+def check_order(state: State, plan: Planned, *, dataset: str) -> None:
+    """Raises StateError where the samples of the run that saved stood in another order."""
     afresh = "resume with the Headrace that saved it, or start the epoch afresh"
     _check("plan version", state.plan, PLAN_VERSION, afresh)
     _check("random source version", state.rng, _core.RNG_VERSION, afresh)
@@ -37,8 +45,6 @@ def resume(state: State, plan: Plan, *, dataset: str, core: str) -> Resume:
     _check("seed", state.seed, plan.seed, f"pass seed={state.seed}")
     _check("shuffle", state.shuffle, plan.shuffle, f"pass shuffle={state.shuffle}")
     _check("remainder", state.remainder, plan.remainder, f"pass remainder={state.remainder!r}")
-    _check_global_batch(state.global_batch, plan)
-    return Resume(state.epoch, _step(state, plan), _codec_warning(state.core, core))
 
 
 def _check(name: str, saved: object, here: object, hint: str) -> None:
@@ -46,7 +52,7 @@ def _check(name: str, saved: object, here: object, hint: str) -> None:
         raise StateError(f"state: expected {name} {here!r} as in this loader, got {saved!r} in the state; {hint}")
 
 
-def _check_global_batch(saved: int, plan: Plan) -> None:
+def _check_global_batch(saved: int, plan: Planned) -> None:
     if saved == plan.global_batch:
         return
     here = f"{plan.batch_size} x {plan.world_size} ranks = {plan.global_batch}"
@@ -60,12 +66,12 @@ def _check_global_batch(saved: int, plan: Plan) -> None:
     raise StateError(f"state: expected global batch {here} as in this loader, got {saved} in the state; {hint}")
 
 
-def _step(state: State, plan: Plan) -> int:
+def _step(state: State, plan: Planned, past_end: bool) -> int:
     step, rest = divmod(state.samples, plan.global_batch)
-    if rest or step >= plan.steps:
+    if rest or step >= plan.steps + past_end:
         raise StateError(
             f"state['samples']: expected a multiple of the global batch {plan.global_batch} below "
-            f"{plan.steps * plan.global_batch}, got {state.samples}; pass the saved dict unchanged"
+            f"{(plan.steps + past_end) * plan.global_batch}, got {state.samples}; pass the saved dict unchanged"
         )
     return step
 

@@ -4,14 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import get_type_hints
+from typing import Protocol, get_type_hints
 
 from headrace import _core
 from headrace.errors import StateError
-from headrace.plan.plan import PLAN_VERSION, Plan
+from headrace.plan.plan import PLAN_VERSION
 
 STATE_VERSION = 1
 """Of the dict. Raise it when a key comes, goes or changes its meaning."""
+
+
+class Planned(Protocol):
+    """What a state says of the plan that it belongs to; every kind of plan has it."""
+
+    @property
+    def length(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def shuffle(self) -> bool: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def remainder(self) -> str: ...
+    @property
+    def global_batch(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +101,23 @@ def _check_value(name: str, value: object, kind: type[object]) -> None:
         raise StateError(f"state[{name!r}]: expected {expected}, got {value!r}; pass the saved dict unchanged")
 
 
-def state_after(plan: Plan, *, epoch: int, steps: int, dataset: str, core: str) -> State:
-    """The state once the consumer holds `steps` batches of `epoch`, the same on every rank."""
+def state_after(plan: Planned, *, epoch: int, steps: int, dataset: str, core: str) -> State:
+    """The state once the consumer holds `steps` batches of `epoch`, the same on every rank.
+
+    A short batch counts as a whole one.
+    """
     at_edge = steps == plan.steps
+    return state_at(
+        plan,
+        epoch=epoch + 1 if at_edge else epoch,
+        samples=0 if at_edge else steps * plan.global_batch,
+        dataset=dataset,
+        core=core,
+    )
+
+
+def state_at(plan: Planned, *, epoch: int, samples: int, dataset: str, core: str) -> State:
+    """The state at a position of an epoch, which need not be where the plan cuts."""
     return State(
         dataset=dataset,
         length=plan.length,
@@ -90,7 +125,7 @@ def state_after(plan: Plan, *, epoch: int, steps: int, dataset: str, core: str) 
         shuffle=plan.shuffle,
         remainder=plan.remainder,
         global_batch=plan.global_batch,
-        epoch=epoch + 1 if at_edge else epoch,
-        samples=0 if at_edge else steps * plan.global_batch,
+        epoch=epoch,
+        samples=samples,
         core=core,
     )

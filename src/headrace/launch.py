@@ -1,0 +1,22 @@
+"""Which rank this process is, as its launcher says."""
+
+from __future__ import annotations
+
+import os
+
+from headrace.errors import UsageError
+
+
+def rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Rank and world size as given, else as torchrun's environment has them (RANK, WORLD_SIZE), else 0 and 1."""
+    if (rank is None) != (world_size is None):
+        raise UsageError(f"expected rank and world_size together, got rank={rank!r}, world_size={world_size!r}")
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    try:
+        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    except ValueError:
+        raise UsageError(
+            f"expected RANK and WORLD_SIZE to be ints, got {os.environ.get('RANK')!r} and "
+            f"{os.environ.get('WORLD_SIZE')!r}; pass rank= and world_size="
+        ) from None

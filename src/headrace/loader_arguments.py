@@ -1,0 +1,76 @@
+"""What a Loader's arguments have to be. Each check raises UsageError before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace import _core
+from headrace.errors import UsageError
+from headrace.feed import BatchMap, SampleMap
+from headrace.fields import Field, Image
+from headrace.plan import Plan
+
+if TYPE_CHECKING:
+    import torch
+
+    from headrace.device import Placement
+
+
+def check_values(
+    threads: int | None, prefetch: int, on_error: str, max_bad: float, output: str, fields: Mapping[str, Field]
+) -> None:
+    for name, value in (("threads", threads), ("prefetch", prefetch)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise UsageError(f"{name}: expected an int of at least 1, got {value!r}")
+    if on_error not in ("replace", "raise"):
+        raise UsageError(f"on_error: expected 'replace' or 'raise', got {on_error!r}")
+    if not 0 <= max_bad <= 1:
+        raise UsageError(f"max_bad: expected a share from 0 to 1, got {max_bad!r}")
+    if output not in ("torch", "numpy"):
+        raise UsageError(f"output: expected 'torch' or 'numpy', got {output!r}")
+    for name, field in fields.items():
+        if output == "numpy" and isinstance(field, Image) and field.dtype == "bfloat16":
+            raise UsageError(f"field {name!r}: numpy has no bfloat16; use output='torch' or dtype='float32'")
+    if output == "torch":
+        need_torch("output='torch'", instead="; or pass output='numpy'")
+
+
+def check_level(instruction_set: str) -> None:
+    try:
+        _core.parse_level(instruction_set)
+    except ValueError as error:
+        raise UsageError(f"instruction_set: {error}; leave it out to take the best") from None
+
+
+def check_last_batch(plan: Plan, map: SampleMap | None) -> None:
+    """A rank without a sample cannot know what `map` would have made of one: its batch would have other fields."""
+    rest = plan.length % plan.global_batch
+    if map is not None and plan.remainder == "short" and 0 < rest < plan.world_size:
+        raise UsageError(
+            f"map: expected a sample for each of the {plan.world_size} ranks in the epoch's last batch, got {rest}; "
+            "use remainder='drop' or 'wrap'"
+        )
+
+
+def place_fields(
+    device: str | torch.device,
+    output: str,
+    fields: Mapping[str, Field],
+    map: SampleMap | None,
+    batch_map: BatchMap | None,
+) -> Placement | None:
+    """None on the CPU, where batches are made anyway."""
+    if output != "torch":
+        raise UsageError(f"device: expected output='torch' beside it, got output={output!r}; leave device out")
+    from headrace.device import place
+
+    placement = place(device, fields, host_floats=map is not None or batch_map is not None)
+    return None if placement.device.type == "cpu" else placement
+
+
+def need_torch(what: str, *, instead: str = "") -> None:
+    try:
+        import torch  # noqa: F401  # asked for here, so that the error comes before any work
+    except ImportError as error:
+        raise UsageError(f"{what} needs PyTorch: pip install torch{instead}") from error
