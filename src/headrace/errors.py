@@ -12,6 +12,11 @@
     │   ├── LimitError                  beyond a limit; the message names the limit
     │   ├── UnsupportedError            well-formed, but in a format that nothing here decodes
     │   └── ViewError                   the view asks for what this image does not have
+    ├── MemberError                     a member of an archive cannot be given
+    │   ├── MissingMemberError (KeyError)       the archive holds none of that name
+    │   ├── DamagedMemberError          its bytes are not what the archive says of them
+    │   ├── MemberLimitError            beyond a limit; the message names the limit
+    │   └── UnsupportedMemberError      encrypted, or in a form that nothing here reads
     ├── TooManyBadSamplesError          more samples were bad than `max_bad` allows
     └── StateError (ValueError)         a saved state does not belong to this loader
 
@@ -86,6 +91,28 @@ class UnsupportedError(SampleError):
 
 class ViewError(SampleError):
     """The view asks for what this image does not have, such as a crop that is larger than it."""
+
+
+class MemberError(HeadraceError):
+    """A member of an archive cannot be given."""
+
+
+class MissingMemberError(MemberError, KeyError):
+    """The archive holds no member of that name."""
+
+    __str__ = Exception.__str__  # KeyError's would quote the message
+
+
+class DamagedMemberError(MemberError):
+    """The bytes of a member are not what the archive says of them."""
+
+
+class MemberLimitError(MemberError):
+    """Beyond a limit; the message names the limit."""
+
+
+class UnsupportedMemberError(MemberError):
+    """Encrypted, or in a form that nothing here reads."""
 
 
 class TooManyBadSamplesError(HeadraceError):
