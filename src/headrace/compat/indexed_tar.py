@@ -9,7 +9,8 @@ from ..data.compressed import refuse_compressed
 from ..data.identity import Identity
 from ..data.open_file import OpenFile
 from ..data.reading import read_member
-from ..data.tar_members import TarMember, TarMembers
+from ..data.tar_member import TarMember
+from ..data.tar_members import TarMembers
 from ..data.tar_sidecar import open_members
 from ..errors import MemberError, MissingMemberError, UnsupportedMemberError
 from .indexed_archive import IndexedArchive, Opened, Path

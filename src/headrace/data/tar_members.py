@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-import tarfile
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,63 +12,9 @@ from . import checked
 from .names import NameTable
 from .safetensors import Arrays, InvalidFileError
 from .strings import StringColumn
+from .tar_member import HARD_LINK, SYMBOLIC_LINK, TarMember
 
 _HEADER_BYTES = 512
-_LINKS = tarfile.LNKTYPE + tarfile.SYMTYPE
-
-
-class TarMember(NamedTuple):
-    """What the index knows of a member, under the names that `tarfile.TarInfo` has for it."""
-
-    name: str
-    size: int
-    """Bytes of data; 0 for links, folders and devices."""
-    offset_data: int
-    """First byte of its data in the tar."""
-    type: bytes
-    """`tarfile.REGTYPE`, `DIRTYPE`, …"""
-    linkname: str
-    """What a link names; empty for all else."""
-    number: int
-    """Its position among the members of the tar."""
-
-    @property
-    def path(self) -> str:
-        return self.name
-
-    @property
-    def linkpath(self) -> str:
-        return self.linkname
-
-    def isreg(self) -> bool:
-        return self.type in tarfile.REGULAR_TYPES
-
-    def isfile(self) -> bool:
-        return self.isreg()
-
-    def isdir(self) -> bool:
-        return self.type == tarfile.DIRTYPE
-
-    def issym(self) -> bool:
-        return self.type == tarfile.SYMTYPE
-
-    def islnk(self) -> bool:
-        return self.type == tarfile.LNKTYPE
-
-    def ischr(self) -> bool:
-        return self.type == tarfile.CHRTYPE
-
-    def isblk(self) -> bool:
-        return self.type == tarfile.BLKTYPE
-
-    def isfifo(self) -> bool:
-        return self.type == tarfile.FIFOTYPE
-
-    def isdev(self) -> bool:
-        return self.ischr() or self.isblk() or self.isfifo()
-
-    def issparse(self) -> bool:
-        return self.type == tarfile.GNUTYPE_SPARSE
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +44,7 @@ class TarMembers:
     def member(self, number: int) -> TarMember:
         types, offsets, sizes, _ = self._views
         kind = types[number]
-        link = self._link(number) if kind in _LINKS else ""
+        link = self._link(number) if kind in HARD_LINK + SYMBOLIC_LINK else ""
         return TarMember(self.names[number], sizes[number], offsets[number], b"%c" % kind, link, number)
 
     def header_check(self, number: int) -> int:
