@@ -7,6 +7,7 @@
     │   ├── EmptyDatasetError           it exists and holds no sample
     │   └── ChangedError                it is no longer what was indexed
     ├── ReadError (OSError)             transport failed: never replaced, the run stops
+    ├── SharedMemoryError (OSError)     the system gives no memory to share between processes
     ├── SampleError                     the content of one sample cannot be decoded
     │   ├── DecodeError                 damaged, cut short, or not an image
     │   ├── LimitError                  beyond a limit; the message names the limit
@@ -52,6 +53,10 @@ class ChangedError(DatasetError):
 
 class ReadError(HeadraceError, OSError):
     """Transport failed: a file could not be opened or read. Never replaced."""
+
+
+class SharedMemoryError(HeadraceError, OSError):
+    """The system gives no memory to share between processes."""
 
 
 class SampleError(HeadraceError):

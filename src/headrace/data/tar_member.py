@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # Type flags of POSIX ustar, and GNU's for sparse files.
-_FILE, HARD_LINK, SYMBOLIC_LINK, _CHARACTER_DEVICE, _BLOCK_DEVICE, _FOLDER, _FIFO, _CONTIGUOUS_FILE = (
-    b"%d" % flag for flag in range(8)
-)
+_FILE, HARD_LINK, SYMBOLIC_LINK, _CHARACTER_DEVICE = b"0", b"1", b"2", b"3"
+_BLOCK_DEVICE, _FOLDER, _FIFO, _CONTIGUOUS_FILE = b"4", b"5", b"6", b"7"
 _SPARSE_FILE = b"S"
 _REGULAR = (_FILE, _CONTIGUOUS_FILE, _SPARSE_FILE)
 
