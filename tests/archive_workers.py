@@ -29,11 +29,9 @@ def in_processes(method: str, work: Callable[..., Any], *args: Any, count: int =
     return results
 
 
-def _start(
-    context: BaseContext, work: Callable[..., Any], number: int, args: tuple[Any, ...]
-) -> tuple[Any, Connection]:
+def _start(context: BaseContext, *work_and_arguments: Any) -> tuple[Any, Connection]:
     ours, theirs = context.Pipe()
-    process = context.Process(target=_run, args=(theirs, work, number, *args))
+    process = context.Process(target=_run, args=(theirs, *work_and_arguments))
     process.start()
     theirs.close()
     return process, ours
@@ -67,6 +65,20 @@ def _reads_right(archive: Any, name: str, rng: random.Random) -> bool:
     start = rng.randrange(len(content_of(name)))
     file.seek(start)
     return file.read() == content_of(name)[start:]
+
+
+class ArchivesDataset:
+    """What a user's Dataset is: it holds the archives and the names."""
+
+    def __init__(self, archives: Sequence[Any], names: Sequence[str]) -> None:
+        self._archives = archives
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> bytes:
+        return self._archives[index % len(self._archives)].read(self._names[index])
 
 
 def described(_: int, items: Any) -> tuple[list[Any], int]:

@@ -278,7 +278,7 @@ def test_a_full_shared_memory_folder_does_not_matter(tmp_path):
 def test_limits_of_the_system_are_named(limit, value, message):
     def work() -> bytes:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        allowed = pages * resource.getpagesize() + (1 << 22) if value is None else value
+        allowed = pages * resource.getpagesize() + (1 << 24) if value is None else value
         resource.setrlimit(limit, (allowed, allowed))
         with pytest.raises(SharedMemoryError, match=message):
             shared_list("x" * 1000 for _ in range(20_000))
