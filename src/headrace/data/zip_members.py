@@ -53,6 +53,11 @@ class ZipMembers:
         """The last member of exactly that name."""
         return self.names.find(name)
 
+    def fit(self, zip_bytes: int) -> bool:
+        """Whether all members lie in a zip of that size."""
+        inside = checked.ranges_fit(self.offset, self.compressed, first=0, end=zip_bytes)
+        return bool((inside & (self.size >= 0) & (self.end >= self.offset) & (self.end <= zip_bytes)).all())
+
     def to_arrays(self) -> Arrays:
         return {**self.names.to_arrays(), **{name: getattr(self, name) for name in _COLUMNS}}
 
@@ -62,10 +67,8 @@ class ZipMembers:
         names = NameTable.from_arrays(arrays)
         columns = {name: checked.array(arrays, name, dtype, len(names)) for name, dtype in _COLUMNS.items()}
         members = cls(names, **columns)
-        if not checked.ranges_fit(members.offset, members.compressed, first=0, end=zip_bytes).all():
+        if not members.fit(zip_bytes):
             raise InvalidFileError("a member lies outside the zip")
-        if not ((members.size >= 0) & (members.end >= members.offset) & (members.end <= zip_bytes)).all():
-            raise InvalidFileError("a member's size or end is out of range")
         return members
 
     @classmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 import zipfile
 
 from ..errors import DatasetError, ReadError
@@ -20,18 +22,22 @@ def open_members(path: str, identity: Identity, *, cache: str | None) -> ZipMemb
     def load(arrays: Arrays, _: str, zip_bytes: int) -> ZipMembers:
         return ZipMembers.from_arrays(arrays, zip_bytes)
 
-    return open_sidecar(Sidecar(FORMAT, _build, load), path, identity, cache=cache)
+    return open_sidecar(Sidecar(FORMAT, build_index, load), path, identity, cache=cache)
 
 
-def _build(path: str) -> tuple[Arrays, str]:
+def build_index(path: str) -> tuple[Arrays, str]:
+    """The central directory as arrays. Raises ReadError or DatasetError."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = ZipMembers.from_infos(archive.infolist(), archive.start_dir)
     except OSError as error:
         raise ReadError(f"{path}: could not be read: {error.strerror}. Check its permissions and the disk") from error
     # zipfile raises more than its own error on a damaged directory: numbers that do not fit, names that do not decode.
-    except (zipfile.BadZipFile, ValueError, OverflowError, NotImplementedError, EOFError) as error:
+    except (zipfile.BadZipFile, struct.error, ValueError, OverflowError, NotImplementedError, EOFError) as error:
         raise DatasetError(f"{path}: {error}. Check it with `unzip -t`, and copy or write it again") from error
-    if (members.offset < 0).any():
-        raise DatasetError(f"{path}: its central directory points outside it. Check it with `unzip -t`")
+    if not members.fit(os.path.getsize(path)):
+        raise DatasetError(
+            f"{path}: its central directory points outside the file. Check it with `unzip -t`, and copy or write it "
+            f"again"
+        )
     return members.to_arrays(), ""
