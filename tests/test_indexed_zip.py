@@ -36,6 +36,7 @@ from headrace.errors import (
 )
 
 METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+ATTRIBUTES = ["filename", "file_size", "compress_size", "compress_type", "CRC", "header_offset", "flag_bits"]
 LOCAL, CENTRAL = b"PK\x03\x04", b"PK\x01\x02"
 
 
@@ -64,7 +65,7 @@ def same_as_zipfile(path: Path) -> None:
         assert archive.namelist() == archive.getnames() == reference.namelist()
         assert len(archive) == len(archive.infolist()) == len(reference.infolist())
         for own, theirs in zip(archive, reference.infolist(), strict=True):
-            for name in "filename file_size compress_size compress_type CRC header_offset flag_bits".split():
+            for name in ATTRIBUTES:
                 assert getattr(own, name) == getattr(theirs, name), name
             assert (own.name, own.size, own.is_dir()) == (theirs.filename, theirs.file_size, theirs.is_dir())
             assert (own.isdir(), own.isfile()) == (theirs.is_dir(), not theirs.is_dir())
@@ -97,10 +98,16 @@ def test_any_name(tmp_path_factory, names):
     same_as_zipfile(path)
 
 
+class Stream(io.BytesIO):
+    """Which zipfile cannot go back in, so that sizes come behind the data."""
+
+    def tell(self) -> int:
+        raise OSError("a stream")
+
+
 def test_streamed_prefixed_and_large_forms(tmp_path):
     """Sizes behind the data, a program in front of the zip, zip64 fields, comments."""
-    streamed, path = io.BytesIO(), tmp_path / "a.zip"
-    streamed.seekable = lambda: False  # type: ignore[method-assign]
+    streamed, path = Stream(), tmp_path / "a.zip"
     with zipfile.ZipFile(streamed, "w", zipfile.ZIP_DEFLATED) as archive:
         with archive.open("large", "w", force_zip64=True) as file:
             file.write(b"zip64")
@@ -110,6 +117,8 @@ def test_streamed_prefixed_and_large_forms(tmp_path):
         archive.comment = b"about all"
     path.write_bytes(b"#!/bin/sh\nexit 0\n" + streamed.getvalue())
     same_as_zipfile(path)
+    with IndexedZip(path) as archive:
+        assert all(member.flag_bits & 8 for member in archive)
 
 
 def test_the_last_of_a_name_counts(tmp_path):
