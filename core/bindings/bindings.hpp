@@ -7,6 +7,7 @@ namespace headrace {
 
 void bind_rng(nanobind::module_&);
 void bind_view(nanobind::module_&);
+void bind_names(nanobind::module_&);
 void bind_tar(nanobind::module_&);
 void bind_jpeg(nanobind::module_&);
 void bind_png(nanobind::module_&);

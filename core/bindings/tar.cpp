@@ -4,6 +4,8 @@
 
 #include "bindings.hpp"
 #include "common/fault.hpp"
+#include "names.hpp"
+#include "numpy.hpp"
 #include "tar/samples.hpp"
 #include "tar/tar.hpp"
 
@@ -11,22 +13,6 @@ namespace nb = nanobind;
 
 namespace headrace {
 namespace {
-
-template <typename T>
-using Array = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
-// Hands a container over to numpy without a copy.
-template <typename Container>
-auto to_numpy(Container&& from) {
-    using Held = std::remove_cvref_t<Container>;
-    auto* held = new Held(std::move(from));
-    nb::capsule owner(held, [](void* p) noexcept { delete static_cast<Held*>(p); });
-    return nb::ndarray<nb::numpy, typename Held::value_type, nb::ndim<1>>(held->data(), {held->size()}, owner);
-}
-
-Array<std::uint8_t> to_numpy_bytes(std::string&& text) {
-    return to_numpy(std::vector<std::uint8_t>(text.begin(), text.end()));
-}
 
 // Messages carry member names, which need not be UTF-8.
 [[noreturn]] void raise(const Fault& fault) {
@@ -54,35 +40,33 @@ nb::tuple scan_tar(nb::bytes path) {
         TarMembers members = scan({path.c_str(), path.size()});
         nb::dict skipped;
         skipped["directories"] = members.directories;
-        skipped["links"] = members.links;
+        skipped["links"] = members.hard_and_soft_links;
         skipped["devices"] = members.devices;
         skipped["sparse files"] = members.sparse;
         skipped["members of unknown type"] = members.unknown;
         skipped["bytes after the end mark"] = members.bytes_after_end;
         return nb::make_tuple(to_numpy_bytes(std::move(members.names)), to_numpy(std::move(members.name_offsets)),
-                              to_numpy(std::move(members.data_offset)), to_numpy(std::move(members.size)),
-                              to_numpy(std::move(members.check)), skipped);
+                              to_numpy(std::move(members.type)), to_numpy(std::move(members.data_offset)),
+                              to_numpy(std::move(members.size)), to_numpy(std::move(members.check)),
+                              to_numpy_bytes(std::move(members.links)), to_numpy(std::move(members.link_offsets)),
+                              to_numpy(std::move(members.link_of)), skipped);
     } catch (const Fault& fault) {
         raise(fault);
     }
 }
 
-using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using OffsetsIn = nb::ndarray<const std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-TarSamples group(const BytesIn& names, const OffsetsIn& offsets) {
+TarSamples group(const BytesIn& names, const OffsetsIn& offsets, const BytesIn& types) {
     const std::string_view text(reinterpret_cast<const char*>(names.data()), names.shape(0));
     const std::span<const std::uint64_t> bounds(offsets.data(), offsets.shape(0));
-    for (std::size_t i = 0; i + 1 < bounds.size(); ++i)
-        if (bounds[i] > bounds[i + 1] || bounds[i + 1] > text.size())
-            throw Fault(Code::corrupt, "name_offsets must rise and stay within names");
+    check_offsets(text, bounds);
+    if (types.shape(0) + 1 != bounds.size()) throw Fault(Code::corrupt, "expected as many types as names");
     nb::gil_scoped_release release;
-    return group_members(text, bounds);
+    return group_members(text, bounds, std::span(types.data(), types.shape(0)));
 }
 
-nb::tuple group_names(BytesIn names, OffsetsIn offsets) {
+nb::tuple group_names(BytesIn names, OffsetsIn offsets, BytesIn types) {
     try {
-        TarSamples samples = group(names, offsets);
+        TarSamples samples = group(names, offsets, types);
         nb::list extensions;
         for (const std::string& text : samples.extensions) extensions.append(nb::bytes(text.data(), text.size()));
         nb::dict skipped;
@@ -109,9 +93,10 @@ std::uint32_t header_check(nb::bytes block) {
 void bind_tar(nb::module_& m) {
     m.def(
         "scan_tar", &scan_tar, nb::arg("path"),
-        "Regular files of a tar: (names uint8[], name_offsets uint64[n + 1], data_offset int64[n], size int64[n],\n"
-        "check uint32[n], skipped dict). OSError: cannot be read. ValueError: not a tar, damaged, or beyond a limit.");
-    m.def("group_members", &group_names, nb::arg("names"), nb::arg("name_offsets"),
+        "Members of a tar: (names uint8[], name_offsets uint64[n + 1], type uint8[n], data_offset int64[n],\n"
+        "size int64[n], check uint32[n], links uint8[], link_offsets uint64[l + 1], link_of int64[l], skipped dict of\n"
+        "what is no regular file). OSError: cannot be read. ValueError: not a tar, damaged, or beyond a limit.");
+    m.def("group_members", &group_names, nb::arg("names"), nb::arg("name_offsets"), nb::arg("types"),
           "Samples of member names: (keys uint8[], key_offsets uint64[s + 1], sample_of int64[n], extension_of "
           "int32[n],\n"
           "extensions list[bytes], folders uint8[], folder_offsets uint64[f + 1], folder_of int32[s], skipped dict).\n"

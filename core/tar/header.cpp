@@ -14,7 +14,8 @@ struct Slice {
 };
 
 // Layout of POSIX ustar (IEEE Std 1003.1, pax) with GNU's sparse flags.
-constexpr Slice name_field{0, 100}, size_field{124, 12}, checksum_field{148, 8}, prefix_field{345, 155};
+constexpr Slice name_field{0, 100}, size_field{124, 12}, checksum_field{148, 8}, link_field{157, 100},
+    prefix_field{345, 155};
 constexpr std::size_t type_at = 156, magic_at = 257, sparse_flag_at = 482, sparse_map_flag_at = 504;
 
 std::string text_of(const std::uint8_t* block, Slice field) {
@@ -112,6 +113,9 @@ TarHeader read_tar_header(const std::uint8_t* block) {
         if (!prefix.empty()) header.name = prefix + "/" + header.name;
     }
     header.kind = kind_of(static_cast<char>(block[type_at]), header.name);
+    header.type = static_cast<char>(block[type_at]);
+    if (header.type == '\0') header.type = header.kind == TarKind::directory ? '5' : '0';
+    if (header.kind == TarKind::link) header.link = text_of(block, link_field);
     header.size = size_of(block);
     header.sparse_continued = header.kind == TarKind::sparse && block[sparse_flag_at] != 0;
     return header;

@@ -23,8 +23,10 @@ enum class TarKind : std::uint8_t {
 
 struct TarHeader {
     TarKind kind = TarKind::unknown;
+    char type = '0';                // the type flag; v7's is spelt as ustar's: '0' for a file, '5' for a folder
     std::int64_t size = 0;          // as the size field says; links, directories and devices carry no data
     std::string name;               // prefix and name joined, verbatim
+    std::string link;               // what a link names
     bool sparse_continued = false;  // more blocks of a GNU sparse map follow before the data
 };
 

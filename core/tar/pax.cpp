@@ -19,6 +19,7 @@ T number(std::string_view text, const char* what) {
 
 void keep(std::string_view key, std::string_view value, PaxRecords& records) {
     if (key == "path") records.path = std::string(value);
+    if (key == "linkpath") records.link_path = std::string(value);
     if (key == "size") records.size = number<std::int64_t>(value, "the size");
     if (key.starts_with("GNU.sparse.")) records.sparse = true;
 }

@@ -10,7 +10,7 @@ namespace headrace {
 
 // What a scan needs of them; an absent value was not given.
 struct PaxRecords {
-    std::optional<std::string> path;
+    std::optional<std::string> path, link_path;
     std::optional<std::int64_t> size;
     bool sparse = false;  // GNU.sparse.*: the data is packed, so its bytes are not the file's
 };

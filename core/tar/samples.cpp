@@ -21,13 +21,22 @@ std::string lower(std::string_view text) {
     return out;
 }
 
+std::string_view without_dot_slash(std::string_view name) {
+    while (name.starts_with("./")) name.remove_prefix(2);
+    return name;
+}
+
+bool is_regular(std::uint8_t type) { return type == '0' || type == '7'; }
+
 std::string_view base_name(std::string_view name) { return name.substr(name.rfind('/') + 1); }
 
 class Grouper {
 public:
     TarSamples samples;
 
-    void add(std::string_view name) {
+    void add_other() { belongs_to_none(); }
+
+    void add_regular(std::string_view name) {
         const std::string_view base = base_name(name);
         const std::size_t dot = base.find('.');
         if (is_metadata(name)) return pass(samples.metadata);
@@ -40,6 +49,10 @@ public:
 private:
     void pass(std::int64_t& count) {
         ++count;
+        belongs_to_none();
+    }
+
+    void belongs_to_none() {
         samples.sample_of.push_back(-1);
         samples.extension_of.push_back(-1);
     }
@@ -86,10 +99,13 @@ private:
 
 }  // namespace
 
-TarSamples group_members(std::string_view names, std::span<const std::uint64_t> name_offsets) {
+TarSamples group_members(std::string_view names, std::span<const std::uint64_t> name_offsets,
+                         std::span<const std::uint8_t> types) {
     Grouper grouper;
-    for (std::size_t i = 0; i + 1 < name_offsets.size(); ++i)
-        grouper.add(names.substr(name_offsets[i], name_offsets[i + 1] - name_offsets[i]));
+    for (std::size_t i = 0; i < types.size(); ++i) {
+        const std::string_view name = names.substr(name_offsets[i], name_offsets[i + 1] - name_offsets[i]);
+        is_regular(types[i]) ? grouper.add_regular(without_dot_slash(name)) : grouper.add_other();
+    }
     return std::move(grouper.samples);
 }
 

@@ -24,10 +24,12 @@ struct TarSamples {
     std::int64_t hidden = 0, metadata = 0, without_extension = 0;  // members that belong to no sample
 };
 
-// Groups members wherever they lie in the archive. The key is the name up to the first dot of its last component and
-// the extension what follows (as webdataset's base_plus_ext); names whose last component begins with a dot, and
-// webdataset's own "__name__" entries, belong to no sample.
+// Groups the regular files among the members (types are TarHeader's; all others belong to no sample), wherever they lie
+// in the archive. The key is the name, less a leading "./", up to the first dot of its last component and the extension
+// what follows (as webdataset's base_plus_ext); names whose last component begins with a dot, and webdataset's own
+// "__name__" entries, belong to no sample.
 // Throws Fault(limit) beyond max_tar_extensions.
-TarSamples group_members(std::string_view names, std::span<const std::uint64_t> name_offsets);
+TarSamples group_members(std::string_view names, std::span<const std::uint64_t> name_offsets,
+                         std::span<const std::uint8_t> types);
 
 }  // namespace headrace

@@ -9,11 +9,6 @@ namespace {
 
 constexpr std::int64_t trailing_probe_bytes = 1 << 20;
 
-std::string_view without_dot_slash(std::string_view name) {
-    while (name.starts_with("./")) name.remove_prefix(2);
-    return name;
-}
-
 std::int64_t padded(std::int64_t size) { return (size + tar_block_bytes - 1) / tar_block_bytes * tar_block_bytes; }
 
 }  // namespace
@@ -65,14 +60,14 @@ void TarScanner::at_header(const TarHeader& header) {
     const std::int64_t data = position_ + tar_block_bytes;
     switch (header.kind) {
         case TarKind::long_name:
-            long_name_ = record(header, "a long name");
-            long_name_.resize(std::min(long_name_.size(), long_name_.find('\0')));
-            has_long_name_ = owed_ = true;
-            break;
-        case TarKind::long_link:
-            record(header, "a long link");
+        case TarKind::long_link: {
+            const bool is_name = header.kind == TarKind::long_name;
+            std::string text = record(header, is_name ? "a long name" : "a long link");
+            text.resize(std::min(text.size(), text.find('\0')));
+            (is_name ? long_name_ : long_link_) = std::move(text);
             owed_ = true;
             break;
+        }
         case TarKind::pax:
         case TarKind::pax_global: {
             const bool global = header.kind == TarKind::pax_global;
@@ -92,13 +87,29 @@ void TarScanner::at_header(const TarHeader& header) {
     position_ = end_of_data(data, header.size, header.name);
 }
 
+std::string TarScanner::name_of(const TarHeader& header) const {
+    std::string name = local_.path    ? *local_.path
+                       : long_name_   ? *long_name_
+                       : global_.path ? *global_.path
+                                      : header.name;
+    // As tarfile does, so that a folder has one name in every format.
+    if (header.kind == TarKind::directory || local_.path || global_.path) name.resize(name.find_last_not_of('/') + 1);
+    return name;
+}
+
+std::string TarScanner::link_of(const TarHeader& header) const {
+    return local_.link_path    ? *local_.link_path
+           : long_link_        ? *long_link_
+           : global_.link_path ? *global_.link_path
+                               : header.link;
+}
+
 void TarScanner::add_member(const TarHeader& header) {
-    const std::string name = local_.path      ? *local_.path
-                             : has_long_name_ ? long_name_
-                             : global_.path   ? *global_.path
-                                              : header.name;
-    const std::int64_t size = local_.size.value_or(global_.size.value_or(header.size));
+    const std::string name = name_of(header);
     const bool sparse = header.kind == TarKind::sparse || local_.sparse || global_.sparse;
+    const bool has_data =
+        header.kind == TarKind::file || header.kind == TarKind::sparse || header.kind == TarKind::unknown;
+    const std::int64_t size = has_data ? local_.size.value_or(global_.size.value_or(header.size)) : 0;
     std::int64_t data = position_ + tar_block_bytes;
     bool more_map = header.sparse_continued;
     while (more_map) {
@@ -107,28 +118,34 @@ void TarScanner::add_member(const TarHeader& header) {
         more_map = sparse_map_continues(map);
         data += tar_block_bytes;
     }
-    const bool has_data =
-        header.kind == TarKind::file || header.kind == TarKind::sparse || header.kind == TarKind::unknown;
-    const std::int64_t next = has_data ? end_of_data(data, size, name) : data;
-    if (sparse) {
-        ++members_.sparse;
-    } else if (header.kind == TarKind::file) {
-        members_.names += without_dot_slash(name);
-        members_.name_offsets.push_back(members_.names.size());
-        members_.data_offset.push_back(data);
-        members_.size.push_back(size);
-        const std::uint8_t* block = file_.block(position_);
-        if (block == nullptr) fail("has become shorter while it was read");
-        members_.check.push_back(tar_header_check(block));
-    } else {
-        ++(header.kind == TarKind::directory ? members_.directories
-           : header.kind == TarKind::link    ? members_.links
-           : header.kind == TarKind::device  ? members_.devices
-                                             : members_.unknown);
+    const std::int64_t next = end_of_data(data, size, name);
+    const std::uint8_t* block = file_.block(position_);
+    if (block == nullptr) fail("has become shorter while it was read");
+    members_.check.push_back(tar_header_check(block));
+    if (header.kind == TarKind::link) {
+        members_.links += link_of(header);
+        members_.link_offsets.push_back(members_.links.size());
+        members_.link_of.push_back(static_cast<std::int64_t>(members_.size.size()));
     }
+    members_.names += name;
+    members_.name_offsets.push_back(members_.names.size());
+    members_.type.push_back(static_cast<std::uint8_t>(sparse ? 'S' : header.type));
+    members_.data_offset.push_back(data);
+    members_.size.push_back(size);
+    count(sparse ? TarKind::sparse : header.kind);
     position_ = next;
-    has_long_name_ = owed_ = false;
+    owed_ = false;
+    long_name_.reset();
+    long_link_.reset();
     local_ = {};
+}
+
+void TarScanner::count(TarKind kind) {
+    if (kind == TarKind::directory) ++members_.directories;
+    if (kind == TarKind::link) ++members_.hard_and_soft_links;
+    if (kind == TarKind::device) ++members_.devices;
+    if (kind == TarKind::sparse) ++members_.sparse;
+    if (kind == TarKind::unknown) ++members_.unknown;
 }
 
 std::string TarScanner::record(const TarHeader& header, const std::string& name) {

@@ -1,7 +1,8 @@
-// Where each regular file of a tar begins. Headers are read in place; data is skipped, nothing is ever extracted.
+// Where each member of a tar begins. Headers are read in place; data is skipped, nothing is ever extracted.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,15 +14,20 @@ namespace headrace {
 
 constexpr std::int64_t max_tar_record_bytes = 1 << 20;  // one long name or set of PAX records
 
-// Regular files in archive order; name i is names[name_offsets[i] .. name_offsets[i + 1]), verbatim but for leading
-// "./".
+// All members in archive order; name i is names[name_offsets[i] .. name_offsets[i + 1]), verbatim but for the slashes
+// at the end of a folder's.
 struct TarMembers {
     std::string names;
     std::vector<std::uint64_t> name_offsets{0};
+    std::vector<std::uint8_t> type;  // as TarHeader has it; sparse files of any form are 'S'
     std::vector<std::int64_t> data_offset;
-    std::vector<std::int64_t> size;
-    std::vector<std::uint32_t> check;  // tar_header_check of the block at data_offset - 512
-    std::int64_t directories = 0, links = 0, devices = 0, sparse = 0, unknown = 0;  // passed over
+    std::vector<std::int64_t> size;    // bytes of data; 0 for what carries none, whatever its header says
+    std::vector<std::uint32_t> check;  // tar_header_check of the member's header block, which directly precedes its
+                                       // data unless it is sparse
+    std::string links;                 // targets of the links alone, as names are kept
+    std::vector<std::uint64_t> link_offsets{0};
+    std::vector<std::int64_t> link_of;  // the member that each belongs to, rising
+    std::int64_t directories = 0, hard_and_soft_links = 0, devices = 0, sparse = 0, unknown = 0;  // members by kind
     std::int64_t bytes_after_end = 0;  // what lies behind the end mark when it is not padding: a tar joined by `cat`
 };
 
@@ -42,6 +48,9 @@ private:
     bool at_zero_block();
     void at_header(const TarHeader& header);
     void add_member(const TarHeader& header);
+    void count(TarKind kind);
+    std::string name_of(const TarHeader& header) const;
+    std::string link_of(const TarHeader& header) const;
     std::string record(const TarHeader& header, const std::string& name);
     std::int64_t end_of_data(std::int64_t start, std::int64_t size, const std::string& name) const;
     [[noreturn]] void fail(const std::string& what) const;
@@ -49,8 +58,8 @@ private:
     std::string path_;
     FileWindow file_;
     std::int64_t position_ = 0;
-    std::string long_name_;
-    bool has_long_name_ = false, owed_ = false;  // owed: records were read whose member must follow
+    std::optional<std::string> long_name_, long_link_;
+    bool owed_ = false;  // records were read whose member must follow
     PaxRecords local_, global_;
     TarMembers members_;
 };

@@ -39,6 +39,22 @@ def is_random(program: NDArray[np.float64]) -> bool: ...
 def exact_exp(x: float) -> float: ...
 def exact_log(x: float) -> float: ...
 
+# --- names (core/names) ---
+
+def build_name_table(
+    names: NDArray[np.uint8], name_offsets: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]: ...
+
+class NameLookup:
+    def __init__(
+        self,
+        names: NDArray[np.uint8],
+        name_offsets: NDArray[np.uint64],
+        starts: NDArray[np.uint64],
+        order: NDArray[np.int64],
+    ) -> None: ...
+    def find(self, name: bytes, before: int = ...) -> int: ...
+
 # --- tar (core/tar) ---
 
 def scan_tar(
@@ -46,13 +62,17 @@ def scan_tar(
 ) -> tuple[
     NDArray[np.uint8],
     NDArray[np.uint64],
+    NDArray[np.uint8],
     NDArray[np.int64],
     NDArray[np.int64],
     NDArray[np.uint32],
+    NDArray[np.uint8],
+    NDArray[np.uint64],
+    NDArray[np.int64],
     dict[str, int],
 ]: ...
 def group_members(
-    names: NDArray[np.uint8], name_offsets: NDArray[np.uint64]
+    names: NDArray[np.uint8], name_offsets: NDArray[np.uint64], types: NDArray[np.uint8]
 ) -> tuple[
     NDArray[np.uint8],
     NDArray[np.uint64],

@@ -7,11 +7,17 @@
     │   ├── EmptyDatasetError           it exists and holds no sample
     │   └── ChangedError                it is no longer what was indexed
     ├── ReadError (OSError)             transport failed: never replaced, the run stops
+    ├── SharedMemoryError (OSError)     the system gives no memory to share between processes
     ├── SampleError                     the content of one sample cannot be decoded
     │   ├── DecodeError                 damaged, cut short, or not an image
     │   ├── LimitError                  beyond a limit; the message names the limit
     │   ├── UnsupportedError            well-formed, but in a format that nothing here decodes
     │   └── ViewError                   the view asks for what this image does not have
+    ├── MemberError                     a member of an archive cannot be given
+    │   ├── MissingMemberError (KeyError)       the archive holds none of that name
+    │   ├── DamagedMemberError          its bytes are not what the archive says of them
+    │   ├── MemberLimitError            beyond a limit; the message names the limit
+    │   └── UnsupportedMemberError      encrypted, or in a form that nothing here reads
     ├── TooManyBadSamplesError          more samples were bad than `max_bad` allows
     └── StateError (ValueError)         a saved state does not belong to this loader
 
@@ -47,6 +53,10 @@ class ChangedError(DatasetError):
 
 class ReadError(HeadraceError, OSError):
     """Transport failed: a file could not be opened or read. Never replaced."""
+
+
+class SharedMemoryError(HeadraceError, OSError):
+    """The system gives no memory to share between processes."""
 
 
 class SampleError(HeadraceError):
@@ -87,6 +97,28 @@ class UnsupportedError(SampleError):
 
 class ViewError(SampleError):
     """The view asks for what this image does not have, such as a crop that is larger than it."""
+
+
+class MemberError(HeadraceError):
+    """A member of an archive cannot be given."""
+
+
+class MissingMemberError(MemberError, KeyError):
+    """The archive holds no member of that name."""
+
+    __str__ = Exception.__str__  # KeyError's would quote the message
+
+
+class DamagedMemberError(MemberError):
+    """The bytes of a member are not what the archive says of them."""
+
+
+class MemberLimitError(MemberError):
+    """Beyond a limit; the message names the limit."""
+
+
+class UnsupportedMemberError(MemberError):
+    """Encrypted, or in a form that nothing here reads."""
 
 
 class TooManyBadSamplesError(HeadraceError):

@@ -180,11 +180,11 @@ def test_unreadable_tar(make_tar, as_nobody):
     try:
         os.fchdir(fd)
         os.chmod("a.tar", 0)
-        from headrace.data.sidecar import open_index
+        from headrace.data.tar_sidecar import open_index
 
         with (
             as_nobody(),
-            pytest.raises(ReadError, match=r"a\.tar: could not be read: Permission denied\. Check its perm"),
+            pytest.raises(ReadError, match=r"a\.tar at byte 0: could not be read: Permission denied; check its perm"),
         ):
             open_index("a.tar", cache=None)
     finally:

@@ -19,8 +19,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import headrace.data as data
-from headrace.data import indexing, sidecar
-from headrace.data.sidecar import open_index
+from headrace.data import indexing, safetensors, sidecar, tar_sidecar
+from headrace.data.tar_sidecar import open_index
 from headrace.errors import ChangedError, DatasetError
 
 MEMBERS = {"1.jpg": b"one", "1.cls": b"0", "2.jpg": b"two", "x/3.jpg": b"three"}
@@ -43,14 +43,14 @@ data.open(sys.argv[1])
 SCAN_WHEN_TOLD = """
 import sys
 import headrace.data as data
-from headrace.data import sidecar
-build = sidecar.build_index
+from headrace.data import tar_sidecar
+build = tar_sidecar.build_index
 def told(path):
     print("scanning", flush=True)
     if sys.stdin.readline() == "fail\\n":
         sys.exit(3)
     return build(path)
-sidecar.build_index = told
+tar_sidecar.build_index = told
 print(data.open(sys.argv[1]).fingerprint, flush=True)
 """
 
@@ -76,11 +76,11 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Paths scanned, in order."""
     seen: list[str] = []
 
-    def counted(path: str) -> sidecar.TarIndex:
+    def counted(path: str) -> tuple[safetensors.Arrays, str]:
         seen.append(path)
         return indexing.build_index(path)
 
-    monkeypatch.setattr(sidecar, "build_index", counted)
+    monkeypatch.setattr(tar_sidecar, "build_index", counted)
     return seen
 
 
@@ -295,7 +295,7 @@ def test_error_while_writing_leaves_nothing(make_tar, own_cache, monkeypatch):
         raise OSError(28, "No space left on device")
 
     path = make_tar("a.tar", MEMBERS)
-    monkeypatch.setattr(sidecar.safetensors, "write", full)
+    monkeypatch.setattr(safetensors, "write", full)
     with pytest.warns(UserWarning, match=r"a\.tar cannot be kept.*No space left on device.*Set HEADRACE_CACHE"):
         assert len(data.open(path)) == 3
     assert [entry.name for entry in path.parent.iterdir()] == ["a.tar"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tarfile
 
 import numpy as np
@@ -54,10 +55,12 @@ part = st.text(st.sampled_from("ab.AB_é"), min_size=1, max_size=4)
 @settings(max_examples=300, deadline=None)
 def test_keys_and_extensions_are_webdatasets(names):
     column = StringColumn.from_list(names)
-    keys, key_offsets, sample_of, extension_of, extensions, *_ = group_members(column.blob, column.offsets)
+    keys, key_offsets, sample_of, extension_of, extensions, *_ = group_members(
+        column.blob, column.offsets, np.full(len(names), ord("0"), np.uint8)
+    )
     keys = StringColumn(keys, key_offsets)
     for i, name in enumerate(names):
-        key, extension = base_plus_ext(name)
+        key, extension = base_plus_ext(re.sub(r"^(\./)+", "", name))
         # webdataset takes "a/.b" for key "a/" and extension "b"; a hidden file is no sample here.
         if key is None or not extension or name.rpartition("/")[2].startswith("."):
             assert sample_of[i] == -1

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .columns import ABSENT, ByteColumn, Column, Location, ValueColumn
+from .open_file import OpenFile
 from .reading import read_file, read_member
 from .selecting import Selector, positions, split_positions
 from .strings import StringColumn
@@ -162,7 +163,9 @@ class Dataset:
             return read_file(path)
         if at.length[0] == ABSENT:
             return None
-        return read_member(path, int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0]))
+        return read_member(
+            OpenFile(path), int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0])
+        )
 
 
 def _kind_text(column: Column) -> str:

@@ -1,15 +1,15 @@
-"""The index of one tar: which samples it holds, and where each of their members begins."""
+"""The samples of one tar: which it holds, and where each of their members begins."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from . import checked
 from .columns import ABSENT
 from .members import Members
 from .safetensors import Arrays, InvalidFileError
@@ -47,9 +47,9 @@ class TarIndex:
     def from_arrays(cls, arrays: Arrays, outline: str, tar_bytes: int) -> TarIndex:
         """The inverse of `to_arrays`, from untrusted input: raises InvalidFileError unless all fits `tar_bytes`."""
         extensions, skipped = _read_outline(outline)
-        keys = _strings(arrays, "keys")
-        folders = _strings(arrays, "folders")
-        folder_of = _typed(arrays, "folder_of", np.int32, len(keys))
+        keys = checked.strings(arrays, "keys")
+        folders = checked.strings(arrays, "folders")
+        folder_of = checked.array(arrays, "folder_of", np.int32, len(keys))
         if len(keys) and not (folder_of.min() >= -1 and folder_of.max() < len(folders)):
             raise InvalidFileError("folder_of is out of range")
         columns = {name: _column(arrays, number, len(keys), tar_bytes) for number, name in enumerate(extensions)}
@@ -69,25 +69,10 @@ def _read_outline(text: str) -> tuple[list[str], dict[str, int]]:
     raise InvalidFileError("the outline has another form")
 
 
-def _typed(arrays: Arrays, name: str, dtype: type[np.generic], count: int | None = None) -> npt.NDArray[Any]:
-    array = arrays.get(name)
-    if array is None or array.dtype != dtype or (count is not None and len(array) != count):
-        raise InvalidFileError(f"{name} is missing, or of another type or length")
-    return array
-
-
-def _strings(arrays: Arrays, name: str) -> StringColumn:
-    blob, offsets = _typed(arrays, f"{name}.blob", np.uint8), _typed(arrays, f"{name}.offsets", np.uint64)
-    if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob) or (offsets[1:] < offsets[:-1]).any():
-        raise InvalidFileError(f"{name}.offsets do not divide {name}.blob")
-    return StringColumn(blob, offsets)
-
-
 def _column(arrays: Arrays, number: int, count: int, tar_bytes: int) -> Members:
-    offset = _typed(arrays, f"column.{number}.offset", np.int64, count)
-    length = _typed(arrays, f"column.{number}.length", np.int64, count)
-    # Compared by subtraction: a sum of two large numbers could wrap around.
-    fits = (length >= 0) & (length <= tar_bytes) & (offset >= _HEADER_BYTES) & (offset <= tar_bytes - length)
+    offset = checked.array(arrays, f"column.{number}.offset", np.int64, count)
+    length = checked.array(arrays, f"column.{number}.length", np.int64, count)
+    fits = checked.ranges_fit(offset, length, first=_HEADER_BYTES, end=tar_bytes)
     if not (fits | (length == ABSENT)).all():
         raise InvalidFileError(f"column {number} points outside the tar")
-    return Members(offset, length, _typed(arrays, f"column.{number}.check", np.uint32, count))
+    return Members(offset, length, checked.array(arrays, f"column.{number}.check", np.uint32, count))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from .._core import tar_header_check
-from ..errors import ChangedError, ReadError
+from ..errors import ChangedError
+from .open_file import OpenFile, unreadable
 
 _HEADER_BYTES = 512
 
@@ -16,51 +15,35 @@ def read_file(path: bytes) -> bytes:
         with open(path, "rb", buffering=0) as file:
             return file.readall()
     except OSError as error:
-        raise _unreadable(path, 0, error) from error
+        raise unreadable(path, 0, error) from error
 
 
-def read_member(path: bytes, offset: int, length: int, check: int | None) -> bytes:
-    """`length` bytes at `offset`; with `check`, the tar header before them must still have that identity.
+def read_member(file: OpenFile, offset: int, length: int, check: int | None, *, skip: int = 0) -> bytes:
+    """`length` bytes from `skip` on of the data at `offset`; with `check`, the tar header before the data must still
+    have that identity.
 
     Raises ReadError (transport) or ChangedError (the file is no longer what was indexed).
     """
-    lead = 0 if check is None else _HEADER_BYTES
-    data = _read_range(path, offset - lead, length + lead)
-    if len(data) < length + lead:
+    data = read_exactly(file, offset + skip, length)
+    # Read apart from the data, which then comes in one piece and is not copied.
+    if check is not None and _header_check(file, offset) != check:
         raise ChangedError(
-            f"{_text(path)} at byte {offset}: expected {length} bytes, got {max(0, len(data) - lead)}: the file has "
-            f"become shorter since it was indexed. Open the dataset again"
+            f"{file} at byte {offset}: the tar header there is not the one that was indexed: the file has changed. "
+            f"Open it again"
         )
-    if check is not None and tar_header_check(data[:lead]) != check:
+    return data
+
+
+def read_exactly(file: OpenFile, offset: int, length: int) -> bytes:
+    """Raises ReadError, or ChangedError if fewer bytes are there."""
+    data = file.read(offset, length)
+    if len(data) < length:
         raise ChangedError(
-            f"{_text(path)} at byte {offset}: the tar header there is not the one that was indexed: the file has "
-            f"changed. Open the dataset again"
+            f"{file} at byte {offset}: expected {length} bytes, got {len(data)}: the file has become shorter since it "
+            f"was indexed. Open it again"
         )
-    return data[lead:]
+    return data
 
 
-def _read_range(path: bytes, offset: int, length: int) -> bytes:
-    """Up to `length` bytes; fewer only at the end of the file."""
-    parts = []
-    try:
-        with open(path, "rb", buffering=0) as file:
-            while length > 0 and (part := os.pread(file.fileno(), length, offset)):
-                parts.append(part)
-                offset += len(part)
-                length -= len(part)
-    except OSError as error:
-        raise _unreadable(path, offset, error) from error
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _unreadable(path: bytes, offset: int, error: OSError) -> ReadError:
-    hint = (
-        "it is gone since it was indexed: open the dataset again"
-        if isinstance(error, FileNotFoundError)
-        else "check its permissions and the disk"
-    )
-    return ReadError(f"{_text(path)} at byte {offset}: could not be read: {error.strerror}; {hint}")
-
-
-def _text(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")
+def _header_check(file: OpenFile, offset: int) -> int:
+    return tar_header_check(read_exactly(file, offset - _HEADER_BYTES, _HEADER_BYTES))

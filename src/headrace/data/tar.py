@@ -14,20 +14,14 @@ import numpy.typing as npt
 
 from ..errors import DatasetError, EmptyDatasetError
 from .columns import ByteColumn, Column, ValueColumn
+from .compressed import refuse_compressed
 from .formats import IMAGE_EXTENSIONS
 from .index import TarIndex
 from .members import Members
-from .sidecar import open_index
 from .strings import StringColumn
 from .table import Table
+from .tar_sidecar import open_index
 
-_COMPRESSED = {
-    b"\x1f\x8b": ("gzip", "gunzip"),
-    b"BZh": ("bzip2", "bunzip2"),
-    b"\xfd7zXZ\0": ("xz", "unxz"),
-    b"\x28\xb5\x2f\xfd": ("zstd", "unzstd"),
-    b"\x04\x22\x4d\x18": ("lz4", "unlz4"),
-}
 _INDEXING_THREADS = 8  # scanning waits for the disk, not for the processor
 _USUAL = ("image", "label", "text")
 _NAMES_IN_MESSAGE = 5
@@ -72,7 +66,7 @@ class _Joined:
 
 def _open_indices(paths: Sequence[str], cache: str | None) -> list[TarIndex]:
     for path in paths:
-        _refuse_compressed(path)
+        refuse_compressed(path)
     if len(paths) == 1:
         return [open_index(paths[0], cache=cache)]
     with ThreadPoolExecutor(_INDEXING_THREADS, thread_name_prefix="headrace-index") as pool:
@@ -81,20 +75,6 @@ def _open_indices(paths: Sequence[str], cache: str | None) -> list[TarIndex]:
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-
-
-def _refuse_compressed(path: str) -> None:
-    try:
-        with open(path, "rb") as file:
-            start = file.read(6)
-    except OSError:
-        return  # the index reports it, with its cause
-    for magic, (name, command) in _COMPRESSED.items():
-        if start.startswith(magic):
-            raise DatasetError(
-                f"{path}: expected a plain tar, got one compressed with {name}, whose members cannot be read at "
-                f"random. Decompress it: {command} -k {os.path.basename(path)}"
-            )
 
 
 def _join(indices: Sequence[TarIndex]) -> _Joined:

@@ -1,0 +1,27 @@
+// Containers of the core as numpy arrays.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace headrace {
+
+// Hands a container over to numpy without a copy.
+template <typename Container>
+auto to_numpy(Container&& from) {
+    using Held = std::remove_cvref_t<Container>;
+    auto* held = new Held(std::move(from));
+    nanobind::capsule owner(held, [](void* p) noexcept { delete static_cast<Held*>(p); });
+    return nanobind::ndarray<nanobind::numpy, typename Held::value_type, nanobind::ndim<1>>(held->data(),
+                                                                                            {held->size()}, owner);
+}
+
+inline auto to_numpy_bytes(std::string&& text) { return to_numpy(std::vector<std::uint8_t>(text.begin(), text.end())); }
+
+}  // namespace headrace

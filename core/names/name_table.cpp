@@ -1,0 +1,64 @@
+#include "names/name_table.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "common/fault.hpp"
+
+namespace headrace {
+namespace {
+
+// FNV-1a (Fowler, Noll, Vo), finished as MurmurHash3 does (Appleby), since a bucket is chosen by the low bits.
+std::uint64_t hash_of(std::string_view name) {
+    std::uint64_t hash = 14695981039346656037u;
+    for (const char c : name) hash = (hash ^ static_cast<std::uint8_t>(c)) * 1099511628211u;
+    hash = (hash ^ hash >> 33) * 0xff51afd7ed558ccdu;
+    hash = (hash ^ hash >> 33) * 0xc4ceb9fe1a85ec53u;
+    return hash ^ hash >> 33;
+}
+
+}  // namespace
+
+NameTable build_name_table(std::string_view names, std::span<const std::uint64_t> name_offsets) {
+    const std::size_t count = name_offsets.size() - 1;
+    const std::size_t buckets = std::bit_ceil(std::max<std::size_t>(1, count));
+    const auto name_of = [&](std::int64_t id) {
+        return names.substr(name_offsets[id], name_offsets[id + 1] - name_offsets[id]);
+    };
+    std::vector<std::uint64_t> bucket_of(count);
+    NameTable table{std::vector<std::uint64_t>(buckets + 1), std::vector<std::int64_t>(count)};
+    for (std::size_t i = 0; i < count; ++i) {
+        bucket_of[i] = hash_of(name_of(static_cast<std::int64_t>(i))) & (buckets - 1);
+        ++table.starts[bucket_of[i] + 1];
+    }
+    for (std::size_t b = 0; b < buckets; ++b) table.starts[b + 1] += table.starts[b];
+    std::vector<std::uint64_t> next(table.starts.begin(), table.starts.end() - 1);
+    for (std::size_t i = 0; i < count; ++i) table.order[next[bucket_of[i]]++] = static_cast<std::int64_t>(i);
+    for (std::size_t b = 0; b < buckets; ++b)
+        std::sort(table.order.begin() + table.starts[b], table.order.begin() + table.starts[b + 1],
+                  [&](std::int64_t x, std::int64_t y) { return std::pair(name_of(x), x) < std::pair(name_of(y), y); });
+    return table;
+}
+
+std::int64_t NameLookup::find(std::string_view name, std::int64_t before) const {
+    const std::size_t buckets = starts.empty() ? 0 : starts.size() - 1;
+    if (!std::has_single_bit(buckets)) throw Fault(Code::corrupt, "the number of buckets is no power of two");
+    const std::size_t bucket = hash_of(name) & (buckets - 1);
+    const std::uint64_t start = starts[bucket], stop = starts[bucket + 1];
+    if (start > stop || stop > order.size()) throw Fault(Code::corrupt, "a bucket lies outside the table");
+    const std::span<const std::int64_t> ids = order.subspan(start, stop - start);
+    const auto after = std::partition_point(
+        ids.begin(), ids.end(), [&](std::int64_t id) { return std::pair(name_of(id), id) < std::pair(name, before); });
+    return after != ids.begin() && name_of(*(after - 1)) == name ? *(after - 1) : -1;
+}
+
+std::string_view NameLookup::name_of(std::int64_t id) const {
+    if (id < 0 || static_cast<std::uint64_t>(id) + 1 >= name_offsets.size())
+        throw Fault(Code::corrupt, "the table names what is not there");
+    const std::uint64_t start = name_offsets[id], stop = name_offsets[id + 1];
+    if (start > stop || stop > names.size()) throw Fault(Code::corrupt, "a name lies outside the names");
+    return names.substr(start, stop - start);
+}
+
+}  // namespace headrace

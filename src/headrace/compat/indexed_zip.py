@@ -1,0 +1,121 @@
+"""`IndexedZip`: in place of a `zipfile.ZipFile` that a Dataset reads from at random."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from typing import BinaryIO, NoReturn
+
+from ..data.identity import Identity
+from ..data.inflate import METHODS, InflateError, inflate
+from ..data.open_file import OpenFile
+from ..data.reading import read_exactly
+from ..data.zip_member import ZipMember
+from ..data.zip_members import LOCAL_HEADER_BYTES, ZipMembers, local_header_check
+from ..data.zip_sidecar import open_members
+from ..errors import ChangedError, DamagedMemberError, MemberLimitError, UnsupportedMemberError, UsageError
+from .indexed_archive import IndexedArchive, Opened, Path
+
+_SIGNATURE = b"PK\x03\x04"
+
+
+class IndexedZip(IndexedArchive[ZipMember]):
+    """A zip whose members are found by name in O(1) and read at random, with the names of `zipfile` and of IndexedTar.
+
+    The first opening parses the central directory and keeps it as `NAME.zip.headrace` beside the zip, or in the cache
+    folder (`cache`, else the default one) where that is not writable; later ones map it. Any number of threads and of
+    forked or spawned processes may read at once.
+
+    Each read checks the member's local header and the CRC of its bytes. `max_member_bytes` bounds what a member may
+    say of its size, compressed or not, and no more than it says is ever inflated. Members that overlap, as those of
+    zip bombs do, are refused, and so are encrypted ones. Stored, deflated, bzip2 and LZMA members are read.
+
+    Raises NotFoundError, ReadError, or DatasetError (damaged, not a zip).
+    """
+
+    def __init__(self, path: Path, *, cache: Path | None = None, max_member_bytes: int = 1 << 30) -> None:
+        if max_member_bytes < 1:
+            raise UsageError(f"expected max_member_bytes of 1 or more, got {max_member_bytes}")
+        self._max_member_bytes = max_member_bytes
+        super().__init__(path, cache=cache)
+
+    def extractfile(self, name: str | ZipMember) -> BinaryIO | None:
+        """The member's bytes, already read and checked, as a seekable file; None for folders. Raises as `read` does."""
+        opened = self._open()
+        member = self._member(opened, name)
+        return None if member.is_dir() else io.BytesIO(self._read(opened, member))
+
+    def open(self, name: str | ZipMember, mode: str = "r") -> BinaryIO:
+        """As `zipfile` has it: `extractfile`, but an empty file for a folder."""
+        if mode != "r":
+            raise UsageError(f"{self._path}: expected mode 'r', as nothing is written here, got {mode!r}")
+        return io.BytesIO(self.read(name))
+
+    def namelist(self) -> list[str]:
+        """`getnames()`, as `zipfile` calls it."""
+        return self.getnames()
+
+    def infolist(self) -> list[ZipMember]:
+        """`getmembers()`, as `zipfile` calls it."""
+        return self.getmembers()
+
+    def getinfo(self, name: str) -> ZipMember:
+        """`getmember()`, as `zipfile` calls it."""
+        return self.getmember(name)
+
+    def _load(self, file: OpenFile, identity: Identity) -> ZipMembers:
+        return open_members(self._path, identity, cache=self._cache)
+
+    def _read(self, opened: Opened[ZipMember], member: ZipMember) -> bytes:
+        self._refuse(member)
+        start = self._data_start(opened, member)
+        data = read_exactly(opened.file, start, member.compress_size)
+        try:
+            data = inflate(data, member.compress_type, member.file_size)
+        except InflateError as error:
+            self._fail(opened, member, str(error), error)
+        if zlib.crc32(data) != member.CRC:
+            self._fail(opened, member, f"expected bytes with CRC {member.CRC:08x}, got {zlib.crc32(data):08x}")
+        return data
+
+    def _refuse(self, member: ZipMember) -> None:
+        """Raises where a member is not to be read, which is known without reading."""
+        if member.is_encrypted or member.is_patch:
+            kind = "encrypted" if member.is_encrypted else "a patch of another file"
+            raise UnsupportedMemberError(f"{self._path}: member {member.name!r} is {kind}. Unpack it with another tool")
+        if member.compress_type not in METHODS:
+            raise UnsupportedMemberError(
+                f"{self._path}: member {member.name!r} is compressed by method {member.compress_type}; expected one of "
+                f"{sorted(METHODS)} (stored, deflated, bzip2, LZMA). Pack it again with one of them"
+            )
+        largest = max(member.file_size, member.compress_size)
+        if largest > self._max_member_bytes:
+            raise MemberLimitError(
+                f"{self._path}: member {member.name!r} has {largest:,} bytes, more than max_member_bytes = "
+                f"{self._max_member_bytes:,}. Raise the limit if you trust the file"
+            )
+
+    def _data_start(self, opened: Opened[ZipMember], member: ZipMember) -> int:
+        """First byte of the data, behind a local header that is the indexed one."""
+        header = read_exactly(opened.file, member.header_offset, LOCAL_HEADER_BYTES)
+        method, name_bytes, extra_bytes = struct.unpack_from("<8xH16xHH", header)
+        name = read_exactly(opened.file, member.header_offset + LOCAL_HEADER_BYTES, name_bytes)
+        members = _members(opened)
+        if not header.startswith(_SIGNATURE) or local_header_check(method, name) != members.check[member.number]:
+            self._fail(opened, member, "its local header is not what the central directory says")
+        start: int = member.header_offset + LOCAL_HEADER_BYTES + name_bytes + extra_bytes
+        if start + member.compress_size > members.end[member.number]:
+            self._fail(opened, member, "it overlaps the next member, as in a zip bomb")
+        return start
+
+    def _fail(self, opened: Opened[ZipMember], member: ZipMember, why: str, cause: Exception | None = None) -> NoReturn:
+        place = f"{self._path} at byte {member.header_offset}: member {member.name!r}: {why}"
+        if self._has_changed(opened):
+            raise ChangedError(f"{place}: the file has changed since it was opened. Open it again") from cause
+        raise DamagedMemberError(f"{place}. Check it with `unzip -t`, and copy or write it again") from cause
+
+
+def _members(opened: Opened[ZipMember]) -> ZipMembers:
+    assert isinstance(opened.members, ZipMembers)
+    return opened.members

@@ -1,0 +1,42 @@
+"""Arrays from a file that anyone may have written, checked for what their reader relies on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .safetensors import Arrays, InvalidFileError
+from .strings import StringColumn
+
+
+def array(arrays: Arrays, name: str, dtype: type[np.generic], count: int | None = None) -> npt.NDArray[Any]:
+    """The array of that name, of `dtype` and, where given, of `count` entries. Raises InvalidFileError."""
+    found = arrays.get(name)
+    if found is None or found.dtype != dtype or (count is not None and len(found) != count):
+        raise InvalidFileError(f"{name} is missing, or of another type or length")
+    return found
+
+
+def strings(arrays: Arrays, name: str, count: int | None = None) -> StringColumn:
+    """`name`.blob and `name`.offsets. Raises InvalidFileError unless these divide that."""
+    blob = array(arrays, f"{name}.blob", np.uint8)
+    offsets = array(arrays, f"{name}.offsets", np.uint64, None if count is None else count + 1)
+    if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob) or (offsets[1:] < offsets[:-1]).any():
+        raise InvalidFileError(f"{name}.offsets do not divide {name}.blob")
+    return StringColumn(blob, offsets)
+
+
+def indices(arrays: Arrays, name: str, size: int, *, count: int | None = None) -> npt.NDArray[np.int64]:
+    """Positions from 0 to `size` - 1. Raises InvalidFileError."""
+    found = array(arrays, name, np.int64, count)
+    if len(found) and not (found.min() >= 0 and found.max() < size):
+        raise InvalidFileError(f"{name} is out of range")
+    return found
+
+
+def ranges_fit(offset: npt.NDArray[np.int64], length: npt.NDArray[np.int64], *, first: int, end: int) -> Any:
+    """For each range of bytes, whether it lies in [first, end)."""
+    # Compared by subtraction: a sum of two large numbers could wrap around.
+    return (length >= 0) & (length <= end) & (offset >= first) & (offset <= end - length)

@@ -1,0 +1,30 @@
+"""Tars that are compressed as a whole: nothing in them can be read at random."""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import DatasetError
+
+_COMPRESSED = {
+    b"\x1f\x8b": ("gzip", "gunzip"),
+    b"BZh": ("bzip2", "bunzip2"),
+    b"\xfd7zXZ\0": ("xz", "unxz"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "unzstd"),
+    b"\x04\x22\x4d\x18": ("lz4", "unlz4"),
+}
+
+
+def refuse_compressed(path: str) -> None:
+    """Raises DatasetError if the file at `path` begins as a compressed one does."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(6)
+    except OSError:
+        return  # the index reports it, with its cause
+    for magic, (name, command) in _COMPRESSED.items():
+        if start.startswith(magic):
+            raise DatasetError(
+                f"{path}: expected a plain tar, got one compressed with {name}, whose members cannot be read at "
+                f"random. Decompress it: {command} -k {os.path.basename(path)}"
+            )

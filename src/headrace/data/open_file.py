@@ -1,0 +1,68 @@
+"""A file that is read at given offsets only."""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import ReadError
+
+
+class OpenFile:
+    """An open file without a position, so that threads and forked processes share it without a lock.
+
+    It is closed with the last reference to it, never under a reader's hands: a descriptor's number goes at once to
+    whatever is opened next, and a reader that still used it would get that file's bytes.
+    """
+
+    def __init__(self, path: bytes) -> None:
+        """Raises ReadError."""
+        self._descriptor: int | None = None
+        self.path = path
+        try:
+            # Without O_NONBLOCK, opening a FIFO would wait for a writer.
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise unreadable(path, 0, error) from error
+
+    def __del__(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def size(self) -> int:
+        """Bytes in the file now."""
+        return os.fstat(self._handle).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file. Raises ReadError."""
+        parts = []
+        try:
+            # The kernel gives less than 2 GiB at a time.
+            while length > 0 and (part := os.pread(self._handle, length, offset)):
+                parts.append(part)
+                offset += len(part)
+                length -= len(part)
+        except OSError as error:
+            raise unreadable(self.path, offset, error) from error
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def __str__(self) -> str:
+        return path_text(self.path)
+
+    @property
+    def _handle(self) -> int:
+        assert self._descriptor is not None
+        return self._descriptor
+
+
+def unreadable(path: bytes, offset: int, error: OSError) -> ReadError:
+    hint = (
+        "it is gone since it was indexed: open it again"
+        if isinstance(error, FileNotFoundError)
+        else "check its permissions and the disk"
+    )
+    return ReadError(f"{path_text(path)} at byte {offset}: could not be read: {error.strerror}; {hint}")
+
+
+def path_text(path: bytes) -> str:
+    """As messages have it: names need not be UTF-8."""
+    return path.decode("utf-8", "backslashreplace")
