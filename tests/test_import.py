@@ -12,10 +12,15 @@ HEAVY = ("torch", "rich", "typer", "PIL", "torchvision", "pandas", "scipy")
 def test_public_names_are_pinned():
     assert headrace.__all__ == [
         "IMAGENET",
+        "BucketBatchSampler",
         "CenterCrop",
         "Dataset",
+        "DevicePrefetcher",
         "HeadraceError",
         "Image",
+        "ImageReader",
+        "IndexedTar",
+        "IndexedZip",
         "Label",
         "Letterbox",
         "Limits",
@@ -27,7 +32,12 @@ def test_public_names_are_pinned():
         "RandomVerticalFlip",
         "Raw",
         "Resize",
+        "ResumableBatchSampler",
+        "ResumableSampler",
+        "decode_image",
         "open",
+        "read_images",
+        "shared_list",
     ]
     assert all(hasattr(headrace, name) for name in headrace.__all__)
 

@@ -1,5 +1,10 @@
 """Headrace keeps GPUs fed in PyTorch training."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace import compat
 from headrace._core import Limits
 from headrace.data import Dataset, open
 from headrace.errors import HeadraceError
@@ -15,14 +20,33 @@ from headrace.view import (
     Resize,
 )
 
+if TYPE_CHECKING:
+    from headrace.compat import (
+        BucketBatchSampler,
+        DevicePrefetcher,
+        ImageReader,
+        IndexedTar,
+        IndexedZip,
+        ResumableBatchSampler,
+        ResumableSampler,
+        decode_image,
+        read_images,
+        shared_list,
+    )
+
 __version__ = "0.1.0"
 
 __all__ = [
     "IMAGENET",
+    "BucketBatchSampler",
     "CenterCrop",
     "Dataset",
+    "DevicePrefetcher",
     "HeadraceError",
     "Image",
+    "ImageReader",
+    "IndexedTar",
+    "IndexedZip",
     "Label",
     "Letterbox",
     "Limits",
@@ -34,5 +58,21 @@ __all__ = [
     "RandomVerticalFlip",
     "Raw",
     "Resize",
+    "ResumableBatchSampler",
+    "ResumableSampler",
+    "decode_image",
     "open",
+    "read_images",
+    "shared_list",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The drop-ins, imported when they are asked for: `import headrace` brings no torch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(compat, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
