@@ -1,0 +1,114 @@
+"""What only a CUDA device can show: bytes that survive, streams that wait, and the same bits as the host's."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from loader_data import write_folder
+
+import headrace as hr
+from headrace.device import Conversion, fused
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+
+BYTES = (8, 3, 256, 256)
+
+
+def pinned(value):
+    return torch.full(BYTES, value, dtype=torch.uint8).pin_memory()
+
+
+def busy():
+    """Keeps the device's current stream occupied for some milliseconds."""
+    torch.cuda._sleep(20_000_000)
+
+
+@pytest.mark.parametrize("pin", [True, False], ids=["pinned", "staged"])
+def test_a_batch_that_is_dropped_right_after_its_copy_keeps_its_bytes(pin):
+    """The source drops each batch at once, and the allocator hands the same memory out again for the next."""
+
+    def source():
+        for value in range(200):
+            yield pinned(value) if pin else torch.full(BYTES, value, dtype=torch.uint8)
+
+    for value, batch in enumerate(hr.DevicePrefetcher(source(), "cuda", depth=4)):
+        if value % 10 == 0:
+            busy()  # copies pile up behind the training stream, if they wrongly wait for it
+        assert bool((batch == value).all()), value
+
+
+def test_device_memory_is_not_used_again_while_the_training_stream_reads_it():
+    kept = []
+    for value, batch in enumerate(hr.DevicePrefetcher((pinned(v) for v in range(100)), "cuda", depth=4)):
+        busy()
+        kept.append((value, batch.sum(dtype=torch.int64)))
+        del batch
+    count = torch.Size(BYTES).numel()
+    assert all(int(total) == value * count for value, total in kept)
+
+
+def test_a_consumer_on_a_stream_of_its_own():
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for value, batch in enumerate(hr.DevicePrefetcher([pinned(v) for v in range(50)], "cuda")):
+            assert bool((batch == value).all())
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize("image_last", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_same_bits_as_on_the_host(channels_last, image_last, dtype):
+    values = (torch.arange(2 * 3 * 67 * 61) * 37 % 256).to(torch.uint8).reshape(2, 3, 67, 61)
+    layout = torch.channels_last if image_last else torch.contiguous_format
+    image = values.contiguous(memory_format=layout)
+    conversion = Conversion(dtype, hr.IMAGENET, channels_last)
+    there = conversion.apply(image.cuda())
+    assert torch.equal(there.cpu(), conversion.apply(image))
+    assert there.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+
+
+def test_triton_is_used_where_it_is_installed():
+    pytest.importorskip("triton", reason="needs Triton")
+    image = torch.zeros(2, 3, 8, 8, dtype=torch.uint8, device="cuda")
+    out = torch.empty(image.shape, device="cuda")
+    assert fused.convert(image, out, (0.0,) * 3, (255.0,) * 3)
+
+
+def test_the_loader_gives_the_same_batches_on_the_device(tmp_path):
+    folder = hr.open(write_folder(tmp_path / "photos"))
+    fields = {"image": hr.Image(dtype="bfloat16", normalize=hr.IMAGENET), "label": hr.Label()}
+    options = {"view": hr.RandomResizedCrop(48, flip=0.5), "batch_size": 8, "shuffle": True, "threads": 2}
+    here, there = hr.Loader(folder, fields, **options), hr.Loader(folder, fields, device="cuda", **options)
+    for _ in range(2):
+        for mine, theirs in zip(here, there, strict=True):
+            assert theirs["image"].is_cuda
+            assert torch.equal(mine["image"], theirs["image"].cpu())
+            assert torch.equal(mine["label"], theirs["label"].cpu())
+
+
+def test_the_loader_makes_its_batches_in_pinned_memory(tmp_path):
+    folder = hr.open(write_folder(tmp_path / "photos"))
+    loader = hr.Loader(folder, {"image": hr.Image()}, view=hr.Resize((48, 48)), batch_size=8, device="cuda")
+    list(loader)
+    assert loader._pass._feed.stats().copies.stage_s == 0
+
+
+def test_measures_copies_and_overlap():
+    prefetcher = hr.DevicePrefetcher([pinned(v) for v in range(20)], "cuda", dtype="float32")
+    for _ in prefetcher:
+        busy()
+    torch.cuda.synchronize()
+    copies = prefetcher.stats().copies
+    assert copies.bytes == 20 * torch.Size(BYTES).numel()
+    assert copies.copy_s > 0
+    assert copies.convert_s > 0
+    assert 0 <= copies.overlap <= 1
+
+
+def test_an_error_of_the_device_reaches_the_consumer():
+    too_large = torch.empty(1, 3, 1, 1, dtype=torch.uint8).expand(4_000_000, 3, 1000, 1000)
+    with pytest.raises((torch.OutOfMemoryError, RuntimeError)):
+        list(hr.DevicePrefetcher([too_large], "cuda"))
+    gc.collect()

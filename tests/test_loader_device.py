@@ -1,0 +1,138 @@
+"""`Loader(device=)`: the battery through it, the same bits, and its ends. Here the "device" is the host's memory, and
+everything else, thread, lane and conversion there, is what a device gets; test_device_cuda.py has a real one."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+
+import battery
+import pytest
+import torch
+from loader_data import COUNT, write_folder
+from processes import eventually, in_fork
+
+import headrace as hr
+from headrace.device import place
+
+GLOBAL_BATCH = 12
+VIEW = hr.RandomResizedCrop(24, flip=0.5)
+FIELDS = {"image": hr.Image(dtype="float32", normalize=hr.IMAGENET), "label": hr.Label()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return hr.open(write_folder(tmp_path_factory.mktemp("device") / "photos"))
+
+
+@pytest.fixture(autouse=True)
+def host_as_device(monkeypatch):
+    """Fields are placed as for another device, which is then the CPU."""
+
+    def placed(device, output, fields, map, batch_map):
+        placement = place("meta", fields, host_floats=map is not None or batch_map is not None)
+        return replace(placement, device=torch.device("cpu"))
+
+    monkeypatch.setattr("headrace.loader.place_fields", placed)
+
+
+@pytest.fixture
+def make(folder):
+    def make(**overrides):
+        given = {"view": VIEW, "batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2, "device": "cuda"}
+        return hr.Loader(folder, FIELDS, **(given | overrides))
+
+    return make
+
+
+def test_no_thread_count_changes_a_bit(make):
+    battery.check_threads(make)
+
+
+def test_same_bits_as_without(make):
+    battery.assert_equal(battery.epochs(make()), battery.epochs(make(device=None)), "device")
+
+
+def test_the_host_makes_bytes(make):
+    assert make()._recipe.fields["image"] == hr.Image()
+
+
+def test_what_map_sees_is_what_it_sees_without_a_device(make):
+    def brightest(batch, rng):
+        return batch | {"brightest": batch["image"].amax((1, 2, 3))}
+
+    with_device, without = (battery.kept(make(batch_map=brightest, device=device)) for device in ("cuda", None))
+    battery.assert_equal(with_device, without, "batch_map")
+
+
+def test_world_sizes(make):
+    battery.check_world_sizes(make, GLOBAL_BATCH)
+
+
+def test_resume_at_every_step(make):
+    battery.check_resume_at_every_step(make)
+    battery.check_resume_twice(make)
+    battery.check_restored_state_is_the_same(make)
+
+
+def test_a_state_of_a_run_without_a_device_goes_on_with_one(make):
+    battery.check_resume_at_every_step(lambda device=None, **given: make(device=device, **given), device="cuda")
+
+
+def test_ends_with_its_consumer(make):
+    for _ in make():
+        break
+    iterator = iter(make())
+    next(iterator)
+    del iterator
+    gc.collect()
+
+
+def test_goes_on_in_a_fork(make):
+    loader = make()
+    expected = battery.kept(make())
+    iterator = iter(loader)
+    got = [next(iterator)]
+
+    def rest():
+        return b"".join(batch["image"].numpy().tobytes() for batch in iterator)
+
+    child = in_fork(rest)
+    got += list(iterator)
+    battery.assert_equal(battery.kept(got), expected, "in the parent")
+    assert child() == b"".join(batch["image"].tobytes() for batch in expected[1:])
+
+
+def test_an_error_in_map_keeps_its_note(make):
+    def fail(sample, rng):
+        raise LookupError("in map")
+
+    with pytest.raises(LookupError) as caught:
+        list(make(map=fail))
+    assert any("in map=, sample" in note for note in caught.value.__notes__)
+
+
+def test_statistics_are_the_consumers(make):
+    loader = make()
+    iterator = iter(loader)
+    next(iterator)
+    assert eventually(lambda: loader.stats().samples >= 3 * GLOBAL_BATCH), "the host works ahead of the device"
+    stats = loader.stats()
+    assert stats.batches == 1
+    assert stats.convert_s > 0
+    list(iterator)
+    assert (loader.stats().batches, loader.stats().samples) == (len(loader), COUNT)
+    assert "copy to the device" in str(loader.stats())
+
+
+def test_numpy_output_stays_on_the_host(folder, monkeypatch):
+    monkeypatch.undo()
+    with pytest.raises(hr.HeadraceError, match="device: expected output='torch' beside it, got output='numpy'"):
+        hr.Loader(folder, batch_size=4, view=VIEW, output="numpy", device="cuda")
+
+
+def test_the_cpu_is_where_batches_are_made_anyway(folder, monkeypatch):
+    monkeypatch.undo()
+    loader = hr.Loader(folder, FIELDS, batch_size=4, view=VIEW, device="cpu")
+    assert loader._placement is None
+    assert loader._recipe.fields["image"].dtype == "float32"
