@@ -21,6 +21,11 @@ DEADLINE_S = 20.0
 _PATHS = [str(Path(headrace.__file__).parents[1]), str(Path(__file__).parent)]
 
 
+def source_paths() -> list[str]:
+    """PYTHONPATH of a process that imports headrace and the tests' modules as this one does."""
+    return [*_PATHS, os.environ.get("PYTHONPATH", "")]
+
+
 def start_python(source: str, *args: object, warnings: str = "error") -> subprocess.Popen[str]:
     """Runs `source` in a fresh interpreter that imports headrace and the tests' modules as this one does."""
     return subprocess.Popen(
@@ -28,7 +33,7 @@ def start_python(source: str, *args: object, warnings: str = "error") -> subproc
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([*_PATHS, os.environ.get("PYTHONPATH", "")])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(source_paths())},
         # Ctrl-C must arrive, whatever this process itself does about it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )

@@ -131,7 +131,7 @@ class DevicePrefetcher(Generic[T]):
     def _start(self) -> DeviceFeed[State | None]:
         # Here and not in the feeding thread: DataLoader draws its seed from torch's global generator, and installs the
         # signal handler that tells of killed workers, in the thread that asks for its iterator.
-        batches = _Batches(iter(self.source), self._snapshot, self._images)
+        batches = _Batches(workers.begin(self.source), self._snapshot, self._images)
         self._feed = DeviceFeed(batches.take, lane_to(self.device, self._images), self._depth, end=batches.close)
         return self._feed
 

@@ -6,13 +6,31 @@ happens, and torch's own ways (`__del__`, its signal handler) remain.
 
 from __future__ import annotations
 
+import errno
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MORE_ROOM = (
+    "where /dev/shm is full, give it more room (docker run --shm-size), or load on threads "
+    "(headrace.ThreadDataLoader), which need none of it"
+)
 
 EXIT_WAIT_S = 1.0
 """A worker closes its sockets when it dies, and is dead a moment later."""
+
+
+def begin(source: Iterable[T]) -> Iterator[T]:
+    """`iter(source)`. An error for want of room says where there is none: a DataLoader keeps its queues in /dev/shm."""
+    try:
+        return iter(source)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            error.add_note(f"while the batches' source was started; if it has worker processes: {MORE_ROOM}")
+        raise
 
 
 def end(iterator: Iterator[Any]) -> None:
@@ -37,8 +55,8 @@ def lost(iterator: Iterator[Any], error: Exception) -> RuntimeError | None:
     for worker in workers:
         if worker.sentinel in dead:
             return RuntimeError(
-                f"DataLoader worker (pid {worker.pid}) {_cause(worker)} while it sent a batch; if it was the kernel "
-                "that was short of memory, use fewer workers or a smaller prefetch_factor"
+                f"DataLoader worker (pid {worker.pid}) {_cause(worker)} while it sent a batch; where memory is short, "
+                f"use fewer workers or a smaller prefetch_factor; {MORE_ROOM}"
             )
     return None
 
