@@ -249,7 +249,7 @@ def test_name_table_is_a_dict(names, wanted):
     assert table.find(wanted) == ({name: at for at, name in enumerate(names)}).get(wanted)
     for before in range(len(names) + 1):
         expected = {name: at for at, name in enumerate(names[:before])}.get(wanted)
-        assert table.find(wanted, before=before) == expected
+        assert table.find(wanted, before) == expected
     assert [table[at] for at in range(len(names))] == names
 
 
