@@ -27,9 +27,7 @@ from headrace.compat.indexed_zip import IndexedZip
 from headrace.compat.shared_sequence import shared_list
 from headrace.data import open as open_dataset
 from headrace.data import safetensors, tar_sidecar
-from headrace.data.names import NameTable
 from headrace.data.open_file import OpenFile
-from headrace.data.strings import StringColumn
 from headrace.errors import (
     ChangedError,
     DatasetError,
@@ -239,29 +237,6 @@ def test_names_that_are_not_names(frames, tmp_path):
             pytest.raises(UsageError, match="of this arch"),
         ):
             tar.read(other.getmember("x"))
-
-
-@given(
-    st.lists(st.text(st.sampled_from("ab/."), max_size=3), max_size=40), st.text(st.sampled_from("ab/."), max_size=3)
-)
-def test_name_table_is_a_dict(names, wanted):
-    table = NameTable.build(StringColumn.from_list(names))
-    assert table.find(wanted) == ({name: at for at, name in enumerate(names)}).get(wanted)
-    for before in range(len(names) + 1):
-        expected = {name: at for at, name in enumerate(names[:before])}.get(wanted)
-        assert table.find(wanted, before=before) == expected
-    assert [table[at] for at in range(len(names))] == names
-
-
-@pytest.mark.parametrize(
-    ("starts", "order"),
-    [([0, 2], [7, 7]), ([0, 2], [-1, -1]), ([0, 9], [0, 1]), ([2, 0], [0, 1]), ([0, 0, 2, 2], [0, 1])],
-)
-def test_a_damaged_table_never_points_outside(starts, order):
-    names = StringColumn.from_list(["a", "b"])
-    table = NameTable(names, np.array(starts, np.uint64), np.array(order, np.int64))
-    with pytest.raises(ValueError, match=r"bucket|not there"):
-        table.find("a")
 
 
 # --- as a file ---

@@ -66,7 +66,7 @@ class IndexedArchive(ABC, Generic[M]):
         self._open()
 
     @abstractmethod
-    def _load(self, file: OpenFile, identity: Identity) -> Members[M]:
+    def _load(self, identity: Identity) -> Members[M]:
         """The index of the archive."""
 
     @abstractmethod
@@ -153,8 +153,9 @@ class IndexedArchive(ABC, Generic[M]):
                 f"replaced. Open it again"
             )
         # Without a lock, which a fork could find taken for good: of two threads that open at once, one is in vain.
-        self._opened = opened = Opened(file, self._load(file, identity))
+        opened = Opened(file, self._load(identity))
         self._identity = identity
+        self._opened = opened
         return opened
 
     def _member(self, opened: Opened[M], name: str | M) -> M:

@@ -7,7 +7,6 @@ from typing import BinaryIO
 
 from ..data.compressed import refuse_compressed
 from ..data.identity import Identity
-from ..data.open_file import OpenFile
 from ..data.reading import read_member
 from ..data.tar_member import TarMember
 from ..data.tar_members import TarMembers
@@ -48,7 +47,7 @@ class IndexedTar(IndexedArchive[TarMember]):
             None if member.isdir() or member.isdev() else io.BufferedReader(_MemberFile(opened, member), _BUFFER_BYTES)
         )
 
-    def _load(self, file: OpenFile, identity: Identity) -> TarMembers:
+    def _load(self, identity: Identity) -> TarMembers:
         refuse_compressed(self._path)
         return open_members(self._path, identity, cache=self._cache)
 

@@ -9,7 +9,6 @@ from typing import BinaryIO, NoReturn
 
 from ..data.identity import Identity
 from ..data.inflate import METHODS, InflateError, inflate
-from ..data.open_file import OpenFile
 from ..data.reading import read_exactly
 from ..data.zip_member import ZipMember
 from ..data.zip_members import LOCAL_HEADER_BYTES, ZipMembers, local_header_check
@@ -64,7 +63,7 @@ class IndexedZip(IndexedArchive[ZipMember]):
         """`getmember()`, as `zipfile` calls it."""
         return self.getmember(name)
 
-    def _load(self, file: OpenFile, identity: Identity) -> ZipMembers:
+    def _load(self, identity: Identity) -> ZipMembers:
         return open_members(self._path, identity, cache=self._cache)
 
     def _read(self, opened: Opened[ZipMember], member: ZipMember) -> bytes:

@@ -36,7 +36,10 @@ def indices(arrays: Arrays, name: str, size: int, *, count: int | None = None) -
     return found
 
 
-def ranges_fit(offset: npt.NDArray[np.int64], length: npt.NDArray[np.int64], *, first: int, end: int) -> Any:
+def ranges_fit(
+    offset: npt.NDArray[np.int64], length: npt.NDArray[np.int64], *, first: int, end: int
+) -> npt.NDArray[np.bool_]:
     """For each range of bytes, whether it lies in [first, end)."""
     # Compared by subtraction: a sum of two large numbers could wrap around.
-    return (length >= 0) & (length <= end) & (offset >= first) & (offset <= end - length)
+    fits: npt.NDArray[np.bool_] = (length >= 0) & (length <= end) & (offset >= first) & (offset <= end - length)
+    return fits

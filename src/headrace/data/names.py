@@ -12,6 +12,9 @@ from . import checked
 from .safetensors import Arrays, InvalidFileError
 from .strings import StringColumn
 
+END = 2**63 - 1
+"""Beyond every position."""
+
 
 class NameTable:
     """Names in order (`strings`), and a hash table over them: see `core/names/name_table.hpp` for its arrays."""
@@ -55,15 +58,15 @@ class NameTable:
         start, stop = self._offsets[position], self._offsets[position + 1]
         return str(self._blob[start:stop], "utf-8", "surrogateescape")
 
-    def find(self, name: str, *, before: int | None = None) -> int | None:
-        """Position of the last of that name, or of the last one ahead of `before`; None: there is none."""
+    def find(self, name: str, before: int = END) -> int | None:
+        """Position of the last of that name ahead of `before`; None: there is none."""
         try:
             key = name.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:  # a surrogate that no bytes decode to
             return None
-        at = self._lookup.find(key) if before is None else self._lookup.find(key, before)
+        at = self._lookup.find(key, before)
         return at if at >= 0 else None
 
-    def find_any(self, names: Iterable[str], *, before: int | None = None) -> int | None:
+    def find_any(self, names: Iterable[str], before: int = END) -> int | None:
         """What `find` says of the first of `names` that is here."""
-        return next((at for name in names if (at := self.find(name, before=before)) is not None), None)
+        return next((at for name in names if (at := self.find(name, before)) is not None), None)

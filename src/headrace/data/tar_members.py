@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from . import checked
-from .names import NameTable
+from .names import END, NameTable
 from .safetensors import Arrays, InvalidFileError
 from .strings import StringColumn
 from .tar_member import HARD_LINK, SYMBOLIC_LINK, TarMember
 
 _HEADER_BYTES = 512
+_LINKS = HARD_LINK + SYMBOLIC_LINK
+_TYPES = tuple(bytes((flag,)) for flag in range(256))
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,29 +46,29 @@ class TarMembers:
     def member(self, number: int) -> TarMember:
         types, offsets, sizes, _ = self._views
         kind = types[number]
-        link = self._link(number) if kind in HARD_LINK + SYMBOLIC_LINK else ""
-        return TarMember(self.names[number], sizes[number], offsets[number], b"%c" % kind, link, number)
+        link = self._link(number) if kind in _LINKS else ""
+        return TarMember(self.names[number], sizes[number], offsets[number], _TYPES[kind], link, number)
 
     def header_check(self, number: int) -> int:
         check: int = self._views[3][number]
         return check
 
-    def find(self, name: str, *, before: int | None = None) -> int | None:
+    def find(self, name: str, before: int = END) -> int | None:
         """The last member of that name (ahead of `before`), as `tarfile` takes it; where there is no "a", "./a" is
         meant, and the other way round."""
-        at = self.names.find(name, before=before)
+        at = self.names.find(name, before)
         if at is not None:
             return at
         bare = name = name.rstrip("/")
         while bare.startswith("./"):
             bare = bare[2:]
-        return self.names.find_any((name, bare, f"./{bare}"), before=before)
+        return self.names.find_any((name, bare, f"./{bare}"), before)
 
     def find_target(self, member: TarMember) -> int | None:
         """The member that a link names, as `tarfile` takes it: a symbolic one relative to its own folder and anywhere
         in the tar, a hard one ahead of itself."""
         if member.islnk():
-            return self.find(posixpath.normpath(member.linkname), before=member.number)
+            return self.find(posixpath.normpath(member.linkname), member.number)
         folder = posixpath.dirname(member.name)
         return self.find(posixpath.normpath(f"{folder}/{member.linkname}" if folder else member.linkname))
 

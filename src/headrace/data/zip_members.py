@@ -47,7 +47,17 @@ class ZipMembers:
         return len(self.names)
 
     def member(self, number: int) -> ZipMember:
-        return ZipMember._make((self.names[number], *[view[number] for view in self._views], number))
+        size, compressed, method, crc, offset, flags = self._views
+        return ZipMember(
+            self.names[number],
+            size[number],
+            compressed[number],
+            method[number],
+            crc[number],
+            offset[number],
+            flags[number],
+            number,
+        )
 
     def find(self, name: str) -> int | None:
         """The last member of exactly that name."""
