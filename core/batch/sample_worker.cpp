@@ -99,6 +99,17 @@ void SampleWorker::run(Job& job, int sample) {
     }
 }
 
+void SampleWorker::decode_one(Job& job, const Allocate& allocate) {
+    ImageField& field = job.images.front();
+    const Image image = probe(field, 0);
+    const View view = choose_view(job, 0, image);
+    check_view(view, image.width, image.height);
+    field.format.width = view.width;
+    field.format.height = view.height;
+    field.out = allocate(field.format);
+    deliver(field, 0, image, view);
+}
+
 void SampleWorker::run_raw(Job&, int sample, RawField& raw) {
     const std::int64_t since = now_ns();
     const auto bytes = reader_.read(raw.ranges, sample, limits_.max_file_bytes);

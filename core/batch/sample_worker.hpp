@@ -1,6 +1,8 @@
 // Everything that happens to one sample, on one thread: read, probe, view, decode, resample, write.
 #pragma once
 
+#include <functional>
+
 #include "batch/counters.hpp"
 #include "batch/grey_sink.hpp"
 #include "batch/job.hpp"
@@ -25,6 +27,11 @@ public:
 
     // Records what goes wrong as failures of the job; throws nothing but std::bad_alloc.
     void run(Job& job, int sample);
+
+    // Decodes the job's one image of its one sample at the size that its view has: the format's size is set, then
+    // `allocate` gives format.bytes() of memory. For callers that wait in their own thread. Throws Fault.
+    using Allocate = std::function<std::uint8_t*(const Format&)>;
+    void decode_one(Job& job, const Allocate& allocate);
 
 private:
     // Probes one image and knows how to decode its rows.

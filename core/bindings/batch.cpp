@@ -16,6 +16,7 @@
 #include "batch/block_pool.hpp"
 #include "batch/engine.hpp"
 #include "common/versions.hpp"
+#include "image_options.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -99,9 +100,11 @@ public:
         ImageField field;
         field.ranges = ranges(paths, path_id, offset, length, check);
         if (memory) take_memory(*memory, field);
-        field.format = format(width, height, channels, dtype, planar, subtract, divide, fill);
-        if (filter != "triangle" && filter != "nearest") throw nb::value_error("expected filter triangle or nearest");
-        field.filter = filter == "nearest" ? Filter::nearest : Filter::triangle;
+        if (width < 0 || height < 0) throw nb::value_error("expected a size of at least 0");
+        field.format = parse_format(channels, dtype, planar, subtract, divide, fill);
+        field.format.width = width;
+        field.format.height = height;
+        field.filter = parse_filter(filter);
         field.dct_scaling = dct_scaling;
         field.orient = orient;
         if (!job_->probe_only && out.size() < field.format.bytes() * job_->samples) {
@@ -137,11 +140,7 @@ public:
     std::vector<std::tuple<int, int, int, int, nb::object>> failures() {
         std::vector<std::tuple<int, int, int, int, nb::object>> list;
         for (const Failure& f : finished().failures) {
-            // Paths in messages need not be UTF-8.
-            PyObject* text =
-                PyUnicode_DecodeUTF8(f.why.data(), static_cast<Py_ssize_t>(f.why.size()), "backslashreplace");
-            list.emplace_back(f.sample, f.field, static_cast<int>(f.code), static_cast<int>(f.stage),
-                              nb::steal<nb::object>(text));
+            list.emplace_back(f.sample, f.field, static_cast<int>(f.code), static_cast<int>(f.stage), text_of(f.why));
         }
         return list;
     }
@@ -198,32 +197,6 @@ private:
             keep_.push_back(nb::borrow(item));
             field.memory.push_back(memory);
         }
-    }
-
-    static Format format(int width, int height, int channels, const std::string& dtype, bool planar,
-                         const std::vector<float>& subtract, const std::vector<float>& divide,
-                         const std::vector<int>& fill) {
-        Format f;
-        if (width < 0 || height < 0) throw nb::value_error("expected a size of at least 0");
-        if (channels != 1 && channels != 3) throw nb::value_error("expected 1 or 3 channels");
-        if (subtract.size() != 3 || divide.size() != 3 || fill.size() != 3) throw nb::value_error("expected 3 values");
-        f.width = width;
-        f.height = height;
-        f.channels = channels;
-        f.planar = planar;
-        const char* names[] = {"uint8", "float32", "float16", "bfloat16"};
-        int found = -1;
-        for (int i = 0; i < 4; ++i) {
-            if (dtype == names[i]) found = i;
-        }
-        if (found < 0) throw nb::value_error("expected dtype uint8, float32, float16 or bfloat16");
-        f.dtype = static_cast<DType>(found);
-        for (int c = 0; c < 3; ++c) {
-            f.subtract[c] = subtract[c];
-            f.divide[c] = divide[c];
-            f.fill[c] = static_cast<std::uint8_t>(fill[c]);
-        }
-        return f;
     }
 
     const Job& finished() const {
@@ -320,7 +293,16 @@ void bind_batch(nb::module_& m) {
         .def_ro("max_pixels", &Limits::max_pixels)
         .def_ro("max_jpeg_scans", &Limits::max_jpeg_scans)
         .def_ro("max_png_chunk_bytes", &Limits::max_png_chunk_bytes)
-        .def_ro("max_file_bytes", &Limits::max_file_bytes);
+        .def_ro("max_file_bytes", &Limits::max_file_bytes)
+        .def("__getstate__",
+             [](const Limits& limits) {
+                 return std::make_tuple(limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes,
+                                        limits.max_file_bytes);
+             })
+        .def("__setstate__",
+             [](Limits& limits, std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t> state) {
+                 std::apply([&](auto... bounds) { new (&limits) Limits{bounds...}; }, state);
+             });
 
     nb::class_<PyPaths>(m, "Paths")
         .def(

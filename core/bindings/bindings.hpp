@@ -11,5 +11,6 @@ void bind_tar(nanobind::module_&);
 void bind_jpeg(nanobind::module_&);
 void bind_png(nanobind::module_&);
 void bind_batch(nanobind::module_&);
+void bind_image(nanobind::module_&);
 
 }  // namespace headrace

@@ -10,4 +10,5 @@ NB_MODULE(_core, m) {
     headrace::bind_jpeg(m);
     headrace::bind_png(m);
     headrace::bind_batch(m);
+    headrace::bind_image(m);
 }

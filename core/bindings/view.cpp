@@ -124,6 +124,8 @@ std::optional<std::pair<int, int>> size_of(const Table& table) {
     return std::pair{size->height, size->width};
 }
 
+bool depends_on_key(const Table& table) { return is_random(program_of(table)); }
+
 }  // namespace
 
 void bind_view(nb::module_& m) {
@@ -140,6 +142,8 @@ void bind_view(nb::module_& m) {
     m.def("exact_log", &exact_log, "x"_a, "ln x for positive normal x, the same bits on every machine.");
     m.def("output_size", &size_of, nb::arg("program").noconvert(),
           "(height, width) of every output of a program (float64[ops, 10]), or None when it depends on the source.");
+    m.def("is_random", &depends_on_key, nb::arg("program").noconvert(),
+          "Whether views of a program (float64[ops, 10]) depend on their key.");
 }
 
 }  // namespace headrace

@@ -79,6 +79,31 @@ void pack_rgb(const std::uint8_t* rgbx, int pixels, std::uint8_t* out) {
     scalar::pack_rgb(rgbx + 4 * i, pixels - i, out + 3 * i);
 }
 
+// Eight pixels become 8 bytes each of R, G, B and X; four such vectors are then transposed in units of 8 bytes.
+void split_rgb(const std::uint8_t* rgbx, int pixels, std::uint8_t* const* planes) {
+    const __m256i by_channel =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    const __m256i halves = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    int i = 0;
+    for (; i + 32 <= pixels; i += 32) {
+        __m256i v[4];
+        for (int k = 0; k < 4; ++k) {
+            const __m256i eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rgbx + 4 * (i + 8 * k)));
+            v[k] = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(eight, by_channel), halves);
+        }
+        const __m256i red_blue[] = {_mm256_unpacklo_epi64(v[0], v[1]), _mm256_unpacklo_epi64(v[2], v[3])};
+        const __m256i green[] = {_mm256_unpackhi_epi64(v[0], v[1]), _mm256_unpackhi_epi64(v[2], v[3])};
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(planes[0] + i),
+                            _mm256_permute2x128_si256(red_blue[0], red_blue[1], 0x20));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(planes[1] + i),
+                            _mm256_permute2x128_si256(green[0], green[1], 0x20));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(planes[2] + i),
+                            _mm256_permute2x128_si256(red_blue[0], red_blue[1], 0x31));
+    }
+    std::uint8_t* const rest[] = {planes[0] + i, planes[1] + i, planes[2] + i};
+    scalar::split_rgb(rgbx + 4 * i, pixels - i, rest);
+}
+
 void to_float(const std::uint8_t* values, int count, const float* subtract, const float* divide, float* out) {
     int i = 0;
     for (; i + kPeriod <= count; i += kPeriod) {

@@ -129,6 +129,10 @@ void pack_rgb(const std::uint8_t* rgbx, int pixels, std::uint8_t* out) {
     scalar::pack_rgb(rgbx + 4 * i, pixels - i, out + 3 * i);
 }
 
+void split_rgb(const std::uint8_t* rgbx, int pixels, std::uint8_t* const* planes) {
+    avx2::split_rgb(rgbx, pixels, planes);
+}
+
 void to_float(const std::uint8_t* values, int count, const float* subtract, const float* divide, float* out) {
     int i = 0;
     for (; i + kPeriod <= count; i += kPeriod) {

@@ -6,8 +6,11 @@ namespace headrace {
 
 namespace {
 
-#define HEADRACE_KERNELS(level) \
-    Kernels { level::horizontal, level::vertical, level::pack_rgb, level::to_float, level::to_half, level::to_bfloat16 }
+#define HEADRACE_KERNELS(level)                                                                                 \
+    Kernels {                                                                                                   \
+        level::horizontal, level::vertical, level::pack_rgb, level::split_rgb, level::to_float, level::to_half, \
+            level::to_bfloat16                                                                                  \
+    }
 
 #if defined(__x86_64__)
 const Kernels kTable[] = {HEADRACE_KERNELS(scalar), HEADRACE_KERNELS(avx2), HEADRACE_KERNELS(avx512)};

@@ -36,6 +36,8 @@ struct Kernels {
                      std::uint8_t* out);
     // RGBX bytes -> RGB bytes; may write up to 16 bytes beyond 3 * pixels.
     void (*pack_rgb)(const std::uint8_t* rgbx, int pixels, std::uint8_t* out);
+    // RGBX bytes -> a plane each of R, G and B; writes `pixels` bytes of each, no more.
+    void (*split_rgb)(const std::uint8_t* rgbx, int pixels, std::uint8_t* const* planes);
     // (value - subtract) / divide for bytes; the constants repeat every kPeriod values.
     void (*to_float)(const std::uint8_t* values, int count, const float* subtract, const float* divide, float* out);
     // float -> IEEE half and bfloat16, round to nearest even. Finite input.

@@ -7,6 +7,7 @@
     void horizontal(const std::uint8_t*, std::size_t, int, const PackedTaps&, std::int16_t* const*); \
     void vertical(const std::int16_t* const*, const std::int16_t*, int, int, std::uint8_t*);         \
     void pack_rgb(const std::uint8_t*, int, std::uint8_t*);                                          \
+    void split_rgb(const std::uint8_t*, int, std::uint8_t* const*);                                  \
     void to_float(const std::uint8_t*, int, const float*, const float*, float*);                     \
     void to_half(const float*, int, std::uint16_t*);                                                 \
     void to_bfloat16(const float*, int, std::uint16_t*);

@@ -47,6 +47,12 @@ void pack_rgb(const std::uint8_t* rgbx, int pixels, std::uint8_t* out) {
     }
 }
 
+void split_rgb(const std::uint8_t* rgbx, int pixels, std::uint8_t* const* planes) {
+    for (int channel = 0; channel < 3; ++channel) {
+        for (int i = 0; i < pixels; ++i) planes[channel][i] = rgbx[4 * i + channel];
+    }
+}
+
 void to_float(const std::uint8_t* values, int count, const float* subtract, const float* divide, float* out) {
     for (int i = 0, k = 0; i < count; ++i, k = k + 1 == kPeriod ? 0 : k + 1) {
         out[i] = (static_cast<float>(values[i]) - subtract[k]) / divide[k];

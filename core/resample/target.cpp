@@ -58,10 +58,15 @@ void Target::put(int canvas_y, int x, int pixels, const std::uint8_t* rgbx) {
         kernels_->pack_rgb(rgbx, pixels, bytes_.data());
         return put_values(bytes_.data(), 3 * pixels, 3 * pixel, 0);
     }
+    if (format_.channels == 1) {
+        for (int i = 0; i < pixels; ++i) bytes_[i] = rgbx[4 * i];
+        return put_values(bytes_.data(), pixels, pixel, 1);
+    }
     const std::size_t plane = static_cast<std::size_t>(format_.width) * format_.height;
-    for (int channel = 0; channel < format_.channels; ++channel) {
-        for (int i = 0; i < pixels; ++i) bytes_[i] = rgbx[4 * i + channel];
-        put_values(bytes_.data(), pixels, channel * plane + pixel, 1 + channel);
+    std::uint8_t* const parts[] = {bytes_.data(), bytes_.data() + pixels, bytes_.data() + 2 * pixels};
+    kernels_->split_rgb(rgbx, pixels, parts);
+    for (int channel = 0; channel < 3; ++channel) {
+        put_values(parts[channel], pixels, channel * plane + pixel, 1 + channel);
     }
 }
 

@@ -100,4 +100,11 @@ std::optional<OutputSize> output_size(std::span<const ViewOp> program) {
     return size;
 }
 
+bool is_random(std::span<const ViewOp> program) {
+    return std::any_of(program.begin(), program.end(), [](const ViewOp& op) {
+        return op.kind == kRandomResizedCrop || op.kind == kRandomCrop || op.kind == kHorizontalFlip ||
+               op.kind == kVerticalFlip;
+    });
+}
+
 }  // namespace headrace

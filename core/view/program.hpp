@@ -38,4 +38,7 @@ struct OutputSize {
 // What every view of the program measures; nothing when that depends on the source.
 std::optional<OutputSize> output_size(std::span<const ViewOp> program);
 
+// Whether views of the program depend on their key.
+bool is_random(std::span<const ViewOp> program);
+
 }  // namespace headrace

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 RNG_VERSION: Final[int]
 VIEW_COLUMNS: Final[tuple[str, ...]]
@@ -34,6 +35,7 @@ def scale_views(
     views: NDArray[np.float64], from_width: int, from_height: int, to_width: int, to_height: int
 ) -> NDArray[np.float64]: ...
 def output_size(program: NDArray[np.float64]) -> tuple[int, int] | None: ...
+def is_random(program: NDArray[np.float64]) -> bool: ...
 def exact_exp(x: float) -> float: ...
 def exact_log(x: float) -> float: ...
 
@@ -77,6 +79,28 @@ def decode_png(
     max_pixels: int = ...,
     max_png_chunk_bytes: int = ...,
 ) -> NDArray[Any]: ...
+
+# --- single images, in the calling thread ---
+
+class ImageDecoder:
+    def __init__(
+        self,
+        program: NDArray[np.float64],
+        *,
+        channels: int,
+        dtype: str,
+        planar: bool,
+        subtract: list[float],
+        divide: list[float],
+        fill: list[int],
+        filter: str,
+        dct_scaling: bool,
+        orient: bool,
+        limits: Limits,
+    ) -> None: ...
+    def decode_file(self, path: bytes, key: int) -> NDArray[Any] | tuple[int, str]: ...
+    def decode_bytes(self, data: Buffer, key: int) -> NDArray[Any] | tuple[int, str]: ...
+    def decode_pixels(self, pixels: NDArray[np.uint8], key: int) -> NDArray[Any] | tuple[int, str]: ...
 
 # --- batches (core/batch) ---
 

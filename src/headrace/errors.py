@@ -52,12 +52,13 @@ class ReadError(HeadraceError, OSError):
 class SampleError(HeadraceError):
     """The content of one sample cannot be decoded.
 
-    `key`, `shard`, `offset` (bytes, None for a loose file), `field` and `why` say where and what.
+    `key`, `shard`, `offset` (bytes, None for a loose file), `field` and `why` say where and what. From a text alone,
+    which is how DataLoader makes again in the parent what a worker raised, they are empty and `why` is the text.
     """
 
-    def __init__(self, why: str, *, key: str, shard: str, offset: int | None, field: str) -> None:
+    def __init__(self, why: str, *, key: str = "", shard: str = "", offset: int | None = None, field: str = "") -> None:
         place = shard if offset is None else f"{shard} at byte {offset}"
-        super().__init__(f"sample {key!r}, field {field!r} ({place}): {why}")
+        super().__init__(f"sample {key!r}, field {field!r} ({place}): {why}" if shard != "" else why)
         self.why = why
         self.key = key
         self.shard = shard

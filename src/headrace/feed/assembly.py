@@ -59,7 +59,7 @@ class Assembly:
         self._paths = {
             keep_open: _core.Paths(root, paths.blob, paths.offsets, keep_open=keep_open) for keep_open in (False, True)
         }
-        self._formats = [_format(image, recipe.program.fill) for _, image, _ in recipe.images]
+        self._formats = [image_options(image, recipe.program.fill) for _, image, _ in recipe.images]
 
     def start(self, plan: BatchPlan) -> Pending:
         """Hands the core a batch. Where the view leaves the size to the images, their sizes are probed first."""
@@ -201,7 +201,7 @@ def _bytes_of(image: Image, size: tuple[int, int]) -> int:
     return image.channels * size[0] * size[1] * ITEM_BYTES[image.dtype]
 
 
-def _format(image: Image, fill: tuple[int, ...]) -> dict[str, Any]:
+def image_options(image: Image, fill: tuple[int, ...]) -> dict[str, Any]:
     """The part of the core's description that is the same for every batch (core/resample/target.hpp)."""
     subtract, divide = [0.0, 0.0, 0.0], [255.0, 255.0, 255.0]
     if image.normalize is not None:

@@ -33,9 +33,13 @@ MAX_ATTEMPTS = 100
 
 
 def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, column: str) -> HeadraceError:
-    """The exception for a failure that the core reported (core/common/fault.hpp)."""
-    key = dataset.key(sample)
+    """The exception for a failure that the core reported of a dataset's sample."""
     shard, offset = dataset.where(column, sample)
+    return error_at(code, why, key=dataset.key(sample), shard=shard, offset=offset, field=field)
+
+
+def error_at(code: int, why: str, *, key: str, shard: str, offset: int | None, field: str) -> HeadraceError:
+    """The exception for a failure that the core reported (core/common/fault.hpp)."""
     if code in _KINDS:
         if _KINDS[code] is LimitError:
             why += "; raise it with limits=headrace.Limits(...) if you trust the file"

@@ -1,0 +1,92 @@
+"""Where one encoded image comes from: a path, bytes in memory, or a binary file object."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from typing import Protocol, TypeAlias
+
+from headrace.errors import LimitError, ReadError, UsageError
+
+
+class BinaryFile(Protocol):
+    """Anything with `read`, as `open(path, "rb")`, `io.BytesIO`, or a member of an archive."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+ImageSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile
+
+
+def path_of(path: str | os.PathLike[str]) -> bytes:
+    """The path as the system has it. bytes are never a path: they are an image's content."""
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise UsageError(f"expected a path, got one with a zero byte: {path!r}; give an image's own bytes as bytes")
+    return encoded
+
+
+def read_path(path: str | os.PathLike[str]) -> bytes:
+    """The file's bytes. Raises ReadError."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ReadError(f"{os.fsdecode(path)}: {error}; is the file still there, and readable?") from error
+
+
+def content_of(source: bytes | bytearray | memoryview | BinaryFile, max_bytes: int) -> memoryview:
+    """The encoded image, without a copy where it is in memory already.
+
+    A file is read from its start to its end, as Pillow does; one that cannot seek, from where it is.
+    Raises UsageError for what is no image source, LimitError beyond `max_bytes`, and what `read` raises.
+    """
+    try:
+        view = memoryview(source)  # type: ignore[arg-type]  # what has no buffer says so
+    except TypeError:
+        view = memoryview(_read(source, max_bytes))  # type: ignore[arg-type]  # `_read` checks
+    if view.ndim != 1 or view.itemsize != 1:
+        raise UsageError(
+            f"expected the bytes of an encoded image, got an array of shape {view.shape}, format {view.format!r}; "
+            "decoded pixels need no decoding"
+        )
+    if view.nbytes > max_bytes:
+        key, shard = origin_of(source)
+        why = (
+            f"{view.nbytes:,} bytes or more, above max_file_bytes={max_bytes}; raise it with "
+            "limits=headrace.Limits(...) if you trust the file"
+        )
+        raise LimitError(why, key=key, shard=shard, offset=None, field="image")
+    return view if view.c_contiguous else memoryview(bytes(view))
+
+
+def origin_of(source: ImageSource) -> tuple[str, str]:
+    """How errors name the source: its key, and where that is."""
+    if isinstance(source, str | os.PathLike):
+        return os.fsdecode(source), os.path.abspath(os.fsdecode(source))
+    try:
+        return f"{memoryview(source).nbytes:,} bytes", "in memory"  # type: ignore[arg-type]  # as in `content_of`
+    except TypeError:
+        name = getattr(source, "name", None)
+        kind = type(source).__name__
+        return (name if isinstance(name, str) else kind), f"a file object, {kind}"
+
+
+def _read(file: BinaryFile, max_bytes: int) -> bytes:
+    """All of it, but no more than a byte beyond the limit. Unbuffered files may give less than they are asked for."""
+    if not hasattr(file, "read"):
+        raise UsageError(
+            "expected a path, the bytes of an image, or a binary file with read(), got "
+            f"{type(file).__module__}.{type(file).__qualname__}"
+        )
+    with contextlib.suppress(AttributeError, io.UnsupportedOperation):
+        file.seek(0)  # type: ignore[attr-defined]  # not every file has it
+    parts: list[bytes] = []
+    left = max_bytes + 1
+    while left > 0 and (part := file.read(left)):
+        if not isinstance(part, bytes | bytearray | memoryview):
+            raise UsageError(f"expected read() to give bytes, got {type(part).__name__}; open the file in mode 'rb'")
+        parts.append(part)
+        left -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
