@@ -93,11 +93,14 @@ class BatchTask:
 
     def result(self) -> Any:
         """The batch, once. Raises what went wrong, or EndOfData."""
-        if self._error is not None:
-            error, self._error = self._error, None
-            _raise(error)
-        batch, self._batch = self._batch, None
-        return batch
+        if self._error is None:
+            batch, self._batch = self._batch, None
+            return batch
+        error, self._error = self._error, None
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame: a cycle would keep what the dataset's frames hold
 
     def under_way(self) -> str:
         """What it waits for, in words."""
@@ -116,14 +119,7 @@ class FailedBatch:
         """There is nothing to load."""
 
     def result(self) -> NoReturn:
-        _raise(self._error)
-
-
-def _raise(error: BaseException) -> NoReturn:
-    try:
-        raise error
-    finally:
-        del error  # its traceback holds this frame: a cycle would keep what the dataset's frames hold
+        raise self._error
 
 
 def _placed(error: BaseException, where: str) -> BaseException:

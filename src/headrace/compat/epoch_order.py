@@ -77,7 +77,8 @@ class EpochOrder:
     def hand_out(self, draw: Draw, *, failed: bool = False) -> None:
         """The consumer has this batch, or its error: that counts only once a batch after it has been received."""
         self._handed_out += 1
-        self._crc_handed_out = _crc(draw.indices, self._crc_handed_out)
+        if self._sampler is None:
+            self._crc_handed_out = _crc(draw.indices, self._crc_handed_out)
         if failed:
             return
         self.received, self._crc = self._handed_out, self._crc_handed_out
@@ -99,6 +100,8 @@ class EpochOrder:
         sampler = None if self._sampler is None else self._sampler.state()
         if self._finished:
             return replace(self.next_start(), generators=states_of(self._generators), sampler=sampler)
+        if self.received == 0:  # what was drawn for it can be drawn again: nobody has seen anything of it
+            return replace(self._start, generators=self._at_start, sampler=sampler)
         return replace(
             self._start,
             batches=self.received,

@@ -6,6 +6,8 @@ import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from torch.utils.data import Subset
+
 from headrace.compat.sample_random import SampleRandom, enter
 
 
@@ -38,8 +40,8 @@ class MapFetcher:
         """`batched` is False for batch_size=None, where each index gives one sample that is no batch."""
         self._dataset = dataset
         self._collate = collate
-        self._by_sample = batched and not getattr(dataset, "__getitems__", None)
-        self._load = dataset.__getitems__ if batched and not self._by_sample else dataset.__getitem__
+        self._by_sample = batched and not _loads_batches(dataset)
+        self._whole = batched and not self._by_sample
         self._key = key
         self.cancelled = False
 
@@ -47,18 +49,23 @@ class MapFetcher:
         return list(indices) if self._by_sample else [indices]
 
     def load(self, part: Any, *, step: int, row: int) -> Any:
-        enter(SampleRandom(self._key, step, row if self._by_sample else None))
-        return self._load(part)
+        enter(SampleRandom(self._key, step, row))
+        return self._dataset.__getitems__(part) if self._whole else self._dataset[part]
 
     def collate(self, loaded: list[Any], *, step: int) -> Any:
-        if self._by_sample:
-            enter(SampleRandom(self._key, step, None))
-            return self._collate(loaded)
-        return self._collate(loaded[0])
+        enter(SampleRandom(self._key, step, None))
+        return self._collate(loaded if self._by_sample else loaded[0])
 
     def where(self, part: Any, *, step: int, row: int) -> str:
         name = reprlib.repr(part)
         return f"dataset[{name}], sample {row} of batch {step}" if self._by_sample else f"dataset[{name}], batch {step}"
+
+
+def _loads_batches(dataset: Any) -> bool:
+    """Whether `__getitems__` does more than __getitem__ for each: Subset has it only to hand it on."""
+    if type(dataset) is Subset:
+        return _loads_batches(dataset.dataset)
+    return bool(getattr(dataset, "__getitems__", None))
 
 
 class IterableFetcher:

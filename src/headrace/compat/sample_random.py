@@ -70,7 +70,7 @@ def sample_random() -> SampleRandom:
 
     Under ThreadDataLoader what they draw depends on the loader's seed, the epoch and the sample's place in it, and on
     nothing else: not on the number of threads, nor on which of them is quicker. Every call for one sample gives the
-    same object, so that draws go on; in `__getitems__` and `collate_fn` it belongs to the whole batch.
+    same object, so that draws go on; `__getitems__` has one for the whole batch, and so has `collate_fn`.
 
     Anywhere else (under DataLoader, in a script) each call gives new sources, seeded by a draw from torch's default
     generator, so they follow `torch.manual_seed` and differ from worker to worker.

@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe, Sampler
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe, Sampler, default_collate
 
+from headrace.compat.batch_memory import BatchMemory
 from headrace.compat.epoch_order import EpochOrder
 from headrace.compat.fetching import Fetcher, IterableFetcher, MapFetcher
 from headrace.compat.global_random import GlobalRandomWatch
@@ -94,6 +95,7 @@ class ThreadDataLoader(DataLoader[Any]):
         self._next = LoaderPosition()  # where the next pass starts, unless one has begun
         self._order: EpochOrder | None = None  # of the latest pass
         self._workers: WorkerThreads | None = None  # persistent ones
+        self._memory = BatchMemory(most_idle=1 + self.num_workers * (self.prefetch_factor or 0))
         self._watch = GlobalRandomWatch()
 
     @property
@@ -133,12 +135,13 @@ class ThreadDataLoader(DataLoader[Any]):
 
     def _fetcher(self, order: EpochOrder) -> Fetcher:
         key = random_key(order.base_seed, order.seeded_epochs)
+        collate = self._memory.collate if self.collate_fn is default_collate else self.collate_fn
         batched = self.batch_sampler is not None
         if not isinstance(self.dataset, IterableDataset):
-            return MapFetcher(self.dataset, self.collate_fn, batched=batched, key=key)
+            return MapFetcher(self.dataset, collate, batched=batched, key=key)
         return IterableFetcher(
             self.dataset,
-            self.collate_fn,
+            collate,
             batched=batched,
             drop_last=self.drop_last,
             key=key,
@@ -207,8 +210,9 @@ class ThreadDataLoader(DataLoader[Any]):
         self._next, self._order = replace(position, generators=[], sampler=None), None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, or a pickled loader, has no threads, and begins at the next epoch."""
-        return {**self.__dict__, "_order": None, "_workers": None}
+        """A copy, or a pickled loader, has no threads, and starts where this one's next pass does."""
+        start = self._next if self._order is None else self._order.next_start()
+        return {**self.__dict__, "_next": start, "_order": None, "_workers": None}
 
 
 def _check(dataset: object, threads: object, prefetch_factor: object, timeout: float) -> None:
