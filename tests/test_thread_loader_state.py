@@ -226,6 +226,32 @@ def test_set_epoch_keeps_a_restored_position_of_its_epoch_only():
     assert fresh.sampler.epoch == 3
 
 
+def test_a_loop_over_epochs_goes_on_where_it_stopped():
+    """The loop that resumes begins at `loader.epoch`, also when the state was saved at an epoch's end."""
+
+    def make():
+        return Dicts(Augmented(), BATCH, num_workers=2, sampler=DistributedSampler(range(COUNT), 2, 0))
+
+    def train(loader, taken):
+        """Stops after so many batches."""
+        got = []
+        for epoch in range(loader.epoch, 3):
+            loader.set_epoch(epoch)
+            for batch in loader:
+                got += battery.kept([batch])
+                if len(got) == taken:
+                    return got, json.loads(json.dumps(loader.state_dict()))
+        return got, None
+
+    expected, _ = train(make(), None)
+    assert len(expected) == 3 * len(make())
+    for taken in range(1, len(expected)):
+        _, state = train(make(), taken)
+        resumed = make()
+        resumed.load_state_dict(state)
+        battery.assert_equal(train(resumed, None)[0], expected[taken:], f"resumed after {taken}")
+
+
 def test_a_failed_batch_is_loaded_again_unless_one_after_it_was_received():
     class Fails(Augmented):
         def __getitem__(self, index):

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 
 from headrace.compat.loader_position import LoaderPosition
-from headrace.compat.sampler_state import begin_sampler, generators, is_plain, sampler_epoch, states_of
+from headrace.compat.sampler_state import at_epoch_of, begin_sampler, epoch_sampler, generators, is_plain, states_of
 from headrace.errors import StateError
 
 
@@ -36,9 +36,8 @@ class EpochOrder:
 
         Raises StateError where the sampler now draws others.
         """
-        epoch = sampler_epoch(loader)
-        self._counts_epochs = epoch is None
-        self._start = start if epoch is None else replace(start, epoch=epoch)
+        self._epoch_sampler = epoch_sampler(loader)
+        self._start = at_epoch_of(self._epoch_sampler, start)
         self._persistent = loader.persistent_workers
         self._generators = generators(loader)
         self._at_start = states_of(self._generators)
@@ -61,8 +60,8 @@ class EpochOrder:
 
     @property
     def epoch(self) -> int:
-        """The epoch that it is in, or the next once the consumer has all of it, if it is the loader that counts."""
-        return self._start.epoch + (self._finished and self._counts_epochs)
+        """The epoch that it is in, or the next one once the consumer has all of it."""
+        return self.next_start().epoch
 
     def draw(self) -> Draw:
         """The next batch's indices. Raises StopIteration at the end, and what the sampler raises."""
@@ -114,10 +113,11 @@ class EpochOrder:
 
     def next_start(self) -> LoaderPosition:
         """Where the next pass of this process starts: a pass that was broken off begins its epoch again."""
+        start = LoaderPosition(epoch=self._start.epoch + self._finished, sampler_epoch=self._start.sampler_epoch)
         # As DataLoader, whose persistent workers are seeded once.
         if self._persistent:
-            return LoaderPosition(epoch=self.epoch, base_seed=self.base_seed, seeded_epochs=self.seeded_epochs + 1)
-        return LoaderPosition(epoch=self.epoch)
+            start = replace(start, base_seed=self.base_seed, seeded_epochs=self.seeded_epochs + 1)
+        return at_epoch_of(self._epoch_sampler, start)
 
     def _go_to(self, start: LoaderPosition) -> None:
         if self._sampler is not None:

@@ -16,15 +16,17 @@ POSITION_VERSION = 1
 class LoaderPosition:
     """What the consumer has received, and all that the rest of the epoch follows from.
 
-    `batches` counts those of this epoch. `base_seed` and `order_seed` were drawn when the epoch began, None before:
-    the one for random sources, the other for the order of a RandomSampler without a generator. `seeded_epochs` counts
-    the epochs begun and ended since `base_seed` was drawn. `generators` are the states of the loader's and the
-    sampler's generators at the epoch's start, base64. `indices_crc` sums up the indices received, and `sampler` is the
-    state of a sampler that keeps its own.
+    `epoch` is the loader's count, and `sampler_epoch` what its sampler's `epoch` was, if it has one: a sampler need not
+    be told of a new epoch. `batches` counts those of this epoch. `base_seed` and `order_seed` were drawn when the epoch
+    began, None before: the one for random sources, the other for the order of a RandomSampler without a generator.
+    `seeded_epochs` counts the epochs before this one with the same `base_seed`. `generators` are the states of the
+    loader's and the sampler's generators at the epoch's start, base64. `indices_crc` sums up the indices received, and
+    `sampler` is the state of a sampler that keeps its own.
     """
 
     _: KW_ONLY
     epoch: int = 0
+    sampler_epoch: int | None = None
     batches: int = 0
     base_seed: int | None = None
     seeded_epochs: int = 0
@@ -61,6 +63,7 @@ class LoaderPosition:
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "epoch": (int,),
+    "sampler_epoch": (int, type(None)),
     "batches": (int,),
     "base_seed": (int, type(None)),
     "seeded_epochs": (int,),

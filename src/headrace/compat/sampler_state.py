@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
+from headrace.compat.loader_position import LoaderPosition
 from headrace.errors import StateError
 
 
@@ -94,10 +96,12 @@ def epoch_sampler(loader: DataLoader[Any]) -> Any:
     return next((sampler for sampler in _samplers(loader) if hasattr(sampler, "set_epoch")), None)
 
 
-def sampler_epoch(loader: DataLoader[Any]) -> int | None:
-    """The epoch as the loader's sampler has it; None where the loader has to count."""
-    epoch = getattr(epoch_sampler(loader), "epoch", None)
-    return epoch if type(epoch) is int else None
+def at_epoch_of(sampler: Any, position: LoaderPosition) -> LoaderPosition:
+    """`position`, at the sampler's epoch where that is another than it was there: then somebody has set it."""
+    epoch = getattr(sampler, "epoch", None)
+    if type(epoch) is not int or epoch == position.sampler_epoch:
+        return position
+    return replace(position, epoch=epoch, sampler_epoch=epoch)
 
 
 def generators(loader: DataLoader[Any]) -> list[torch.Generator]:

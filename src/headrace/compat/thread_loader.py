@@ -20,9 +20,9 @@ from headrace.compat.loader_position import LoaderPosition
 from headrace.compat.pinning import pin
 from headrace.compat.sample_random import random_key
 from headrace.compat.sampler_state import (
+    at_epoch_of,
     epoch_sampler,
     generators,
-    sampler_epoch,
     set_states,
     stateful_sampler,
     states_of,
@@ -100,11 +100,8 @@ class ThreadDataLoader(DataLoader[Any]):
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next pass takes, or that the present one is in: the sampler's, where it keeps one."""
-        own = sampler_epoch(self)
-        if own is not None:
-            return own
-        return self._next.epoch if self._order is None else self._order.epoch
+        """The epoch that the next pass takes, or that the present one is in."""
+        return self._next_start().epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Hands the epoch to the sampler, if that has `set_epoch`. For the current one, a restored position is kept."""
@@ -117,13 +114,15 @@ class ThreadDataLoader(DataLoader[Any]):
         if sampler is not None:
             sampler.set_epoch(epoch)
 
+    def _next_start(self) -> LoaderPosition:
+        return at_epoch_of(epoch_sampler(self), self._next) if self._order is None else self._order.next_start()
+
     def check_worker_number_rationality(self) -> None:
         """DataLoader warns of more processes than cores; threads that wait for files may well be more."""
 
     def __iter__(self) -> ThreadLoaderIterator:  # type: ignore[override]  # torch names a private class
-        start = self._next if self._order is None else self._order.next_start()
         pins = self._pins()
-        self._order = order = EpochOrder(self, start)
+        self._order = order = EpochOrder(self, self._next_start())
         return ThreadLoaderIterator(
             self,
             order,
@@ -178,8 +177,7 @@ class ThreadDataLoader(DataLoader[Any]):
             return self._order.position().to_dict()
         sampler = stateful_sampler(self)
         position = replace(
-            self._next,
-            epoch=self.epoch,
+            self._next_start(),
             generators=states_of(generators(self)),
             sampler=None if sampler is None else sampler.state_dict(),
         )
@@ -205,14 +203,13 @@ class ThreadDataLoader(DataLoader[Any]):
         set_states(generators(self), position.generators)
         if sampler is not None:
             sampler.load_state_dict(position.sampler)
-        elif (counting := epoch_sampler(self)) is not None:
-            counting.set_epoch(position.epoch)
+        elif position.sampler_epoch is not None and (counting := epoch_sampler(self)) is not None:
+            counting.set_epoch(position.sampler_epoch)
         self._next, self._order = replace(position, generators=[], sampler=None), None
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, or a pickled loader, has no threads, and starts where this one's next pass does."""
-        start = self._next if self._order is None else self._order.next_start()
-        return {**self.__dict__, "_next": start, "_order": None, "_workers": None}
+        return {**self.__dict__, "_next": self._next_start(), "_order": None, "_workers": None}
 
 
 def _check(dataset: object, threads: object, prefetch_factor: object, timeout: float) -> None:
