@@ -1,0 +1,145 @@
+"""Samplers as a ThreadDataLoader finds them: with state of their own, with an epoch, with generators, or plain."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader
+
+from headrace.compat.loader_position import LoaderPosition
+from headrace.errors import StateError
+
+
+class SamplerState(Protocol):
+    """The state of a sampler that keeps its own, as of the batches that the consumer has."""
+
+    def mark(self) -> Any:
+        """Where the sampler is now, for `receive`; asked after each draw."""
+
+    def receive(self, mark: Any) -> None:
+        """The consumer has the batch whose draw was marked so."""
+
+    def finish(self, mark: Any) -> None:
+        """The consumer has all of the epoch."""
+
+    def state(self) -> dict[str, Any]: ...
+
+
+class TrackedSampler:
+    """Of Headrace's own samplers, which keep what was drawn and what was received apart."""
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+        self._pass = sampler.begin_tracked(self)
+
+    def mark(self) -> int:
+        return int(self._pass.drawn)
+
+    def receive(self, mark: int) -> None:
+        self._pass.received = mark
+
+    def finish(self, mark: int) -> None:
+        self._pass.ended = True
+
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._sampler.state_dict()
+        return state
+
+
+class SavedSampler:
+    """Of samplers whose `state_dict` counts what was drawn, as torchdata has it: one is kept with every batch."""
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+        self._state = sampler.state_dict()
+
+    def mark(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._sampler.state_dict()
+        return state
+
+    def receive(self, mark: dict[str, Any]) -> None:
+        self._state = mark
+
+    finish = receive
+
+    def state(self) -> dict[str, Any]:
+        return dict(self._state)
+
+
+def begin_sampler(loader: DataLoader[Any]) -> SamplerState | None:
+    """Begins a pass over the loader's sampler; None where it keeps no state."""
+    sampler = stateful_sampler(loader)
+    if sampler is None:
+        return None
+    return TrackedSampler(sampler) if hasattr(sampler, "begin_tracked") else SavedSampler(sampler)
+
+
+def stateful_sampler(loader: DataLoader[Any]) -> Any:
+    """What draws the indices and has state_dict and load_state_dict, or None."""
+    batches = loader.batch_sampler
+    drawing = loader.sampler if batches is None or is_plain(loader) else batches
+    return drawing if hasattr(drawing, "state_dict") and hasattr(drawing, "load_state_dict") else None
+
+
+def is_plain(loader: DataLoader[Any]) -> bool:
+    """Whether the loader groups what its sampler draws by torch's own BatchSampler."""
+    batches = loader.batch_sampler
+    return type(batches) is BatchSampler and batches.sampler is loader.sampler
+
+
+def epoch_sampler(loader: DataLoader[Any]) -> Any:
+    """The outermost sampler that has `set_epoch`, or None."""
+    return next((sampler for sampler in _samplers(loader) if hasattr(sampler, "set_epoch")), None)
+
+
+def at_epoch_of(sampler: Any, position: LoaderPosition) -> LoaderPosition:
+    """`position`, at the sampler's epoch where that is another than it was there: then somebody has set it."""
+    epoch = getattr(sampler, "epoch", None)
+    if type(epoch) is not int or epoch == position.sampler_epoch:
+        return position
+    return replace(position, epoch=epoch, sampler_epoch=epoch)
+
+
+def generators(loader: DataLoader[Any]) -> list[torch.Generator]:
+    """The generators that the loader and its samplers were given, each once."""
+    owners = [loader, *_samplers(loader)]
+    found = [getattr(owner, "generator", None) for owner in owners]
+    return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
+
+
+def states_of(found: list[torch.Generator]) -> list[str]:
+    """base64, 7 KB each: a Mersenne Twister has no smaller one."""
+    return [base64.b64encode(one.get_state().numpy().tobytes()).decode() for one in found]
+
+
+def set_states(found: list[torch.Generator], states: list[str]) -> None:
+    """Raises StateError where there are more or fewer generators than states, or what is none."""
+    if len(found) != len(states):
+        raise StateError(
+            f"state: expected the states of {len(found)} generators as in this loader and its sampler, got "
+            f"{len(states)}; make the loader as the one that saved was made, with generator= where that had one"
+        )
+    for generator, state in zip(found, states, strict=True):
+        try:
+            generator.set_state(torch.frombuffer(bytearray(base64.b64decode(state)), dtype=torch.uint8))
+        except (ValueError, RuntimeError) as error:
+            raise StateError(
+                f"state['generators']: expected the state of a {generator.device} generator, got {len(state)} "
+                f"characters that are none ({error}); pass the saved dict unchanged"
+            ) from error
+
+
+def _samplers(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The loader's samplers and those within them, as Accelerate and Lightning wrap them; outermost first."""
+    waiting, seen = [loader.batch_sampler, loader.sampler], set()
+    while waiting:
+        sampler = waiting.pop(0)
+        if sampler is None or id(sampler) in seen:
+            continue
+        seen.add(id(sampler))
+        yield sampler
+        waiting += [getattr(sampler, "batch_sampler", None), getattr(sampler, "sampler", None)]

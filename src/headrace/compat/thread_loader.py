@@ -1,0 +1,251 @@
+"""`ThreadDataLoader`: torch's DataLoader on threads."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe, Sampler, default_collate
+
+from headrace.compat.batch_memory import BatchMemory
+from headrace.compat.epoch_order import EpochOrder
+from headrace.compat.fetching import Fetcher, IterableFetcher, MapFetcher
+from headrace.compat.global_random import GlobalRandomWatch
+from headrace.compat.loader_position import LoaderPosition
+from headrace.compat.pinning import pin
+from headrace.compat.sample_random import random_key
+from headrace.compat.sampler_state import (
+    at_epoch_of,
+    epoch_sampler,
+    generators,
+    set_states,
+    stateful_sampler,
+    states_of,
+)
+from headrace.compat.thread_iterator import ThreadLoaderIterator
+from headrace.compat.worker_threads import DROP_WAIT_S, WorkerThreads
+from headrace.errors import StateError, UsageError
+from headrace.feed.cores import default_threads
+
+
+class ThreadDataLoader(DataLoader[Any]):
+    """A DataLoader whose workers are threads, for datasets that release the GIL while they read and decode.
+
+    It takes DataLoader's arguments and gives DataLoader's batches: for one seed or generator the same samples in the
+    same order, collated alike. Workers start in a millisecond, see the dataset itself, and hand batches over without
+    pickling or shared memory. Samples, not batches, are loaded side by side, in the order of their batches.
+
+    `num_workers` is the number of threads; default: the cores available, shared by the ranks of the node. 0 loads in
+    the calling thread. `prefetch_factor` times `num_workers` batches are under way or ready, by default twice.
+    `worker_init_fn(worker_id)` is called in each thread; with `persistent_workers` threads outlive the epoch. An
+    iterable dataset is read by one thread, whatever `num_workers`; `get_worker_info()` is None. `timeout` names what
+    is waited for.
+
+    `multiprocessing_context`, `pin_memory_device` and `in_order=False` have no meaning here.
+
+    Random draws in the dataset: see `sample_random`. Errors keep their type and traceback, and name the sample.
+    Raises UsageError, or DataLoader's own ValueError, for arguments that do not fit.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        num_workers: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], object] | None = None,
+        multiprocessing_context: None = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+    ) -> None:
+        threads = default_threads() if num_workers is None else num_workers
+        _check(dataset, threads, prefetch_factor, timeout)
+        _check_meaningless(multiprocessing_context, pin_memory_device, in_order)
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            threads,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,  # type: ignore[arg-type]  # what it returns is not looked at
+            generator=generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+        )
+        self._next = LoaderPosition()  # where the next pass starts, unless one has begun
+        self._order: EpochOrder | None = None  # of the latest pass
+        self._workers: WorkerThreads | None = None  # persistent ones
+        self._memory = BatchMemory(most_idle=1 + self.num_workers * (self.prefetch_factor or 0))
+        self._watch = GlobalRandomWatch()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next pass takes, or that the present one is in."""
+        return self._next_start().epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Hands the epoch to the sampler, if that has `set_epoch`. For the current one, a restored position is kept."""
+        if type(epoch) is not int or epoch < 0:
+            raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
+        if epoch != self.epoch:
+            start = LoaderPosition() if self._order is None else self._order.next_start()
+            self._next, self._order = replace(start, epoch=epoch), None
+        sampler = epoch_sampler(self)
+        if sampler is not None:
+            sampler.set_epoch(epoch)
+
+    def _next_start(self) -> LoaderPosition:
+        return at_epoch_of(epoch_sampler(self), self._next) if self._order is None else self._order.next_start()
+
+    def check_worker_number_rationality(self) -> None:
+        """DataLoader warns of more processes than cores; threads that wait for files may well be more."""
+
+    def __iter__(self) -> ThreadLoaderIterator:  # type: ignore[override]  # torch names a private class
+        pins = self._pins()
+        self._order = order = EpochOrder(self, self._next_start())
+        return ThreadLoaderIterator(
+            self,
+            order,
+            self._fetcher(order),
+            start_workers=partial(self._start_workers, pins),
+            pin=pin if pins else None,
+            watch=self._watch,
+        )
+
+    def _fetcher(self, order: EpochOrder) -> Fetcher:
+        key = random_key(order.base_seed, order.seeded_epochs)
+        collate = self._memory.collate if self.collate_fn is default_collate else self.collate_fn
+        batched = self.batch_sampler is not None
+        if not isinstance(self.dataset, IterableDataset):
+            return MapFetcher(self.dataset, collate, batched=batched, key=key)
+        return IterableFetcher(
+            self.dataset,
+            collate,
+            batched=batched,
+            drop_last=self.drop_last,
+            key=key,
+            skip=order.received,
+        )
+
+    def _pins(self) -> bool:
+        if self.pin_memory and not torch.cuda.is_available():
+            warnings.warn("pin_memory=True: no CUDA device is found, so batches are not pinned", stacklevel=3)
+        return self.pin_memory and torch.cuda.is_available()
+
+    def _start_workers(self, pins: bool) -> WorkerThreads:
+        kept = self._workers
+        if kept is not None and not kept.foreign and not kept.failed:
+            return kept
+        workers = WorkerThreads(
+            1 if isinstance(self.dataset, IterableDataset) else self.num_workers,
+            init=self.worker_init_fn,
+            device=torch.cuda.current_device() if pins else None,
+        )
+        if self.persistent_workers:
+            self._workers = workers
+            weakref.finalize(self, workers.close, DROP_WAIT_S)
+        return workers
+
+    # --- state ---
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the consumer is, as JSON: it counts batches received, not those prefetched.
+
+        A few hundred bytes, and 7 KB for each torch.Generator that the loader and its sampler were given.
+        """
+        if self._order is not None:
+            return self._order.position().to_dict()
+        sampler = stateful_sampler(self)
+        position = replace(
+            self._next_start(),
+            generators=states_of(generators(self)),
+            sampler=None if sampler is None else sampler.state_dict(),
+        )
+        return position.to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next pass goes on where `state` was saved, with the same order and random sources.
+
+        The sampler's indices of the batches before are drawn and dropped; of an iterable dataset, the samples are.
+        The orders of later epochs follow as well if the loader, or its sampler, has a generator or state of its own;
+        otherwise they depend on torch's default generator, as always.
+
+        Raises StateError for a state of another loader; on the next iter() if its sampler draws other indices now.
+        """
+        position = LoaderPosition.from_dict(state)
+        sampler = stateful_sampler(self)
+        if (sampler is None) != (position.sampler is None):
+            here, there = ("none", "one") if sampler is None else ("one", "none")
+            raise StateError(
+                f"state['sampler']: expected the state of {here}, as in this loader, got {there}; make the loader with "
+                "the kind of sampler that it had"
+            )
+        set_states(generators(self), position.generators)
+        if sampler is not None:
+            sampler.load_state_dict(position.sampler)
+        elif position.sampler_epoch is not None and (counting := epoch_sampler(self)) is not None:
+            counting.set_epoch(position.sampler_epoch)
+        self._next, self._order = replace(position, generators=[], sampler=None), None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, or a pickled loader, has no threads, and starts where this one's next pass does."""
+        return {**self.__dict__, "_next": self._next_start(), "_order": None, "_workers": None}
+
+
+def _check(dataset: object, threads: object, prefetch_factor: object, timeout: float) -> None:
+    if isinstance(dataset, IterDataPipe | MapDataPipe):
+        raise UsageError(
+            f"dataset: expected a Dataset or an IterableDataset, got the data pipe {type(dataset).__name__}; "
+            "DataLoader shards and seeds data pipes by process, so keep DataLoader for it"
+        )
+    if type(threads) is not int or threads < 0:
+        raise UsageError(
+            f"num_workers: expected a number of threads, 0 or more, or None for the cores available, got {threads!r}"
+        )
+    if prefetch_factor is not None and (type(prefetch_factor) is not int or prefetch_factor < 1):
+        raise UsageError(
+            f"prefetch_factor: expected an int of at least 1, got {prefetch_factor!r}; it counts batches a thread"
+        )
+    if threads == 0 and timeout:
+        raise UsageError(
+            f"timeout: expected 0 with num_workers=0, got {timeout!r}: the calling thread loads, and nobody is left to "
+            "watch it; set num_workers=1"
+        )
+
+
+def _check_meaningless(multiprocessing_context: object, pin_memory_device: str, in_order: bool) -> None:
+    if multiprocessing_context is not None:
+        raise UsageError(
+            f"multiprocessing_context: expected None, got {multiprocessing_context!r}: the workers are threads of this "
+            "process; leave it out"
+        )
+    if pin_memory_device:
+        raise UsageError(
+            f"pin_memory_device: expected '', got {pin_memory_device!r}: torch has deprecated it, and pins for the "
+            "current device; leave it out"
+        )
+    if not in_order:
+        raise UsageError(
+            "in_order: expected True, got False: batches come in the sampler's order, on which the state relies, and "
+            "a slow sample holds up one thread only; leave it out"
+        )

@@ -1,0 +1,344 @@
+"""However a pass of a ThreadDataLoader ends, it leaves no thread, and nothing hangs."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+import weakref
+
+import pytest
+import torch
+from processes import DEADLINE_S, eventually, in_fork, interrupt_when_ready, own_threads, run_python
+from torch.utils.data import Dataset, IterableDataset
+
+from headrace.compat import thread_iterator
+from headrace.compat.thread_loader import ThreadDataLoader
+from headrace.errors import UsageError
+
+COUNT = 24
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        return torch.tensor([index])
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        number = 0
+        while True:
+            yield torch.tensor([number])
+            number += 1
+
+
+class Hangs(Numbers):
+    """From sample 4 on, until told to go on."""
+
+    def __init__(self):
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __getitem__(self, index):
+        if index >= 4:
+            self.begun.set()
+            assert self.go_on.wait(DEADLINE_S)
+        return torch.tensor([index])
+
+
+every_kind = pytest.mark.parametrize(
+    "options",
+    [{}, {"persistent_workers": True}, {"dataset": Endless()}, {"dataset": Endless(), "persistent_workers": True}],
+    ids=["map", "map, persistent", "endless", "endless, persistent"],
+)
+
+
+def load(**options):
+    return ThreadDataLoader(**({"dataset": Numbers(), "batch_size": 4, "num_workers": 2} | options))
+
+
+def no_threads():
+    return eventually(lambda: own_threads() == [])
+
+
+def test_threads_work_while_a_pass_goes_on():
+    """What the other tests look for is there to be found."""
+    iterator = iter(load())
+    next(iterator)
+    assert {"headrace-loader-0", "headrace-loader-1"} <= set(own_threads())
+    iterator.close()
+
+
+def test_the_end_of_an_epoch():
+    loader = load()
+    iterator = iter(loader)
+    assert len(list(iterator)) == COUNT / 4
+    assert no_threads()
+    assert next(iterator, "ended") == "ended"
+
+
+def test_persistent_threads_end_with_the_loader():
+    loader = load(persistent_workers=True)
+    list(loader)
+    threads = own_threads()
+    list(loader)
+    assert own_threads() == threads != []
+    del loader
+    assert no_threads()
+
+
+@every_kind
+def test_break(options):
+    loader = load(**options)
+    for batch in loader:
+        assert batch.flatten().tolist() == [0, 1, 2, 3]
+        break
+    del batch
+    assert next(iter(loader)).flatten().tolist() == [0, 1, 2, 3]
+    del loader
+    assert no_threads()
+
+
+@every_kind
+def test_an_exception_in_the_loop(options):
+    def train():
+        for batch in load(**options):
+            1 / len(batch[:0])
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    gc.collect()
+    assert no_threads()
+
+
+@every_kind
+def test_the_garbage_collector_finds_an_iterator(options):
+    iterator = iter(load(**options))
+    next(iterator)
+    cycle = {"iterator": iterator}
+    cycle["self"] = cycle
+    del iterator, cycle
+    gc.collect()
+    assert no_threads()
+
+
+def test_an_iterator_outlives_its_loader():
+    iterator = iter(load(persistent_workers=True))
+    gc.collect()
+    assert len(list(iterator)) == COUNT / 4
+    del iterator
+    assert no_threads()
+
+
+def test_passes_within_each_other():
+    """Persistent threads serve both."""
+    for persistent in (False, True):
+        loader = load(persistent_workers=persistent)
+        pairs = [(int(one[0]), int(other[0])) for one in loader for other in loader]
+        assert pairs == [(i, j) for i in range(0, COUNT, 4) for j in range(0, COUNT, 4)]
+        del loader
+
+
+@pytest.mark.parametrize("where", ["__getitem__", "collate_fn"])
+def test_the_garbage_collector_finds_a_loader_in_its_own_thread(where):
+    """The thread that would have to be joined is the one that collects."""
+    holder, dropped, started = {}, threading.Event(), threading.Event()
+
+    def let_go(value, here):
+        if here == where and started.wait(DEADLINE_S) and holder.pop("iterator", None) is not None:
+            gc.collect()
+            dropped.set()
+        return value
+
+    class Drops(Numbers):
+        def __getitem__(self, index):
+            return let_go(index, "__getitem__")
+
+    iterator = iter(load(dataset=Drops(), collate_fn=lambda samples: let_go(samples, "collate_fn")))
+    holder["iterator"] = iterator
+    iterator.cycle = iterator  # only the collector can find it
+    del iterator
+    started.set()
+    assert dropped.wait(DEADLINE_S), "hangs"
+    assert no_threads()
+
+
+def test_closing_waits_for_samples_in_progress_and_begins_none():
+    data = Hangs()
+    iterator = iter(load(dataset=data))
+    assert data.begun.wait(DEADLINE_S)
+    closing = threading.Thread(target=iterator.close)
+    closing.start()
+    assert eventually(lambda: not iterator._open)
+    assert closing.is_alive()
+    data.go_on.set()
+    closing.join(DEADLINE_S)
+    assert not closing.is_alive()
+    assert own_threads() == []
+
+
+def test_dropping_does_not_wait_for_a_dataset_that_hangs(monkeypatch):
+    monkeypatch.setattr(thread_iterator, "DROP_WAIT_S", 0.05)
+    data = Hangs()
+    iterator = iter(load(dataset=data))
+    assert data.begun.wait(DEADLINE_S)
+    del iterator
+    assert own_threads() != []
+    data.go_on.set()
+    assert no_threads()
+
+
+def test_a_batch_is_not_kept():
+    """Neither by the threads, which wait, nor by an error's traceback."""
+
+    class Large:
+        pass
+
+    class Fails(Numbers):
+        def __getitem__(self, index):
+            large = Large()
+            seen.append(weakref.ref(large))
+            if index == 5:
+                raise ValueError
+            return large
+
+    seen = []
+    gc.disable()
+    try:
+        iterator = iter(load(dataset=Fails(), collate_fn=list))
+        for step in range(COUNT // 4):
+            try:
+                batch = next(iterator)
+                del batch
+            except ValueError:
+                assert step == 1
+        assert eventually(lambda: not any(ref() for ref in seen))
+    finally:
+        gc.enable()
+    iterator.close()
+
+
+# --- a fork ---
+
+
+def numbers(iterator):
+    return bytes(int(number) for batch in iterator for number in batch.flatten())
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_fork_goes_on_from_the_same_batch(persistent):
+    loader = load(shuffle=True, generator=torch.Generator().manual_seed(1), persistent_workers=persistent)
+    iterator = iter(loader)
+    first = numbers([next(iterator), next(iterator)])
+    child = in_fork(lambda: numbers(iterator))
+    rest = numbers(iterator)
+    assert child() == rest
+    assert sorted(first + rest) == list(range(COUNT))
+    assert in_fork(lambda: bytes(sorted(numbers(loader))))() == bytes(range(COUNT))
+
+
+def test_a_fork_drops_the_pass():
+    loader = load()
+    iterator = iter(loader)
+    next(iterator)
+
+    def work():
+        nonlocal loader, iterator
+        del iterator
+        gc.collect()
+        return numbers(loader)
+
+    assert in_fork(work)() == bytes(range(COUNT))
+    iterator.close()
+
+
+def test_a_fork_amid_an_iterable_dataset():
+    """Its reader is in another process, and may be anywhere."""
+    loader = load(dataset=Endless())
+    iterator = iter(loader)
+    next(iterator)
+
+    def work():
+        with pytest.raises(UsageError, match=r"forked in mid-epoch .*; begin a pass of its own with iter\(loader\)"):
+            next(iterator)
+        return numbers([next(iter(loader))])
+
+    assert in_fork(work)() == bytes(range(4))
+    assert numbers([next(iterator)]) == bytes(range(4, 8))
+    iterator.close()
+
+
+# --- other processes ---
+
+SCRIPT = """
+import sys, threading
+import torch
+from torch.utils.data import Dataset, IterableDataset
+from headrace.compat.thread_loader import ThreadDataLoader
+
+class Numbers(Dataset):
+    def __len__(self): return 400
+    def __getitem__(self, index): return torch.full((9,), index)
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        while True: yield torch.zeros(9)
+"""
+
+
+def test_ctrl_c_in_next():
+    code, out, error = interrupt_when_ready(
+        SCRIPT
+        + """
+at_next = threading.Event()
+
+class Hangs(Numbers):
+    def __getitem__(self, index):
+        if index == 4:
+            at_next.wait()
+            threading.Event().wait(0.2)  # in which the consumer goes from the event into next()
+            print("ready", flush=True)
+            threading.Event().wait(3)  # beyond the bounded wait
+        return index
+
+loader = ThreadDataLoader(Hangs(), 4, num_workers=1)
+iterator = iter(loader)
+try:
+    next(iterator)
+    at_next.set()
+    next(iterator)
+except KeyboardInterrupt:
+    print("interrupted", loader.state_dict()["batches"], next(iterator, "ended"))
+    raise
+"""
+    )
+    assert code == -signal.SIGINT
+    assert out.rstrip().endswith("interrupted 1 ended")
+    assert error.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_the_interpreter_exits():
+    """With passes of each kind in mid-epoch, and through sys.exit in a loop."""
+    body = """
+kept = [iter(ThreadDataLoader(data, 2, num_workers=2, persistent_workers=persistent))
+        for data in (Numbers(), Endless()) for persistent in (False, True)]
+batches = [next(iterator) for iterator in kept]
+kept.append(kept)
+for batch in ThreadDataLoader(Numbers(), 2, num_workers=2): sys.exit(0)
+"""
+    assert run_python(SCRIPT + body) == (0, "", "")
+
+
+def test_the_interpreter_exits_though_the_dataset_hangs():
+    body = """
+import headrace.compat.worker_threads as worker_threads
+worker_threads.WorkerThreads.close.__defaults__ = (0.2,)
+
+class Hangs(Numbers):
+    def __getitem__(self, index): threading.Event().wait()
+
+iterator = iter(ThreadDataLoader(Hangs(), 2, num_workers=2))
+"""
+    assert run_python(SCRIPT + body) == (0, "", "")
