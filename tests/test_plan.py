@@ -123,6 +123,12 @@ def test_a_rank_that_a_short_batch_leaves_nothing_still_takes_the_step():
     plans = [Plan(length=9, batch_size=2, world_size=4, rank=rank) for rank in range(4)]
     assert [plan.steps for plan in plans] == [2] * 4
     assert [len(plan.batch(0, 1).samples) for plan in plans] == [0, 0, 0, 1]
+    assert plans[0].empty_parts == 3
+
+
+@pytest.mark.parametrize(("length", "remainder"), [(8, "short"), (12, "short"), (9, "drop"), (9, "wrap")])
+def test_no_part_is_empty_where_each_rank_has_a_sample_in_the_last_batch(length, remainder):
+    assert Plan(length=length, batch_size=2, world_size=4, remainder=remainder).empty_parts == 0
 
 
 @given(st.integers(1, 5000))

@@ -206,6 +206,7 @@ def test_rows_of_an_array_are_tuples(rows):
         (5, "got int: .*'int'"),
         (np.zeros((2, 2, 2)), r"buckets: expected an array of shape \[length\] or \[length, n\], got \[2, 2, 2\]"),
         (np.zeros(()), r"got \[\]"),
+        (np.zeros((3, 0)), r"got \[3, 0\]"),
     ],
 )
 def test_what_is_no_bucket_is_refused(values, says):

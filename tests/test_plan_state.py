@@ -57,6 +57,15 @@ def test_an_epochs_edge_is_the_start_of_the_next(remainder):
     assert resume(state, plan, dataset=DATASET, core=CORE).step == 0
 
 
+def test_a_state_past_the_end_is_taken_where_it_is_asked_for():
+    state = State.from_dict({**saved(GOOD, 3, 2).to_dict(), "samples": 56})
+    place = resume(state, GOOD, dataset=DATASET, core=CORE, past_end=True)
+    assert (place.epoch, place.step) == (3, GOOD.steps)
+    beyond = State.from_dict({**state.to_dict(), "samples": 64})
+    with pytest.raises(StateError, match="below 64, got 64"):
+        resume(beyond, GOOD, dataset=DATASET, core=CORE, past_end=True)
+
+
 def test_samples_are_counted_over_all_ranks():
     assert saved(Plan(length=50, batch_size=4, world_size=2, rank=1), 0, 3).samples == 24
 

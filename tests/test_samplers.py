@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import threading
 import traceback
 
 import battery
 import pytest
 import torch
+from processes import finish, start_python
 from sampler_loaders import (
     GLOBAL_BATCH,
     KINDS,
@@ -25,6 +27,7 @@ from sampler_loaders import (
 )
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
+from headrace.compat.bucket_sampler import BucketBatchSampler
 from headrace.compat.resumable_samplers import ResumableBatchSampler, ResumableSampler
 from headrace.errors import HeadraceError, StateError, UsageError
 from headrace.plan import Plan
@@ -271,6 +274,25 @@ def test_a_batch_sampler_of_the_users_own_over_single_samples():
     assert loader.state_dict()["samples"] == 10
 
 
+@both
+@all_workers
+def test_a_thread_that_runs_ahead_of_the_loop_may_keep_the_state_of_each_batch(kind, workers):
+    """As a prefetcher does: it hands out, with a batch, the state that it saw right after taking it."""
+    expected = samples_of(battery.kept(factory(kind)()))
+    loader = factory(kind, workers)()
+    states = []
+    # No executor: at their end, processes that were forked in one of its threads try to join that thread.
+    thread = threading.Thread(target=lambda: states.extend(loader.state_dict() for _ in loader))
+    thread.start()
+    thread.join()
+    assert len(states) == len(loader)
+    for taken, state in enumerate(states, 1):
+        resumed = factory(kind)()
+        resumed.load_state_dict(state)
+        rest = expected[taken:]
+        assert (samples_of(resumed) == rest) if rest else (resumed.epoch == 1)
+
+
 # --- nobody counts ---
 
 
@@ -496,6 +518,24 @@ def test_a_process_group_that_begins_after_the_sampler_was_made_is_noticed(kind,
     ):
         iter(made_before)
     assert len(list(given)) == len(given)
+
+
+@pytest.mark.long
+def test_ranks_of_a_real_process_group_share_the_epoch(tmp_path):
+    """Without torchrun's variables, as under mp.spawn; test_a_process_group_is_asked… is its short cut."""
+    source = """
+        import sys, torch.distributed as dist
+        from headrace.compat.bucket_sampler import BucketBatchSampler
+        dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
+        sampler = BucketBatchSampler("a" * 9 + "b" * 7, 2, seed=3)
+        print(sampler.rank, sampler.world_size, list(sampler))
+        dist.destroy_process_group()
+    """
+    processes = [start_python(source, tmp_path / "store", rank, warnings="default") for rank in range(2)]
+    for rank, process in enumerate(processes):
+        code, out, error = finish(process)
+        expected = BucketBatchSampler("a" * 9 + "b" * 7, 2, seed=3, rank=rank, world_size=2)
+        assert (code, out.strip()) == (0, f"{rank} 2 {list(expected)}"), error
 
 
 # --- what is refused ---

@@ -202,4 +202,4 @@ def _asked_by_torchdata() -> bool:
     It asks right after it has drawn, and keeps the answer until the loop has what it drew: there what is drawn is the
     right count, and nowhere else. It passes nothing by which it could be told from other callers.
     """
-    return str(sys._getframe(2).f_globals.get("__name__")).startswith("torchdata.")
+    return str(sys._getframe(2).f_globals.get("__name__")).startswith("torchdata.stateful_dataloader.")

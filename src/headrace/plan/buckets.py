@@ -187,16 +187,25 @@ def _codes(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _codes_of_array(array: NDArray[Any]) -> NDArray[np.int64]:
-    if array.ndim not in (1, 2):
+    if array.ndim not in (1, 2) or 0 in array.shape[1:]:
         raise UsageError(f"buckets: expected an array of shape [length] or [length, n], got {list(array.shape)}")
-    columns = array[:, None] if array.ndim == 1 else array
-    codes = np.zeros(len(array), np.int64)
-    for column in columns.T:
-        # Numbered afresh after each column, so that the products stay below length squared.
-        _, codes = np.unique(codes, return_inverse=True)
-        values, inverse = np.unique(column, return_inverse=True)
-        codes = codes * len(values) + inverse
-    _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[codes]
+    first, *rest = [array] if array.ndim == 1 else array.T
+    codes = _labels(first)
+    for column in rest:
+        labels = _labels(column)
+        # Labelled afresh after each column, so that the products stay below length squared.
+        codes = _labels(codes * (labels.max(initial=0) + 1) + labels)
+    return _by_first_appearance(codes)
+
+
+def _labels(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Each value's place among the distinct ones."""
+    return np.unique(values, return_inverse=True)[1]
+
+
+def _by_first_appearance(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    first = np.full(codes.max(initial=-1) + 1, len(codes))
+    np.minimum.at(first, codes, np.arange(len(codes)))
+    place = np.empty(len(first), np.int64)
+    place[np.argsort(first)] = np.arange(len(first))
+    return place[codes]
