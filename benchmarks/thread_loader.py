@@ -3,7 +3,7 @@
 One Dataset, whose samples are photographs through `ImageReader` (RandomResizedCrop(224), flip, uint8) and whose batches
 torch's own collate makes, under each loader. Two questions:
 
-    throughput    images a second over an epoch without its first batch, by workers that are warm; and the CPU time of an
+    throughput    images a second over an epoch without its first batch, by warm workers; and the CPU time of an
                   image in all processes, which says more where others use the machine too
     first batch   from iter(loader) to the first batch, with workers that start; the first epoch of a fresh loader
 

@@ -34,9 +34,11 @@ def test_public_names_are_pinned():
         "Resize",
         "ResumableBatchSampler",
         "ResumableSampler",
+        "ThreadDataLoader",
         "decode_image",
         "open",
         "read_images",
+        "sample_random",
         "shared_list",
     ]
     assert all(hasattr(headrace, name) for name in headrace.__all__)

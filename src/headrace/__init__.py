@@ -29,8 +29,10 @@ if TYPE_CHECKING:
         IndexedZip,
         ResumableBatchSampler,
         ResumableSampler,
+        ThreadDataLoader,
         decode_image,
         read_images,
+        sample_random,
         shared_list,
     )
 
@@ -60,9 +62,11 @@ __all__ = [
     "Resize",
     "ResumableBatchSampler",
     "ResumableSampler",
+    "ThreadDataLoader",
     "decode_image",
     "open",
     "read_images",
+    "sample_random",
     "shared_list",
 ]
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from headrace.compat.indexed_tar import IndexedTar
     from headrace.compat.indexed_zip import IndexedZip
     from headrace.compat.resumable_samplers import ResumableBatchSampler, ResumableSampler
+    from headrace.compat.sample_random import sample_random
     from headrace.compat.shared_sequence import shared_list
+    from headrace.compat.thread_loader import ThreadDataLoader
     from headrace.device.prefetcher import DevicePrefetcher
 
 _HOMES = {
@@ -34,9 +36,11 @@ _HOMES = {
     "IndexedZip": "headrace.compat.indexed_zip",
     "ResumableBatchSampler": "headrace.compat.resumable_samplers",
     "ResumableSampler": "headrace.compat.resumable_samplers",
+    "ThreadDataLoader": "headrace.compat.thread_loader",
     "as_dataloader": "headrace.compat.framework_dataloader",
     "decode_image": "headrace.compat.images",
     "read_images": "headrace.compat.images",
+    "sample_random": "headrace.compat.sample_random",
     "shared_list": "headrace.compat.shared_sequence",
 }
 """Where each name is defined. They are imported when they are asked for: most need torch, and none needs the others."""
@@ -49,9 +53,11 @@ __all__ = [
     "IndexedZip",
     "ResumableBatchSampler",
     "ResumableSampler",
+    "ThreadDataLoader",
     "as_dataloader",
     "decode_image",
     "read_images",
+    "sample_random",
     "shared_list",
 ]
 

@@ -116,7 +116,7 @@ class WorkerThreads:
 
     def _prepare(self) -> None:
         """One thread of torch's own to each of ours, as in DataLoader's workers: n teams of n would fight for cores."""
-        if torch.backends.openmp.is_available():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        if torch.backends.openmp.is_available():
             torch.get_num_threads()  # a thread takes the number set for all when it is first asked, and keeps the next
             torch.set_num_threads(1)
         with self._news:
