@@ -178,6 +178,15 @@ def test_a_pass_that_is_broken_off_starts_the_same_epoch_again(kind, workers):
 
 
 @both
+def test_a_resumed_pass_that_is_broken_off_starts_the_whole_epoch_again(kind):
+    whole = battery.kept(factory(kind)())
+    loader = factory(kind)()
+    loader.load_state_dict(battery.state_after(factory(kind)(), 1))
+    battery.assert_equal(battery.take(loader, 1), whole[1:2], "broken off")
+    battery.assert_equal(battery.kept(loader), whole, "begun again")
+
+
+@both
 @all_workers
 def test_a_pass_of_which_nothing_was_taken_leaves_the_position(kind, workers):
     loader = factory(kind, workers)()
@@ -507,6 +516,12 @@ def test_a_process_group_is_asked_before_the_environment_and_arguments_before_bo
     assert (sampler_of(kind).rank, sampler_of(kind).world_size) == (2, 3)
     given = sampler_of(kind, rank=1, world_size=4)
     assert (given.rank, given.world_size) == (1, 4)
+
+
+def test_a_torch_without_distributed_is_not_asked(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
+    monkeypatch.delattr(torch.distributed, "is_initialized")
+    assert (sampler_of("batches").rank, sampler_of("batches").world_size) == (0, 1)
 
 
 @both

@@ -121,6 +121,16 @@ def test_the_sampler_itself_still_does_not_know(kind, num_workers):
         sampler.state_dict()
 
 
+def test_single_samples_that_wrap_around_resume_at_their_end():
+    """3 ranks take 42 of 40 samples."""
+    ranks = [{"batch_size": 12, "rank": rank, "world_size": 3} for rank in range(3)]
+    states = [after(stateful_loader("samples", **rank)[1], 2) for rank in ranks]
+    loader = stateful_loader("samples", **ranks[2])[1]
+    loader.load_state_dict(states[2])
+    whole = stateful_loader("samples", **ranks[2])[1]
+    assert [samples_of(loader), samples_of(loader)] == [samples_of(whole)[2:], samples_of(whole)]
+
+
 def test_a_state_resumes_at_another_world_size():
     expected = epochs("batches", 1)[0]
     state = after(stateful_loader("batches")[1], 2)
