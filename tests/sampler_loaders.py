@@ -6,6 +6,7 @@ import os
 import signal
 
 import numpy as np
+import pytest
 from torch.utils.data import DataLoader, Dataset
 
 from headrace.compat.bucket_sampler import BucketBatchSampler
@@ -18,6 +19,20 @@ BUCKETS = [(24, 32)] * 22 + [(32, 24)] * 12 + [(28, 28)] * 6
 
 KINDS = ("batches", "samples", "buckets")
 WORKERS = {"no workers": (0, False), "workers": (2, False), "persistent workers": (2, True)}
+SHORT_CUT = {("samples", "workers"), ("buckets", "persistent workers")}
+"""With workers, the others are for make test-long: each forks a hundred processes."""
+
+everywhere = pytest.mark.parametrize(
+    ("kind", "workers"),
+    [
+        pytest.param(
+            kind, workers, marks=[] if not WORKERS[workers][0] or (kind, workers) in SHORT_CUT else pytest.mark.long
+        )
+        for kind in KINDS
+        for workers in WORKERS
+    ],
+)
+
 NUM_WORKERS = {1: 0, 2: 1, 8: 3}
 """What the battery calls threads."""
 

@@ -47,6 +47,8 @@ def test_a_batch_of_fewer_samples_than_ranks_repeats_some_of_them_and_counts_it(
     samples = flat(flat(steps))
     assert sorted(set(samples)) == list(range(20))
     assert len(samples) - 20 == ranks[0].repeated == world_size - 1 + max(0, world_size - 3)
+    of_b = [samples.count(sample) for sample in (17, 18, 19)]
+    assert max(of_b) - min(of_b) <= 1, "repeats are spread over the batch"
 
 
 @pytest.mark.parametrize(

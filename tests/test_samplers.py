@@ -16,9 +16,9 @@ from sampler_loaders import (
     GLOBAL_BATCH,
     KINDS,
     LENGTH,
-    WORKERS,
     Numbers,
     dealt,
+    everywhere,
     factory,
     flat,
     loader_of,
@@ -36,7 +36,6 @@ from headrace.plan import Plan
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 both = pytest.mark.parametrize("kind", KINDS)
-all_workers = pytest.mark.parametrize("workers", WORKERS)
 
 
 @pytest.fixture
@@ -51,25 +50,21 @@ def test_any_number_of_workers_gives_the_same_batches(kind):
     battery.check_threads(factory(kind))
 
 
-@both
-@all_workers
+@everywhere
 def test_resume_at_every_step(kind, workers):
     battery.check_resume_at_every_step(factory(kind, workers))
 
 
-@both
-def test_resume_with_another_number_of_workers(kind):
-    battery.check_resume_at_every_step(factory(kind, "workers"), threads=1)
+def test_resume_with_another_number_of_workers():
+    battery.check_resume_at_every_step(factory("batches", "workers"), threads=1)
 
 
-@both
-@all_workers
+@everywhere
 def test_resume_twice(kind, workers):
     battery.check_resume_twice(factory(kind, workers))
 
 
-@both
-@all_workers
+@everywhere
 def test_restored_state(kind, workers):
     battery.check_restored_state_is_the_same(factory(kind, workers))
 
@@ -93,10 +88,9 @@ def test_resume_on_other_world_sizes_with_workers(kind):
     battery.check_resume_on_other_world_sizes(factory(kind, "workers"), GLOBAL_BATCH)
 
 
-@both
-@pytest.mark.usefixtures("ranks_joined")
-def test_resume_on_another_world_size_with_workers(kind):
-    make = factory(kind, "workers")
+def test_resume_on_another_world_size_with_workers():
+    """The short cut of the one before."""
+    make = factory("batches", "workers")
     expected = battery.kept(make())
     states = [battery.state_after(loader, 1) for loader in battery.loaders_of(make, GLOBAL_BATCH, 2)]
     assert states[0] == states[1]
@@ -155,8 +149,7 @@ def test_unshuffled_samples_come_in_order():
 # --- a position in the epoch ---
 
 
-@both
-@all_workers
+@everywhere
 def test_the_state_counts_what_the_loop_has_while_workers_run_ahead(kind, workers):
     loader = factory(kind, workers)()
     for received, _ in enumerate(loader, 1):
@@ -166,8 +159,7 @@ def test_the_state_counts_what_the_loop_has_while_workers_run_ahead(kind, worker
     assert len(json.dumps(state)) < 400
 
 
-@both
-@all_workers
+@everywhere
 def test_a_pass_that_is_broken_off_starts_the_same_epoch_again(kind, workers):
     loader = factory(kind, workers)()
     whole = battery.kept(loader)
@@ -178,7 +170,15 @@ def test_a_pass_that_is_broken_off_starts_the_same_epoch_again(kind, workers):
 
 
 @both
-@all_workers
+def test_a_resumed_pass_that_is_broken_off_starts_the_whole_epoch_again(kind):
+    whole = battery.kept(factory(kind)())
+    loader = factory(kind)()
+    loader.load_state_dict(battery.state_after(factory(kind)(), 1))
+    battery.assert_equal(battery.take(loader, 1), whole[1:2], "broken off")
+    battery.assert_equal(battery.kept(loader), whole, "begun again")
+
+
+@everywhere
 def test_a_pass_of_which_nothing_was_taken_leaves_the_position(kind, workers):
     loader = factory(kind, workers)()
     whole = battery.kept(loader)
@@ -274,8 +274,7 @@ def test_a_batch_sampler_of_the_users_own_over_single_samples():
     assert loader.state_dict()["samples"] == 10
 
 
-@both
-@all_workers
+@everywhere
 def test_a_thread_that_runs_ahead_of_the_loop_may_keep_the_state_of_each_batch(kind, workers):
     """As a prefetcher does: it hands out, with a batch, the state that it saw right after taking it."""
     expected = samples_of(battery.kept(factory(kind)()))
@@ -375,8 +374,7 @@ def test_batches_that_the_sampler_did_not_draw_are_noticed():
 # --- the tracked loader ---
 
 
-@both
-@all_workers
+@everywhere
 def test_one_pass_at_a_time(kind, workers):
     loader = factory(kind, workers)()
     whole = battery.kept(loader)
@@ -507,6 +505,12 @@ def test_a_process_group_is_asked_before_the_environment_and_arguments_before_bo
     assert (sampler_of(kind).rank, sampler_of(kind).world_size) == (2, 3)
     given = sampler_of(kind, rank=1, world_size=4)
     assert (given.rank, given.world_size) == (1, 4)
+
+
+def test_a_torch_without_distributed_is_not_asked(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
+    monkeypatch.delattr(torch.distributed, "is_initialized")
+    assert (sampler_of("batches").rank, sampler_of("batches").world_size) == (0, 1)
 
 
 @both

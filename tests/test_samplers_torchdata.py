@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from sampler_loaders import KINDS, factory, loader_of, sampler_of, samples_of
+from sampler_loaders import KINDS, WORKERS, everywhere, factory, loader_of, sampler_of, samples_of
 
 from headrace.errors import StateError
 
@@ -15,14 +15,10 @@ torchdata = pytest.importorskip("torchdata.stateful_dataloader")
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 both = pytest.mark.parametrize("kind", KINDS)
-all_workers = pytest.mark.parametrize(
-    ("num_workers", "persistent"),
-    [(0, False), (2, False), (2, True)],
-    ids=["no workers", "workers", "persistent workers"],
-)
 
 
-def stateful_loader(kind, num_workers=0, persistent=False, **options):
+def stateful_loader(kind, workers="no workers", **options):
+    num_workers, persistent = WORKERS[workers]
     sampler = sampler_of(kind, **options)
     loader = loader_of(
         sampler, cls=torchdata.StatefulDataLoader, num_workers=num_workers, persistent_workers=persistent
@@ -45,34 +41,31 @@ def after(loader, taken, *, exhausted=False):
     return json.loads(json.dumps(loader.state_dict()))
 
 
-@both
-@all_workers
-def test_resume_at_every_step(kind, num_workers, persistent):
+@everywhere
+def test_resume_at_every_step(kind, workers):
     first, second = epochs(kind, 2)
     for taken in range(len(first) + 1):
-        state = after(stateful_loader(kind, num_workers, persistent)[1], taken)
-        resumed = stateful_loader(kind, num_workers, persistent)[1]
+        state = after(stateful_loader(kind, workers)[1], taken)
+        resumed = stateful_loader(kind, workers)[1]
         resumed.load_state_dict(state)
         assert [samples_of(resumed), samples_of(resumed)] == [first[taken:], second]
 
 
-@both
-@all_workers
-def test_resume_after_the_end_of_a_pass(kind, num_workers, persistent):
+@everywhere
+def test_resume_after_the_end_of_a_pass(kind, workers):
     first, second, third = epochs(kind, 3)
-    state = after(stateful_loader(kind, num_workers, persistent)[1], len(first), exhausted=True)
-    resumed = stateful_loader(kind, num_workers, persistent)[1]
+    state = after(stateful_loader(kind, workers)[1], len(first), exhausted=True)
+    resumed = stateful_loader(kind, workers)[1]
     resumed.load_state_dict(state)
     assert [samples_of(resumed), samples_of(resumed)] == [second, third]
 
 
-@both
-@all_workers
+@everywhere
 @pytest.mark.parametrize("taken", [2, 4, 6])
-def test_a_loop_that_sets_epochs_sees_each_batch_once(kind, num_workers, persistent, taken):
+def test_a_loop_that_sets_epochs_sees_each_batch_once(kind, workers, taken):
     """An epoch has 4 batches. The loop saves the epoch's number beside the loader's state."""
     expected = epochs(kind, 3)
-    sampler, loader = stateful_loader(kind, num_workers, persistent)
+    sampler, loader = stateful_loader(kind, workers)
     got, saved = [], None
     for epoch in range(3):
         sampler.set_epoch(epoch)
@@ -83,7 +76,7 @@ def test_a_loop_that_sets_epochs_sees_each_batch_once(kind, num_workers, persist
                 break
         if saved:
             break
-    sampler, loader = stateful_loader(kind, num_workers, persistent)
+    sampler, loader = stateful_loader(kind, workers)
     loader.load_state_dict(saved[1])
     for epoch in range(saved[0], 3):
         sampler.set_epoch(epoch)
@@ -94,11 +87,11 @@ def test_a_loop_that_sets_epochs_sees_each_batch_once(kind, num_workers, persist
 @both
 def test_resume_twice(kind):
     first = epochs(kind, 1)[0]
-    state = after(stateful_loader(kind, 2)[1], 1)
-    again = stateful_loader(kind, 2)[1]
+    state = after(stateful_loader(kind, "workers")[1], 1)
+    again = stateful_loader(kind, "workers")[1]
     again.load_state_dict(state)
     state = after(again, 1)
-    last = stateful_loader(kind, 2)[1]
+    last = stateful_loader(kind, "workers")[1]
     last.load_state_dict(state)
     assert samples_of(last) == first[2:]
 
@@ -112,13 +105,23 @@ def test_a_pass_that_is_broken_off_starts_the_same_epoch_again(kind):
 
 
 @both
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_the_sampler_itself_still_does_not_know(kind, num_workers):
+@pytest.mark.parametrize("workers", ["no workers", "workers"])
+def test_the_sampler_itself_still_does_not_know(kind, workers):
     """Only the loader knows when to ask."""
-    sampler, loader = stateful_loader(kind, num_workers)
+    sampler, loader = stateful_loader(kind, workers)
     next(iter(loader))
     with pytest.raises(StateError, match="ahead of the loop"):
         sampler.state_dict()
+
+
+def test_single_samples_that_wrap_around_resume_at_their_end():
+    """3 ranks take 42 of 40 samples."""
+    ranks = [{"batch_size": 12, "rank": rank, "world_size": 3} for rank in range(3)]
+    states = [after(stateful_loader("samples", **rank)[1], 2) for rank in ranks]
+    loader = stateful_loader("samples", **ranks[2])[1]
+    loader.load_state_dict(states[2])
+    whole = stateful_loader("samples", **ranks[2])[1]
+    assert [samples_of(loader), samples_of(loader)] == [samples_of(whole)[2:], samples_of(whole)]
 
 
 def test_a_state_resumes_at_another_world_size():
