@@ -40,14 +40,17 @@ class WorkerThreads:
             threading.Thread(target=self._run, args=(i,), name=f"{THREAD_PREFIX}loader-{i}", daemon=True)
             for i in range(count)
         ]
-        for thread in self._threads:
-            thread.start()
         close_at_exit(self)
+        own = torch.get_num_threads()  # asked first: afterwards a new thread would learn what `_prepare` sets
         try:
-            self._settle_torch()
-        except BaseException:  # Ctrl-C: nobody has this object yet
+            for thread in self._threads:
+                thread.start()
+            with self._news:
+                self._news.wait_for(lambda: self._prepared == count)
+        except BaseException:  # Ctrl-C, or no thread to be had: nobody else has this object yet
             self.close()
             raise
+        torch.set_num_threads(own)  # for threads that begin later; this one has had it all along
 
     @property
     def foreign(self) -> bool:
@@ -89,15 +92,11 @@ class WorkerThreads:
         if in_own_thread():  # must not wait for itself, nor for one that waits for it
             return
         for thread in self._threads:
+            if thread.ident is None:  # never started
+                continue
             thread.join(timeout_s)
             if thread.is_alive():
                 timeout_s = 0  # the others had as long
-
-    def _settle_torch(self) -> None:
-        """Undoes what `_prepare` does beside its own thread: threads born later take the latest number set anywhere."""
-        with self._news:
-            self._news.wait_for(lambda: self._prepared == len(self._threads))
-        torch.set_num_threads(torch.get_num_threads())
 
     # --- in the threads ---
 
@@ -115,7 +114,10 @@ class WorkerThreads:
             del task, claim  # a thread that waits must not keep a batch
 
     def _prepare(self) -> None:
-        """One thread of torch's own to each of ours, as in DataLoader's workers: n teams of n would fight for cores."""
+        """One thread of torch's own to each of ours, as in DataLoader's workers: n teams of n would fight for cores.
+
+        It also sets the number for threads that begin later, which `__init__` takes back.
+        """
         if torch.backends.openmp.is_available():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
             torch.get_num_threads()  # a thread takes the number set for all when it is first asked, and keeps the next
             torch.set_num_threads(1)
