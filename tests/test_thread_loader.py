@@ -467,18 +467,28 @@ def test_stop_iteration_does_not_end_the_epoch(workers):
     assert len(list(iterator)) == 4
 
 
-def test_worker_init_fn_that_fails():
+@pytest.mark.parametrize("kind", [LookupError, TimeoutError, UsageError])
+def test_worker_init_fn_that_fails(kind):
     """Before the first batch, though another thread could load it."""
 
     def init(worker):
         if worker == 1:
-            raise LookupError("no licence")
+            raise kind("no licence")
 
-    iterator = iter(ThreadDataLoader(Numbers(), 4, num_workers=2, worker_init_fn=init))
-    with pytest.raises(LookupError, match="no licence") as caught:
+    loader = ThreadDataLoader(Numbers(), 4, num_workers=2, worker_init_fn=init, persistent_workers=True)
+    for _ in range(2):
+        iterator = iter(loader)
+        with pytest.raises(kind, match="no licence") as caught:
+            next(iterator)
+        assert caught.value.__notes__ == ["in worker_init_fn(1)"]
+        assert list(iterator) == []
+        assert own_threads() == []
+
+
+def test_worker_init_fn_that_stops():
+    iterator = iter(ThreadDataLoader(Numbers(), 4, num_workers=1, worker_init_fn=lambda _: next(iter([]))))
+    with pytest.raises(RuntimeError, match=r"^StopIteration raised in worker_init_fn\(0\)$"):
         next(iterator)
-    assert caught.value.__notes__ == ["in worker_init_fn(1)"]
-    assert list(iterator) == []
 
 
 def test_timeout():

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from headrace.compat.batch_task import BatchTask
+from headrace.compat.batch_task import BatchTask, placed
 from headrace.threads import THREAD_PREFIX, close_at_exit, in_own_thread
 
 DROP_WAIT_S = 1.0
@@ -105,7 +105,7 @@ class WorkerThreads:
         error = self._initialise(worker)
         with self._news:
             self._initialised += 1
-            self._error = self._error or error
+            self._error = error if self._error is None else self._error
             self._news.notify_all()
         del error  # its traceback holds this frame
         while (claim := self._claim()) is not None:
@@ -132,8 +132,7 @@ class WorkerThreads:
             if self._init is not None:
                 self._init(worker)
         except BaseException as error:
-            error.add_note(f"in worker_init_fn({worker})")
-            return error
+            return placed(error, f"worker_init_fn({worker})")
         return None
 
     def _claim(self) -> tuple[BatchTask, int] | None:
