@@ -3,8 +3,8 @@
 One Dataset, whose samples are photographs through `ImageReader` (RandomResizedCrop(224), flip, uint8) and whose batches
 torch's own collate makes, under each loader. Two questions:
 
-    throughput    images a second over an epoch without its first batch, by warm workers; and the CPU time of an
-                  image in all processes, which says more where others use the machine too
+    throughput    images a second over an epoch without its first batch, by workers that are warm; and the CPU time of
+                  an image in all processes, which says more where others use the machine too
     first batch   from iter(loader) to the first batch, with workers that start; the first epoch of a fresh loader
 
 and the Python that ThreadDataLoader itself adds to a sample, with a Dataset that gives what it has. Rounds are
@@ -32,6 +32,7 @@ from torch.utils.data import DataLoader, Dataset
 from headrace import RandomResizedCrop, _core
 from headrace.bench.processes import cpu_s, tree
 from headrace.compat.images import ImageReader
+from headrace.compat.sample_random import sample_random
 from headrace.compat.thread_loader import ThreadDataLoader
 
 VIEW = RandomResizedCrop(224, flip=0.5)
@@ -50,7 +51,7 @@ class Photos(Dataset[tuple[torch.Tensor, int]]):
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return self.read(self.files[index]), index
+        return self.read(self.files[index], rng=sample_random().numpy), index
 
 
 class Numbers(Dataset[int]):

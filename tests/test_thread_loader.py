@@ -8,7 +8,8 @@ import pickle
 import re
 import threading
 import traceback
-from collections import UserDict, namedtuple
+from collections import UserDict, deque, namedtuple
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
+from headrace.compat.pinning import pin
 from headrace.compat.thread_loader import ThreadDataLoader
 from headrace.errors import UsageError
 
@@ -311,22 +313,41 @@ def test_worker_init_fn_runs_once_in_each_thread(persistent):
     del loader
 
 
-def test_torchs_own_threads_are_as_before():
+def in_thread(work):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+@pytest.mark.parametrize("consumer", [lambda work: work(), in_thread], ids=["main thread", "a new thread"])
+def test_torchs_own_threads_are_as_before(consumer):
     """The workers use one each; nobody else loses any."""
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        inside = []
-        look = {"collate_fn": lambda _: inside.append(torch.get_num_threads())}
-        loader = ThreadDataLoader(Numbers(), 4, num_workers=2, **look)
-        list(loader)
-        later = []
-        thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
-        thread.start()
-        thread.join()
-        assert (set(inside), torch.get_num_threads(), later) == ({1}, 3, [3])
+        loader = ThreadDataLoader(Numbers(), 4, num_workers=2, collate_fn=lambda _: torch.get_num_threads())
+        assert set(consumer(lambda: list(loader))) == {1}
+        assert (torch.get_num_threads(), in_thread(torch.get_num_threads)) == (3, 3)
     finally:
         torch.set_num_threads(before)
+
+
+def test_no_thread_is_left_where_one_cannot_be_had(monkeypatch):
+    start, started = threading.Thread.start, []
+
+    def refuse_the_second(thread):
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    loader = ThreadDataLoader(Numbers(), 4, num_workers=2)
+    monkeypatch.setattr(threading.Thread, "start", refuse_the_second)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        iter(loader)
+    assert own_threads() == []
 
 
 def test_set_epoch_reaches_the_sampler():
@@ -446,18 +467,28 @@ def test_stop_iteration_does_not_end_the_epoch(workers):
     assert len(list(iterator)) == 4
 
 
-def test_worker_init_fn_that_fails():
+@pytest.mark.parametrize("kind", [LookupError, TimeoutError, UsageError])
+def test_worker_init_fn_that_fails(kind):
     """Before the first batch, though another thread could load it."""
 
     def init(worker):
         if worker == 1:
-            raise LookupError("no licence")
+            raise kind("no licence")
 
-    iterator = iter(ThreadDataLoader(Numbers(), 4, num_workers=2, worker_init_fn=init))
-    with pytest.raises(LookupError, match="no licence") as caught:
+    loader = ThreadDataLoader(Numbers(), 4, num_workers=2, worker_init_fn=init, persistent_workers=True)
+    for _ in range(2):
+        iterator = iter(loader)
+        with pytest.raises(kind, match="no licence") as caught:
+            next(iterator)
+        assert caught.value.__notes__ == ["in worker_init_fn(1)"]
+        assert list(iterator) == []
+        assert own_threads() == []
+
+
+def test_worker_init_fn_that_stops():
+    iterator = iter(ThreadDataLoader(Numbers(), 4, num_workers=1, worker_init_fn=lambda _: next(iter([]))))
+    with pytest.raises(RuntimeError, match=r"^StopIteration raised in worker_init_fn\(0\)$"):
         next(iterator)
-    assert caught.value.__notes__ == ["in worker_init_fn(1)"]
-    assert list(iterator) == []
 
 
 def test_timeout():
@@ -499,6 +530,61 @@ def test_timeout():
 def test_arguments_that_do_not_fit(options, message):
     with pytest.raises(ValueError, match=message):
         ThreadDataLoader(Numbers(), **options)
+
+
+# --- pinned memory ---
+
+
+class Pinnable:
+    def __init__(self, pinned=False):
+        self.pinned = pinned
+
+    def pin_memory(self):
+        return Pinnable(True)
+
+    def __eq__(self, other):
+        return self.pinned == other.pinned
+
+
+class Named(dict):
+    """A mapping that holds more than its items."""
+
+
+class Fixed(tuple):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        Pinnable(),
+        {"a": Pinnable(), "b": [Pinnable(), "text", b"bytes", 3]},
+        Pair(Pinnable(), (Pinnable(), None)),
+        UserDict(a=Pinnable()),
+        MappingProxyType({"a": Pinnable()}),
+        Fixed([Pinnable(), 1]),
+        deque([Pinnable()]),
+        range(3),
+    ],
+    ids=lambda batch: type(batch).__name__,
+)
+def test_batches_are_pinned_as_dataloader_does(batch):
+    same(pin(batch), torch.utils.data._utils.pin_memory.pin_memory(batch))
+
+
+def test_what_a_mapping_holds_beside_its_items_is_kept():
+    batch = Named(a=Pinnable())
+    batch.name = "left"
+    assert (pin(batch).name, pin(batch)["a"].pinned, batch["a"].pinned) == ("left", True, False)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_pin_memory(workers):
+    loader = ThreadDataLoader(Numbers(), 4, num_workers=workers, pin_memory=True)
+    batches = list(loader)
+    assert all(batch["tensor"].is_pinned() and batch["pair"].image.is_pinned() for batch in batches)
+    assert torch.cat([batch["pair"].label for batch in batches]).tolist() == list(range(COUNT))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")

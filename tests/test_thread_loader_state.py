@@ -288,6 +288,24 @@ def test_an_epoch_that_ended_in_errors_is_over():
     assert (loader.state_dict()["epoch"], loader.state_dict()["batches"]) == (1, 0)
 
 
+def test_a_sampler_that_fails_does_not_end_the_epoch():
+    def indices():
+        yield from range(BATCH)
+        raise OSError("gone")
+
+    class Fails(Sampler):
+        def __iter__(self):
+            return indices()
+
+    loader = maker("in order", sampler=Fails())()
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.raises(OSError, match="gone"):
+        next(iterator)
+    assert list(iterator) == []
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batches"]) == (0, 1)
+
+
 def test_another_order_is_noticed():
     class Unseeded(Sampler):
         def __len__(self):

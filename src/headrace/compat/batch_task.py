@@ -55,7 +55,7 @@ class BatchTask:
         except EndOfData as end:
             return end
         except BaseException as error:
-            return _placed(error, self._fetcher.where(part, step=self.step, row=row))
+            return placed(error, self._fetcher.where(part, step=self.step, row=row))
         finally:
             enter(None)
         return None
@@ -78,7 +78,7 @@ class BatchTask:
                 doing = "pin_memory"
                 self._batch = self._pin(self._batch)
         except BaseException as error:
-            self._error = _placed(error, f"{doing}, batch {self.step}")
+            self._error = placed(error, f"{doing}, batch {self.step}")
         finally:
             enter(None)
             self._loaded = []
@@ -122,7 +122,7 @@ class FailedBatch:
         raise self._error
 
 
-def _placed(error: BaseException, where: str) -> BaseException:
+def placed(error: BaseException, where: str) -> BaseException:
     """The user's exception as it is, with its own traceback, and whose sample it was."""
     if isinstance(error, StopIteration):  # would end the consumer's loop in silence (PEP 479)
         stopped = RuntimeError(f"StopIteration raised in {where}")

@@ -88,6 +88,11 @@ class EpochOrder:
         else:
             self._finished = False  # a length that promised less
 
+    def end(self) -> None:
+        """The consumer has asked for a batch after the last; that ends the epoch, unless the sampler failed."""
+        if self._exhausted:
+            self.finish()
+
     def finish(self) -> None:
         """The consumer has all of the epoch."""
         self._finished = True
@@ -185,9 +190,10 @@ def _random_seed(generator: torch.Generator | None) -> int:
 
 
 def _length(loader: DataLoader[Any]) -> int | None:
+    """None where there is none to be had; without it an epoch's end shows when the sampler has no more."""
     try:
         return len(loader)
-    except (TypeError, NotImplementedError):
+    except Exception:  # what DataLoader never asks for must not fail here
         return None
 
 

@@ -61,16 +61,16 @@ class ThreadLoaderIterator(Iterator[Any]):
             raise StopIteration
         try:
             self._go_on_after_fork()
-            draw, task = self._next_task()
-        except (StopIteration, UsageError):
+            entry = self._next_entry()
+        except StopIteration:
             self.close()
             raise
-        except TimeoutError as late:
-            raise RuntimeError(str(late)) from None  # what DataLoader raises; the batch may still be waited for
-        except BaseException:  # Ctrl-C, or worker_init_fn: it must not wait for a dataset that hangs
+        except BaseException:  # Ctrl-C, worker_init_fn, a fork: it must not wait for a dataset that hangs
             self._end(DROP_WAIT_S)
             raise
-        return self._result(draw, task)
+        if entry is None:  # the pass goes on: the batch may still be waited for
+            raise RuntimeError(self._timed_out())
+        return self._result(*entry)
 
     def close(self) -> None:
         """Ends the pass: samples in progress are waited for, prefetched batches dropped."""
@@ -91,30 +91,35 @@ class ThreadLoaderIterator(Iterator[Any]):
         self._order.hand_out(draw)
         return batch
 
-    def _next_task(self) -> Pending:
-        """The next batch, loaded. Raises StopIteration after the last, TimeoutError."""
+    def _next_entry(self) -> Pending | None:
+        """The next batch, loaded; None where it takes too long. Raises StopIteration after the last."""
         if self._workers is None:
             self._draw()
         if not self._pending:
-            self._order.finish()
+            self._order.end()
             raise StopIteration
         _, task = self._pending[0]
         if self._workers is None:
             task.run()
-        elif isinstance(task, BatchTask) and not task.done:
-            self._wait(self._workers, task)
-        pending = self._pending.popleft()
+        elif isinstance(task, BatchTask) and not self._wait(self._workers, task):
+            return None
+        entry = self._pending.popleft()
         if self._workers is not None:
             self._draw()
-        return pending
+        return entry
 
-    def _wait(self, workers: WorkerThreads, task: BatchTask) -> None:
+    def _wait(self, workers: WorkerThreads, task: BatchTask) -> bool:
+        if task.done:
+            return workers.wait(task, None)
         before = self._watch.before_wait()
         in_time = workers.wait(task, self._loader.timeout or None)
         self._watch.after_wait(before)
-        if in_time:
-            return
-        raise TimeoutError(
+        return in_time
+
+    def _timed_out(self) -> str:
+        _, task = self._pending[0]
+        assert isinstance(task, BatchTask)
+        return (
             f"DataLoader timed out after {self._loader.timeout} seconds; it waits for {task.under_way()}. "
             "Raise timeout=, or see what the dataset waits for"
         )
@@ -154,7 +159,7 @@ class ThreadLoaderIterator(Iterator[Any]):
         if self._workers is None:
             return
         self._finalizer.detach()
-        if not self._loader.persistent_workers:
+        if not self._loader.persistent_workers or self._workers.failed:
             self._workers.close(timeout_s)
 
     def _go_on_after_fork(self) -> None:

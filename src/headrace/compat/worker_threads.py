@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from headrace.compat.batch_task import BatchTask
+from headrace.compat.batch_task import BatchTask, placed
 from headrace.threads import THREAD_PREFIX, close_at_exit, in_own_thread
 
 DROP_WAIT_S = 1.0
@@ -40,14 +40,17 @@ class WorkerThreads:
             threading.Thread(target=self._run, args=(i,), name=f"{THREAD_PREFIX}loader-{i}", daemon=True)
             for i in range(count)
         ]
-        for thread in self._threads:
-            thread.start()
         close_at_exit(self)
+        own = torch.get_num_threads()  # asked first: afterwards a new thread would learn what `_prepare` sets
         try:
-            self._settle_torch()
-        except BaseException:  # Ctrl-C: nobody has this object yet
+            for thread in self._threads:
+                thread.start()
+            with self._news:
+                self._news.wait_for(lambda: self._prepared == count)
+        except BaseException:  # Ctrl-C, or no thread to be had: nobody else has this object yet
             self.close()
             raise
+        torch.set_num_threads(own)  # for threads that begin later; this one has had it all along
 
     @property
     def foreign(self) -> bool:
@@ -89,15 +92,11 @@ class WorkerThreads:
         if in_own_thread():  # must not wait for itself, nor for one that waits for it
             return
         for thread in self._threads:
+            if thread.ident is None:  # never started
+                continue
             thread.join(timeout_s)
             if thread.is_alive():
                 timeout_s = 0  # the others had as long
-
-    def _settle_torch(self) -> None:
-        """Undoes what `_prepare` does beside its own thread: threads born later take the latest number set anywhere."""
-        with self._news:
-            self._news.wait_for(lambda: self._prepared == len(self._threads))
-        torch.set_num_threads(torch.get_num_threads())
 
     # --- in the threads ---
 
@@ -106,7 +105,7 @@ class WorkerThreads:
         error = self._initialise(worker)
         with self._news:
             self._initialised += 1
-            self._error = self._error or error
+            self._error = error if self._error is None else self._error
             self._news.notify_all()
         del error  # its traceback holds this frame
         while (claim := self._claim()) is not None:
@@ -115,7 +114,10 @@ class WorkerThreads:
             del task, claim  # a thread that waits must not keep a batch
 
     def _prepare(self) -> None:
-        """One thread of torch's own to each of ours, as in DataLoader's workers: n teams of n would fight for cores."""
+        """One thread of torch's own to each of ours, as in DataLoader's workers: n teams of n would fight for cores.
+
+        It also sets the number for threads that begin later, which `__init__` takes back.
+        """
         if torch.backends.openmp.is_available():
             torch.get_num_threads()  # a thread takes the number set for all when it is first asked, and keeps the next
             torch.set_num_threads(1)
@@ -130,8 +132,7 @@ class WorkerThreads:
             if self._init is not None:
                 self._init(worker)
         except BaseException as error:
-            error.add_note(f"in worker_init_fn({worker})")
-            return error
+            return placed(error, f"worker_init_fn({worker})")
         return None
 
     def _claim(self) -> tuple[BatchTask, int] | None:
