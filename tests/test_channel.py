@@ -27,8 +27,10 @@ def filled(*items, capacity=4):
 
 
 def waits(channel):
-    """Whether a thread has come to wait on the channel (the condition's own list says so)."""
-    return eventually(lambda: len(channel._changed._waiters) > 0)
+    """Whether a thread has come to wait on the channel: the time it has waited grows."""
+    statistics = channel.statistics()
+    before = statistics.consumer_wait_s + statistics.producer_wait_s
+    return eventually(lambda: channel.statistics().consumer_wait_s + channel.statistics().producer_wait_s > before)
 
 
 def test_items_come_in_order(threads):
@@ -143,17 +145,40 @@ def test_closing_drops_what_waits_and_wakes_a_producer(threads):
 def test_the_end_wakes_every_consumer(threads, end):
     channel = Channel(1)
     taken = [threads.submit(channel.take) for _ in range(3)]
-    assert eventually(lambda: len(channel._changed._waiters) == 3)
+    assert waits(channel)
     getattr(channel, end)()
     for one in taken:
         with pytest.raises(Closed):
             one.result(DEADLINE_S)
 
 
-def test_closing_within_a_channels_own_lock():
-    """The garbage collector may close a channel in the thread that is at work in it."""
-    channel = Channel(1)
-    with channel._changed:
-        channel.close()
+def test_closing_while_it_is_closed():
+    """What is dropped may be the last that held something which closes the same channel."""
+    channel = Channel(2)
+
+    class Closes:
+        def __del__(self):
+            channel.close()
+
+    channel.reserve(block=False)
+    channel.put(Closes())
+    channel.close()
+    with pytest.raises(Closed):
+        channel.take()
+
+
+def test_what_comes_after_the_consumers_last_word_is_let_go():
+    """A producer may have looked just before it: its item must not stay for as long as the channel does."""
+
+    class Batch:
+        pass
+
+    channel, batch = Channel(1), Batch()
+    gone = weakref.ref(batch)
+    channel.close()
+    channel._items.put(batch)
+    del batch
+    channel.finish()
+    assert gone() is None
     with pytest.raises(Closed):
         channel.take()

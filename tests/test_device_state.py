@@ -6,6 +6,7 @@ import battery
 import pytest
 import torch
 from loader_data import write_folder
+from processes import eventually
 from torch.utils.data import Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -75,6 +76,18 @@ def test_a_pass_of_just_its_length_is_a_whole_one(make):
     loader = make()
     got = [batch for _ in range(2) for batch in battery.take(loader, len(loader))]
     battery.assert_equal(got, expected, "two epochs")
+
+
+def test_a_pass_that_is_closed_from_outside_has_not_ended(make):
+    """Also where the source had run out by then: what was not taken comes in the next pass."""
+    loader = make(batch_size=GLOBAL_BATCH * 2)  # two batches
+    expected = battery.kept(make(batch_size=GLOBAL_BATCH * 2))
+    iterator = iter(loader)
+    got = battery.kept([next(iterator)])
+    assert eventually(lambda: iterator._feed._exhausted or loader._depth < len(loader))
+    loader.close()
+    assert list(iterator) == []
+    battery.assert_equal(got + battery.kept(loader), expected, "two passes")
 
 
 def test_set_epoch_after_a_pass_that_was_broken_off(make):

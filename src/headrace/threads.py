@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import weakref
 from typing import Protocol
@@ -16,6 +17,30 @@ class Closeable(Protocol):
 
 
 _live: weakref.WeakSet[Closeable] = weakref.WeakSet()
+
+
+class Origin:
+    """The process in which this was made. A look costs no system call, so it may come with every batch."""
+
+    def __init__(self) -> None:
+        self._forks = _forks
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this process is a fork of that one, so that its threads are not here."""
+        return self._forks != _forks
+
+
+_forks = 0
+"""Forks between the first process and this one."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 def close_at_exit(owner: Closeable) -> None:

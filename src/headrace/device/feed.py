@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from headrace.channel import Channel, Closed
 from headrace.device.lanes import Lane, Sent
 from headrace.device.stats import PrefetchStats
-from headrace.threads import THREAD_PREFIX, close_at_exit, in_own_thread
+from headrace.threads import THREAD_PREFIX, Origin, close_at_exit, in_own_thread
 
 N = TypeVar("N")
 
@@ -33,20 +32,24 @@ class DeviceFeed(Generic[N]):
         self._lane = lane
         self._end = end
         self._channel: Channel[tuple[Sent, N]] = Channel(depth)
-        self._pid = os.getpid()
+        self._origin = Origin()
         self._started = time.perf_counter()
         self._ended: float | None = None
         self._source_s = 0.0
-        self.exhausted = False
-        """Whether the source has come to its end by itself."""
+        self._exhausted = False
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}device", daemon=True)
         self._thread.start()
         close_at_exit(self)
 
     @property
+    def ran_out(self) -> bool:
+        """Whether the source came to its end by itself, and whoever takes has all of it."""
+        return self._exhausted and self._ended is None
+
+    @property
     def foreign(self) -> bool:
         """Whether this process is a fork of the one that feeds: its thread is not here."""
-        return os.getpid() != self._pid
+        return self._origin.is_elsewhere
 
     def take(self) -> tuple[Any, N]:
         """The next batch, on the device, and its note. Raises Closed after the last, or what went wrong."""
@@ -86,7 +89,7 @@ class DeviceFeed(Generic[N]):
         except Closed:
             pass
         except StopIteration:
-            self.exhausted = True
+            self._exhausted = True
         except BaseException as caught:
             error = caught
         try:

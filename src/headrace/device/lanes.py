@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -15,12 +14,11 @@ from headrace.device.stats import CopyStats
 from headrace.errors import UsageError
 
 
-@dataclass
-class Sent:
+class Sent(NamedTuple):
     """A batch under way. `ticket` is the lane's own."""
 
     batch: Any
-    ticket: Any = None
+    ticket: Any
 
 
 class Lane(Protocol):
@@ -54,7 +52,7 @@ class PlainLane:
             converted = map_tensors(moved, lambda path, tensor: _convert(self._images, path, tensor))
         self._copy_s += copied - start
         self._convert_s += time.perf_counter() - copied
-        return Sent(converted)
+        return Sent(converted, None)
 
     def _move(self, path: Path, tensor: Tensor) -> Tensor:
         if tensor.device != self._device:

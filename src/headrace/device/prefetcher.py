@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -65,10 +66,8 @@ class DevicePrefetcher(Generic[T]):
         self._images: Images = (
             AnyImages(conversion) if images is None else NamedImages(dict.fromkeys(images, conversion))
         )
-        self._latest: weakref.ref[PrefetchIterator[T]] | None = None
         self._feed: DeviceFeed[State | None] | None = None  # of the latest pass
-        self._position: State | None = None  # the consumer's, where it may differ from the source's
-        self._behind = False  # whether the source was read further than the consumer went
+        self._position: _Position | None = None  # of the latest pass, where it may differ from the source's
 
     def __len__(self) -> int:
         """Batches of a pass. Raises TypeError where the source has no length."""
@@ -76,11 +75,8 @@ class DevicePrefetcher(Generic[T]):
 
     def __iter__(self) -> PrefetchIterator[T]:
         self._settle()
-        self._position = self._snapshot()
-        self._behind = True
-        iterator = PrefetchIterator(self)
-        self._latest = weakref.ref(iterator)
-        return iterator
+        self._position = _Position(self._snapshot())
+        return PrefetchIterator(self, self._position)
 
     def __repr__(self) -> str:
         return f"DevicePrefetcher to {self.device}, depth {self._depth}, of {self.source!r}"
@@ -95,15 +91,17 @@ class DevicePrefetcher(Generic[T]):
     @SourceMethod
     def state_dict(self) -> State:
         """The source's state when it had given the batches that the consumer has taken, and no more."""
-        state: State = self.source.state_dict() if self._position is None else self._position  # type: ignore[attr-defined]
-        return copy.deepcopy(state)
+        if self._position is not None and self._position.state is not None:
+            return copy.deepcopy(self._position.state)
+        state: State = self.source.state_dict()  # type: ignore[attr-defined]
+        return state
 
     @SourceMethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next pass goes on where `state` was saved. Ends the present one."""
         self.close()
         self.source.load_state_dict(state)  # type: ignore[attr-defined]
-        self._position, self._behind = None, False
+        self._position = None
 
     def stats(self) -> PrefetchStats | None:
         """What the latest pass has done so far, in numbers and in words; None before the first."""
@@ -117,9 +115,9 @@ class DevicePrefetcher(Generic[T]):
     def _settle(self) -> None:
         """Ends the pass before, and puts a stateful source back to where its consumer stopped."""
         self.close()
-        if self._behind and self._position is not None:
-            self.source.load_state_dict(self._position)  # type: ignore[attr-defined]
-        self._behind = False
+        position, self._position = self._position, None
+        if position is not None and position.state is not None and not position.at_end:
+            self.source.load_state_dict(position.state)  # type: ignore[attr-defined]
 
     def _snapshot(self) -> State | None:
         """The source's state now; None if it keeps none."""
@@ -135,18 +133,22 @@ class DevicePrefetcher(Generic[T]):
         self._feed = DeviceFeed(batches.take, lane_to(self.device, self._images), self._depth, end=batches.close)
         return self._feed
 
-    def _note(self, iterator: PrefetchIterator[T], position: State | None, *, ended: bool) -> None:
-        """Where the consumer is; only the latest pass moves it."""
-        if self._latest is not None and self._latest() is iterator:
-            self._position = position
-            self._behind = not ended
+
+@dataclass
+class _Position:
+    """Where the consumer of one pass is. `state` is the source's as of its last batch; None if it keeps none."""
+
+    state: State | None
+    at_end: bool = False
+    """Whether the source was read no further than the consumer went."""
 
 
 class PrefetchIterator(Iterator[T]):
     """One pass. Ends its thread at the end, on `close`, on an error, or when dropped."""
 
-    def __init__(self, prefetcher: DevicePrefetcher[T]) -> None:
+    def __init__(self, prefetcher: DevicePrefetcher[T], position: _Position) -> None:
         self._prefetcher = prefetcher
+        self._position = position
         self._feed = prefetcher._start()
         self._open = True
         self._finalizer = weakref.finalize(self, self._feed.close, DROP_WAIT_S)
@@ -161,7 +163,7 @@ class PrefetchIterator(Iterator[T]):
                 "iterate over the prefetcher anew: a stateful source goes on from the same batch"
             )
         try:
-            batch, position = self._feed.take()
+            batch, self._position.state = self._feed.take()
         except Closed:
             self._end_of_source()
             raise StopIteration from None
@@ -169,14 +171,13 @@ class PrefetchIterator(Iterator[T]):
             self._open = False
             self._feed.close(DROP_WAIT_S)
             raise
-        self._prefetcher._note(self, position, ended=False)
         return batch  # type: ignore[no-any-return]
 
     def _end_of_source(self) -> None:
-        closed_early = not self._feed.exhausted
+        ran_out = self._feed.ran_out
         self.close()
-        if not closed_early:
-            self._prefetcher._note(self, self._prefetcher._snapshot(), ended=True)
+        if ran_out:
+            self._position.state, self._position.at_end = self._prefetcher._snapshot(), True
 
     def close(self) -> None:
         """Ends the pass: the thread is joined, batches on their way are dropped."""

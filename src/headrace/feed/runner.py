@@ -6,7 +6,6 @@ where it has to be Python (Pillow, `map`), by a pool of threads that exists only
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -26,7 +25,7 @@ from headrace.feed.recipe import Batch, Recipe, Sample
 from headrace.feed.rows import RowMender
 from headrace.feed.stats import STAGES, StageStats, Stats
 from headrace.fields import Label
-from headrace.threads import THREAD_PREFIX, close_at_exit, in_own_thread
+from headrace.threads import THREAD_PREFIX, Origin, close_at_exit, in_own_thread
 
 T = TypeVar("T")
 
@@ -41,7 +40,7 @@ class Runner:
         self._recipe = recipe
         self._epoch = epoch
         self._first_step = step
-        self._pid = os.getpid()
+        self._origin = Origin()
         self._started = time.perf_counter()
         self._python_s = 0.0
         self._samples = 0
@@ -70,7 +69,7 @@ class Runner:
     @property
     def foreign(self) -> bool:
         """Whether this process is a fork of the one that runs the feed: its threads are not here."""
-        return os.getpid() != self._pid
+        return self._origin.is_elsewhere
 
     def close(self, timeout_s: float | None = None) -> None:
         """Cancels what is under way and joins every thread. In a forked child, where there are none, it does nothing.
