@@ -29,7 +29,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from headrace import RandomResizedCrop, _core
-from headrace.compat.images import ImageReader
+from headrace.compat.images.decoding import ImageReader
 from headrace.view import compile_view
 
 SIZE = 224

@@ -21,8 +21,8 @@ import numpy as np
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler
 
 from headrace.bench.environment import environment
-from headrace.compat.bucket_sampler import BucketBatchSampler
-from headrace.compat.resumable_samplers import ResumableBatchSampler, ResumableSampler
+from headrace.compat.samplers.buckets import BucketBatchSampler
+from headrace.compat.samplers.resumable import ResumableBatchSampler, ResumableSampler
 
 BATCHES = 500
 BASE = "RandomSampler (torch)"

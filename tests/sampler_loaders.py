@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from headrace.compat.bucket_sampler import BucketBatchSampler
-from headrace.compat.resumable_samplers import ResumableBatchSampler, ResumableSampler
+from headrace.compat.samplers.buckets import BucketBatchSampler
+from headrace.compat.samplers.resumable import ResumableBatchSampler, ResumableSampler
 
 LENGTH = 40
 GLOBAL_BATCH = 12

@@ -14,7 +14,7 @@ from processes import own_threads, run_python
 from torch.utils.data import DataLoader, DistributedSampler
 
 from headrace.bench.processes import tree
-from headrace.compat.framework_dataloader import as_dataloader
+from headrace.compat.frameworks.dataloader import as_dataloader
 from headrace.errors import StateError, UsageError
 
 GLOBAL_BATCH = 12

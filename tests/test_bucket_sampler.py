@@ -7,7 +7,7 @@ import pytest
 import torch
 from sampler_loaders import BUCKETS, flat, sampler_of
 
-from headrace.compat.bucket_sampler import BucketBatchSampler
+from headrace.compat.samplers.buckets import BucketBatchSampler
 from headrace.errors import StateError, UsageError
 from headrace.plan import BucketPlan, Buckets
 

@@ -13,7 +13,7 @@ from processes import eventually, in_fork, run_python
 from torch.utils.data import DataLoader, Dataset
 
 import headrace as hr
-from headrace.compat.images import ImageReader
+from headrace.compat.images.decoding import ImageReader
 from headrace.errors import DecodeError
 
 CROP = hr.RandomResizedCrop((24, 30), flip=0.5)
@@ -169,7 +169,7 @@ def test_numpy_images_need_no_torch(tmp_path):
         """
         import sys
         from headrace import RandomCrop
-        from headrace.compat.images import decode_image
+        from headrace.compat.images.decoding import decode_image
         image = decode_image(sys.argv[1], view=RandomCrop(8), output="numpy")
         print(image.shape, "torch" in sys.modules)
         """,

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from processes import in_fork, run_python
 
-from headrace.compat.indexed_tar import IndexedTar
-from headrace.compat.indexed_zip import IndexedZip
-from headrace.compat.shared_sequence import shared_list
+from headrace.compat.archives.indexed_tar import IndexedTar
+from headrace.compat.archives.indexed_zip import IndexedZip
+from headrace.compat.sharing.shared_sequence import shared_list
 from headrace.data import open as open_dataset
 from headrace.data import safetensors, tar_sidecar
 from headrace.data.open_file import OpenFile
@@ -551,5 +551,5 @@ def test_an_empty_tar(tmp_path):
 
 
 def test_import_brings_no_torch():
-    code, out, error = run_python("import sys, headrace.compat.indexed_tar; print('torch' in sys.modules)")
+    code, out, error = run_python("import sys, headrace.compat.archives.indexed_tar; print('torch' in sys.modules)")
     assert (code, out, error) == (0, "False\n", "")

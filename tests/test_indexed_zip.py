@@ -21,7 +21,7 @@ from archives import NAMES, write_zip
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.compat.indexed_zip import IndexedZip
+from headrace.compat.archives.indexed_zip import IndexedZip
 from headrace.data import safetensors, zip_sidecar
 from headrace.data.inflate import InflateError, inflate
 from headrace.errors import (

@@ -27,8 +27,8 @@ from sampler_loaders import (
 )
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
-from headrace.compat.bucket_sampler import BucketBatchSampler
-from headrace.compat.resumable_samplers import ResumableBatchSampler, ResumableSampler
+from headrace.compat.samplers.buckets import BucketBatchSampler
+from headrace.compat.samplers.resumable import ResumableBatchSampler, ResumableSampler
 from headrace.errors import HeadraceError, StateError, UsageError
 from headrace.plan import Plan
 
@@ -529,7 +529,7 @@ def test_ranks_of_a_real_process_group_share_the_epoch(tmp_path):
     """Without torchrun's variables, as under mp.spawn; test_a_process_group_is_asked… is its short cut."""
     source = """
         import sys, torch.distributed as dist
-        from headrace.compat.bucket_sampler import BucketBatchSampler
+        from headrace.compat.samplers.buckets import BucketBatchSampler
         dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
         sampler = BucketBatchSampler("a" * 9 + "b" * 7, 2, seed=3)
         print(sampler.rank, sampler.world_size, list(sampler))

@@ -20,8 +20,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from headrace.compat.sample_random import sample_random
-from headrace.compat.thread_loader import ThreadDataLoader
+from headrace.compat.thread_loader.loader import ThreadDataLoader
+from headrace.compat.thread_loader.sample_random import sample_random
 from headrace.errors import StateError
 
 COUNT = 26

@@ -40,7 +40,7 @@ from headrace.view import View, compile_view
 if TYPE_CHECKING:
     import torch
 
-    from headrace.compat.framework_dataloader import LoaderDataLoader
+    from headrace.compat.frameworks.dataloader import LoaderDataLoader
 
 
 class Loader:
@@ -236,7 +236,7 @@ class Loader:
         Raises UsageError where PyTorch is not installed.
         """
         need_torch("as_dataloader()")
-        from headrace.compat.framework_dataloader import as_dataloader
+        from headrace.compat.frameworks.dataloader import as_dataloader
 
         return as_dataloader(self)
 

@@ -16,32 +16,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.compat.bucket_sampler import BucketBatchSampler
-    from headrace.compat.framework_dataloader import as_dataloader
-    from headrace.compat.image_reader import ImageReader
-    from headrace.compat.images import decode_image, read_images
-    from headrace.compat.indexed_tar import IndexedTar
-    from headrace.compat.indexed_zip import IndexedZip
-    from headrace.compat.resumable_samplers import ResumableBatchSampler, ResumableSampler
-    from headrace.compat.sample_random import sample_random
-    from headrace.compat.shared_sequence import shared_list
-    from headrace.compat.thread_loader import ThreadDataLoader
+    from headrace.compat.archives.indexed_tar import IndexedTar
+    from headrace.compat.archives.indexed_zip import IndexedZip
+    from headrace.compat.frameworks.dataloader import as_dataloader
+    from headrace.compat.images.decoding import decode_image, read_images
+    from headrace.compat.images.reader import ImageReader
+    from headrace.compat.samplers.buckets import BucketBatchSampler
+    from headrace.compat.samplers.resumable import ResumableBatchSampler, ResumableSampler
+    from headrace.compat.sharing.shared_sequence import shared_list
+    from headrace.compat.thread_loader.loader import ThreadDataLoader
+    from headrace.compat.thread_loader.sample_random import sample_random
     from headrace.device.prefetcher import DevicePrefetcher
 
 _HOMES = {
-    "BucketBatchSampler": "headrace.compat.bucket_sampler",
+    "BucketBatchSampler": "headrace.compat.samplers.buckets",
     "DevicePrefetcher": "headrace.device.prefetcher",
-    "ImageReader": "headrace.compat.image_reader",
-    "IndexedTar": "headrace.compat.indexed_tar",
-    "IndexedZip": "headrace.compat.indexed_zip",
-    "ResumableBatchSampler": "headrace.compat.resumable_samplers",
-    "ResumableSampler": "headrace.compat.resumable_samplers",
-    "ThreadDataLoader": "headrace.compat.thread_loader",
-    "as_dataloader": "headrace.compat.framework_dataloader",
-    "decode_image": "headrace.compat.images",
-    "read_images": "headrace.compat.images",
-    "sample_random": "headrace.compat.sample_random",
-    "shared_list": "headrace.compat.shared_sequence",
+    "ImageReader": "headrace.compat.images.reader",
+    "IndexedTar": "headrace.compat.archives.indexed_tar",
+    "IndexedZip": "headrace.compat.archives.indexed_zip",
+    "ResumableBatchSampler": "headrace.compat.samplers.resumable",
+    "ResumableSampler": "headrace.compat.samplers.resumable",
+    "ThreadDataLoader": "headrace.compat.thread_loader.loader",
+    "as_dataloader": "headrace.compat.frameworks.dataloader",
+    "decode_image": "headrace.compat.images.decoding",
+    "read_images": "headrace.compat.images.decoding",
+    "sample_random": "headrace.compat.thread_loader.sample_random",
+    "shared_list": "headrace.compat.sharing.shared_sequence",
 }
 """Where each name is defined. They are imported when they are asked for: most need torch, and none needs the others."""
 

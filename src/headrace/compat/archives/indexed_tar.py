@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 from typing import BinaryIO
 
-from ..data.compressed import refuse_compressed
-from ..data.identity import Identity
-from ..data.reading import read_member
-from ..data.tar_member import TarMember
-from ..data.tar_members import TarMembers
-from ..data.tar_sidecar import open_members
-from ..errors import MemberError, MissingMemberError, UnsupportedMemberError
-from .indexed_archive import IndexedArchive, Opened, Path
+from headrace.compat.archives.indexed_archive import IndexedArchive, Opened, Path
+from headrace.data.compressed import refuse_compressed
+from headrace.data.identity import Identity
+from headrace.data.reading import read_member
+from headrace.data.tar_member import TarMember
+from headrace.data.tar_members import TarMembers
+from headrace.data.tar_sidecar import open_members
+from headrace.errors import MemberError, MissingMemberError, UnsupportedMemberError
 
 _MAX_LINKS = 40
 """Links that lead from one to the next before they count as a circle, as Linux has it."""

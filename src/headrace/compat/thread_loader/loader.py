@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe, Sampler, default_collate
 
-from headrace.compat.batch_memory import BatchMemory
-from headrace.compat.epoch_order import EpochOrder
-from headrace.compat.fetching import Fetcher, IterableFetcher, MapFetcher
-from headrace.compat.global_random import GlobalRandomWatch
-from headrace.compat.loader_position import LoaderPosition
-from headrace.compat.pinning import pin
-from headrace.compat.sample_random import random_key
-from headrace.compat.sampler_state import (
+from headrace.compat.thread_loader.collating import BatchMemory
+from headrace.compat.thread_loader.epoch_order import EpochOrder
+from headrace.compat.thread_loader.fetching import Fetcher, IterableFetcher, MapFetcher
+from headrace.compat.thread_loader.global_random import GlobalRandomWatch
+from headrace.compat.thread_loader.iterator import ThreadLoaderIterator
+from headrace.compat.thread_loader.pinning import pin
+from headrace.compat.thread_loader.position import LoaderPosition
+from headrace.compat.thread_loader.sample_random import random_key
+from headrace.compat.thread_loader.sampler_state import (
     at_epoch_of,
     epoch_sampler,
     generators,
@@ -27,8 +28,7 @@ from headrace.compat.sampler_state import (
     stateful_sampler,
     states_of,
 )
-from headrace.compat.thread_iterator import ThreadLoaderIterator
-from headrace.compat.worker_threads import DROP_WAIT_S, WorkerThreads
+from headrace.compat.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
 from headrace.errors import StateError, UsageError
 from headrace.feed.cores import default_threads
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
-from headrace.compat.loader_position import LoaderPosition
+from headrace.compat.thread_loader.position import LoaderPosition
 from headrace.errors import StateError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from headrace.compat.planned_sampler import PlannedSampler
+from headrace.compat.samplers.planned import PlannedSampler
 from headrace.plan import BucketPlan, Plan, State, resume
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from headrace.compat.planned_batches import PlannedBatchSampler
-from headrace.compat.planned_sampler import place
+from headrace.compat.samplers.planned import place
+from headrace.compat.samplers.planned_batches import PlannedBatchSampler
 from headrace.errors import UsageError
 from headrace.plan import BucketPlan, Buckets, Remainder
 

@@ -11,7 +11,7 @@ from torch.utils.data import BatchSampler
 from headrace.errors import StateError, UsageError
 
 if TYPE_CHECKING:
-    from headrace.compat.planned_sampler import PlannedSampler
+    from headrace.compat.samplers.planned import PlannedSampler
 
 
 class DrawingLoader(Protocol):

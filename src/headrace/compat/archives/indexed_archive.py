@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, BinaryIO, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from ..data.identity import Identity, identify
-from ..data.names import NameTable
-from ..data.open_file import OpenFile
-from ..errors import ChangedError, DatasetError, MissingMemberError, NotFoundError, UsageError
+from headrace.data.identity import Identity, identify
+from headrace.data.names import NameTable
+from headrace.data.open_file import OpenFile
+from headrace.errors import ChangedError, DatasetError, MissingMemberError, NotFoundError, UsageError
 
 Path = str | os.PathLike[str]
 

@@ -10,8 +10,8 @@ from itertools import accumulate, chain, islice
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Generic, TypeVar, overload
 
-from ..errors import UsageError
-from .unnamed_memory import MemoryWriter, UnnamedMemory
+from headrace.compat.sharing.unnamed_memory import MemoryWriter, UnnamedMemory
+from headrace.errors import UsageError
 
 T = TypeVar("T")
 

@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from headrace._core import Limits
-from headrace.compat.image_reader import ImageReader
-from headrace.compat.image_source import ImageSource
+from headrace.compat.images.reader import ImageReader
+from headrace.compat.images.source import ImageSource
 from headrace.feed import Output
 from headrace.fields import DType, Filter, Mode, Normalize
 from headrace.view import View
 
 if TYPE_CHECKING:
-    from headrace.compat.view_keys import RandomSource
+    from headrace.compat.images.view_keys import RandomSource
 
 __all__ = ["ImageReader", "decode_image", "read_images"]
 

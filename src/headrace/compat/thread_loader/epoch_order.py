@@ -11,8 +11,15 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 
-from headrace.compat.loader_position import LoaderPosition
-from headrace.compat.sampler_state import at_epoch_of, begin_sampler, epoch_sampler, generators, is_plain, states_of
+from headrace.compat.thread_loader.position import LoaderPosition
+from headrace.compat.thread_loader.sampler_state import (
+    at_epoch_of,
+    begin_sampler,
+    epoch_sampler,
+    generators,
+    is_plain,
+    states_of,
+)
 from headrace.errors import StateError
 
 

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from headrace.compat.batch_task import BatchTask, FailedBatch
-from headrace.compat.epoch_order import Draw, EpochOrder
-from headrace.compat.fetching import EndOfData, Fetcher
-from headrace.compat.global_random import GlobalRandomWatch
-from headrace.compat.worker_threads import DROP_WAIT_S, WorkerThreads
+from headrace.compat.thread_loader.batch_task import BatchTask, FailedBatch
+from headrace.compat.thread_loader.epoch_order import Draw, EpochOrder
+from headrace.compat.thread_loader.fetching import EndOfData, Fetcher
+from headrace.compat.thread_loader.global_random import GlobalRandomWatch
+from headrace.compat.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
 from headrace.errors import UsageError
 
 Pending: TypeAlias = tuple[Draw, BatchTask] | tuple[None, FailedBatch]

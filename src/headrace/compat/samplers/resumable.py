@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sized
 from typing import Literal
 
-from headrace.compat.planned_batches import PlannedBatchSampler
-from headrace.compat.planned_sampler import PlannedSampler, place
+from headrace.compat.samplers.planned import PlannedSampler, place
+from headrace.compat.samplers.planned_batches import PlannedBatchSampler
 from headrace.plan import Plan, Remainder, SamplePlan, State, resume_samples
 
 SAMPLES_AT_ONCE = 1024

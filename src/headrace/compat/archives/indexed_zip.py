@@ -7,14 +7,14 @@ import struct
 import zlib
 from typing import BinaryIO, NoReturn
 
-from ..data.identity import Identity
-from ..data.inflate import METHODS, InflateError, inflate
-from ..data.reading import read_exactly
-from ..data.zip_member import ZipMember
-from ..data.zip_members import LOCAL_HEADER_BYTES, ZipMembers, local_header_check
-from ..data.zip_sidecar import open_members
-from ..errors import ChangedError, DamagedMemberError, MemberLimitError, UnsupportedMemberError, UsageError
-from .indexed_archive import IndexedArchive, Opened, Path
+from headrace.compat.archives.indexed_archive import IndexedArchive, Opened, Path
+from headrace.data.identity import Identity
+from headrace.data.inflate import METHODS, InflateError, inflate
+from headrace.data.reading import read_exactly
+from headrace.data.zip_member import ZipMember
+from headrace.data.zip_members import LOCAL_HEADER_BYTES, ZipMembers, local_header_check
+from headrace.data.zip_sidecar import open_members
+from headrace.errors import ChangedError, DamagedMemberError, MemberLimitError, UnsupportedMemberError, UsageError
 
 _SIGNATURE = b"PK\x03\x04"
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 import torch.distributed
 from torch.utils.data import Sampler
 
-from headrace.compat.sampler_pass import SamplerPass
-from headrace.compat.tracking import DrawingLoader, TrackedIterator, TrackedLoader
+from headrace.compat.samplers.sampler_pass import SamplerPass
+from headrace.compat.samplers.tracking import DrawingLoader, TrackedIterator, TrackedLoader
 from headrace.errors import StateError, UsageError
 from headrace.launch import rank_and_world_size
 from headrace.plan import State, state_at

@@ -10,7 +10,7 @@ from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Protocol
 
-from ..errors import SharedMemoryError
+from headrace.errors import SharedMemoryError
 
 
 class UnnamedMemory:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from headrace.compat.image_source import ImageSource, origin_of
+from headrace.compat.images.source import ImageSource, origin_of
 from headrace.errors import HeadraceError, NotFoundError, SampleError
 from headrace.feed.bad_samples import error_at
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from headrace.compat.fetching import EndOfData, Fetcher
-from headrace.compat.sample_random import enter
+from headrace.compat.thread_loader.fetching import EndOfData, Fetcher
+from headrace.compat.thread_loader.sample_random import enter
 
 _MISSING = object()
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
-from headrace.compat.loader_passes import Part, Passes
-from headrace.compat.loader_source import Iterates, LoaderSource, source_of
+from headrace.compat.frameworks.passes import Part, Passes
+from headrace.compat.frameworks.source import Iterates, LoaderSource, source_of
 from headrace.errors import UsageError
 
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._core import Limits
-from headrace.compat.image_batch import decode_all, stack
-from headrace.compat.image_errors import CORRUPT, LIMIT, error_for
-from headrace.compat.image_source import ImageSource, content_of, path_of, read_path
-from headrace.compat.view_keys import draw_keys
+from headrace.compat.images.batch import decode_all, stack
+from headrace.compat.images.errors import CORRUPT, LIMIT, error_for
+from headrace.compat.images.source import ImageSource, content_of, path_of, read_path
+from headrace.compat.images.view_keys import draw_keys
 from headrace.errors import UsageError
 from headrace.feed import Output, pillow
 from headrace.feed.assembly import DECLINED, image_options
@@ -22,7 +22,7 @@ from headrace.fields import DType, Filter, Image, Mode, Normalize
 from headrace.view import View, compile_view
 
 if TYPE_CHECKING:
-    from headrace.compat.view_keys import RandomSource
+    from headrace.compat.images.view_keys import RandomSource
 
 Outcome: TypeAlias = NDArray[Any] | tuple[int, str]
 """The core's: an image, or the code and the text of what is wrong with it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-from headrace.compat.loader_source import LoaderSource, close
+from headrace.compat.frameworks.source import LoaderSource, close
 from headrace.errors import UsageError
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch.utils.data import Subset
 
-from headrace.compat.sample_random import SampleRandom, enter
+from headrace.compat.thread_loader.sample_random import SampleRandom, enter
 
 
 class EndOfData(Exception):  # noqa: N818  # how an iterable dataset ends, no error

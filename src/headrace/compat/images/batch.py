@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.compat.image_errors import at_item
-from headrace.compat.image_source import ImageSource, origin_of
+from headrace.compat.images.errors import at_item
+from headrace.compat.images.source import ImageSource, origin_of
 from headrace.errors import HeadraceError, UsageError
 from headrace.feed import default_threads
 from headrace.feed.python_threads import PythonThreads

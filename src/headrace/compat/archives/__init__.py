@@ -1,0 +1,1 @@
+"""IndexedTar and IndexedZip: archives that are read at random, from any process."""

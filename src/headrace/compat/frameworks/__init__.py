@@ -1,0 +1,1 @@
+"""Loaders for Accelerate, Lightning and Hugging Face's Trainer."""

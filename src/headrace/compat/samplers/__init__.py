@@ -1,0 +1,1 @@
+"""Samplers for torch's DataLoader that can be resumed in mid-epoch."""
