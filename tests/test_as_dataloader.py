@@ -9,7 +9,7 @@ import traceback
 import battery
 import pytest
 import torch
-from framework_data import STEPS, Watched, assert_not_copied, maker
+from framework_data import STEPS, assert_not_copied, maker, watched
 from processes import own_threads, run_python
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -134,9 +134,10 @@ def test_is_the_loader_to_whoever_looks(make):
 
 
 @pytest.mark.parametrize("way", [iter, lambda dataloader: iter(rebuilt(dataloader))], ids=["as it is", "rebuilt"])
-def test_hands_out_the_loaders_own_batches(make, way):
+@pytest.mark.parametrize("kind", ["loader", "threads"])
+def test_hands_out_the_loaders_own_batches(tmp_path, kind, way):
     """The very objects, hence the same memory."""
-    loader = Watched(make().dataset)
+    loader = watched(kind, tmp_path)
     got = list(way(loader.as_dataloader()))
     assert all(mine is theirs for mine, theirs in zip(got, loader.given, strict=True))
     assert_not_copied(got, loader)
