@@ -11,6 +11,7 @@ import battery
 import pytest
 import torch
 from loader_data import COUNT, label_of, write_tar
+from sampler_loaders import SeededThreads
 from torch.utils.data import Dataset
 
 import headrace as hr
@@ -50,18 +51,6 @@ class Samples(Dataset[dict[str, Any]]):
         image = torch.full((3, 64, 64), index, dtype=torch.uint8)
         sample = {"image": image, "label": label_of(index), "text": f"number {index}"}
         return sample if self._map is None else self._map(sample, None)
-
-
-class SeededThreads(ThreadDataLoader):
-    """Whatever was drawn before, its states are equal: they hold a seed drawn from torch's default generator."""
-
-    def __iter__(self) -> Any:
-        torch.manual_seed(2)
-        return super().__iter__()
-
-    def seek(self, epoch: int, step: int) -> None:
-        torch.manual_seed(2)
-        super().seek(epoch, step)
 
 
 def thread_maker(_: Path) -> Callable[..., ThreadDataLoader]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 import battery
@@ -12,6 +13,8 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DataLoaderConfiguration
 from framework_data import MAKERS, STEPS, assert_not_copied, loader_only, run_recipe, state_at, threads_only, watched
 from processes import own_threads
+
+from headrace.bench.processes import tree
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata, of torch
 
@@ -86,6 +89,21 @@ def test_a_bare_loader_is_left_alone(make):
     """So nothing is moved to the device, and the end of the epoch is not known to gradient accumulation."""
     loader = make()
     assert accelerator().prepare(loader) is loader
+
+
+@threads_only
+def test_bare_threads_would_become_processes(make):
+    """Accelerate makes a plain DataLoader of any DataLoader's parts, but not of what as_dataloader gives."""
+    loader = make()
+    assert accelerator().prepare(loader).num_workers == loader.num_workers > 0
+    prepared = accelerator().prepare(loader.as_dataloader())
+    assert prepared.num_workers == 0
+    started, processes = own_threads(), tree(os.getpid())
+    iterator = iter(prepared)
+    next(iterator)
+    assert (started, tree(os.getpid())) == ([], processes)
+    assert own_threads() != []
+    iterator.close()
 
 
 def test_state_in_the_loop_is_the_consumers_not_that_of_the_batch_fetched_ahead(make):

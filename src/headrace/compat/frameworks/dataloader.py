@@ -28,10 +28,10 @@ T = TypeVar("T")
 def as_dataloader(loader: LoaderSource | Iterates) -> LoaderDataLoader:
     """A torch DataLoader over `loader`'s batches: the same objects, no process, no thread and no pinning of its own.
 
-    `loader` is a `Loader`, a `ThreadDataLoader`, or anything else that has `len` and iterates over its rank's batches, an epoch each time. Of
-    such a one `state_dict` and `load_state_dict`, `set_epoch`, `epoch`, `batch_size`, `rank` and `world_size` are used
-    where it has them; rank and world size are else the process group's, or torchrun's. From then on its epoch and its
-    state are set through the DataLoader.
+    `loader` is a `Loader`, a `ThreadDataLoader`, or anything else that has `len` and iterates over its rank's batches,
+    an epoch each time. Of such a one `state_dict` and `load_state_dict`, `set_epoch`, `epoch`, `batch_size`, `rank` and
+    `world_size` are used where it has them; rank and world size are else the process group's, or torchrun's. From then
+    on its epoch and its state are set through the DataLoader.
 
     Raises UsageError for a loader without a length, and for a ThreadDataLoader that gives all samples to every rank.
     """
