@@ -5,7 +5,7 @@ from __future__ import annotations
 import battery
 import pytest
 import torch
-from framework_data import MAKERS, STEPS, assert_not_copied, loader_only, recipe, run_recipe, watched
+from framework_data import MAKERS, STEPS, assert_not_copied, loader_only, recipe, run_recipe, threads_only, watched
 from lightning import Fabric, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from processes import own_threads
@@ -120,6 +120,24 @@ def test_fabric_resumes_at_every_step_and_goes_on(make, expected, fabric, tmp_pa
         got = battery.epochs(batches, 2)
         battery.assert_equal(got, expected[STEPS + taken :][: len(got)], f"resumed after {taken}")
         assert len(got) == 2 * STEPS - taken % STEPS
+
+
+@threads_only
+def test_fabric_and_trainer_keep_bare_threads(make, expected, fabric, tmp_path):
+    batches = fabric.setup_dataloaders(make())
+    iterator = iter(batches)
+    got = battery.kept([next(iterator)])
+    assert own_threads() != []
+    got += battery.kept(iterator)
+    battery.assert_equal(got, expected[:STEPS], "Fabric")
+    seen = []
+
+    class Watch(Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, index):
+            seen.append(own_threads())
+
+    battery.assert_equal(fit(make(), tmp_path, callbacks=[Watch()], max_epochs=1), expected[:STEPS], "Trainer")
+    assert seen[0] != []
 
 
 @loader_only
