@@ -198,3 +198,9 @@ def test_seek_beyond_an_epoch_or_back_is_refused():
             resumed.seek(0, step)
     with pytest.raises(UsageError, match="set_epoch: expected an int of at least 0, got -1"):
         resumed.seek(-1, 0)
+
+
+def test_threads_are_not_tracked_a_second_time():
+    loader = thread_factory("batches")()
+    with pytest.raises(UsageError, match=r"got a ThreadDataLoader, which counts .* by itself; .* its state_dict"):
+        loader.batch_sampler.track(loader)
