@@ -177,6 +177,11 @@ def _place(loader: object) -> tuple[int, int]:
     rank, world_size = getattr(loader, "rank", None), getattr(loader, "world_size", None)
     if rank is not None and world_size is not None:
         return rank, world_size
+    return launched_place()
+
+
+def launched_place() -> tuple[int, int]:
+    """Rank and world size of the process group, else of torchrun's environment."""
     import torch.distributed as group
 
     if group.is_available() and group.is_initialized():

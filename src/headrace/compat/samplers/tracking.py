@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch.utils.data import BatchSampler
 
+from headrace.compat.thread_loader.loader import ThreadDataLoader
 from headrace.errors import StateError, UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ class TrackedLoader:
         self._sampler = sampler
         self._loader = loader
         self._steps_a_batch, self._drop_last = _batching(sampler, loader)
+        if isinstance(loader, ThreadDataLoader):
+            raise UsageError(
+                "track: expected a DataLoader, got a ThreadDataLoader, which counts what the loop receives by itself; "
+                "iterate over it and take its state_dict"
+            )
         self._latest: weakref.ref[TrackedIterator] | None = None
         if not getattr(loader, "in_order", True):
             raise UsageError(
