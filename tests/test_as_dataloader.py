@@ -18,6 +18,7 @@ from headrace.bench.processes import tree
 from headrace.compat.frameworks.dataloader import as_dataloader
 from headrace.compat.samplers.resumable import ResumableBatchSampler, ResumableSampler
 from headrace.compat.thread_loader.loader import ThreadDataLoader
+from headrace.device import DevicePrefetcher
 from headrace.errors import StateError, UsageError
 
 GLOBAL_BATCH = 12
@@ -337,6 +338,57 @@ class _Batches:
 
     def __iter__(self):
         return ({"number": batch} for batch in self._way(self._dataloader))
+
+
+WAYS = pytest.mark.parametrize("way", [lambda dataloader: dataloader, rebuilt], ids=["as it is", "rebuilt"])
+
+
+@WAYS
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_prefetchers_pass_that_is_broken_off_starts_again(make, expected, way, restored):
+    """By itself a prefetcher goes on from where its consumer was: that epoch would be short for the framework."""
+    dataloader = as_dataloader(DevicePrefetcher(make(), "cpu"))
+    first = 0
+    if restored:
+        one = as_dataloader(DevicePrefetcher(make(), "cpu"))
+        battery.take(_Kept(one, way), 1)
+        dataloader.load_state_dict(one.state_dict())
+        first = 1
+    battery.take(_Kept(dataloader, way), 2)
+    got = battery.kept(_Kept(dataloader, way)) + battery.kept(_Kept(dataloader, way))
+    battery.assert_equal(got, expected[first : 2 * len(dataloader)], "two epochs")
+
+
+@WAYS
+def test_a_prefetcher_resumes_at_every_step(make, way):
+    for taken in range(len(make()) + 1):
+        dataloader = as_dataloader(DevicePrefetcher(make(), "cpu"))
+        battery.take(_Kept(dataloader, way), taken)
+        resumed = as_dataloader(DevicePrefetcher(make(), "cpu"))
+        resumed.load_state_dict(dataloader.state_dict())
+        assert len(battery.kept(_Kept(resumed, way))) == (len(dataloader) - taken or len(dataloader))
+
+
+def test_a_prefetcher_of_a_loader_without_state_has_none():
+    """It has what its source has, so its class does not tell."""
+    source = DataLoader(torch.arange(8), batch_size=2)
+    dataloader = as_dataloader(DevicePrefetcher(source, "cpu"))
+    next(iter(dataloader))
+    state = dataloader.state_dict()
+    assert state == {"epoch": 0, "step": 1}
+    resumed = as_dataloader(DevicePrefetcher(source, "cpu"))
+    resumed.load_state_dict(state)
+    assert [batch.tolist() for batch in resumed] == [[2, 3], [4, 5], [6, 7]]
+
+
+class _Kept:
+    """A way of iterating, as the battery takes a loader."""
+
+    def __init__(self, dataloader, way):
+        self._dataloader, self._way = dataloader, way
+
+    def __iter__(self):
+        return iter(self._way(self._dataloader))
 
 
 def test_a_stateful_loader_drops_nothing_to_resume():

@@ -53,7 +53,8 @@ def _mapping(batch: Any, parts: dict[Any, Any]) -> Any:
         return type(batch)(parts)
     # A copy, since the constructors of defaultdict and of transformers' BatchEncoding take something else first.
     new = copy.copy(batch)
-    new.update(parts)
+    for key, part in parts.items():  # not update(), which transformers' ModelOutput forbids
+        new[key] = part
     return new
 
 
