@@ -120,6 +120,17 @@ def test_nothing_stays_behind_in_the_calling_thread():
     assert sample_random() is not sample_random()
 
 
+def test_a_loader_within_a_dataset_leaves_the_sample_its_sources():
+    class Outer(Draws):
+        def __getitem__(self, index):
+            before = draw()
+            list(ThreadDataLoader(Draws(), 4, num_workers=0, collate_fn=collate, generator=torch.Generator()))
+            return before + draw()
+
+    runs = [epochs(Outer(), workers) for workers in (0, 1, 4)]
+    assert runs[0] == runs[1] == runs[2]
+
+
 # --- the global sources ---
 
 

@@ -42,7 +42,8 @@ def decode_image(
 
     `rng` decides what a random view draws. Without it: one draw from torch's default generator (from numpy's global
     one for output "numpy"), as torchvision's transforms do, so `torch.manual_seed` and DataLoader's seeding of its
-    workers hold. An int gives the same view at every call: that of sample 0 in epoch 0 of `Loader(seed=rng)`. A
+    workers hold; in a dataset or collate_fn under ThreadDataLoader, one draw of that sample's or batch's own (see
+    `sample_random`), the same at any number of threads. An int gives the same view at every call: that of sample 0 in epoch 0 of `Loader(seed=rng)`. A
     numpy or torch Generator gives one draw. A view without randomness draws nothing.
 
     Raises DecodeError, LimitError, UnsupportedError or ViewError for what is wrong with the image, NotFoundError or
