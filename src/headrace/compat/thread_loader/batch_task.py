@@ -38,6 +38,11 @@ class BatchTask:
         """Whether a part is left to begin. A batch of nothing has one, so that somebody collates it."""
         return self._claimed < max(1, len(self._parts)) and self._error is None and not self._fetcher.cancelled
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants it any more: it may never be done."""
+        return self._fetcher.cancelled
+
     def claim(self) -> int:
         """The row of the next part."""
         row = self._claimed
