@@ -178,6 +178,19 @@ def test_a_dataset_that_draws_from_a_global_source_is_told_once(source, name):
     assert caught[0].filename == __file__
 
 
+def test_numpys_global_source_may_be_of_another_kind():
+    usual = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(1))
+    try:
+        with pytest.warns(UserWarning, match=r"^numpy.random moved"):
+            run(np.random.rand)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run(lambda: sample_random().numpy.random())
+    finally:
+        np.random.set_bit_generator(usual)
+
+
 def test_a_dataset_that_draws_from_its_own_is_not_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -168,6 +168,26 @@ def test_large_batches_are_the_same():
     same(mine, theirs)
 
 
+@pytest.mark.parametrize(
+    "sample",
+    [
+        torch.eye(3).to_sparse(),
+        torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged),
+        torch.ones(2, device="meta"),
+    ],
+    ids=["sparse", "jagged", "meta"],
+)
+def test_tensors_that_lie_elsewhere_are_left_to_torch(sample):
+    """Batches, or torch's own words for why there are none."""
+    outcomes = []
+    for make in (ThreadDataLoader, DataLoader):
+        try:
+            outcomes.append(next(iter(make([sample, sample], 2, num_workers=0))).device)
+        except RuntimeError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+
+
 def test_a_batch_belongs_to_whoever_holds_it():
     dataset = [torch.full((1 << 20,), i, dtype=torch.uint8) for i in range(8)]
     loader = ThreadDataLoader(dataset, batch_size=1, num_workers=2)
