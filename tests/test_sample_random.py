@@ -182,7 +182,7 @@ def test_numpys_global_source_may_be_of_another_kind():
     usual = np.random.get_bit_generator()
     np.random.set_bit_generator(np.random.PCG64(1))
     try:
-        with pytest.warns(UserWarning, match=r"^numpy.random moved"):
+        with pytest.warns(UserWarning, match=r"^numpy\.random moved"):
             run(np.random.rand)
         with warnings.catch_warnings():
             warnings.simplefilter("error")

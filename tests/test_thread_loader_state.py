@@ -411,7 +411,7 @@ def test_a_stream_that_is_shorter_than_its_state_is_noticed():
     state = battery.state_after(ThreadDataLoader(Records(), 4, num_workers=1), 3)
     resumed = ThreadDataLoader(Records(5), 4, num_workers=1)
     resumed.load_state_dict(state)
-    with pytest.raises(StateError, match="expected an iterable dataset of at least the 3 batches .*, got 2"):
+    with pytest.raises(StateError, match=r"expected an iterable dataset of at least the 3 batches .*, got 2"):
         list(resumed)
 
 

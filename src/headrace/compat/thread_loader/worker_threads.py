@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 
 from headrace.compat.thread_loader.batch_task import BatchTask, placed
+from headrace.feed.cores import share_cores
 from headrace.threads import THREAD_PREFIX, close_at_exit, in_own_thread
 
 DROP_WAIT_S = 1.0
@@ -110,6 +111,7 @@ class WorkerThreads:
 
     def _run(self, worker: int) -> None:
         self._prepare()
+        share_cores(len(self._threads))
         error = self._initialise(worker)
         with self._news:
             self._initialised += 1
