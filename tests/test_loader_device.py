@@ -14,6 +14,7 @@ from processes import eventually, in_fork
 
 import headrace as hr
 from headrace.device import place
+from headrace.feed.outputs import Converter
 
 GLOBAL_BATCH = 12
 VIEW = hr.RandomResizedCrop(24, flip=0.5)
@@ -136,3 +137,14 @@ def test_the_cpu_is_where_batches_are_made_anyway(folder, monkeypatch):
     loader = hr.Loader(folder, FIELDS, batch_size=4, view=VIEW, device="cpu")
     assert loader._placement is None
     assert loader._recipe.fields["image"].dtype == "float32"
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "bfloat16"])
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_memory_of_torchs_allocator_is_handed_out_as_its_own_storage(make, dtype, channels_last):
+    """By the storage's own handle the allocator learns of copies from it, and so keeps pinned memory while they run."""
+    image = hr.Image(dtype=dtype, channels_last=channels_last)
+    allocated = torch.zeros(2 * 4 * 6 * 3 * getattr(torch, dtype).itemsize, dtype=torch.uint8)
+    batch = Converter(make()._recipe).image(allocated.numpy(), image, 2, (4, 6))
+    assert batch.untyped_storage()._cdata == allocated.untyped_storage()._cdata
+    assert (batch.shape, batch.dtype) == ((2, 3, 4, 6), getattr(torch, dtype))

@@ -142,10 +142,9 @@ class Loader:
         self._restored = 0  # the step at which the next pass starts
         self._positioned = False
         self._received = 0  # batches that the consumer has of epoch _epoch
-        pinned = self._placement is not None and self._placement.pinned
-        self._memory: PinnedMemory | PooledMemory = (
-            PinnedMemory() if pinned else PooledMemory(prefetch, len(columns.images))
-        )
+        self._memory: PinnedMemory | PooledMemory = PooledMemory(prefetch, len(columns.images))
+        if self._placement is not None and self._placement.pinned:
+            self._memory = PinnedMemory(self._placement.device)
         self._latest: weakref.ref[LoaderIterator] | None = None
         self._pass: Pass | None = None  # the latest one, for its statistics
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+
+if TYPE_CHECKING:
+    import torch
 
 HELD_BATCHES = 16
 """Batches that a consumer may hold beyond those prefetched before it is told what that costs."""
@@ -58,9 +61,14 @@ class PinnedMemory:
     """Page-locked memory from torch's caching host allocator, which knows of copies in flight: a block that is dropped
     while a device still reads it is not handed out before."""
 
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
     def acquire(self, bytes: int) -> NDArray[np.uint8]:
         import torch
 
-        # The tensor is the array's base, so `Converter` finds it, and with it the allocator's own handle.
-        array: NDArray[np.uint8] = torch.empty(bytes, dtype=torch.uint8, pin_memory=True).numpy()
+        # A thread starts on device 0, where a rank of another device would leave a context by its first allocation.
+        with torch.cuda.device(self._device):
+            # The tensor is the array's base, so `Converter` finds it, and with it the allocator's own handle.
+            array: NDArray[np.uint8] = torch.empty(bytes, dtype=torch.uint8, pin_memory=True).numpy()
         return array
