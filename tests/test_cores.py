@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
+from torch.utils.data import Dataset
 
+from headrace.compat.thread_loader.loader import ThreadDataLoader
 from headrace.feed.cores import available_cores, default_threads
 
 CORES = len(os.sched_getaffinity(0))
@@ -66,6 +68,23 @@ def test_affinity_is_taken_where_the_system_knows_none(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert available_cores(tmp_path) == 1
+
+
+@pytest.mark.usefixtures("alone")
+def test_threads_of_a_thread_data_loader_share_the_cores(monkeypatch):
+    """Each would start as many again, and the square of the cores would fight for them."""
+    monkeypatch.setattr("headrace.feed.cores.available_cores", lambda: 12)
+
+    class Asks(Dataset):
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            return default_threads()
+
+    for threads, share in ((0, 12), (1, 12), (3, 4), (5, 2), (13, 1)):
+        assert set(ThreadDataLoader(Asks(), None, num_workers=threads)) == {share}
+    assert default_threads() == 12
 
 
 @pytest.mark.usefixtures("alone")

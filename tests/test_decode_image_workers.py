@@ -13,7 +13,9 @@ from processes import eventually, in_fork, run_python
 from torch.utils.data import DataLoader, Dataset
 
 import headrace as hr
-from headrace.compat.images.decoding import ImageReader
+from headrace.compat.images.decoding import ImageReader, read_images
+from headrace.compat.thread_loader.loader import ThreadDataLoader
+from headrace.compat.thread_loader.sample_random import sample_random
 from headrace.errors import DecodeError
 
 CROP = hr.RandomResizedCrop((24, 30), flip=0.5)
@@ -78,6 +80,88 @@ def test_numpy_workers_draw_as_torch_seeds_them(paths):
     first, again = (epoch(dataset, "fork", seed=1) for _ in range(2))
     assert torch.equal(first, again)
     assert len({image.numpy().tobytes() for image in first}) == 16
+
+
+class Whole(Photos):
+    """Decodes a batch at once, by threads of its own."""
+
+    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
+        return list(read_images([self.paths[index] for index in indices], view=CROP, threads=2))
+
+
+class InCollate(Photos):
+    """Hands over paths, for `decoded` to decode."""
+
+    def __getitem__(self, index: int) -> str:
+        return self.paths[index]
+
+
+def decoded(paths: list[str]) -> torch.Tensor:
+    return read_images(paths, view=CROP, threads=1)
+
+
+THREADED = {
+    "torch": lambda paths: {"dataset": Photos(paths, ImageReader(view=CROP))},
+    "numpy": lambda paths: {"dataset": Photos(paths, ImageReader(view=CROP, output="numpy"))},
+    "whole batches": lambda paths: {"dataset": Whole(paths, ImageReader())},
+    "in collate_fn": lambda paths: {"dataset": InCollate(paths, ImageReader()), "collate_fn": decoded},
+}
+
+
+@pytest.mark.parametrize("make", THREADED.values(), ids=THREADED)
+def test_threads_draw_from_the_sample_and_touch_no_global_source(paths, make):
+    """The same views at any number of threads, and after a resume; the loader's own warning would be an error."""
+
+    def load(threads):
+        torch.manual_seed(1)
+        return ThreadDataLoader(batch_size=4, num_workers=threads, shuffle=True, **make(paths))
+
+    expected = list(load(0))
+    for threads in (1, 4):
+        assert all(torch.equal(a, b) for a, b in zip(load(threads), expected, strict=True))
+    loader = load(4)
+    first = next(iter(loader))
+    resumed = load(2)
+    resumed.load_state_dict(loader.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip([first, *resumed], expected, strict=True))
+
+
+def test_threads_draw_other_views_for_other_samples_epochs_and_seeds(paths):
+    """One image, over and over: what differs is its view."""
+    dataset = Photos(paths[:1] * 6, ImageReader(view=CROP))
+    runs = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        loader = ThreadDataLoader(dataset, 3, num_workers=2)
+        runs += [image for _ in range(2) for batch in loader for image in batch]
+    assert len({image.numpy().tobytes() for image in runs}) == len(runs) == 24
+
+
+def test_draws_of_one_sample_go_on_and_leave_its_other_sources_alone(paths):
+    class Twice(Photos):
+        def __getitem__(self, index):
+            views = [self.reader(self.paths[0]) for _ in range(self.calls)]
+            return views[0], views[-1], sample_random().numpy.random()
+
+    def sample(calls):
+        dataset = Twice(paths[:1], ImageReader(view=CROP))
+        dataset.calls = calls
+        torch.manual_seed(1)
+        return next(iter(ThreadDataLoader(dataset, None, num_workers=1)))
+
+    once, twice = sample(1), sample(2)
+    assert torch.equal(once[0], twice[0])
+    assert not torch.equal(twice[0], twice[1])
+    assert once[2] == twice[2]
+
+
+def test_in_the_calling_thread_the_global_source_is_drawn_from_again_afterwards(paths):
+    reader = ImageReader(view=CROP)
+    torch.manual_seed(1)
+    expected = reader(paths[0])
+    list(ThreadDataLoader(Photos(paths, reader), 4, num_workers=0))
+    torch.manual_seed(1)
+    assert torch.equal(reader(paths[0]), expected)
 
 
 def test_a_workers_error_keeps_its_class(paths, tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, namedtuple
+from array import array
+from collections import OrderedDict, UserList, defaultdict, deque, namedtuple
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -64,6 +66,8 @@ CASES = {
     "mapping proxy": (lambda: MappingProxyType({"image": one()}), lambda new: [new["image"]]),
     "dict with an attribute": (tagged, lambda new: [new["image"]]),
     "list": (lambda: [one(), "a"], lambda new: [new[0]]),
+    "deque": (lambda: deque([one(), "a"], maxlen=3), lambda new: [new[0]]),
+    "UserList": (lambda: UserList([one(), "a"]), lambda new: [new[0]]),
     "tuple": (lambda: (one(), 3), lambda new: [new[0]]),
     "named tuple": (lambda: Pair(one(), 3), lambda new: [new.image]),
     "dataclass": (lambda: Frozen(one(), "a"), lambda new: [new.image]),
@@ -83,9 +87,32 @@ def test_replaces_tensors_and_keeps_types(make, tensors):
         assert (tensor == 1).all(), "the source's own batch was changed"
 
 
+class Unmakeable(Sequence):
+    """Is not made from its items."""
+
+    def __init__(self, first, second):
+        self.items = [first, second]
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, at):
+        return self.items[at]
+
+
+def test_what_cannot_be_made_again_becomes_a_list():
+    new = map_tensors(Unmakeable(one(), "a"), doubled)
+    assert (new[0] == 2).all()
+    assert new[1:] == ["a"]
+    nothing = Unmakeable("a", "b")
+    assert map_tensors(nothing, doubled) is nothing
+
+
 def test_keeps_what_is_no_tensor():
     marker = object()
-    new = map_tensors({"image": one(), "marker": marker, "text": ["a"], "none": None}, doubled)
+    others = {"range": range(3), "buffer": memoryview(b"ab"), "array": array("q", [1]), "bytes": bytearray(2)}
+    new = map_tensors({"image": one(), "marker": marker, "text": ["a"], "none": None} | others, doubled)
+    assert all(new[name] is other for name, other in others.items())
     assert new["marker"] is marker
     assert new["text"] == ["a"]
     assert new["none"] is None

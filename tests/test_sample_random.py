@@ -120,6 +120,17 @@ def test_nothing_stays_behind_in_the_calling_thread():
     assert sample_random() is not sample_random()
 
 
+def test_a_loader_within_a_dataset_leaves_the_sample_its_sources():
+    class Outer(Draws):
+        def __getitem__(self, index):
+            before = draw()
+            list(ThreadDataLoader(Draws(), 4, num_workers=0, collate_fn=collate, generator=torch.Generator()))
+            return before + draw()
+
+    runs = [epochs(Outer(), workers) for workers in (0, 1, 4)]
+    assert runs[0] == runs[1] == runs[2]
+
+
 # --- the global sources ---
 
 
@@ -165,6 +176,19 @@ def test_a_dataset_that_draws_from_a_global_source_is_told_once(source, name):
         run(source)
     assert len(caught) == 1
     assert caught[0].filename == __file__
+
+
+def test_numpys_global_source_may_be_of_another_kind():
+    usual = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(1))
+    try:
+        with pytest.warns(UserWarning, match=r"^numpy\.random moved"):
+            run(np.random.rand)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run(lambda: sample_random().numpy.random())
+    finally:
+        np.random.set_bit_generator(usual)
 
 
 def test_a_dataset_that_draws_from_its_own_is_not_told():

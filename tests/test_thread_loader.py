@@ -8,7 +8,9 @@ import pickle
 import re
 import threading
 import traceback
-from collections import UserDict, deque, namedtuple
+from collections import UserDict, UserList, deque, namedtuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -166,6 +168,26 @@ def test_large_batches_are_the_same():
     dataset = [(images[i], {"array": arrays[i], "sideways": images[i].permute(1, 2, 0)}, i) for i in range(12)]
     mine, theirs = both(2, dataset, batch_size=8, shuffle=True)
     same(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        torch.eye(3).to_sparse(),
+        torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged),
+        torch.ones(2, device="meta"),
+    ],
+    ids=["sparse", "jagged", "meta"],
+)
+def test_tensors_that_lie_elsewhere_are_left_to_torch(sample):
+    """Batches, or torch's own words for why there are none."""
+    outcomes = []
+    for make in (ThreadDataLoader, DataLoader):
+        try:
+            outcomes.append(next(iter(make([sample, sample], 2, num_workers=0))).device)
+        except RuntimeError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_a_batch_belongs_to_whoever_holds_it():
@@ -554,6 +576,39 @@ class Fixed(tuple):
     __slots__ = ()
 
 
+class Unmakeable(Sequence):
+    """Is not made from its items."""
+
+    def __init__(self, first, second):
+        self.items = [first, second]
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, at):
+        return self.items[at]
+
+
+class PinnableList(list):
+    """A container that knows how to be pinned."""
+
+    def pin_memory(self):
+        return [*self, "pinned"]
+
+
+class Output(dict):
+    """As transformers' ModelOutput, which DataLoader cannot pin: it has no `update`."""
+
+    def update(self, *_, **__):
+        raise RuntimeError("no update")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    image: object
+    label: str
+
+
 @pytest.mark.parametrize(
     "batch",
     [
@@ -564,12 +619,23 @@ class Fixed(tuple):
         MappingProxyType({"a": Pinnable()}),
         Fixed([Pinnable(), 1]),
         deque([Pinnable()]),
-        range(3),
+        UserList([Pinnable(), 2]),
+        Unmakeable(Pinnable(), 1),
+        PinnableList(["a"]),
     ],
     ids=lambda batch: type(batch).__name__,
 )
 def test_batches_are_pinned_as_dataloader_does(batch):
     same(pin(batch), torch.utils.data._utils.pin_memory.pin_memory(batch))
+
+
+def test_more_is_pinned_than_by_dataloader():
+    """Dataclasses, and mappings without `update`; what holds nothing to pin stays what it is."""
+    assert pin(Labelled(Pinnable(), "a")) == Labelled(Pinnable(True), "a")
+    assert type(pin(Output(a=Pinnable()))) is Output
+    assert pin(Output(a=Pinnable()))["a"].pinned
+    numbers = range(3)
+    assert pin(numbers) is numbers
 
 
 def test_what_a_mapping_holds_beside_its_items_is_kept():

@@ -179,6 +179,72 @@ def test_closing_waits_for_samples_in_progress_and_begins_none():
     assert own_threads() == []
 
 
+def ends_in_its_thread(iterator, close):
+    """What the rest of a pass gives in a thread of its own, while `close` is called in this one."""
+    got = []
+
+    def consume():
+        try:
+            got.extend(iterator)
+        except BaseException as error:
+            got.append(error)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    close()
+    consumer.join(DEADLINE_S)
+    assert not consumer.is_alive()
+    return got
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_closing_in_another_thread_ends_the_loop(persistent):
+    """The state is that of the batches received, though the sampler has been drawn to its end."""
+    data = Hangs()
+    loader = load(dataset=data, prefetch_factor=COUNT, persistent_workers=persistent)
+    iterator = iter(loader)
+    next(iterator)
+    closing = threading.Thread(target=iterator.close)
+
+    def close():
+        assert data.begun.wait(DEADLINE_S)
+        closing.start()
+        assert eventually(lambda: not iterator._open)
+        data.go_on.set()
+        closing.join(DEADLINE_S)
+
+    assert ends_in_its_thread(iterator, close) == []
+    assert loader.state_dict()["batches"] == 1
+
+
+def test_closing_in_another_thread_before_the_first_batch_is_begun():
+    """Threads that are not through with worker_init_fn never begin it, so nobody would call it done."""
+    go_on = threading.Event()
+    iterator = iter(load(worker_init_fn=lambda worker: go_on.wait(DEADLINE_S)))
+
+    def close():
+        closing = threading.Thread(target=iterator.close)
+        closing.start()
+        assert eventually(lambda: not iterator._open)
+        go_on.set()
+        closing.join(DEADLINE_S)
+
+    assert ends_in_its_thread(iterator, close) == []
+
+
+def test_closing_in_another_thread_while_the_consumer_loads():
+    data = Hangs()
+    iterator = iter(load(dataset=data, num_workers=0))
+    next(iterator)
+
+    def close():
+        assert data.begun.wait(DEADLINE_S)
+        iterator.close()
+        data.go_on.set()
+
+    assert ends_in_its_thread(iterator, close) == []
+
+
 def test_dropping_does_not_wait_for_a_dataset_that_hangs(monkeypatch):
     monkeypatch.setattr(thread_iterator, "DROP_WAIT_S", 0.05)
     data = Hangs()

@@ -6,6 +6,7 @@ import json
 import re
 
 import battery
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import (
@@ -344,6 +345,113 @@ def test_another_order_is_noticed():
     resumed.load_state_dict(state)
     with pytest.raises(StateError, match=r"expected a sampler that draws the same 2 batches .*Generator"):
         iter(resumed)
+
+
+@pytest.mark.parametrize(
+    "kind", [int, np.int64, np.float32, str, torch.tensor, lambda at: (at, 7), lambda at: [np.int32(at)]]
+)
+def test_another_order_is_noticed_whatever_indices_are_made_of(kind):
+    class Sampled(Augmented):
+        def __getitem__(self, index):
+            return {"index": 0}
+
+    def resume(order):
+        loader = ThreadDataLoader(Sampled(), BATCH, sampler=[kind(at) for at in order], num_workers=1)
+        loader.load_state_dict(state)
+        return list(loader)
+
+    first = ThreadDataLoader(Sampled(), BATCH, sampler=[kind(at) for at in range(COUNT)], num_workers=1)
+    state = battery.state_after(first, 2)
+    assert len(resume(range(COUNT))) == len(first) - 2
+    with pytest.raises(StateError, match="got others"):
+        resume(range(COUNT)[::-1])
+
+
+@pytest.mark.parametrize("whole", [np.array, torch.tensor])
+def test_another_order_of_whole_batches_of_indices_is_noticed(whole):
+    batches = [[0, 1], [2, 3], [4, 5]]
+    loader = ThreadDataLoader(Augmented(), batch_sampler=[whole(batch) for batch in batches], num_workers=1)
+    state = battery.state_after(loader, 2)
+    resumed = ThreadDataLoader(Augmented(), batch_sampler=[whole(batch) for batch in batches[::-1]], num_workers=1)
+    resumed.load_state_dict(state)
+    with pytest.raises(StateError, match="got others"):
+        iter(resumed)
+
+
+class FailsOnce:
+    """An iterator that goes on after a failure, as a reader of records may."""
+
+    def __init__(self, count, failing, error):
+        self.left, self.failing, self.error = iter(range(count)), failing, error
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        number = next(self.left)
+        if number == self.failing:
+            raise self.error
+        return {"number": number}
+
+
+class Records(IterableDataset):
+    def __init__(self, count=COUNT, failing=None, error=None):
+        self.args = (count, failing, error)
+
+    def __iter__(self):
+        return FailsOnce(*self.args)
+
+
+def survive(iterator, batches):
+    """That many batches; those that fail as None."""
+    got = []
+    while len(got) < batches:
+        try:
+            got.append(next(iterator)["number"].tolist())
+        except OSError:
+            got.append(None)
+        except StopIteration:
+            break
+    return got
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_failure_that_was_survived_does_not_shift_a_resumed_stream(workers):
+    def load():
+        return ThreadDataLoader(Records(COUNT, 5, OSError("damaged")), 4, num_workers=workers)
+
+    expected = survive(iter(load()), 100)
+    assert expected[1] is None
+    loader = load()
+    iterator = iter(loader)
+    survive(iterator, 3)
+    resumed = load()
+    resumed.load_state_dict(loader.state_dict())
+    assert survive(iter(resumed), 100) == expected[3:]
+    iterator.close()
+
+
+def test_a_stream_that_is_shorter_than_its_state_is_noticed():
+    state = battery.state_after(ThreadDataLoader(Records(), 4, num_workers=1), 3)
+    resumed = ThreadDataLoader(Records(5), 4, num_workers=1)
+    resumed.load_state_dict(state)
+    with pytest.raises(StateError, match=r"expected an iterable dataset of at least the 3 batches .*, got 2"):
+        list(resumed)
+
+
+def test_a_stream_that_breaks_while_it_is_read_again_says_why():
+    """A generator is over once it has raised."""
+
+    class Breaks(IterableDataset):
+        def __iter__(self):
+            yield from ({"number": number} for number in range(6))
+            raise OSError("gone")
+
+    state = battery.state_after(ThreadDataLoader(Records(), 4, num_workers=1), 3)
+    resumed = ThreadDataLoader(Breaks(), 4, num_workers=1)
+    resumed.load_state_dict(state)
+    with pytest.raises(OSError, match="gone"):
+        next(iter(resumed))
 
 
 @pytest.mark.parametrize("other", [{"batch_size": 4}, {"dataset": Augmented(9)}, {"sampler": range(COUNT)[::-1]}])

@@ -6,7 +6,7 @@ ResumableSampler, ResumableBatchSampler, BucketBatchSampler    for torch's DataL
 ThreadDataLoader              in place of torch's DataLoader, on threads
 shared_list                   in place of a list of millions of paths or records
 as_dataloader                 any loader for frameworks that insist on a DataLoader
-sample_rng                    random generators of the sample being loaded, the same at any number of threads
+sample_random                 random generators of the sample being loaded, the same at any number of threads
 DevicePrefetcher              around any of these, on the way to the device
 """
 

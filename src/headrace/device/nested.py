@@ -1,10 +1,11 @@
-"""Batches as people nest them: mappings, lists, tuples, named tuples and dataclasses of tensors."""
+"""Batches as people nest them: mappings, sequences, named tuples and dataclasses of tensors."""
 
 from __future__ import annotations
 
+import array
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -18,39 +19,57 @@ Path: TypeAlias = tuple[str | int, ...]
 def map_tensors(batch: Any, function: Callable[[Path, Tensor], Tensor], path: Path = ()) -> Any:
     """The batch with every tensor replaced by what `function` makes of it; what is no tensor passes through.
 
-    Containers keep their type and their attributes. One in which nothing changes is handed on as it is.
+    Containers keep their type and their attributes; a mapping or sequence that cannot be made again from its items
+    becomes a dict or list, as in torch's own walk (`pin_memory`). One in which nothing changes is handed on as it is.
     """
-    if isinstance(batch, torch.Tensor):
-        return function(path, batch)
-    if isinstance(batch, PackedSequence):
-        return _packed(batch, function, path)
+
+    def leaf(path: Path, part: Any) -> Any:
+        if isinstance(part, torch.Tensor):
+            return function(path, part)
+        return _packed(part, function, path) if isinstance(part, PackedSequence) else NO_LEAF
+
+    return map_leaves(batch, leaf, path)
+
+
+NO_LEAF = object()
+"""What a function says of a part that is for `map_leaves` to look into."""
+
+
+def map_leaves(batch: Any, leaf: Callable[[Path, Any], Any], path: Path = ()) -> Any:
+    """As `map_tensors`, of any kind of part: `leaf` is asked first, for containers too, and may say NO_LEAF."""
+    new = leaf(path, batch)
+    if new is not NO_LEAF:
+        return new
     if isinstance(batch, Mapping):
-        return _rebuilt(batch, dict(batch), function, path, _mapping)
-    if isinstance(batch, list):
-        return _rebuilt(batch, dict(enumerate(batch)), function, path, _list)
+        return _rebuilt(batch, dict(batch), leaf, path, _mapping)
     if isinstance(batch, tuple):
         names = getattr(batch, "_fields", range(len(batch)))
-        return _rebuilt(batch, dict(zip(names, batch, strict=True)), function, path, _tuple)
+        return _rebuilt(batch, dict(zip(names, batch, strict=True)), leaf, path, _tuple)
+    if isinstance(batch, Sequence) and not isinstance(batch, _BYTES_OR_TEXT):
+        return _rebuilt(batch, dict(enumerate(batch)), leaf, path, _sequence)
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
-        return _rebuilt(batch, fields, function, path, _object)
+        return _rebuilt(batch, fields, leaf, path, _object)
     return batch
+
+
+_BYTES_OR_TEXT = (str, bytes, bytearray, memoryview, array.array)
 
 
 def _rebuilt(
     batch: Any,
     parts: dict[Any, Any],
-    function: Callable[[Path, Tensor], Tensor],
+    leaf: Callable[[Path, Any], Any],
     path: Path,
     build: Callable[[Any, dict[Any, Any]], Any],
 ) -> Any:
-    new = {key: map_tensors(part, function, (*path, key)) for key, part in parts.items()}
+    new = {key: map_leaves(part, leaf, (*path, key)) for key, part in parts.items()}
     return batch if all(new[key] is part for key, part in parts.items()) else build(batch, new)
 
 
 def _mapping(batch: Any, parts: dict[Any, Any]) -> Any:
     if not isinstance(batch, MutableMapping):
-        return type(batch)(parts)
+        return _made(type(batch), parts)
     # A copy, since the constructors of defaultdict and of transformers' BatchEncoding take something else first.
     new = copy.copy(batch)
     for key, part in parts.items():  # not update(), which transformers' ModelOutput forbids
@@ -58,10 +77,21 @@ def _mapping(batch: Any, parts: dict[Any, Any]) -> Any:
     return new
 
 
-def _list(batch: Any, parts: dict[Any, Any]) -> Any:
+def _sequence(batch: Any, parts: dict[Any, Any]) -> Any:
+    if not isinstance(batch, MutableSequence):
+        return _made(type(batch), list(parts.values()))
     new = copy.copy(batch)
-    new[:] = parts.values()
+    for at, part in parts.items():
+        new[at] = part
     return new
+
+
+def _made(kind: type[Any], items: Any) -> Any:
+    """`kind` of these, or the items in the plain container that they come in."""
+    try:
+        return kind(items)
+    except TypeError:
+        return items
 
 
 def _tuple(batch: Any, parts: dict[Any, Any]) -> Any:

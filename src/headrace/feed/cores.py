@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 
@@ -14,9 +15,22 @@ def available_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def default_threads() -> int:
-    """The cores available, shared by the ranks of this node (LOCAL_WORLD_SIZE, as torchrun sets it)."""
+    """The cores available, shared by the ranks of this node (LOCAL_WORLD_SIZE, as torchrun sets it), and by the threads
+    beside which this one works (`share_cores`)."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, available_cores() // max(1, int(ranks) if ranks.isdigit() else 1))
+    return max(1, available_cores() // max(1, int(ranks) if ranks.isdigit() else 1) // _sharing.threads)
+
+
+def share_cores(threads: int) -> None:
+    """From now on, this thread is one of so many that work side by side: what it starts has its share of the cores."""
+    _sharing.threads = threads
+
+
+class _Sharing(threading.local):
+    threads = 1
+
+
+_sharing = _Sharing()
 
 
 def _quota(cgroup: Path) -> float | None:

@@ -42,8 +42,9 @@ def decode_image(
 
     `rng` decides what a random view draws. Without it: one draw from torch's default generator (from numpy's global
     one for output "numpy"), as torchvision's transforms do, so `torch.manual_seed` and DataLoader's seeding of its
-    workers hold. An int gives the same view at every call: that of sample 0 in epoch 0 of `Loader(seed=rng)`. A
-    numpy or torch Generator gives one draw. A view without randomness draws nothing.
+    workers hold; in a dataset or collate_fn under ThreadDataLoader, one draw of that sample's or batch's own (see
+    `sample_random`), the same at any number of threads. An int gives the same view at every call: that of sample 0 in
+    epoch 0 of `Loader(seed=rng)`. A numpy or torch Generator gives one draw. A view without randomness draws nothing.
 
     Raises DecodeError, LimitError, UnsupportedError or ViewError for what is wrong with the image, NotFoundError or
     ReadError for what is wrong with its file, UsageError for what is wrong with the call. A file object's own errors
@@ -73,7 +74,7 @@ def read_images(
 
     Item k is what `decode_image` gives for `sources[k]` when called for one after another; from an int `rng`, item k
     has the view of sample 0 in epoch k. `threads` decode side by side; default: the cores available, shared by the
-    ranks of the node, and 1 in a worker of a DataLoader.
+    ranks of the node and the threads of a ThreadDataLoader, and 1 in a worker of a DataLoader.
 
     Raises what `decode_image` raises, naming the item as `sources[k]`; UsageError for images of different sizes.
     """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 import numpy as np
 
 from headrace import _core
+from headrace.compat.thread_loader.sample_random import present_sample
 from headrace.errors import UsageError
 from headrace.feed import Output
 
@@ -22,16 +23,23 @@ def draw_keys(rng: RandomSource | None, output: Output, count: int) -> list[int]
     """`count` keys of 64 bits (63 from torch), in order.
 
     From an int, key k is that of epoch k of `Loader(seed=rng)`. From a generator, each key is a draw. Without `rng`
-    they are draws from the generator that goes with `output`: torch's default one, or numpy's global one. DataLoader
-    seeds both in each of its workers.
+    they are draws of the sample that a ThreadDataLoader loads in this thread; elsewhere, from the generator that goes
+    with `output`: torch's default one, or numpy's global one. DataLoader seeds both in each of its workers.
     """
     if rng is None:
-        return _from_torch(None, count) if output == "torch" else _from_numpy_global(count)
+        return _default(output, count)
     if isinstance(rng, np.random.Generator):
         return [int(rng.integers(0, 1 << 64, dtype=np.uint64)) for _ in range(count)]
     if _is_torch_generator(rng):
         return _from_torch(rng, count)
     return [_core.hash64(_seed(rng), k) for k in range(count)]
+
+
+def _default(output: Output, count: int) -> list[int]:
+    sample = present_sample()
+    if sample is not None:  # threads share the global generators: which image gets which draw would be chance
+        return [sample.draw_key() for _ in range(count)]
+    return _from_torch(None, count) if output == "torch" else _from_numpy_global(count)
 
 
 def _from_torch(generator: torch.Generator | None, count: int) -> list[int]:

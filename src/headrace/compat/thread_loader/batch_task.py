@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from headrace.compat.thread_loader.fetching import EndOfData, Fetcher
-from headrace.compat.thread_loader.sample_random import enter
+from headrace.compat.thread_loader.sample_random import enter, present_sample
 
 _MISSING = object()
 
@@ -38,6 +38,11 @@ class BatchTask:
         """Whether a part is left to begin. A batch of nothing has one, so that somebody collates it."""
         return self._claimed < max(1, len(self._parts)) and self._error is None and not self._fetcher.cancelled
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants it any more: it may never be done."""
+        return self._fetcher.cancelled
+
     def claim(self) -> int:
         """The row of the next part."""
         row = self._claimed
@@ -50,6 +55,7 @@ class BatchTask:
         if row >= len(self._parts):
             return None
         part = self._parts[row]
+        outer = present_sample()  # this may be a loader within another one's dataset
         try:
             self._loaded[row] = self._fetcher.load(part, step=self.step, row=row)
         except EndOfData as end:
@@ -57,7 +63,7 @@ class BatchTask:
         except BaseException as error:
             return placed(error, self._fetcher.where(part, step=self.step, row=row))
         finally:
-            enter(None)
+            enter(outer)
         return None
 
     def complete(self, row: int, error: BaseException | None) -> bool:
@@ -72,6 +78,7 @@ class BatchTask:
         if self._error is not None or self._fetcher.cancelled:
             return
         doing = "collate_fn"
+        outer = present_sample()
         try:
             self._batch = self._fetcher.collate(self._loaded, step=self.step)
             if self._pin is not None:
@@ -80,7 +87,7 @@ class BatchTask:
         except BaseException as error:
             self._error = placed(error, f"{doing}, batch {self.step}")
         finally:
-            enter(None)
+            enter(outer)
             self._loaded = []
 
     def run(self) -> None:

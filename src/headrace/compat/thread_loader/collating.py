@@ -39,7 +39,7 @@ class BatchMemory:
 
     def _stack(self, tensors: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
         first = tensors[0]
-        if first.nbytes * len(tensors) < WORTHWHILE_BYTES or not all(_plain(each, first) for each in tensors):
+        if not _is_worthwhile(first, len(tensors)) or not all(_plain(each, first) for each in tensors):
             batch: torch.Tensor = collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)
             return batch
         block = torch.from_numpy(self._blocks().acquire(first.nbytes * len(tensors)))
@@ -49,6 +49,12 @@ class BatchMemory:
         if self._pid != os.getpid():  # a fork's copy of the pool may be locked for good
             self._pool, self._pid = _core.BlockPool(most_idle=self._most_idle), os.getpid()
         return self._pool
+
+
+def _is_worthwhile(first: torch.Tensor, count: int) -> bool:
+    """What is no strided tensor may have no size to ask for; torch has words for it."""
+    strided = first.layout is torch.strided and not first.is_nested
+    return strided and first.nbytes * count >= WORTHWHILE_BYTES
 
 
 def _plain(tensor: torch.Tensor, first: torch.Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import zlib
 from array import array
 from collections.abc import Iterator
@@ -205,12 +206,26 @@ def _length(loader: DataLoader[Any]) -> int | None:
 
 
 def _crc(indices: Any, before: int) -> int:
-    """Sums up indices that are ints or text; of others, whose text may hold an address, only their number."""
+    """Sums up indices that are numbers or text, or lists, tuples, arrays or tensors of these; of others, whose text may
+    hold an address, only their number."""
+    indices = indices.tolist() if hasattr(indices, "tolist") else indices
     items = indices if isinstance(indices, list | tuple) else [indices]
     if all(type(item) is int for item in items):
         try:
             return zlib.crc32(array("q", items).tobytes(), before)
         except OverflowError:
             pass
-    known = [item if isinstance(item, int | str | float) else None for item in items]
-    return zlib.crc32(repr(known).encode(), before)
+    return zlib.crc32(repr(_known(items)).encode(), before)
+
+
+def _known(index: Any) -> Any:
+    """Plain numbers and text, in lists; None for what is neither."""
+    value = index.tolist() if hasattr(index, "tolist") else index
+    if isinstance(value, list | tuple):
+        return [_known(item) for item in value]
+    if isinstance(value, str | float):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from torch.utils.data import Subset
 
 from headrace.compat.thread_loader.sample_random import SampleRandom, enter
+from headrace.errors import StateError
 
 
 class EndOfData(Exception):  # noqa: N818  # how an iterable dataset ends, no error
@@ -92,9 +93,27 @@ class IterableFetcher:
         count = len(part) if self._batched else 1
         if self._samples is None:
             self._samples = iter(self._dataset)
-            for skipped in range(step - self._skip, step):
-                self._read(count, skipped)
+            self._pass_over(count, range(step - self._skip, step))
         return self._read(count, step)
+
+    def _pass_over(self, count: int, steps: range) -> None:
+        """Reads batches that the consumer has had. One that failed, and was survived, fails again here.
+
+        Raises StateError where the dataset ends before them; where that comes of a failure, what failed.
+        """
+        failure: Exception | None = None
+        for step in steps:
+            try:
+                self._read(count, step)
+            except EndOfData:
+                if self.cancelled:
+                    raise
+                raise failure or StateError(
+                    f"state: expected an iterable dataset of at least the {len(steps)} batches that were received "
+                    f"before, got {step - steps.start}; resume with the same dataset and batch size"
+                ) from None
+            except Exception as error:
+                failure = error
 
     def _read(self, count: int, step: int) -> Any:
         """The next samples; fewer only at the end. Raises EndOfData."""

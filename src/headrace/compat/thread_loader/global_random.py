@@ -42,12 +42,18 @@ class GlobalRandomWatch:
 
 
 def _states() -> dict[str, Any]:
-    numpy = np.random.get_state(legacy=False)["state"]
     return {
         "random": random.getstate(),
-        "numpy.random": (numpy["key"].tobytes(), numpy["pos"]),
+        "numpy.random": _numpy_state(),
         "torch's default generator": torch.get_rng_state().numpy().tobytes(),
     }
+
+
+def _numpy_state() -> Any:
+    state: Any = np.random.get_state(legacy=False)
+    own = state["state"]
+    # Another bit generator than the Mersenne Twister (`set_bit_generator`) holds other things, arrays among them.
+    return (own["key"].tobytes(), own["pos"]) if state["bit_generator"] == "MT19937" else repr(state)
 
 
 def _warn(moved: list[str]) -> None:

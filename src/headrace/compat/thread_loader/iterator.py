@@ -68,12 +68,12 @@ class ThreadLoaderIterator(Iterator[Any]):
         except BaseException:  # Ctrl-C, worker_init_fn, a fork: it must not wait for a dataset that hangs
             self._end(DROP_WAIT_S)
             raise
-        if entry is None:  # the pass goes on: the batch may still be waited for
-            raise RuntimeError(self._timed_out())
+        if isinstance(entry, BatchTask):  # the pass goes on: the batch may still be waited for
+            raise RuntimeError(self._timed_out(entry))
         return self._result(*entry)
 
     def close(self) -> None:
-        """Ends the pass: samples in progress are waited for, prefetched batches dropped."""
+        """Ends the pass, in any thread: samples in progress are waited for, prefetched batches dropped."""
         self._end(None)
 
     def _result(self, draw: Draw | None, task: BatchTask | FailedBatch) -> Any:
@@ -91,19 +91,24 @@ class ThreadLoaderIterator(Iterator[Any]):
         self._order.hand_out(draw)
         return batch
 
-    def _next_entry(self) -> Pending | None:
-        """The next batch, loaded; None where it takes too long. Raises StopIteration after the last."""
+    def _next_entry(self) -> Pending | BatchTask:
+        """The next batch, loaded; its task alone where it takes too long. Raises StopIteration after the last."""
         if self._workers is None:
             self._draw()
-        if not self._pending:
+        pending = self._pending
+        if not self._open:
+            raise StopIteration
+        if not pending:
             self._order.end()
             raise StopIteration
-        _, task = self._pending[0]
+        _, task = entry = pending[0]
         if self._workers is None:
             task.run()
         elif isinstance(task, BatchTask) and not self._wait(self._workers, task):
-            return None
-        entry = self._pending.popleft()
+            return task
+        if not self._open:  # `close`, in another thread: the batch may never be done
+            raise StopIteration
+        pending.popleft()
         if self._workers is not None:
             self._draw()
         return entry
@@ -116,9 +121,7 @@ class ThreadLoaderIterator(Iterator[Any]):
         self._watch.after_wait(before)
         return in_time
 
-    def _timed_out(self) -> str:
-        _, task = self._pending[0]
-        assert isinstance(task, BatchTask)
+    def _timed_out(self, task: BatchTask) -> str:
         return (
             f"DataLoader timed out after {self._loader.timeout} seconds; it waits for {task.under_way()}. "
             "Raise timeout=, or see what the dataset waits for"
@@ -155,10 +158,11 @@ class ThreadLoaderIterator(Iterator[Any]):
     def _end(self, timeout_s: float | None) -> None:
         self._open = False
         self._fetcher.cancelled = True
-        self._pending.clear()
+        self._pending = deque()  # another one: the consumer's thread may have this one in hand
         if self._workers is None:
             return
         self._finalizer.detach()
+        self._workers.cancelled()
         if not self._loader.persistent_workers or self._workers.failed:
             self._workers.close(timeout_s)
 

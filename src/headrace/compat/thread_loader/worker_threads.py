@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 
 from headrace.compat.thread_loader.batch_task import BatchTask, placed
+from headrace.feed.cores import share_cores
 from headrace.threads import THREAD_PREFIX, close_at_exit, in_own_thread
 
 DROP_WAIT_S = 1.0
@@ -68,7 +69,7 @@ class WorkerThreads:
             self._work.notify_all()
 
     def wait(self, task: BatchTask, timeout_s: float | None) -> bool:
-        """Whether the batch is done within the time. Raises what `worker_init_fn` raised.
+        """Whether the batch is done, or cancelled, within the time. Raises what `worker_init_fn` raised.
 
         No batch is handed out before `worker_init_fn` is through in every thread, so that a failure comes before the
         first batch and not somewhere among them.
@@ -80,7 +81,15 @@ class WorkerThreads:
             return self._ready(task)
 
     def _ready(self, task: BatchTask) -> bool:
-        return self._error is not None or (task.done and self._initialised == len(self._threads))
+        if self._error is not None or task.cancelled:
+            return True
+        return task.done and self._initialised == len(self._threads)
+
+    def cancelled(self) -> None:
+        """Batches have been: whoever waits for one shall look again."""
+        if not self.foreign:  # a fork has no consumers of these, and perhaps a lock that nobody will release
+            with self._news:
+                self._news.notify_all()
 
     def close(self, timeout_s: float | None = EXIT_WAIT_S) -> None:
         """Ends the threads once the samples in progress are done; those that take longer end by themselves."""
@@ -102,6 +111,7 @@ class WorkerThreads:
 
     def _run(self, worker: int) -> None:
         self._prepare()
+        share_cores(len(self._threads))
         error = self._initialise(worker)
         with self._news:
             self._initialised += 1
