@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import inspect
 import itertools
 import os
+import pickle
 import signal
 import threading
 import traceback
 import weakref
+from typing import Protocol, runtime_checkable
 
 import pytest
 import torch
@@ -341,6 +345,41 @@ def test_has_only_what_its_source_has():
         len(prefetcher)
     with pytest.raises(AttributeError, match="expected a source that has it, got Stateless"):
         prefetcher.state_dict()
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """As Lightning, torchdata and torch.distributed.checkpoint ask before they save."""
+
+    def state_dict(self): ...
+    def load_state_dict(self, state): ...
+
+
+def test_has_by_its_class_what_its_source_has():
+    """A protocol looks at the class, where a method for every source would look as if it were there."""
+    stateless, stateful = DevicePrefetcher(Stateless(), "cpu"), DevicePrefetcher(WithState(), "cpu")
+    assert not isinstance(stateless, Stateful)
+    assert isinstance(stateful, Stateful)
+    assert inspect.getattr_static(stateless, "state_dict", None) is None  # so protocols ask from Python 3.12 on
+    assert inspect.getattr_static(stateful, "state_dict", None) is not None
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_copies_have_it_too(duplicate):
+    """Frameworks that spawn processes pickle loaders."""
+    for source in (Stateless(), WithState()):
+        new = duplicate(DevicePrefetcher(source, "cpu", depth=3))
+        assert isinstance(new, DevicePrefetcher)
+        assert hasattr(new, "state_dict") == isinstance(source, WithState)
+        assert (new.device, new._depth) == (torch.device("cpu"), 3)
+
+
+class WithState:
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
 
 
 def test_hands_on_length_and_epoch():

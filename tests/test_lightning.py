@@ -9,7 +9,9 @@ from framework_data import MAKERS, STEPS, assert_not_copied, loader_only, recipe
 from lightning import Fabric, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from processes import own_threads
+from torch.utils.data import DataLoader
 
+from headrace.device import DevicePrefetcher
 from headrace.errors import UsageError
 
 pytestmark = [
@@ -196,6 +198,24 @@ def test_trainer_validates(make, expected, tmp_path):
     battery.assert_equal(model.seen, expected[: 2 * STEPS], "trained with")
     whole = [batch["text"] for batch in battery.kept(make(shuffle=False))]
     assert [batch["text"] for batch in model.validated] == whole[:2] + whole * 4
+
+
+def test_trainer_saves_a_run_over_a_prefetcher(make, tmp_path):
+    """It asks by a protocol which loaders have state, and calls those when it saves."""
+    sources = [make(), make().as_dataloader(), DataLoader(_Labels(), batch_size=2)]
+    for source in sources:
+        model = Model()
+        saving = trainer(tmp_path, callbacks=[ModelCheckpoint(tmp_path)], max_epochs=1)
+        saving.fit(model, DevicePrefetcher(source, "cpu"))
+        assert len(model.seen) == len(source)
+
+
+class _Labels(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return {"label": index}
 
 
 @loader_only  # of a ThreadDataLoader's own batch sampler Lightning warns

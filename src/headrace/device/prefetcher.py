@@ -6,7 +6,7 @@ import copy
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
@@ -14,15 +14,17 @@ from headrace.channel import Closed
 from headrace.device import workers
 from headrace.device.conversion import TORCH_DTYPES, Conversion
 from headrace.device.feed import DROP_WAIT_S, DeviceFeed
+from headrace.device.handed_on import plain_class, take_on
 from headrace.device.images import AnyImages, Images, NamedImages
 from headrace.device.lanes import lane_to, resolve
-from headrace.device.source_method import SourceMethod
 from headrace.device.stats import PrefetchStats
 from headrace.errors import UsageError
 from headrace.fields import DTYPES, DType, Normalize
 
 T = TypeVar("T")
 State = dict[str, Any]
+
+HANDED_ON = ("set_epoch", "state_dict", "load_state_dict")
 
 
 class DevicePrefetcher(Generic[T]):
@@ -47,6 +49,22 @@ class DevicePrefetcher(Generic[T]):
     the first batch or with it.
     """
 
+    if TYPE_CHECKING:  # each is there if the source has it
+
+        def set_epoch(self, epoch: int) -> None: ...
+        def state_dict(self) -> State: ...
+        def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+    else:
+
+        def __getattr__(self, name):
+            if name in HANDED_ON and "source" in vars(self):
+                raise AttributeError(
+                    f"DevicePrefetcher.{name}: expected a source that has it, got {type(self.source).__name__}, which "
+                    "has none"
+                )
+            raise AttributeError(f"'DevicePrefetcher' object has no attribute {name!r}")
+
     def __init__(
         self,
         iterable: Iterable[T],
@@ -66,6 +84,7 @@ class DevicePrefetcher(Generic[T]):
             )
         conversion = Conversion(_dtype(dtype, normalize), normalize, channels_last)
         self.source = iterable
+        take_on(self, iterable, HANDED_ON)
         self.device = resolve(device)
         self._depth = depth
         self._images: Images = (
@@ -83,26 +102,26 @@ class DevicePrefetcher(Generic[T]):
         self._position = _Position(self._snapshot())
         return PrefetchIterator(self, self._position)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (plain_class(self), vars(self))
+
     def __repr__(self) -> str:
         return f"DevicePrefetcher to {self.device}, depth {self._depth}, of {self.source!r}"
 
-    @SourceMethod
-    def set_epoch(self, epoch: int) -> None:
+    def _set_epoch(self, epoch: int) -> None:
         """Hands the epoch on. Ends a pass that was broken off."""
         self._settle()
         self.source.set_epoch(epoch)  # type: ignore[attr-defined]
         self._position = None
 
-    @SourceMethod
-    def state_dict(self) -> State:
+    def _state_dict(self) -> State:
         """The source's state when it had given the batches that the consumer has taken, and no more."""
         if self._position is not None and self._position.state is not None:
             return copy.deepcopy(self._position.state)
         state: State = self.source.state_dict()  # type: ignore[attr-defined]
         return state
 
-    @SourceMethod
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def _load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next pass goes on where `state` was saved. Ends the present one."""
         self.close()
         self.source.load_state_dict(state)  # type: ignore[attr-defined]
@@ -139,6 +158,13 @@ class DevicePrefetcher(Generic[T]):
         batches = _Batches(workers.begin(self.source), self._snapshot, self._images, position)
         self._feed = DeviceFeed(batches.take, lane_to(self.device, self._images), self._depth, end=batches.close)
         return self._feed
+
+
+def _rebuilt(cls: type[DevicePrefetcher[Any]], attributes: dict[str, Any]) -> DevicePrefetcher[Any]:
+    new = object.__new__(cls)
+    vars(new).update(attributes)
+    take_on(new, new.source, HANDED_ON)
+    return new
 
 
 @dataclass

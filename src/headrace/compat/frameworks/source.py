@@ -179,7 +179,7 @@ class HasState(Protocol):
 
 
 def _has_state(loader: object) -> TypeGuard[HasState]:
-    # Not isinstance(): it looks at the class, and a DevicePrefetcher has what its source has.
+    # Not isinstance(): it looks at the class, and a wrapper may have what the loader in it has.
     return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
 
 
