@@ -1,4 +1,4 @@
-"""An archive rewritten where its identity does not look: its old index is found again, and the error says what to do."""
+"""An archive rewritten out of its identity's sight: its old index is found again, and the error says what to do."""
 
 from __future__ import annotations
 
