@@ -1,4 +1,4 @@
-"""What the tests of frameworks share: a loader of seven batches an epoch, the last short, and the docs' recipes."""
+"""What the tests of frameworks share: loaders of seven batches an epoch, the last short, and the docs' recipes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from typing import Any
 
 import battery
 import pytest
-from loader_data import write_tar
+import torch
+from loader_data import COUNT, label_of, write_tar
+from sampler_loaders import SeededThreads
+from torch.utils.data import Dataset
 
 import headrace as hr
+from headrace.compat.samplers.resumable import ResumableBatchSampler
+from headrace.compat.thread_loader.loader import ThreadDataLoader
 
 STEPS = 7
 
@@ -33,20 +38,74 @@ def maker(folder: Path) -> Callable[..., hr.Loader]:
     return make
 
 
-class Watched(hr.Loader):
-    """Keeps the batches that it gives, whose memory it does not use again for as long."""
+class Samples(Dataset[dict[str, Any]]):
+    """Samples of the same fields as the tar's, for whoever keeps a Dataset."""
 
-    def __init__(self, data: hr.Dataset) -> None:
-        super().__init__(data, batch_size=6, view=hr.Resize((8, 8)), threads=1)
-        self.given: list[Any] = []
+    def __init__(self, sample_map: Callable[..., dict[str, Any]] | None = None) -> None:
+        self._map = sample_map
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        image = torch.full((3, 64, 64), index, dtype=torch.uint8)
+        sample = {"image": image, "label": label_of(index), "text": f"number {index}"}
+        return sample if self._map is None else self._map(sample, None)
+
+
+def thread_maker(_: Path) -> Callable[..., ThreadDataLoader]:
+    """Makes ThreadDataLoaders whose arguments are named as the Loader's are."""
+
+    def make(*, threads: int = 2, batch_size: int = 6, map: Any = None, **of_sampler: Any) -> ThreadDataLoader:
+        sampler = ResumableBatchSampler(COUNT, batch_size, **({"seed": 5} | of_sampler))
+        return SeededThreads(Samples(map), batch_sampler=sampler, num_workers=threads)
+
+    return make
+
+
+MAKERS = {"loader": maker, "threads": thread_maker}
+
+loader_only = pytest.mark.parametrize("make", ["loader"], indirect=True)
+threads_only = pytest.mark.parametrize("make", ["threads"], indirect=True)
+
+
+def state_at(make: Any, epoch: int, step: int) -> dict[str, Any]:
+    """The state of a DataLoader that was iterated over as it is, up to there."""
+    dataloader = make().as_dataloader()
+    dataloader.set_epoch(epoch)
+    return battery.state_after(dataloader, step)
+
+
+class Watched:
+    """Keeps the batches that a loader gives, whose memory is not used again for as long."""
+
+    given: list[Any]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.given = []
 
     def __iter__(self) -> Any:
-        for batch in super().__iter__():
+        for batch in super().__iter__():  # type: ignore[misc]
             self.given.append(batch)
             yield batch
 
 
-def assert_not_copied(got: list[Any], watched: Watched) -> None:
+class WatchedLoader(Watched, hr.Loader):
+    pass
+
+
+class WatchedThreads(Watched, ThreadDataLoader):
+    pass
+
+
+def watched(kind: str, folder: Path) -> Any:
+    if kind == "threads":
+        return WatchedThreads(Samples(), 6, num_workers=2)
+    return WatchedLoader(maker(folder)().dataset, batch_size=6, view=hr.Resize((8, 8)), threads=1)
+
+
+def assert_not_copied(got: list[Any], watched: Any) -> None:
     """The images lie where the loader put them."""
     assert [batch["image"].data_ptr() for batch in got] == [batch["image"].data_ptr() for batch in watched.given]
     assert len(got) == STEPS

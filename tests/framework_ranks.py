@@ -1,6 +1,6 @@
-"""One of several ranks, run by torchrun: what frameworks give this rank goes to OUT/RANK.pkl, by check.
+"""One of several ranks, run by torchrun: what frameworks give this rank goes to OUT/RANK.pkl, by kind and check.
 
-    torchrun --nproc-per-node 2 framework_ranks.py PHOTOS OUT CHECK...
+    torchrun --nproc-per-node 2 framework_ranks.py PHOTOS OUT KIND:CHECK...
 
 Each framework is imported by its own checks: one takes seconds.
 """
@@ -18,15 +18,15 @@ import battery
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
-from framework_data import maker
+from framework_data import MAKERS
 
-import headrace as hr
 from headrace.errors import UsageError
 
 TAKEN = 2
 """Batches before each interruption, in the second of two epochs where epochs are told."""
 
-Make = Callable[..., hr.Loader]
+Make = Callable[..., Any]
+"""Makes a Loader or a ThreadDataLoader."""
 
 
 def accelerate_epochs(make: Make, folder: Path) -> Any:
@@ -167,12 +167,12 @@ def hf_resumed(make: Make, folder: Path) -> Any:
 
 
 def main(photos: Path, out: Path, checks: list[str]) -> None:
-    make = maker(photos)
     results = {}
-    for check in checks:
-        folder = out / check
-        folder.mkdir(exist_ok=True)
-        results[check] = globals()[check](make, folder)
+    for name in checks:
+        kind, check = name.split(":")
+        folder = out / kind / check
+        folder.mkdir(parents=True, exist_ok=True)
+        results[name] = globals()[check](MAKERS[kind](photos), folder)
     (out / f"{os.environ['RANK']}.pkl").write_bytes(pickle.dumps(results))
 
 

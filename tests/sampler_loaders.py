@@ -7,10 +7,12 @@ import signal
 
 import numpy as np
 import pytest
+import torch
 from torch.utils.data import DataLoader, Dataset
 
 from headrace.compat.samplers.buckets import BucketBatchSampler
 from headrace.compat.samplers.resumable import ResumableBatchSampler, ResumableSampler
+from headrace.compat.thread_loader.loader import ThreadDataLoader
 
 LENGTH = 40
 GLOBAL_BATCH = 12
@@ -53,6 +55,18 @@ class Numbers(Dataset):
         if index == self.fails_at:
             raise ZeroDivisionError(f"sample {index}")
         return {"sample": index}
+
+
+class SeededThreads(ThreadDataLoader):
+    """Every pass draws the same base seed, as ranks do whose scripts begin with one torch.manual_seed."""
+
+    def __iter__(self):
+        torch.manual_seed(2)
+        return super().__iter__()
+
+    def seek(self, epoch, step):
+        torch.manual_seed(2)
+        super().seek(epoch, step)
 
 
 def sampler_of(kind, *, batch_size=GLOBAL_BATCH, length=LENGTH, seed=5, **options):

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
+
 import battery
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DataLoaderConfiguration
-from framework_data import STEPS, Watched, assert_not_copied, maker, run_recipe
+from framework_data import MAKERS, STEPS, assert_not_copied, loader_only, run_recipe, state_at, threads_only, watched
 from processes import own_threads
+
+from headrace.bench.processes import tree
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata, of torch
 
 
-@pytest.fixture(scope="module")
-def make(tmp_path_factory):
-    return maker(tmp_path_factory.mktemp("accelerate"))
+@pytest.fixture(scope="module", params=MAKERS)
+def make(request, tmp_path_factory):
+    return MAKERS[request.param](tmp_path_factory.mktemp("accelerate"))
 
 
 @pytest.fixture(scope="module")
@@ -73,24 +78,40 @@ def test_gives_the_loaders_batches(make, expected):
     battery.assert_equal(battery.epochs(accelerator().prepare(make().as_dataloader()), 4), expected, "four epochs")
 
 
-def test_copies_nothing(make):
-    loader = Watched(make().dataset)
+@pytest.mark.parametrize("kind", MAKERS)
+def test_copies_nothing(tmp_path, kind):
+    loader = watched(kind, tmp_path)
     assert_not_copied(list(accelerator().prepare(loader.as_dataloader())), loader)
 
 
+@loader_only
 def test_a_bare_loader_is_left_alone(make):
     """So nothing is moved to the device, and the end of the epoch is not known to gradient accumulation."""
     loader = make()
     assert accelerator().prepare(loader) is loader
 
 
-def test_state_in_the_loop_is_the_consumers_not_that_of_the_batch_fetched_ahead(make):
+@threads_only
+def test_bare_threads_would_become_processes(make):
+    """Accelerate makes a plain DataLoader of any DataLoader's parts, but not of what as_dataloader gives."""
     loader = make()
-    dataloader = loader.as_dataloader()
+    assert accelerator().prepare(loader).num_workers == loader.num_workers > 0
+    prepared = accelerator().prepare(loader.as_dataloader())
+    assert prepared.num_workers == 0
+    started, processes = own_threads(), tree(os.getpid())
+    iterator = iter(prepared)
+    next(iterator)
+    assert (started, tree(os.getpid())) == ([], processes)
+    assert own_threads() != []
+    iterator.close()
+
+
+def test_state_in_the_loop_is_the_consumers_not_that_of_the_batch_fetched_ahead(make):
+    dataloader = make().as_dataloader()
     for received, _ in enumerate(accelerator().prepare(dataloader), 1):
         epoch, step = divmod(received, STEPS)
-        assert dataloader.state_dict() == make().state_at(epoch, step)
-    assert dataloader.state_dict() == loader.state_dict() == make().state_at(1, 0)
+        assert dataloader.state_dict() == state_at(make, epoch, step)
+    assert dataloader.state_dict() == state_at(make, 1, 0)
 
 
 def test_state_in_a_loop_over_something_else_in_the_loop(make):
@@ -101,10 +122,10 @@ def test_state_in_a_loop_over_something_else_in_the_loop(make):
     iterator = iter(batches)
     next(iterator), next(iterator)
     for taken, _ in enumerate(tests, 1):
-        assert train.state_dict() == make().state_at(0, 2)
-        assert test.state_dict() == make(shuffle=False).state_at(taken // STEPS, taken % STEPS)
+        assert train.state_dict() == state_at(make, 0, 2)
+        assert test.state_dict() == state_at(partial(make, shuffle=False), taken // STEPS, taken % STEPS)
     next(iterator)
-    assert train.state_dict() == make().state_at(0, 3)
+    assert train.state_dict() == state_at(make, 0, 3)
 
 
 def test_state_after_a_break_is_what_was_received(make, expected):
@@ -114,9 +135,9 @@ def test_state_after_a_break_is_what_was_received(make, expected):
         if received == 3:
             break
     assert own_threads() == []
-    assert dataloader.state_dict() == make().state_at(0, 3)
-    dataloader.load_state_dict(make().state_at(1, 2))
-    assert dataloader.state_dict() == make().state_at(1, 2)
+    assert dataloader.state_dict() == state_at(make, 0, 3)
+    dataloader.load_state_dict(state_at(make, 1, 2))
+    assert dataloader.state_dict() == state_at(make, 1, 2)
     battery.assert_equal(battery.kept(batches), expected[STEPS + 2 : 2 * STEPS], "elsewhere")
 
 
@@ -142,6 +163,7 @@ def test_registered_for_checkpointing(make, expected, tmp_path):
         battery.assert_equal(rest, expected[STEPS + taken :], f"after {taken}")
 
 
+@loader_only
 def test_stateful_dataloader_resumes_at_every_step_and_twice(make, expected, tmp_path):
     """Accelerate's own way, by torchdata."""
 

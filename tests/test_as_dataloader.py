@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import traceback
@@ -9,20 +10,23 @@ import traceback
 import battery
 import pytest
 import torch
-from framework_data import STEPS, Watched, assert_not_copied, maker
+from framework_data import MAKERS, STEPS, Samples, assert_not_copied, loader_only, state_at, thread_maker, watched
 from processes import own_threads, run_python
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from headrace.bench.processes import tree
 from headrace.compat.frameworks.dataloader import as_dataloader
+from headrace.compat.samplers.resumable import ResumableBatchSampler, ResumableSampler
+from headrace.compat.thread_loader.loader import ThreadDataLoader
+from headrace.device import DevicePrefetcher
 from headrace.errors import StateError, UsageError
 
 GLOBAL_BATCH = 12
 
 
-@pytest.fixture(scope="module")
-def make(tmp_path_factory):
-    return maker(tmp_path_factory.mktemp("as_dataloader"))
+@pytest.fixture(scope="module", params=MAKERS)
+def make(request, tmp_path_factory):
+    return MAKERS[request.param](tmp_path_factory.mktemp("as_dataloader"))
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +138,10 @@ def test_is_the_loader_to_whoever_looks(make):
 
 
 @pytest.mark.parametrize("way", [iter, lambda dataloader: iter(rebuilt(dataloader))], ids=["as it is", "rebuilt"])
-def test_hands_out_the_loaders_own_batches(make, way):
+@pytest.mark.parametrize("kind", ["loader", "threads"])
+def test_hands_out_the_loaders_own_batches(tmp_path, kind, way):
     """The very objects, hence the same memory."""
-    loader = Watched(make().dataset)
+    loader = watched(kind, tmp_path)
     got = list(way(loader.as_dataloader()))
     assert all(mine is theirs for mine, theirs in zip(got, loader.given, strict=True))
     assert_not_copied(got, loader)
@@ -197,7 +202,7 @@ def test_an_announced_epoch_is_taken(make_dataloader, expected, speaker):
 
 def test_a_restored_position_outranks_an_announced_count(make, expected):
     """Fabric announces 0, 1, … in every process, also in one that resumes in epoch 1."""
-    state = make().state_at(1, 4)
+    state = state_at(make, 1, 4)
     dataloader = make().as_dataloader()
     dataloader.load_state_dict(state)
     for count, epoch, taken in [(0, 1, 4), (1, 2, 0), (2, 3, 0)]:
@@ -209,7 +214,7 @@ def test_a_restored_position_outranks_an_announced_count(make, expected):
 def test_an_announced_epoch_that_is_the_restored_one_keeps_its_place(make, expected):
     loader = make()
     dataloader = loader.as_dataloader()
-    loader.load_state_dict(make().state_at(1, 4))
+    loader.load_state_dict(state_at(make, 1, 4))
     for epoch, taken in [(1, 4), (2, 0)]:
         dataloader.sampler.set_epoch(epoch)
         rest = expected[epoch * STEPS + taken : (epoch + 1) * STEPS]
@@ -255,18 +260,19 @@ def test_an_epoch_passed_over_whole_is_through(make, expected):
     battery.assert_equal(battery.kept(dataloader), expected[STEPS : 2 * STEPS], "next epoch")
 
 
+@loader_only
 def test_state_of_the_dataset_says_where_the_pass_began(make):
     loader = make()
     dataloader = loader.as_dataloader()
-    assert dataloader.dataset.state_dict() == make().state_at(0, 0)
-    dataloader.load_state_dict(make().state_at(2, 3))
-    assert dataloader.dataset.state_dict() == make().state_at(2, 3)
+    assert dataloader.dataset.state_dict() == state_at(make, 0, 0)
+    dataloader.load_state_dict(state_at(make, 2, 3))
+    assert dataloader.dataset.state_dict() == state_at(make, 2, 3)
     iterator = iter(rebuilt(dataloader))
     next(iterator), next(iterator)
-    assert dataloader.dataset.state_dict() == make().state_at(2, 3)
-    assert loader.state_dict() == make().state_at(2, 5)
+    assert dataloader.dataset.state_dict() == state_at(make, 2, 3)
+    assert loader.state_dict() == state_at(make, 2, 5)
     list(iterator)
-    assert dataloader.dataset.state_dict() == make().state_at(3, 0)
+    assert dataloader.dataset.state_dict() == state_at(make, 3, 0)
 
 
 def test_what_is_no_part_is_refused(make_dataloader):
@@ -334,6 +340,57 @@ class _Batches:
         return ({"number": batch} for batch in self._way(self._dataloader))
 
 
+WAYS = pytest.mark.parametrize("way", [lambda dataloader: dataloader, rebuilt], ids=["as it is", "rebuilt"])
+
+
+@WAYS
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_prefetchers_pass_that_is_broken_off_starts_again(make, expected, way, restored):
+    """By itself a prefetcher goes on from where its consumer was: that epoch would be short for the framework."""
+    dataloader = as_dataloader(DevicePrefetcher(make(), "cpu"))
+    first = 0
+    if restored:
+        one = as_dataloader(DevicePrefetcher(make(), "cpu"))
+        battery.take(_Kept(one, way), 1)
+        dataloader.load_state_dict(one.state_dict())
+        first = 1
+    battery.take(_Kept(dataloader, way), 2)
+    got = battery.kept(_Kept(dataloader, way)) + battery.kept(_Kept(dataloader, way))
+    battery.assert_equal(got, expected[first : 2 * len(dataloader)], "two epochs")
+
+
+@WAYS
+def test_a_prefetcher_resumes_at_every_step(make, way):
+    for taken in range(len(make()) + 1):
+        dataloader = as_dataloader(DevicePrefetcher(make(), "cpu"))
+        battery.take(_Kept(dataloader, way), taken)
+        resumed = as_dataloader(DevicePrefetcher(make(), "cpu"))
+        resumed.load_state_dict(dataloader.state_dict())
+        assert len(battery.kept(_Kept(resumed, way))) == (len(dataloader) - taken or len(dataloader))
+
+
+def test_a_prefetcher_of_a_loader_without_state_has_none():
+    """It has what its source has, so its class does not tell."""
+    source = DataLoader(torch.arange(8), batch_size=2)
+    dataloader = as_dataloader(DevicePrefetcher(source, "cpu"))
+    next(iter(dataloader))
+    state = dataloader.state_dict()
+    assert state == {"epoch": 0, "step": 1}
+    resumed = as_dataloader(DevicePrefetcher(source, "cpu"))
+    resumed.load_state_dict(state)
+    assert [batch.tolist() for batch in resumed] == [[2, 3], [4, 5], [6, 7]]
+
+
+class _Kept:
+    """A way of iterating, as the battery takes a loader."""
+
+    def __init__(self, dataloader, way):
+        self._dataloader, self._way = dataloader, way
+
+    def __iter__(self):
+        return iter(self._way(self._dataloader))
+
+
 def test_a_stateful_loader_drops_nothing_to_resume():
     resumed = StatefulNumbers()
     dataloader = as_dataloader(resumed)
@@ -386,6 +443,7 @@ def test_a_dataloader_takes_its_rank_from_the_environment(monkeypatch):
     assert numbers(rebuilt(dataloader, ranks=2, rank=1)) == [0, 1, 2, 3]
 
 
+@loader_only
 def test_seek_goes_anywhere(make, expected):
     loader = make()
     assert (loader.next_step, loader.positioned) == (0, False)
@@ -399,6 +457,7 @@ def test_seek_goes_anywhere(make, expected):
     battery.assert_equal(battery.kept(loader), expected[1:STEPS], "back again")
 
 
+@loader_only
 def test_seek_names_what_it_expects(make):
     for place, text in [
         ((-1, 0), r"epoch to be an int from 0 to \d+, got -1"),
@@ -427,3 +486,80 @@ def test_without_torch_it_says_what_to_install(tmp_path):
         tmp_path / "photos",
     )
     assert said == (0, "as_dataloader() needs PyTorch: pip install torch\n", "")
+
+
+# --- ThreadDataLoader ---
+
+
+def threads_of(**options):
+    return ThreadDataLoader(Samples(), num_workers=1, **options)
+
+
+def test_threads_have_the_loaders_own_state_and_may_be_moved_from_outside():
+    """As those of a `Loader`: there is one count, the loader's."""
+    make = thread_maker(None)
+    loader = make()
+    dataloader = loader.as_dataloader()
+    whole = battery.epochs(make(), 2)
+    for way in (dataloader, rebuilt(dataloader)):
+        battery.take(way, 2)
+        state = loader.state_dict()
+        assert dataloader.state_dict() == state
+        battery.kept(loader)
+        loader.load_state_dict(state)
+        battery.assert_equal(battery.kept(way), whole[2:STEPS], "moved back")
+        loader.set_epoch(0)
+
+
+def test_threads_say_what_they_are_to_whoever_looks():
+    def seen(**options):
+        dataloader = threads_of(**options).as_dataloader()
+        return len(dataloader), dataloader.batch_size, len(dataloader.dataset), dataloader.sampler.rank
+
+    assert seen(batch_size=6) == (7, 6, 42, 0)
+    assert seen(batch_sampler=ResumableBatchSampler(40, 6, rank=1, world_size=2)) == (4, 6, 40, 1)
+    assert seen(batch_sampler=ResumableBatchSampler(40, 6, remainder="drop")) == (6, 6, 36, 0)
+    assert seen(batch_sampler=ResumableBatchSampler(40, 6, remainder="wrap")) == (7, 6, 40, 0)
+    assert seen(batch_size=4, sampler=DistributedSampler(range(40), 2, 1)) == (5, 4, 40, 1)
+    assert seen(batch_size=6, sampler=ResumableSampler(40), drop_last=True) == (6, 6, 36, 0)
+    assert seen(batch_size=None) == (40, 1, 40, 0)
+    assert seen(batch_sampler=[[0, 1], [2, 3]]) == (2, 1, 2, 0)
+
+
+@pytest.mark.parametrize("function", [as_dataloader, ThreadDataLoader.as_dataloader])
+def test_threads_that_give_all_samples_to_every_rank_are_refused(monkeypatch, function):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for shuffle, kind in [(True, "Random"), (False, "Sequential")]:
+        with pytest.raises(UsageError, match=rf"part, got {kind}Sampler, which .* to each; pass batch_sampler=Resum"):
+            function(threads_of(batch_size=4, shuffle=shuffle))
+        with pytest.raises(UsageError, match="expected a sampler that gives each of 2 ranks a part"):
+            function(threads_of(batch_size=None, shuffle=shuffle))
+    dataloader = function(threads_of(batch_sampler=ResumableBatchSampler(40, 5)))
+    whole = battery.kept(thread_maker(None)(batch_size=10, seed=0, rank=0, world_size=1))
+    mine = battery.kept(rebuilt(dataloader, ranks=2, rank=1))
+    assert [batch["text"] for batch in mine] == [batch["text"][5:] for batch in whole]
+
+
+def test_threads_that_shuffle_by_a_generator_resume():
+    """An order that does not follow from the epoch is restored by the state."""
+
+    def make():
+        torch.manual_seed(1)
+        return threads_of(batch_size=6, shuffle=True, generator=torch.Generator().manual_seed(3)).as_dataloader()
+
+    battery.check_resume_at_every_step(make)
+
+
+def test_threads_without_length_are_refused():
+    class Endless(IterableDataset):
+        def __iter__(self):
+            return itertools.repeat(0)
+
+    with pytest.raises(UsageError, match="expected a loader with a length, got ThreadDataLoader"):
+        ThreadDataLoader(Endless(), num_workers=1).as_dataloader()
+
+
+def test_threads_cannot_say_their_state_elsewhere():
+    with pytest.raises(UsageError, match=r"expected a headrace\.Loader, got a ThreadDataLoader: .*register_for_che"):
+        threads_of().as_dataloader().dataset.state_dict()

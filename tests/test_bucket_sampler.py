@@ -75,6 +75,22 @@ def test_lengths_are_put_into_classes_by_numpy():
         assert len({int(length > 64) + int(length > 128) for length in lengths[batch]}) == 1
 
 
+def test_buckets_may_be_a_series_whose_labels_do_not_begin_with_0():
+    class Series:
+        """As pandas has it, after rows were filtered."""
+
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, label):
+            raise KeyError(label)
+
+        def __array__(self, dtype=None, copy=None):
+            return np.array([7, 7, 9, 9], dtype)
+
+    assert BucketBatchSampler(Series(), 2).buckets == 2
+
+
 def test_a_list_of_tensors_is_refused():
     """They are hashable, by identity."""
     with pytest.raises(UsageError, match=r"got a list of tensors; pass torch.stack\(buckets\)"):

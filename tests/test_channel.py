@@ -182,3 +182,20 @@ def test_what_comes_after_the_consumers_last_word_is_let_go():
     assert gone() is None
     with pytest.raises(Closed):
         channel.take()
+
+
+def test_closing_lets_go_of_an_error_that_nobody_took():
+    """Its traceback holds what the producer held, and a channel may outlive the pass for its statistics."""
+
+    class FailureError(Exception):
+        pass
+
+    channel, error = filled("a"), FailureError()
+    alive = weakref.ref(error)
+    channel.finish(error)
+    del error
+    channel.close()
+    gc.collect()
+    assert alive() is None
+    with pytest.raises(Closed):
+        channel.take()

@@ -24,6 +24,21 @@ class Frozen:
     made: int = field(default=0, init=False)
 
 
+class Output(dict):
+    """As transformers' ModelOutput: its entries are attributes too, and it has no `update`."""
+
+    def __init__(self, **entries):
+        for key, value in entries.items():
+            self[key] = value
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        setattr(self, key, value)
+
+    def update(self, *_, **__):
+        raise TypeError("no update")
+
+
 class Tagged(dict):
     tag = None
 
@@ -47,6 +62,7 @@ CASES = {
     "dict": (lambda: {"image": one()}, lambda new: [new["image"]]),
     "OrderedDict": (lambda: OrderedDict(image=one()), lambda new: [new["image"]]),
     "defaultdict": (lambda: defaultdict(list, image=one()), lambda new: [new["image"]]),
+    "ModelOutput": (lambda: Output(image=one()), lambda new: [new["image"], new.image]),
     "mapping proxy": (lambda: MappingProxyType({"image": one()}), lambda new: [new["image"]]),
     "dict with an attribute": (tagged, lambda new: [new["image"]]),
     "list": (lambda: [one(), "a"], lambda new: [new[0]]),

@@ -108,6 +108,12 @@ def test_images_of_floats_change_their_layout_only():
     assert got.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+def test_nested_tensors_pass_through():
+    batch = torch.nested.nested_tensor([torch.ones(3, 4, 4), torch.ones(3, 5, 5)])
+    assert next(iter(DevicePrefetcher([batch], "cpu"))) is batch
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -116,6 +122,7 @@ def test_images_of_floats_change_their_layout_only():
         ({"dtype": "int8"}, "dtype: expected one of uint8, float32, float16, bfloat16, got int8"),
         ({"dtype": torch.int8}, "dtype: expected one of uint8, float32, float16, bfloat16, got torch.int8"),
         ({"dtype": "uint8", "normalize": hr.IMAGENET}, 'normalize: it gives fractions, got dtype="uint8"'),
+        ({"images": "image"}, "images: expected a list of keys, field names or positions, got 'image'; pass ['image']"),
         ({"device": "gpu"}, "device: expected one that torch knows, such as 'cuda' or 'cpu', got 'gpu'"),
     ],
 )

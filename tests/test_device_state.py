@@ -84,7 +84,7 @@ def test_a_pass_that_is_closed_from_outside_has_not_ended(make):
     expected = battery.kept(make(batch_size=GLOBAL_BATCH * 2))
     iterator = iter(loader)
     got = battery.kept([next(iterator)])
-    assert eventually(lambda: iterator._feed._exhausted or loader._depth < len(loader))
+    assert eventually(lambda: loader._position.ended or loader._depth < len(loader))
     loader.close()
     assert list(iterator) == []
     battery.assert_equal(got + battery.kept(loader), expected, "two passes")
@@ -123,3 +123,14 @@ def test_torchdatas_stateful_loader(workers):
         resumed = make()
         resumed.load_state_dict(loader.state_dict())
         battery.assert_equal(battery.kept(resumed), expected[taken:], f"resumed after {taken}")
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_pass_of_just_its_length_over_torchdatas_stateful_loader(depth):
+    """Its state after the last batch, but before the end, is that of an empty pass."""
+    loader = DevicePrefetcher(StatefulDataLoader(Numbers(), batch_size=4), "cpu", depth=depth)
+    for _ in range(3):
+        iterator = iter(loader)
+        assert [int(next(iterator)["x"][0]) for _ in range(len(loader))] == [0, 4, 8, 12, 16, 20]
+        del iterator  # at once: the thread need not have asked for the end

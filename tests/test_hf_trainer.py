@@ -5,14 +5,14 @@ from __future__ import annotations
 import battery
 import pytest
 import torch
-from framework_data import STEPS, maker, recipe
+from framework_data import MAKERS, STEPS, recipe
 from processes import own_threads
 from transformers import Trainer, TrainingArguments
 
 
-@pytest.fixture(scope="module")
-def make(tmp_path_factory):
-    return maker(tmp_path_factory.mktemp("hf_trainer"))
+@pytest.fixture(scope="module", params=MAKERS)
+def make(request, tmp_path_factory):
+    return MAKERS[request.param](tmp_path_factory.mktemp("hf_trainer"))
 
 
 @pytest.fixture(scope="module")

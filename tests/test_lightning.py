@@ -5,7 +5,7 @@ from __future__ import annotations
 import battery
 import pytest
 import torch
-from framework_data import STEPS, Watched, assert_not_copied, maker, recipe, run_recipe
+from framework_data import MAKERS, STEPS, assert_not_copied, loader_only, recipe, run_recipe, threads_only, watched
 from lightning import Fabric, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from processes import own_threads
@@ -18,9 +18,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def make(tmp_path_factory):
-    return maker(tmp_path_factory.mktemp("lightning"))
+@pytest.fixture(scope="module", params=MAKERS)
+def make(request, tmp_path_factory):
+    return MAKERS[request.param](tmp_path_factory.mktemp("lightning"))
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,9 @@ def test_fabric_gives_the_loaders_batches(make, expected, fabric):
     battery.assert_equal(battery.epochs(batches, 4), expected, "four epochs")
 
 
-def test_fabric_copies_nothing(make, fabric):
-    loader = Watched(make().dataset)
+@pytest.mark.parametrize("kind", MAKERS)
+def test_fabric_copies_nothing(tmp_path, kind, fabric):
+    loader = watched(kind, tmp_path)
     assert_not_copied(list(fabric.setup_dataloaders(loader.as_dataloader())), loader)
 
 
@@ -121,6 +122,25 @@ def test_fabric_resumes_at_every_step_and_goes_on(make, expected, fabric, tmp_pa
         assert len(got) == 2 * STEPS - taken % STEPS
 
 
+@threads_only
+def test_fabric_and_trainer_keep_bare_threads(make, expected, fabric, tmp_path):
+    batches = fabric.setup_dataloaders(make())
+    iterator = iter(batches)
+    got = battery.kept([next(iterator)])
+    assert own_threads() != []
+    got += battery.kept(iterator)
+    battery.assert_equal(got, expected[:STEPS], "Fabric")
+    seen = []
+
+    class Watch(Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, index):
+            seen.append(own_threads())
+
+    battery.assert_equal(fit(make(), tmp_path, callbacks=[Watch()], max_epochs=1), expected[:STEPS], "Trainer")
+    assert seen[0] != []
+
+
+@loader_only
 def test_fabric_insists_on_a_dataloader(make, fabric):
     with pytest.raises(TypeError, match="Only PyTorch DataLoader"):
         fabric.setup_dataloaders(make())
@@ -178,6 +198,7 @@ def test_trainer_validates(make, expected, tmp_path):
     assert [batch["text"] for batch in model.validated] == whole[:2] + whole * 4
 
 
+@loader_only  # of a ThreadDataLoader's own batch sampler Lightning warns
 def test_trainer_predicts_with_the_loader_itself(make, tmp_path):
     """Lightning puts a sampler of its own into any DataLoader that it predicts with."""
     got = trainer(tmp_path).predict(Model(), make(shuffle=False))

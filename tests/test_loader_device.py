@@ -10,7 +10,7 @@ import battery
 import pytest
 import torch
 from loader_data import COUNT, write_folder
-from processes import eventually, in_fork
+from processes import eventually, in_fork, own_threads
 
 import headrace as hr
 from headrace.device import place
@@ -102,6 +102,19 @@ def test_goes_on_in_a_fork(make):
     got += list(iterator)
     battery.assert_equal(battery.kept(got), expected, "in the parent")
     assert child() == b"".join(batch["image"].tobytes() for batch in expected[1:])
+
+
+def test_a_device_that_fails_leaves_nothing_behind(make, monkeypatch):
+    """As CUDA does in a fork. What had been started by then would be nobody's."""
+
+    def fail(device, images):
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+
+    loader = make()
+    monkeypatch.setattr("headrace.device.placement.lane_to", fail)
+    with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA"):
+        iter(loader)
+    assert own_threads() == []
 
 
 def test_an_error_in_map_keeps_its_note(make):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
+import os
 import random
 import threading
 import traceback
@@ -413,6 +415,37 @@ def test_an_exception_ends_the_pass_before_the_batch_that_raised_it(num_workers)
     traceback.clear_frames(raised.tb)
     assert list(iterator) == []
     assert rest_of(loader.state_dict()) == expected[2:]
+
+
+def test_an_error_ends_the_workers_though_its_traceback_is_held():
+    """Also where nothing lets go of torch's frames: killed workers would have its signal handler raise again later."""
+    sampler = sampler_of("batches")
+    dataset = Numbers(fails_at=next(iter(sampler_of("batches")))[0])
+    loader = sampler.track(loader_of(sampler, dataset=dataset, num_workers=2))
+    with pytest.raises(ZeroDivisionError) as raised:
+        next(iter(loader))
+    assert multiprocessing.active_children() == []
+    assert raised.tb is not None
+
+
+def test_a_worker_that_dies_while_it_sends_a_batch_is_named():
+    """torch may let out a bare ConnectionResetError, which says nothing."""
+    sampler = sampler_of("batches")
+    loader = sampler.track(loader_of(sampler))
+    iterator = iter(loader)
+    worker = multiprocessing.get_context("fork").Process(target=os._exit, args=(3,))
+    worker.start()
+
+    class Broken:
+        _workers = (worker,)
+        _persistent_workers = True
+
+        def __next__(self):
+            raise ConnectionResetError
+
+    iterator._iterator = Broken()
+    with pytest.raises(RuntimeError, match="exited unexpectedly with code 3 while it sent a batch"):
+        next(iterator)
 
 
 @pytest.mark.parametrize("persistent", [False, True])

@@ -160,6 +160,30 @@ def test_restored_state_is_the_same(order):
     battery.check_restored_state_is_the_same(maker(order))
 
 
+@every_order
+def test_seek_at_every_step(order):
+    """The indices of a pass from there on; and its state holds what is drawn for them."""
+    whole = [batch["index"].tolist() for batch in battery.kept(maker(order)())]
+    for step in range(len(whole)):
+        sought, resumed = maker(order)(), maker(order)()
+        sought.seek(0, step)
+        assert (sought.epoch, sought.next_step) == (0, step)
+        resumed.load_state_dict(json.loads(json.dumps(sought.state_dict())))
+        got = battery.kept(sought)
+        assert [batch["index"].tolist() for batch in got] == whole[step:]
+        battery.assert_equal(battery.kept(resumed), got if step else battery.kept(maker(order)()), f"from {step}")
+
+
+def test_seek_in_a_later_epoch_of_a_distributed_sampler():
+    make = maker("rank 1 of 2")
+    fresh, sought = make(), make()
+    fresh.set_epoch(3)
+    sought.seek(3, 1)
+    expected = [batch["index"].tolist() for batch in battery.kept(fresh)]
+    assert [batch["index"].tolist() for batch in battery.kept(sought)] == expected[1:]
+    assert (sought.epoch, sought.next_step) == (4, 0)
+
+
 def test_world_sizes():
     """The part of rank r of n by DistributedSampler: joined, they are the samples of world size 1."""
     whole = Dicts(Augmented(24), 8, num_workers=2, sampler=DistributedSampler(range(24), 1, 0))

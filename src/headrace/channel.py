@@ -70,16 +70,17 @@ class Channel(Generic[T]):
     def finish(self, error: BaseException | None = None) -> None:
         """The producer's last word: what was put is still handed out, then `error` or the end. After the consumer's
         last word an error is dropped: kept here, its traceback would keep alive whatever the producer held."""
+        self._error = error
         self._finished = True
-        if self._closed:
+        if self._closed:  # looked at last: whoever comes second, here or in `close`, drops all
+            self._error = None
             self._drop_items()  # one may have come between the consumer's last word and the producer's hearing it
-        else:
-            self._error = error
         self._items.put(END)
 
     def close(self) -> None:
-        """The consumer's last word: everything waiting is dropped."""
+        """The consumer's last word: everything waiting is dropped, an error that was not taken included."""
         self._closed = True
+        self._error = None
         self._drop_items()
         self._items.put(END)
         self._places.put(None)  # a producer that waits for one finds the channel closed

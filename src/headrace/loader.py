@@ -303,8 +303,11 @@ class LoaderIterator(Iterator[Batch]):
 
     def _start(self) -> None:
         loader = self._loader
+        # The lane first: what it may raise leaves no thread behind, and pinned memory, which the runner allocates in a
+        # thread of its own, finds the device's context and does not make one on device 0.
+        lane = None if loader._placement is None else loader._placement.lane()
         runner = Runner(loader._recipe, loader._memory, epoch=self._epoch, step=self._step)
-        self._pass: Pass = runner if loader._placement is None else DevicePass(runner, loader._placement)
+        self._pass: Pass = runner if lane is None else DevicePass(runner, lane)
         self._finalizer = weakref.finalize(self, self._pass.drop)
         loader._pass = self._pass
 

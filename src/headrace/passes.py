@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.feed import Batch, Runner, Stats
 
 if TYPE_CHECKING:  # the device's modules import torch
-    from headrace.device import Placement
+    from headrace.device import Lane
 
 DEVICE_DEPTH = 2
 """Batches on the device or on their way beyond the consumer's: one to use next, one to copy meanwhile."""
@@ -43,13 +43,11 @@ class Pass(Protocol):
 class DevicePass:
     """A runner's batches, sent to a device by a thread of its own."""
 
-    def __init__(self, runner: Runner, placement: Placement) -> None:
+    def __init__(self, runner: Runner, lane: Lane) -> None:
         from headrace.device import DeviceFeed
 
         self._runner = runner
-        self._feed = DeviceFeed(
-            lambda: (runner.take(), None), placement.lane(), DEVICE_DEPTH, end=lambda: runner.close()
-        )
+        self._feed = DeviceFeed(lambda: (runner.take(), None), lane, DEVICE_DEPTH, end=lambda: runner.close())
 
     @property
     def foreign(self) -> bool:

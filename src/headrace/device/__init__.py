@@ -3,7 +3,7 @@
 from headrace.device.conversion import Conversion
 from headrace.device.feed import DeviceFeed
 from headrace.device.images import AnyImages, Images, NamedImages
-from headrace.device.lanes import lane_to, resolve
+from headrace.device.lanes import Lane, lane_to, resolve
 from headrace.device.placement import Placement, place
 from headrace.device.prefetcher import DevicePrefetcher
 from headrace.device.stats import CopyStats, PrefetchStats
@@ -15,6 +15,7 @@ __all__ = [
     "DeviceFeed",
     "DevicePrefetcher",
     "Images",
+    "Lane",
     "NamedImages",
     "Placement",
     "PrefetchStats",

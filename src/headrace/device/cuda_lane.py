@@ -6,6 +6,7 @@ Who may use which memory when:
 - Device memory is allocated on the side stream. `record_stream` tells the allocator that the training stream uses it
   too, so what the consumer drops is not reused while a kernel still reads it.
 - Bytes that are converted live and die on the side stream, in its order.
+- The stream goes to the next pass once the feeding thread is through; what it was given is waited for by events.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headrace.device import streams
 from headrace.device.images import Images
 from headrace.device.lanes import Sent
 from headrace.device.nested import Path, map_tensors
+from headrace.device.sparse import bytes_of, dense_parts
 from headrace.device.stats import CopyStats
 
 MOST_UNRESOLVED = 256
@@ -48,7 +51,7 @@ class CudaLane:
     def __init__(self, device: torch.device, images: Images) -> None:
         self._device = device
         self._images = images
-        self._stream = torch.cuda.Stream(device)
+        self._stream = streams.borrow(device)
         self._unresolved: deque[_Ticket] = deque(maxlen=MOST_UNRESOLVED)
         self._lock = threading.Lock()  # between the feeding thread and whoever asks for statistics
         self._bytes = 0
@@ -77,6 +80,9 @@ class CudaLane:
         map_tensors(sent.batch, lambda path, tensor: self._hand_over(tensor, stream))
         return sent.batch
 
+    def end(self) -> None:
+        streams.give_back(self._stream, self._device)
+
     def statistics(self) -> CopyStats:
         with self._lock:
             self._resolve()
@@ -95,9 +101,9 @@ class CudaLane:
         if tensor.device == self._device:
             # The source made it on a stream of its own: the default one, in the thread that runs this.
             self._stream.wait_stream(torch.cuda.default_stream(self._device))
-            tensor.record_stream(self._stream)
+            record_stream(tensor, self._stream)
             return tensor
-        self._bytes += tensor.nbytes
+        self._bytes += bytes_of(tensor)
         return tensor.to(self._device, non_blocking=True)
 
     def _convert(self, path: Path, tensor: Tensor) -> Tensor:
@@ -106,7 +112,7 @@ class CudaLane:
 
     def _hand_over(self, tensor: Tensor, stream: torch.cuda.Stream) -> Tensor:
         if tensor.device == self._device:
-            tensor.record_stream(stream)
+            record_stream(tensor, stream)
         return tensor
 
     def _event(self) -> torch.cuda.Event:
@@ -124,3 +130,9 @@ class CudaLane:
             self._convert_s += ready_ms / 1e3
             late_ms = ticket.reached.elapsed_time(ticket.ready)
             self._exposed_s += min(max(late_ms, 0.0), copied_ms + ready_ms) / 1e3
+
+
+def record_stream(tensor: Tensor, stream: torch.cuda.Stream) -> None:
+    """torch has this for dense tensors only."""
+    for part in dense_parts(tensor):
+        part.record_stream(stream)

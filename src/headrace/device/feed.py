@@ -36,15 +36,9 @@ class DeviceFeed(Generic[N]):
         self._started = time.perf_counter()
         self._ended: float | None = None
         self._source_s = 0.0
-        self._exhausted = False
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}device", daemon=True)
         self._thread.start()
         close_at_exit(self)
-
-    @property
-    def ran_out(self) -> bool:
-        """Whether the source came to its end by itself, and whoever takes has all of it."""
-        return self._exhausted and self._ended is None
 
     @property
     def foreign(self) -> bool:
@@ -86,10 +80,8 @@ class DeviceFeed(Generic[N]):
         error: BaseException | None = None
         try:
             self._feed()
-        except Closed:
+        except (Closed, StopIteration):
             pass
-        except StopIteration:
-            self._exhausted = True
         except BaseException as caught:
             error = caught
         try:
@@ -97,6 +89,7 @@ class DeviceFeed(Generic[N]):
         except BaseException as caught:
             error = error or caught
         finally:
+            self._lane.end()
             self._channel.finish(error)
             del error, self._produce, self._end  # they and its traceback hold the source, and this frame
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,9 @@ MOST_CHANNELS = 4
 BLOCK = 4096
 """Elements of one program; 32 a thread, so that bytes are loaded 16 at a time."""
 
+_unusable = False
+"""Whether Triton is here and has failed."""
+
 
 def convert(image: Tensor, out: Tensor, subtract: tuple[float, ...], divide: tuple[float, ...]) -> bool:
     """Writes `(image - subtract) / divide` into `out`, both [N, C, H, W], or returns False where this cannot be done
@@ -21,8 +25,7 @@ def convert(image: Tensor, out: Tensor, subtract: tuple[float, ...], divide: tup
     kernel = load_kernel()
     if kernel is None or (strides := dense_strides(image, out)) is None:
         return False
-    launch(kernel, image, out, strides, subtract, divide)
-    return True
+    return _launched(kernel, image, out, strides, subtract, divide)
 
 
 def dense_strides(image: Tensor, out: Tensor) -> tuple[bool, bool] | None:
@@ -52,6 +55,27 @@ def launch(
     grid = (-(-total // BLOCK),)
     with torch.cuda.device_of(image):
         kernel[grid](image, out, total, pixels, *scales, channels, *channels_last, BLOCK)
+
+
+def _launched(kernel: Any, *arguments: Any) -> bool:
+    """Triton compiles at the first launch, for which it wants a C compiler, Python's headers and a GPU it supports;
+    many containers have it without these. Says so once, and leaves this and what follows to torch."""
+    global _unusable
+    if _unusable:
+        return False
+    try:
+        launch(kernel, *arguments)
+    except Exception as error:
+        _unusable = True
+        warnings.warn(
+            f"Triton is installed but cannot be used ({type(error).__name__}: {error}); images are converted by torch, "
+            "to the same bits in three passes over memory. It needs a C compiler, such as gcc, and Python's headers; "
+            "without them, uninstall triton to be rid of this warning",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
 
 
 @cache

@@ -36,7 +36,7 @@ class AnyImages:
         self._layout = Conversion(dtype=None, normalize=None, channels_last=conversion.channels_last)
 
     def conversion_of(self, path: Path, tensor: Tensor) -> Conversion | None:
-        if tensor.ndim != 4 or tensor.shape[1] != RGB:
+        if tensor.ndim != 4 or tensor.is_nested or tensor.shape[1] != RGB:
             return None
         if tensor.dtype == torch.uint8:
             return self._conversion
@@ -75,7 +75,7 @@ class NamedImages:
 def _check(path: Path, tensor: Tensor, conversion: Conversion) -> None:
     what = f"images: expected {path[-1]!r} to be uint8 [N, C, H, W]"
     got = f"got {_kind(tensor)}"
-    if tensor.ndim != 4 or (conversion.makes_floats and tensor.dtype != torch.uint8):
+    if tensor.ndim != 4 or tensor.is_nested or (conversion.makes_floats and tensor.dtype != torch.uint8):
         raise UsageError(f"{what}, {got}; leave bytes as they are in the dataset, or leave it out of images=")
     if conversion.normalize is not None and tensor.shape[1] != RGB:
         raise UsageError(f"{what} with C = 3 for normalize=, {got}; normalise it in the training step")
@@ -98,4 +98,5 @@ def _listed(tensors: list[tuple[Path, Tensor]]) -> str:
 
 
 def _kind(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    shape = "nested" if tensor.is_nested else list(tensor.shape)
+    return f"{str(tensor.dtype).removeprefix('torch.')} {shape}"

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headrace.device.images import Images
 from headrace.device.nested import Path, map_tensors
+from headrace.device.sparse import bytes_of
 from headrace.device.stats import CopyStats
 from headrace.errors import UsageError
 
@@ -34,9 +35,14 @@ class Lane(Protocol):
 
     def statistics(self) -> CopyStats: ...
 
+    def end(self) -> None:
+        """Nothing more will be sent. What was sent can still be received."""
+        ...
+
 
 class PlainLane:
-    """For devices without streams of their own: the work is done when `send` returns. On the CPU nothing is copied."""
+    """For devices without streams of their own: the work is done when `send` returns. On the CPU, only what is
+    converted is copied."""
 
     def __init__(self, device: torch.device, images: Images) -> None:
         self._device = device
@@ -56,7 +62,7 @@ class PlainLane:
 
     def _move(self, path: Path, tensor: Tensor) -> Tensor:
         if tensor.device != self._device:
-            self._bytes += tensor.nbytes
+            self._bytes += bytes_of(tensor)
         return tensor.to(self._device)
 
     def receive(self, sent: Sent) -> Any:
@@ -64,6 +70,9 @@ class PlainLane:
 
     def statistics(self) -> CopyStats:
         return CopyStats(self._bytes, 0.0, self._copy_s, self._convert_s, None)
+
+    def end(self) -> None:
+        """There is nothing to give back."""
 
 
 def _convert(images: Images, path: Path, tensor: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ class DevicePrefetcher(Generic[T]):
 
     A batch is any nesting of dicts, lists, tuples, named tuples and dataclasses with tensors in it; what is no tensor
     passes through. On a CUDA device, copies go from pinned memory on a side stream; the batch can be used at once on
-    the stream that is current where it is taken. On the CPU nothing is copied, and the source works ahead all the same.
+    the stream that is current where it is taken. On the CPU only what is converted is copied, and the source
+    works ahead all the same.
 
     `depth`         batches beyond the consumer's that are on the device or on their way
     `dtype`, `normalize`  uint8 images become floats on the device, 0…1 or normalised, the same bits as those of
@@ -41,9 +42,9 @@ class DevicePrefetcher(Generic[T]):
 
     Iterating takes one pass over the source, and ends the pass before it. `len`, `set_epoch`, `state_dict` and
     `load_state_dict` exist if the source has them. The state is the source's own, as of the batch that the consumer
-    has; whoever breaks a pass off goes on from there in the next. An error in the source comes out of `next` after the
-    batches before it, with its traceback. Raises UsageError for arguments that do not fit, before the first batch or
-    with it.
+    has; whoever breaks off a pass over such a source goes on from there in the next. An error in the source comes out
+    of `next` after the batches before it, with its traceback. Raises UsageError for arguments that do not fit, before
+    the first batch or with it.
     """
 
     def __init__(
@@ -59,6 +60,10 @@ class DevicePrefetcher(Generic[T]):
     ) -> None:
         if type(depth) is not int or depth < 1:
             raise UsageError(f"depth: expected an int of at least 1, got {depth!r}")
+        if isinstance(images, str):
+            raise UsageError(
+                f"images: expected a list of keys, field names or positions, got {images!r}; pass [{images!r}]"
+            )
         conversion = Conversion(_dtype(dtype, normalize), normalize, channels_last)
         self.source = iterable
         self.device = resolve(device)
@@ -116,6 +121,8 @@ class DevicePrefetcher(Generic[T]):
         """Ends the pass before, and puts a stateful source back to where its consumer stopped."""
         self.close()
         position, self._position = self._position, None
+        # Not after a whole pass, though the consumer never asked for its end, as in `for step in range(len(loader))`:
+        # from a state of just before it, torchdata's StatefulDataLoader would go on with an empty pass.
         if position is not None and position.state is not None and not position.at_end:
             self.source.load_state_dict(position.state)  # type: ignore[attr-defined]
 
@@ -126,10 +133,10 @@ class DevicePrefetcher(Generic[T]):
         state: State = self.source.state_dict()
         return copy.deepcopy(state)
 
-    def _start(self) -> DeviceFeed[State | None]:
+    def _start(self, position: _Position) -> DeviceFeed[State | None]:
         # Here and not in the feeding thread: DataLoader draws its seed from torch's global generator, and installs the
         # signal handler that tells of killed workers, in the thread that asks for its iterator.
-        batches = _Batches(workers.begin(self.source), self._snapshot, self._images)
+        batches = _Batches(workers.begin(self.source), self._snapshot, self._images, position)
         self._feed = DeviceFeed(batches.take, lane_to(self.device, self._images), self._depth, end=batches.close)
         return self._feed
 
@@ -139,8 +146,17 @@ class _Position:
     """Where the consumer of one pass is. `state` is the source's as of its last batch; None if it keeps none."""
 
     state: State | None
-    at_end: bool = False
-    """Whether the source was read no further than the consumer went."""
+    taken: int = 0
+    """Batches that the consumer has."""
+    given: int = 0
+    """Batches that the source has given."""
+    ended: bool = False
+    """Whether the source has said that there are no more."""
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the pass was a whole one, and the consumer has all of it."""
+        return self.ended and self.taken == self.given
 
 
 class PrefetchIterator(Iterator[T]):
@@ -149,7 +165,7 @@ class PrefetchIterator(Iterator[T]):
     def __init__(self, prefetcher: DevicePrefetcher[T], position: _Position) -> None:
         self._prefetcher = prefetcher
         self._position = position
-        self._feed = prefetcher._start()
+        self._feed = prefetcher._start(position)
         self._open = True
         self._finalizer = weakref.finalize(self, self._feed.close, DROP_WAIT_S)
         self._finalizer.atexit = False  # the feed sees to that
@@ -163,7 +179,7 @@ class PrefetchIterator(Iterator[T]):
                 "iterate over the prefetcher anew: a stateful source goes on from the same batch"
             )
         try:
-            batch, self._position.state = self._feed.take()
+            batch, state = self._feed.take()
         except Closed:
             self._end_of_source()
             raise StopIteration from None
@@ -171,13 +187,14 @@ class PrefetchIterator(Iterator[T]):
             self._open = False
             self._feed.close(DROP_WAIT_S)
             raise
+        self._position.state = state
+        self._position.taken += 1
         return batch  # type: ignore[no-any-return]
 
     def _end_of_source(self) -> None:
-        ran_out = self._feed.ran_out
         self.close()
-        if ran_out:
-            self._position.state, self._position.at_end = self._prefetcher._snapshot(), True
+        if self._position.at_end:
+            self._position.state = self._prefetcher._snapshot()
 
     def close(self) -> None:
         """Ends the pass: the thread is joined, batches on their way are dropped."""
@@ -193,15 +210,23 @@ class PrefetchIterator(Iterator[T]):
 class _Batches(Generic[T]):
     """A source's iterator, and the source's state after each batch. Used by the feeding thread only."""
 
-    def __init__(self, iterator: Iterator[T], snapshot: Callable[[], State | None], images: Images) -> None:
+    def __init__(
+        self, iterator: Iterator[T], snapshot: Callable[[], State | None], images: Images, position: _Position
+    ) -> None:
         self._iterator = iterator
+        self._position = position
+        self._failed = False
         self._snapshot = snapshot
         self._images: Images | None = images  # until the first batch has been checked
 
     def take(self) -> tuple[T, State | None]:
         try:
             batch = next(self._iterator)
+        except StopIteration:
+            self._position.ended = True
+            raise
         except Exception as error:
+            self._failed = True
             lost = workers.lost(self._iterator, error)
             if lost is None:
                 raise
@@ -209,16 +234,35 @@ class _Batches(Generic[T]):
         if self._images is not None:
             self._images.check(batch)
             self._images = None
+        self._position.given += 1
         return batch, self._snapshot()
 
     def close(self) -> None:
         """Lets a generator run its `finally`, and a DataLoader's iterator end the workers of this pass."""
         iterator: Any = self._iterator
         del self._iterator
+        self._look_for_the_end(iterator)
         if hasattr(iterator, "close"):
             iterator.close()
         else:
             workers.end(iterator)
+
+    def _look_for_the_end(self, iterator: Iterator[T]) -> None:
+        """A consumer that left with all batches so far may have left with the last, which only the next call tells.
+
+        Asked for sources with state alone: what comes instead of the end is dropped, and the state goes back to before.
+        """
+        position = self._position
+        if position.state is None or self._failed or position.ended or position.taken != position.given:
+            return
+        try:
+            next(iterator)
+        except StopIteration:
+            position.ended = True
+        except Exception:
+            return  # the next pass comes to it again
+        else:
+            position.given += 1
 
 
 def _dtype(dtype: DType | torch.dtype | None, normalize: Normalize | None) -> DType | None:

@@ -18,6 +18,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 from headrace.compat.frameworks.passes import Part, Passes
 from headrace.compat.frameworks.source import Iterates, LoaderSource, source_of
+from headrace.compat.frameworks.thread_source import ThreadSource
+from headrace.compat.thread_loader.loader import ThreadDataLoader
 from headrace.errors import UsageError
 
 T = TypeVar("T")
@@ -26,13 +28,16 @@ T = TypeVar("T")
 def as_dataloader(loader: LoaderSource | Iterates) -> LoaderDataLoader:
     """A torch DataLoader over `loader`'s batches: the same objects, no process, no thread and no pinning of its own.
 
-    `loader` is a `Loader`, or anything else that has `len` and iterates over its rank's batches, an epoch each time. Of
-    such a one `state_dict` and `load_state_dict`, `set_epoch`, `epoch`, `batch_size`, `rank` and `world_size` are used
-    where it has them; rank and world size are else the process group's, or torchrun's. From then on its epoch and its
-    state are set through the DataLoader.
+    `loader` is a `Loader`, a `ThreadDataLoader`, or anything else that has `len` and iterates over its rank's batches,
+    an epoch each time. Of such a one `state_dict` and `load_state_dict`, `set_epoch`, `epoch`, `batch_size`, `rank` and
+    `world_size` are used where it has them; rank and world size are else the process group's, or torchrun's. From then
+    on its epoch and its state are set through the DataLoader.
 
-    Raises UsageError for a loader without a length.
+    Raises UsageError for a loader without a length, and for a ThreadDataLoader that gives all samples to every rank.
     """
+    if isinstance(loader, ThreadDataLoader):
+        source_of(loader)  # for its length
+        return LoaderDataLoader(ThreadSource(loader))
     return LoaderDataLoader(source_of(loader))
 
 

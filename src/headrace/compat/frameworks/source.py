@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
+from headrace.device import DevicePrefetcher
 from headrace.errors import StateError, UsageError
 
 
@@ -61,6 +62,7 @@ def source_of(loader: LoaderSource | Iterates) -> LoaderSource:
 class CountedLoader:
     """Keeps the count of epochs and steps for a loader that is asked for no more than its batches.
 
+    A pass that is broken off starts again: a DevicePrefetcher, which would go on, is put back to where the pass began.
     It comes to a later step by dropping the batches before it, which costs their loading. Its state holds the loader's
     own beside the count, where the loader has one. Whatever moves the loader must go through here to be counted.
     """
@@ -71,6 +73,8 @@ class CountedLoader:
         self._received = 0
         self._next_step = 0
         self._drop = 0  # batches to drop when the next pass starts
+        self._latest: object = None  # the latest pass: an older one moves nothing when it is closed
+        self._restart: Mapping[str, Any] | None = None  # the loader's state where the pass broken off began
         self.positioned = False
         self.rank, self.world_size = _place(loader)
 
@@ -98,15 +102,22 @@ class CountedLoader:
     def __iter__(self) -> Iterator[Any]:
         self._received, self._next_step, self.positioned = self._next_step, 0, False
         drop, self._drop = self._drop, 0
+        restart, self._restart = self._restart, None
+        if restart is not None and _has_state(self._loader):
+            self._loader.load_state_dict(restart)
         set_epoch = getattr(self._loader, "set_epoch", None)
         if set_epoch is not None:
             set_epoch(self._epoch)
         return self._pass(drop)
 
     def _pass(self, drop: int) -> Iterator[Any]:
+        latest = self._latest = object()
+        epoch, first_step = self._epoch, self._received
+        began = None
+        if isinstance(self._loader, DevicePrefetcher) and _has_state(self._loader):
+            began = self._loader.state_dict()
         iterator = iter(self._loader)
         try:
-            epoch = self._epoch
             for batch in islice(iterator, drop, None):
                 self._received += 1
                 if self._received == len(self):
@@ -116,6 +127,9 @@ class CountedLoader:
                 self._end_epoch()
         finally:
             close(iterator)
+            broken_off = self._latest is latest and self._epoch == epoch and not self.positioned
+            if broken_off and began is not None:
+                self._restart, self._next_step, self._drop = began, first_step, drop
 
     def _end_epoch(self) -> None:
         self._epoch, self._received = self._epoch + 1, 0
@@ -141,28 +155,32 @@ class CountedLoader:
 
     def state_dict(self) -> dict[str, Any]:
         count = {"epoch": self._epoch, "step": self._received}
-        return count | ({"loader": self._loader.state_dict()} if isinstance(self._loader, HasState) else {})
+        return count | ({"loader": self._loader.state_dict()} if _has_state(self._loader) else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises StateError for anything but what `state_dict` gave."""
-        expected = {"epoch", "step"} | ({"loader"} if isinstance(self._loader, HasState) else set())
+        expected = {"epoch", "step"} | ({"loader"} if _has_state(self._loader) else set())
         if not isinstance(state, Mapping) or set(state) != expected:
             got = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
             raise StateError(f"state: expected the keys {sorted(expected)}, got {got}; pass the saved dict unchanged")
         self._epoch, self._received, self._next_step = state["epoch"], state["step"], state["step"]
-        self._drop = state["step"]
-        if isinstance(self._loader, HasState):
+        self._drop, self._restart = state["step"], None
+        if _has_state(self._loader):
             self._loader.load_state_dict(state["loader"])
             self._drop = 0
         self.positioned = True
 
 
-@runtime_checkable
 class HasState(Protocol):
     """State as torch has it."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
+
+
+def _has_state(loader: object) -> TypeGuard[HasState]:
+    # Not isinstance(): it looks at the class, and a DevicePrefetcher has what its source has.
+    return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
 
 
 def close(iterator: Iterator[Any]) -> None:
@@ -177,6 +195,11 @@ def _place(loader: object) -> tuple[int, int]:
     rank, world_size = getattr(loader, "rank", None), getattr(loader, "world_size", None)
     if rank is not None and world_size is not None:
         return rank, world_size
+    return launched_place()
+
+
+def launched_place() -> tuple[int, int]:
+    """Rank and world size of the process group, else of torchrun's environment."""
     import torch.distributed as group
 
     if group.is_available() and group.is_initialized():

@@ -62,7 +62,8 @@ class BucketBatchSampler(PlannedBatchSampler):
 def _values(buckets: Sequence[Any] | NDArray[Any] | torch.Tensor) -> Sequence[Any] | NDArray[Any]:
     if isinstance(buckets, torch.Tensor):
         return buckets.numpy(force=True)
-    # Tensors are hashable, by identity: every sample would be a bucket of its own.
-    if len(buckets) > 0 and isinstance(buckets[0], torch.Tensor):
+    # Tensors are hashable, by identity: every sample would be a bucket of its own. Of what has `__array__`, such
+    # as a pandas Series, [0] may ask for a label and not a place.
+    if not hasattr(buckets, "__array__") and len(buckets) > 0 and isinstance(buckets[0], torch.Tensor):
         raise UsageError("buckets: expected hashable values, got a list of tensors; pass torch.stack(buckets)")
     return buckets

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch.utils.data import BatchSampler
 
+from headrace.compat.thread_loader.loader import ThreadDataLoader
+from headrace.device import workers
 from headrace.errors import StateError, UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +38,11 @@ class TrackedLoader:
         self._sampler = sampler
         self._loader = loader
         self._steps_a_batch, self._drop_last = _batching(sampler, loader)
+        if isinstance(loader, ThreadDataLoader):
+            raise UsageError(
+                "track: expected a DataLoader, got a ThreadDataLoader, which counts what the loop receives by itself; "
+                "iterate over it and take its state_dict"
+            )
         self._latest: weakref.ref[TrackedIterator] | None = None
         if not getattr(loader, "in_order", True):
             raise UsageError(
@@ -112,6 +119,12 @@ class TrackedIterator(Iterator[Any]):
             self._pass.ended = True
             self.close()
             raise
+        except Exception as error:
+            lost = workers.lost(self._iterator, error)
+            self.close()
+            if lost is None:
+                raise
+            raise lost from error
         except BaseException:
             self.close()
             raise
@@ -138,7 +151,9 @@ class TrackedIterator(Iterator[Any]):
 
     def close(self) -> None:
         """Ends the pass: what was prefetched is dropped, and not counted."""
-        self._iterator = None
+        iterator, self._iterator = self._iterator, None
+        if iterator is not None:
+            workers.end(iterator)
 
     def replace(self) -> None:
         """Ends the pass for another, which may go on with the same workers: drawing from both would mix them."""

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe, Sampler, default_collate
@@ -31,6 +31,9 @@ from headrace.compat.thread_loader.sampler_state import (
 from headrace.compat.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
 from headrace.errors import StateError, UsageError
 from headrace.feed.cores import default_threads
+
+if TYPE_CHECKING:
+    from headrace.compat.frameworks.dataloader import LoaderDataLoader
 
 
 class ThreadDataLoader(DataLoader[Any]):
@@ -93,7 +96,9 @@ class ThreadDataLoader(DataLoader[Any]):
             persistent_workers=persistent_workers,
         )
         self._next = LoaderPosition()  # where the next pass starts, unless one has begun
-        self._order: EpochOrder | None = None  # of the latest pass
+        self._order: EpochOrder | None = None  # of the latest pass, or of the next once `seek` has drawn for it
+        self._sought = False
+        self._positioned = False
         self._workers: WorkerThreads | None = None  # persistent ones
         self._memory = BatchMemory(most_idle=1 + self.num_workers * (self.prefetch_factor or 0))
         self._watch = GlobalRandomWatch()
@@ -109,10 +114,43 @@ class ThreadDataLoader(DataLoader[Any]):
             raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
         if epoch != self.epoch:
             start = LoaderPosition() if self._order is None else self._order.next_start()
-            self._next, self._order = replace(start, epoch=epoch), None
+            self._begin_at(replace(start, epoch=epoch))
         sampler = epoch_sampler(self)
         if sampler is not None:
             sampler.set_epoch(epoch)
+        self._positioned = True
+
+    @property
+    def next_step(self) -> int:
+        """The step at which the next pass starts: 0 unless a state was loaded, or `seek` called, since the last."""
+        if self._order is None:
+            return self._next_start().batches
+        return self._order.received if self._sought else 0
+
+    @property
+    def positioned(self) -> bool:
+        """Whether `set_epoch`, `seek` or `load_state_dict` has been called since the last pass began."""
+        return self._positioned
+
+    def seek(self, epoch: int, step: int) -> None:
+        """The next pass takes this epoch from this step on. Indices before it are drawn, and their samples not loaded.
+
+        Of an iterable dataset, samples are. The epoch's order must follow from the sampler's epoch, or be the next one;
+        `load_state_dict` restores any. Raises UsageError for a step beyond the epoch, or one before a restored one.
+        """
+        self.set_epoch(epoch)
+        order = EpochOrder(self, self._next_start())
+        if type(step) is not int or step < order.received:
+            raise UsageError(f"seek: expected step to be an int, {order.received} or more, got {step!r}")
+        for _ in range(step - order.received):
+            try:
+                order.hand_out(order.draw())
+            except StopIteration:
+                raise UsageError(f"seek: expected a step of the epoch's {order.received}, got {step}") from None
+        self._order, self._sought = order, True
+
+    def _begin_at(self, start: LoaderPosition) -> None:
+        self._next, self._order, self._sought, self._positioned = start, None, False, True
 
     def _next_start(self) -> LoaderPosition:
         return at_epoch_of(epoch_sampler(self), self._next) if self._order is None else self._order.next_start()
@@ -122,7 +160,9 @@ class ThreadDataLoader(DataLoader[Any]):
 
     def __iter__(self) -> ThreadLoaderIterator:  # type: ignore[override]  # torch names a private class
         pins = self._pins()
-        self._order = order = EpochOrder(self, self._next_start())
+        order = self._order if self._sought else None
+        self._order = order = EpochOrder(self, self._next_start()) if order is None else order
+        self._sought = self._positioned = False
         return ThreadLoaderIterator(
             self,
             order,
@@ -166,6 +206,16 @@ class ThreadDataLoader(DataLoader[Any]):
             weakref.finalize(self, workers.close, DROP_WAIT_S)
         return workers
 
+    def as_dataloader(self) -> LoaderDataLoader:
+        """For frameworks that would make a plain DataLoader, with processes, of this one's parts: a DataLoader of these
+        batches. It adds no copy, thread or process.
+
+        Raises UsageError for a loader without a length, and where a sampler gives all samples to each of several ranks.
+        """
+        from headrace.compat.frameworks.dataloader import as_dataloader
+
+        return as_dataloader(self)
+
     # --- state ---
 
     def state_dict(self) -> dict[str, Any]:
@@ -205,11 +255,11 @@ class ThreadDataLoader(DataLoader[Any]):
             sampler.load_state_dict(position.sampler)
         elif position.sampler_epoch is not None and (counting := epoch_sampler(self)) is not None:
             counting.set_epoch(position.sampler_epoch)
-        self._next, self._order = replace(position, generators=[], sampler=None), None
+        self._begin_at(replace(position, generators=[], sampler=None))
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, or a pickled loader, has no threads, and starts where this one's next pass does."""
-        return {**self.__dict__, "_next": self._next_start(), "_order": None, "_workers": None}
+        return {**self.__dict__, "_next": self._next_start(), "_order": None, "_sought": False, "_workers": None}
 
 
 def _check(dataset: object, threads: object, prefetch_factor: object, timeout: float) -> None:

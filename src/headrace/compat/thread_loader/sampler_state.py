@@ -79,10 +79,15 @@ def begin_sampler(loader: DataLoader[Any]) -> SamplerState | None:
 
 
 def stateful_sampler(loader: DataLoader[Any]) -> Any:
-    """What draws the indices and has state_dict and load_state_dict, or None."""
-    batches = loader.batch_sampler
-    drawing = loader.sampler if batches is None or is_plain(loader) else batches
+    """What draws the indices, where it has state_dict and load_state_dict; else None."""
+    drawing = drawing_sampler(loader)
     return drawing if hasattr(drawing, "state_dict") and hasattr(drawing, "load_state_dict") else None
+
+
+def drawing_sampler(loader: DataLoader[Any]) -> Any:
+    """What draws the indices: a sampler, or a batch sampler that is not torch's own."""
+    batches = loader.batch_sampler
+    return loader.sampler if batches is None or is_plain(loader) else batches
 
 
 def is_plain(loader: DataLoader[Any]) -> bool:
