@@ -238,8 +238,9 @@ def test_what_declares_more_than_the_limit_is_not_read(tmp_path):
         archive.read("a")
     with IndexedZip(path, max_member_bytes=1_000_001) as archive:
         assert archive.read("a") == bytes(1_000_001)
-    with pytest.raises(UsageError, match="expected max_member_bytes of 1 or more, got 0"):
-        IndexedZip(path, max_member_bytes=0)
+    for wrong in (0, "1 GB", 0.5, True, None):
+        with pytest.raises(UsageError, match=f"max_member_bytes: expected an int of 1 or more, got {wrong!r}"):
+            IndexedZip(path, max_member_bytes=wrong)
 
 
 def test_a_declared_terabyte_is_refused_by_default(tmp_path):

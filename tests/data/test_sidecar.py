@@ -19,6 +19,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import headrace.data as data
+from headrace.compat.archives.indexed_tar import IndexedTar
 from headrace.data import indexing, safetensors, sidecar, tar_sidecar
 from headrace.data.tar_sidecar import open_index
 from headrace.errors import ChangedError, DatasetError
@@ -43,6 +44,7 @@ data.open(sys.argv[1])
 SCAN_WHEN_TOLD = """
 import sys
 import headrace.data as data
+from headrace.compat.archives.indexed_tar import IndexedTar
 from headrace.data import tar_sidecar
 build = tar_sidecar.build_index
 def told(path):
@@ -180,6 +182,7 @@ def rewrite(path: Path, name: str, values: list[int] | None = None, **metadata: 
         body[start:stop] = changed
     header["__metadata__"] |= metadata
     text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
@@ -210,6 +213,21 @@ def test_a_sidecar_that_does_not_fit_its_tar_is_rebuilt(make_tar, scans, change)
     assert len(scans) == 1  # the rewriting alone is accepted
     rewrite(kept, **change)
     assert [data.open(path)[i]["jpg"] for i in range(3)] == [b"one", b"two", b"three"]
+    assert len(scans) == 2
+
+
+@pytest.mark.parametrize("shift", [1, 4])
+def test_a_sidecar_whose_arrays_are_not_aligned_is_rebuilt(make_tar, scans, shift):
+    path = make_tar("a.tar", MEMBERS)
+    sidecar = Path(f"{path}.headrace")
+    with IndexedTar(path) as archive:
+        names = archive.getnames()
+    raw = sidecar.read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    sidecar.write_bytes(struct.pack("<Q", size + shift) + raw[8 : 8 + size] + b" " * shift + raw[8 + size :])
+    with IndexedTar(path) as archive:
+        assert archive.getnames() == names
+        assert all(name in archive for name in names)
     assert len(scans) == 2
 
 

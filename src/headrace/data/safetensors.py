@@ -75,5 +75,9 @@ def _array(entry: Any, data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
         case {"dtype": str(dtype), "shape": [int(count)], "data_offsets": [int(start), int(stop)]} if dtype in _DTYPES:
             item = np.dtype(_DTYPES[dtype])
             if 0 <= start <= stop <= len(data) and stop - start == count * item.itemsize:
-                return data[start:stop].view(item)
+                array = data[start:stop].view(item)
+                # Others may write it so. The core reads arrays in place, and a memoryview cannot look into such a one.
+                if not array.flags.aligned:
+                    raise InvalidFileError("an array is not aligned")
+                return array
     raise InvalidFileError("an array does not fit the file")

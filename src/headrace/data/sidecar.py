@@ -40,7 +40,7 @@ def open_sidecar(sidecar: Sidecar[T], path: str, identity: Identity, *, cache: s
     It lies beside the archive; with `cache`, or where that cannot be written, in that folder or the default cache
     folder.
     """
-    places = _places(path, identity, cache)
+    places = sidecar_places(path, identity, cache)
     for place in places:
         kept = _load(sidecar, place, identity)
         if kept is not None:
@@ -71,7 +71,7 @@ def cache_folder() -> str:
     return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "headrace")
 
 
-def _places(path: str, identity: Identity, cache: str | None) -> list[str]:
+def sidecar_places(path: str, identity: Identity, cache: str | None) -> list[str]:
     """Where the sidecar may lie, best first. In a cache the content names it, so a moved archive keeps its index."""
     cached = f"{os.path.basename(path)}.{identity.sample}{_SUFFIX}"
     if cache is not None:

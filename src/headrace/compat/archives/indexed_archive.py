@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Generic, NamedTuple, Protocol, Self, TypeVar
 from headrace.data.identity import Identity, identify
 from headrace.data.names import NameTable
 from headrace.data.open_file import OpenFile
+from headrace.data.sidecar import sidecar_places
 from headrace.errors import ChangedError, DatasetError, MissingMemberError, NotFoundError, UsageError
 
 Path = str | os.PathLike[str]
@@ -173,6 +174,14 @@ class IndexedArchive(ABC, Generic[M]):
     def _has_changed(self, opened: Opened[M]) -> bool:
         """Whether the open file still is as it was when it was opened."""
         return identify(opened.file) != self._identity
+
+    def _index_to_delete(self) -> str:
+        """The advice where the index is wrong though the archive is known by the same identity: a part of it that the
+        identity does not sample was rewritten, and opening it again would find the same index."""
+        assert self._identity is not None
+        places = sidecar_places(self._path, self._identity, self._cache)
+        kept = " and ".join(place for place in places if os.path.exists(place))
+        return f"delete its index ({kept}) and open it again" if kept else "open it again"
 
 
 def _absolute(path: Path) -> str:

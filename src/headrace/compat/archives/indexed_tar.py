@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from functools import partial
 from typing import BinaryIO
 
 from headrace.compat.archives.indexed_archive import IndexedArchive, Opened, Path
@@ -12,7 +14,7 @@ from headrace.data.reading import read_member
 from headrace.data.tar_member import TarMember
 from headrace.data.tar_members import TarMembers
 from headrace.data.tar_sidecar import open_members
-from headrace.errors import MemberError, MissingMemberError, UnsupportedMemberError
+from headrace.errors import ChangedError, MemberError, MissingMemberError, UnsupportedMemberError
 
 _MAX_LINKS = 40
 """Links that lead from one to the next before they count as a circle, as Linux has it."""
@@ -44,7 +46,9 @@ class IndexedTar(IndexedArchive[TarMember]):
         opened = self._open()
         member = self._target(opened, self._member(opened, name))
         return (
-            None if member.isdir() or member.isdev() else io.BufferedReader(_MemberFile(opened, member), _BUFFER_BYTES)
+            None
+            if member.isdir() or member.isdev()
+            else io.BufferedReader(_MemberFile(member, partial(self._read_range, opened, member)), _BUFFER_BYTES)
         )
 
     def _load(self, identity: Identity) -> TarMembers:
@@ -56,7 +60,19 @@ class IndexedTar(IndexedArchive[TarMember]):
         if target.isdir() or target.isdev():
             kind = "a folder" if target.isdir() else "a device"
             raise MemberError(f"{self._path}: expected a file, got {kind}: member {member.name!r}")
-        return _read_range(opened, target, 0, target.size)
+        return self._read_range(opened, target, 0, target.size)
+
+    def _read_range(self, opened: Opened[TarMember], member: TarMember, start: int, length: int) -> bytes:
+        check = _members(opened).header_check(member.number)
+        try:
+            return read_member(opened.file, member.offset_data, length, check, skip=start)
+        except ChangedError as error:
+            if self._has_changed(opened):
+                raise
+            raise ChangedError(
+                f"{self._path} at byte {member.offset_data}: expected the header of member {member.name!r}, got "
+                f"another: the tar has been rewritten at the same size; {self._index_to_delete()}"
+            ) from error
 
     def _target(self, opened: Opened[TarMember], member: TarMember) -> TarMember:
         """The file that a member is, or that it leads to."""
@@ -81,9 +97,9 @@ class IndexedTar(IndexedArchive[TarMember]):
 class _MemberFile(io.RawIOBase):
     """A window on the tar with a position of its own."""
 
-    def __init__(self, opened: Opened[TarMember], member: TarMember) -> None:
-        self._opened = opened
+    def __init__(self, member: TarMember, read_range: Callable[[int, int], bytes]) -> None:
         self._member = member
+        self._read_range = read_range
         self._at = 0
         self.name = member.name
         self.mode = "rb"
@@ -113,14 +129,9 @@ class _MemberFile(io.RawIOBase):
         return self._take(self._member.size)
 
     def _take(self, length: int) -> bytes:
-        data = _read_range(self._opened, self._member, self._at, max(0, min(length, self._member.size - self._at)))
+        data = self._read_range(self._at, max(0, min(length, self._member.size - self._at)))
         self._at += len(data)
         return data
-
-
-def _read_range(opened: Opened[TarMember], member: TarMember, start: int, length: int) -> bytes:
-    check = _members(opened).header_check(member.number)
-    return read_member(opened.file, member.offset_data, length, check, skip=start)
 
 
 def _members(opened: Opened[TarMember]) -> TarMembers:

@@ -34,8 +34,8 @@ class IndexedZip(IndexedArchive[ZipMember]):
     """
 
     def __init__(self, path: Path, *, cache: Path | None = None, max_member_bytes: int = 1 << 30) -> None:
-        if max_member_bytes < 1:
-            raise UsageError(f"expected max_member_bytes of 1 or more, got {max_member_bytes}")
+        if type(max_member_bytes) is not int or max_member_bytes < 1:
+            raise UsageError(f"max_member_bytes: expected an int of 1 or more, got {max_member_bytes!r}")
         self._max_member_bytes = max_member_bytes
         super().__init__(path, cache=cache)
 
@@ -112,7 +112,10 @@ class IndexedZip(IndexedArchive[ZipMember]):
         place = f"{self._path} at byte {member.header_offset}: member {member.name!r}: {why}"
         if self._has_changed(opened):
             raise ChangedError(f"{place}: the file has changed since it was opened. Open it again") from cause
-        raise DamagedMemberError(f"{place}. Check it with `unzip -t`, and copy or write it again") from cause
+        raise DamagedMemberError(
+            f"{place}. Check it with `unzip -t`, and copy or write it again; where that finds nothing, "
+            f"{self._index_to_delete()}"
+        ) from cause
 
 
 def _members(opened: Opened[ZipMember]) -> ZipMembers:
