@@ -3,9 +3,10 @@
 #     scripts/sanitized.sh [pytest arguments]        Python is taken from $PYTHON, default .venv/bin/python
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=${PYTHON:-.venv/bin/python}
+python=$(command -v "${PYTHON:-.venv/bin/python}")
+python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") # CMake takes a relative path for no path at all
 build=build/sanitized
-cmake -S . -B "$build/cmake" -DPython_EXECUTABLE="$(command -v "$python")" \
+cmake -S . -B "$build/cmake" -DPython_EXECUTABLE="$python" \
     -DCMAKE_BUILD_TYPE=Release -DHEADRACE_SANITIZE=address,undefined >/dev/null
 cmake --build "$build/cmake" --parallel 2
 rm -rf "$build/lib"

@@ -268,3 +268,13 @@ def test_views_have_the_distribution_of_the_core():
     torch.manual_seed(0)
     flipped = sum(not torch.equal(decode_image(data, view=hr.RandomHorizontalFlip()), plain) for _ in range(400))
     assert 160 <= flipped <= 240
+
+
+def test_equal_limits_make_equal_readers():
+    """So `decode_image(limits=Limits(…))`, made anew at each call, finds the reader of the call before."""
+    limits, same, other = hr.Limits(max_pixels=5), hr.Limits(max_pixels=5), hr.Limits(max_pixels=6)
+    assert limits == same
+    assert hash(limits) == hash(same)
+    assert limits != other
+    assert limits != 5
+    assert hr.ImageReader(limits=limits) == hr.ImageReader(limits=same)

@@ -54,6 +54,10 @@ const T* borrow(const std::optional<Array<T>>& array, std::size_t samples, const
     return array->data();
 }
 
+std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t> bounds_of(const Limits& limits) {
+    return {limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes};
+}
+
 // A job as Python holds it. Its arrays live until the core is done with them.
 class PyJob {
 public:
@@ -294,11 +298,10 @@ void bind_batch(nb::module_& m) {
         .def_ro("max_jpeg_scans", &Limits::max_jpeg_scans)
         .def_ro("max_png_chunk_bytes", &Limits::max_png_chunk_bytes)
         .def_ro("max_file_bytes", &Limits::max_file_bytes)
-        .def("__getstate__",
-             [](const Limits& limits) {
-                 return std::make_tuple(limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes,
-                                        limits.max_file_bytes);
-             })
+        .def(
+            "__eq__", [](const Limits& limits, const Limits& other) { return limits == other; }, nb::is_operator())
+        .def("__hash__", [](const Limits& limits) { return nb::hash(nb::cast(bounds_of(limits))); })
+        .def("__getstate__", bounds_of)
         .def("__setstate__",
              [](Limits& limits, std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t> state) {
                  std::apply([&](auto... bounds) { new (&limits) Limits{bounds...}; }, state);
@@ -359,7 +362,8 @@ void bind_batch(nb::module_& m) {
         });
 
     m.def("best_level", [] { return std::string(level_name(best_level())); });
-    m.def("parse_level", [](const std::string& name) { return std::string(level_name(parse_level(name))); }, "name"_a);
+    m.def(
+        "parse_level", [](const std::string& name) { return std::string(level_name(parse_level(name))); }, "name"_a);
     m.def("codec_versions", &codec_versions);
 }
 

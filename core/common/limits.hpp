@@ -10,6 +10,8 @@ struct Limits {
     std::int64_t max_jpeg_scans = 100;            // real progressive files have about 10
     std::int64_t max_png_chunk_bytes = 64 << 20;  // one chunk other than IDAT
     std::int64_t max_file_bytes = 1LL << 30;      // one encoded image
+
+    bool operator==(const Limits&) const = default;
 };
 
 }  // namespace headrace
