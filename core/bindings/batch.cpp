@@ -362,8 +362,7 @@ void bind_batch(nb::module_& m) {
         });
 
     m.def("best_level", [] { return std::string(level_name(best_level())); });
-    m.def(
-        "parse_level", [](const std::string& name) { return std::string(level_name(parse_level(name))); }, "name"_a);
+    m.def("parse_level", [](const std::string& name) { return std::string(level_name(parse_level(name))); }, "name"_a);
     m.def("codec_versions", &codec_versions);
 }
 
