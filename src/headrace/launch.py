@@ -20,3 +20,14 @@ def rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, 
             f"expected RANK and WORLD_SIZE to be ints, got {os.environ.get('RANK')!r} and "
             f"{os.environ.get('WORLD_SIZE')!r}; pass rank= and world_size="
         ) from None
+
+
+def place_of_process(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Rank and world size as given; else of torch.distributed's default group, where it has begun; else as torchrun's
+    environment has them; else 0 and 1."""
+    import torch.distributed as group
+
+    # The group before the environment: DistributedSampler asks it too, and gradients are averaged over it.
+    if rank is None and world_size is None and group.is_available() and group.is_initialized():
+        return group.get_rank(), group.get_world_size()
+    return rank_and_world_size(rank, world_size)

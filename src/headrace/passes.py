@@ -47,7 +47,7 @@ class DevicePass:
         from headrace.device import DeviceFeed
 
         self._runner = runner
-        self._feed = DeviceFeed(lambda: (runner.take(), None), lane, DEVICE_DEPTH, end=lambda: runner.close())
+        self._feed = DeviceFeed(lambda: (runner.take(), None), lane, DEVICE_DEPTH, end=runner.close)
 
     @property
     def foreign(self) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from headrace.device import DevicePrefetcher
 from headrace.errors import StateError, UsageError
+from headrace.launch import place_of_process
 
 
 class Iterates(Protocol):
@@ -195,13 +195,4 @@ def _place(loader: object) -> tuple[int, int]:
     rank, world_size = getattr(loader, "rank", None), getattr(loader, "world_size", None)
     if rank is not None and world_size is not None:
         return rank, world_size
-    return launched_place()
-
-
-def launched_place() -> tuple[int, int]:
-    """Rank and world size of the process group, else of torchrun's environment."""
-    import torch.distributed as group
-
-    if group.is_available() and group.is_initialized():
-        return group.get_rank(), group.get_world_size()
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    return place_of_process(None, None)

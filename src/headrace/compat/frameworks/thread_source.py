@@ -7,10 +7,10 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
-from headrace.compat.frameworks.source import launched_place
 from headrace.compat.thread_loader.loader import ThreadDataLoader
 from headrace.compat.thread_loader.sampler_state import drawing_sampler
 from headrace.errors import UsageError
+from headrace.launch import place_of_process
 
 
 class ThreadSource:
@@ -20,7 +20,7 @@ class ThreadSource:
         """Raises UsageError where there are several ranks, and a sampler that gives all samples to each."""
         self._loader = loader
         self._sampler = drawing_sampler(loader)
-        self.rank, self.world_size = launched_place() if (place := _place(self._sampler)) is None else place
+        self.rank, self.world_size = place_of_process(None, None) if (place := _place(self._sampler)) is None else place
         _check_parted(self._sampler, self.world_size)
 
     @property

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from headrace.compat.samplers.planned import place
 from headrace.compat.samplers.planned_batches import PlannedBatchSampler
 from headrace.errors import UsageError
+from headrace.launch import place_of_process
 from headrace.plan import BucketPlan, Buckets, Remainder
 
 
@@ -43,7 +43,7 @@ class BucketBatchSampler(PlannedBatchSampler):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        at_rank, ranks = place(rank, world_size)
+        at_rank, ranks = place_of_process(rank, world_size)
         parts = Buckets.of(_values(buckets))
         plan = BucketPlan(
             buckets=parts,

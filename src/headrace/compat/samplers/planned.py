@@ -8,13 +8,12 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
-import torch.distributed
 from torch.utils.data import Sampler
 
 from headrace.compat.samplers.sampler_pass import SamplerPass
 from headrace.compat.samplers.tracking import DrawingLoader, TrackedIterator, TrackedLoader
 from headrace.errors import StateError, UsageError
-from headrace.launch import rank_and_world_size
+from headrace.launch import place_of_process
 from headrace.plan import State, state_at
 from headrace.plan.state import Planned
 
@@ -168,23 +167,13 @@ class PlannedSampler(Sampler[T]):
 
     def _check_place(self) -> None:
         """torch.distributed may have started after the sampler was made, and not be where torchrun said."""
-        if self._place_given or place(None, None) == (self.rank, self.world_size):
+        if self._place_given or place_of_process(None, None) == (self.rank, self.world_size):
             return
         raise UsageError(
             f"{type(self).__name__}: expected to be rank {self.rank} of {self.world_size} as when it was made, got "
             "rank {} of {} from torch.distributed; make the sampler after init_process_group, or pass rank= and "
-            "world_size=".format(*place(None, None))
+            "world_size=".format(*place_of_process(None, None))
         )
-
-
-def place(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Rank and world size as given; else of torch.distributed's default group, where it has begun; else as torchrun's
-    environment has them; else 0 and 1."""
-    group = torch.distributed
-    # The group before the environment: DistributedSampler asks it too, and gradients are averaged over it.
-    if rank is None and world_size is None and group.is_available() and group.is_initialized():
-        return group.get_rank(), group.get_world_size()
-    return rank_and_world_size(rank, world_size)
 
 
 def _checked(received: int, current: SamplerPass) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sized
 from typing import Literal
 
-from headrace.compat.samplers.planned import PlannedSampler, place
+from headrace.compat.samplers.planned import PlannedSampler
 from headrace.compat.samplers.planned_batches import PlannedBatchSampler
+from headrace.launch import place_of_process
 from headrace.plan import Plan, Remainder, SamplePlan, State, resume_samples
 
 SAMPLES_AT_ONCE = 1024
@@ -40,7 +41,7 @@ class ResumableBatchSampler(PlannedBatchSampler):
         world_size: int | None = None,
     ) -> None:
         length = data if isinstance(data, int) else len(data)
-        at_rank, ranks = place(rank, world_size)
+        at_rank, ranks = place_of_process(rank, world_size)
         plan = Plan(
             length=length,
             batch_size=batch_size,
@@ -74,7 +75,7 @@ class ResumableSampler(PlannedSampler[int]):
         world_size: int | None = None,
     ) -> None:
         length = data if isinstance(data, int) else len(data)
-        at_rank, ranks = place(rank, world_size)
+        at_rank, ranks = place_of_process(rank, world_size)
         plan = SamplePlan(
             length=length, world_size=ranks, rank=at_rank, shuffle=shuffle, seed=seed, remainder=remainder
         )
