@@ -24,22 +24,43 @@ class BatchMemory(Protocol):
     def acquire(self, bytes: int) -> NDArray[np.uint8]: ...
 
 
-class PooledMemory:
-    """Ordinary memory of one loader, used again from batch to batch and from pass to pass; a forked child gets its
-    own."""
+class ProcessBlocks:
+    """A pool of blocks, of which at most `most_idle` are kept for later. A forked child gets its own: its copy of the
+    parent's may be locked for good."""
 
-    def __init__(self, prefetch: int, images: int) -> None:
-        self._prefetch = prefetch
-        self._images = max(1, images)
+    def __init__(self, most_idle: int) -> None:
+        self._most_idle = most_idle
         self._pid = -1
-        self._warned = False
 
     def acquire(self, bytes: int) -> NDArray[np.uint8]:
         return self._of_this_process().acquire(bytes)
 
+    def held(self) -> int:
+        """Blocks that somebody has."""
+        return self._of_this_process().usage()[0]
+
+    def _of_this_process(self) -> _core.BlockPool:
+        if self._pid != os.getpid():
+            self._pool = _core.BlockPool(most_idle=self._most_idle)
+            self._pid = os.getpid()
+        return self._pool
+
+
+class PooledMemory:
+    """Ordinary memory of one loader, used again from batch to batch and from pass to pass."""
+
+    def __init__(self, prefetch: int, images: int) -> None:
+        self._prefetch = prefetch
+        self._images = max(1, images)
+        self._blocks = ProcessBlocks(most_idle=(prefetch + 1) * self._images)
+        self._warned = False
+
+    def acquire(self, bytes: int) -> NDArray[np.uint8]:
+        return self._blocks.acquire(bytes)
+
     def mind(self, batch_bytes: int) -> None:
         """Tells a consumer once that it holds many batches; nothing ever waits for them."""
-        held = self._of_this_process().usage()[0] // self._images
+        held = self._blocks.held() // self._images
         if self._warned or held <= self._prefetch + HELD_BATCHES:
             return
         self._warned = True
@@ -49,12 +70,6 @@ class PooledMemory:
             UserWarning,
             stacklevel=4,
         )
-
-    def _of_this_process(self) -> _core.BlockPool:
-        if self._pid != os.getpid():
-            self._pool = _core.BlockPool(most_idle=(self._prefetch + 1) * self._images)
-            self._pid = os.getpid()
-        return self._pool
 
 
 class PinnedMemory:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
 
-from headrace import _core
+from headrace.feed.memory import ProcessBlocks
 
 WORTHWHILE_BYTES = 1 << 20
 """Below this the C library has memory at hand that it need not ask the kernel for."""
@@ -24,8 +23,7 @@ class BatchMemory:
     def __init__(self, most_idle: int) -> None:
         """At most `most_idle` blocks are kept for later."""
         self._most_idle = most_idle
-        self._pool = _core.BlockPool(most_idle=most_idle)
-        self._pid = os.getpid()
+        self._blocks = ProcessBlocks(most_idle)
 
     def collate(self, samples: Sequence[Any]) -> Any:
         """What `default_collate(samples)` gives, in any thread."""
@@ -42,13 +40,8 @@ class BatchMemory:
         if not _is_worthwhile(first, len(tensors)) or not all(_plain(each, first) for each in tensors):
             batch: torch.Tensor = collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)
             return batch
-        block = torch.from_numpy(self._blocks().acquire(first.nbytes * len(tensors)))
+        block = torch.from_numpy(self._blocks.acquire(first.nbytes * len(tensors)))
         return torch.stack(tuple(tensors), out=block.view(first.dtype).view(len(tensors), *first.shape))
-
-    def _blocks(self) -> _core.BlockPool:
-        if self._pid != os.getpid():  # a fork's copy of the pool may be locked for good
-            self._pool, self._pid = _core.BlockPool(most_idle=self._most_idle), os.getpid()
-        return self._pool
 
 
 def _is_worthwhile(first: torch.Tensor, count: int) -> bool:
