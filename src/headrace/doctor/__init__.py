@@ -1,0 +1,1 @@
+"""Says what a training run waits for, without a change to it."""

@@ -1,0 +1,1 @@
+"""Pure functions from a session to what it means."""

@@ -1,0 +1,174 @@
+"""What the analysis of a session says. Everything here is computed from a session and can be computed again.
+
+Shares are of 1. None means that it was not measured, which is never shown as 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a whole: its mean time a step (or batch), and its share of the whole."""
+
+    name: str
+    us: float
+    share: float
+
+
+@dataclass(frozen=True)
+class StepBudget:
+    """Where the training thread's wall time goes between two steps' ends; `parts` sum to the whole.
+
+    Names: `data wait`, `host to device`, `forward`, `backward`, `optimizer`, `collective`, `other`.
+    """
+
+    pid: int
+    rank: int
+    unit: str
+    """`step`, or `batch` where no optimizer.step() was seen."""
+    steps: int
+    micro_batches: float
+    """Batches a step."""
+    mean_us: float
+    median_us: float
+    p95_us: float
+    parts: list[Part]
+    device: list[Part] | None
+    """The same as the GPU sees it, `data wait` there being the time that it stood still for want of a batch."""
+
+    def share(self, name: str) -> float:
+        return next((part.share for part in self.parts if part.name == name), 0.0)
+
+
+@dataclass(frozen=True)
+class WaitSplit:
+    """Of the data wait of one trainer. Names: `not ready`, `ready but out of order`, `pickle`, `unpickle and copy`,
+    `pin`, `made here` (no workers), `unknown`."""
+
+    pid: int
+    parts: list[Part]
+
+
+@dataclass(frozen=True)
+class StagePart:
+    """One stage of making batches: its share of the makers' busy time, and what a sample costs in it."""
+
+    category: str
+    label: str
+    share: float
+    wall_us: float
+    cpu_us: float
+    calls: float
+    """A batch."""
+
+
+@dataclass(frozen=True)
+class SlowSampleFinding:
+    """One of the slowest samples of all makers."""
+
+    key: str
+    wall_us: float
+    times: float
+    """Of the median sample's time."""
+    stage: str
+    """Where it spent most."""
+
+
+@dataclass(frozen=True)
+class LinePart:
+    """A line of the user's own code, with its share of the makers' busy time."""
+
+    place: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Making:
+    """How the batches of one DataLoader were made."""
+
+    trainer: int
+    """Pid."""
+    loader: int
+    workers: int
+    batches: int
+    busy: float
+    """Share of their time in which the workers worked, of 1 a worker on average; a low one means that they are waited
+    for by nobody, or wait for indices because the queue is full."""
+    cores: float
+    """CPU seconds a second, all workers together, while they worked."""
+    batch_us: float
+    """Mean wall time of making one batch in one worker."""
+    stages: list[StagePart]
+    """Heaviest first; shares sum to 1 with `other`."""
+    lines: list[LinePart]
+    slow: list[SlowSampleFinding]
+    start_up_us: float | None
+    """Mean time of `iter(loader)` until it returned, workers' start included."""
+    first_batch_us: float | None
+    """Mean time of the first `next()` of a pass."""
+    passes: int
+    respawned: bool
+    """Whether each pass started new workers."""
+
+
+@dataclass(frozen=True)
+class RankView:
+    """One rank beside the others."""
+
+    rank: int
+    pid: int
+    step_us: float
+    late: float
+    """Share of the steps in which it was the last to arrive."""
+    lateness_us: float
+    """Mean time that the others waited for it in those steps."""
+    peer_wait_us: float | None
+    """Mean time a step that it waited for a peer; None with one rank, or where that cannot be told apart."""
+    collective_us: float | None
+    """Mean time a step of the collectives themselves."""
+    data_wait_us: float
+    cause: str | None
+    """The stage that makes it late, as `category:label`, where one does."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something worth knowing, heaviest first: a sentence, what shows it, and what to look at."""
+
+    code: str
+    weight: float
+    """Share of a step that it concerns; 0 for what is only worth knowing."""
+    text: str
+    evidence: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the probe itself cost, as measured in this run."""
+
+    step_us: float | None
+    """On the training thread, a step."""
+    step_share: float | None
+    worker_share: float | None
+    """Of the makers' busy time."""
+    evidence_bytes: int
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The whole answer. `verdict` comes first in every report."""
+
+    verdict: str
+    wait_share: float | None
+    """Of each step, waiting for data: as the GPU sees it where that was measured, else as the CPU does."""
+    seen_by: str
+    """`gpu` or `cpu`."""
+    budgets: list[StepBudget] = field(default_factory=list)
+    waits: list[WaitSplit] = field(default_factory=list)
+    makings: list[Making] = field(default_factory=list)
+    ranks: list[RankView] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    cost: Cost = field(default_factory=lambda: Cost(None, None, None, 0))

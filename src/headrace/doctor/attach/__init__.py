@@ -1,0 +1,1 @@
+"""Brings the probe into every Python process that a command starts."""

@@ -1,0 +1,1 @@
+"""Reads what the probes wrote, and merges it into a session."""

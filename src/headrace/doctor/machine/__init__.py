@@ -1,0 +1,1 @@
+"""Samples the machine beside the run: cores, memory, disks, GPUs."""

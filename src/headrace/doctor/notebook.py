@@ -1,0 +1,1 @@
+"""`with watch():` around a training loop in this process, for notebooks."""

@@ -1,0 +1,34 @@
+"""What runs inside the user's processes: hooks that time what a training step and a worker's batch are made of.
+
+Standard library only and Python 3.9 on, since it runs in whatever environment the user trains in. It is loaded by its
+path, under a name of its own, so nothing of Headrace need be installed there; hence imports in it are relative. No hook
+may break a run: one that fails switches itself off and leaves a note.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .probe import Probe
+from .settings import Settings
+
+_active: Probe | None = None
+
+
+def start(folder: str) -> Probe:
+    """Observes this process from now on, as `folder/settings.json` says, into a file of its own in
+    `folder/evidence`. A second call gives the probe that is there."""
+    global _active
+    if _active is None:
+        _active = Probe(Settings.read(folder))
+        _active.attach()
+        os.register_at_fork(after_in_child=_active.forked)
+    return _active
+
+
+def stop() -> None:
+    """Takes every hook out again and closes the evidence. For `watch()`; an observed command just ends."""
+    global _active
+    if _active is not None:
+        _active.detach()
+        _active = None

@@ -1,0 +1,70 @@
+"""Tells when a module has been imported, without importing it."""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Callable
+
+Callback = Callable[[ModuleType], None]
+
+
+class ImportWatch(MetaPathFinder):
+    """Put on `sys.meta_path`, it lets the other finders find, and listens to what the loader of a watched module does.
+
+    Loaders stay the objects that they are, since importlib.resources and inspect ask them for more than modules.
+    """
+
+    def __init__(self) -> None:
+        self._callbacks: dict[str, list[Callback]] = {}
+        self._finding: set[str] = set()
+
+    def attach(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def detach(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        self._callbacks.clear()
+
+    def when_imported(self, name: str, callback: Callback) -> None:
+        """Calls `callback(module)` once, after its body has run: at once, where that is so."""
+        module = sys.modules.get(name)
+        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+            callback(module)
+        else:
+            self._callbacks.setdefault(name, []).append(callback)
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if fullname not in self._callbacks or fullname in self._finding:
+            return None
+        self._finding.add(fullname)
+        try:
+            spec = next(filter(None, (self._ask(finder, fullname, path, target) for finder in sys.meta_path)), None)
+        finally:
+            self._finding.discard(fullname)
+        if spec is not None and spec.loader is not None:
+            self._listen(spec.loader, fullname)
+        return spec
+
+    def _ask(self, finder: Any, fullname: str, path: Any, target: Any) -> ModuleSpec | None:
+        find = None if finder is self else getattr(finder, "find_spec", None)
+        return None if find is None else find(fullname, path, target)
+
+    def _listen(self, loader: Any, fullname: str) -> None:
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            execute(module)
+            for callback in self._callbacks.pop(fullname, []):
+                callback(module)
+
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:  # a loader with slots: its module goes unobserved
+            return

@@ -1,0 +1,67 @@
+"""Attributes of other people's modules and classes, replaced and put back."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from .stages import Stages
+
+_ABSENT = object()
+
+
+class Patches:
+    """Everything replaced, newest last, so that `restore` leaves each owner as it was."""
+
+    def __init__(self) -> None:
+        self._done: list[tuple[Any, str, Any, Any]] = []
+
+    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
+        """Sets `owner.name` to `make(original)`. False, and nothing done, where there is no such attribute, or its
+        owner takes none (a built-in type)."""
+        original = vars(owner).get(name, _ABSENT)
+        plain = getattr(owner, name, _ABSENT)
+        if plain is _ABSENT:
+            return False
+        if isinstance(original, staticmethod):
+            new: Any = staticmethod(make(original.__func__))
+        elif isinstance(original, classmethod):
+            new = classmethod(make(original.__func__))
+        else:
+            new = make(plain)
+        try:
+            setattr(owner, name, new)
+        except (AttributeError, TypeError):
+            return False
+        self._done.append((owner, name, original, new))
+        return True
+
+    def restore(self) -> None:
+        """Puts back what nobody has replaced after us."""
+        for owner, name, original, new in reversed(self._done):
+            if vars(owner).get(name) is not new:
+                continue
+            if original is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+        self._done.clear()
+
+
+def timed(stages: Stages, stage: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Makes a function that counts its time as `stage` wherever an account is open, and does what it did."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            account = stages.enter(stage)
+            if account is None:
+                return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                account.leave()
+
+        return wrapper
+
+    return make

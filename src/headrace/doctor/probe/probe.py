@@ -1,0 +1,108 @@
+"""The probe of one process: what its hooks share, and how they come and go."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+import traceback
+from types import ModuleType
+from typing import Any, Callable
+
+from .clock import Clock, boot_id
+from .evidence import Evidence, Record
+from .imports import ImportWatch
+from .patches import Patches, timed
+from .settings import Settings
+from .stages import Stages
+
+VERSION = 1
+"""Of the evidence's format."""
+
+
+class Probe:
+    """Holds the clock, the evidence, the stages and the patches that all hooks use. A hook is a function
+    `install(probe, module)`, called when the module that it hooks has been imported."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock = Clock(settings)
+        self.stages = Stages()
+        self.patches = Patches()
+        self.imports = ImportWatch()
+        self._faults: set[str] = set()
+        self.evidence = self._new_evidence()
+
+    def attach(self) -> None:
+        """Waits for torch, and for every library whose calls are stages."""
+        from .hooks import HOOKS
+
+        self.imports.attach()
+        for module, install in HOOKS:
+            self.when_imported(module, install)
+
+    def detach(self) -> None:
+        self.imports.detach()
+        self.patches.restore()
+        self.evidence.close()
+
+    def when_imported(self, module: str, install: Callable[[Probe, ModuleType], None]) -> None:
+        """Calls `install(self, module)` when that has been imported. One that fails is noted, and nothing else."""
+
+        def guarded(imported: ModuleType) -> None:
+            try:
+                install(self, imported)
+            except Exception as error:
+                self.fault(f"{module} ({install.__module__}.{install.__qualname__})", error)
+
+        self.imports.when_imported(module, guarded)
+
+    def stage(self, category: str, label: str) -> int:
+        """The number of a stage; the categories are those of docs/doctor/evidence.md."""
+        return self.evidence.name(f"{category}:{label}")
+
+    def time_calls(self, owner: Any, name: str, category: str, label: str) -> bool:
+        """Counts calls of `owner.name` as a stage, wherever a batch is being made. False where that cannot be done."""
+        return self.patches.replace(owner, name, timed(self.stages, self.stage(category, label)))
+
+    def note(self, code: str, text: str) -> None:
+        """Something that the report must say: see docs/doctor/evidence.md for the codes."""
+        self.evidence.write(("note", self.clock.now_us(), code, text))
+
+    def fault(self, hook: str, error: BaseException) -> None:
+        """Notes, once, that a hook of ours failed and is off from now on."""
+        if hook not in self._faults:
+            self._faults.add(hook)
+            last = traceback.format_exception_only(type(error), error)[-1].strip()
+            self.note("hook-off", f"{hook}: {last}")
+
+    def forked(self) -> None:
+        """In the child of a fork: a file of its own, and locks that nobody holds."""
+        self.evidence = self._new_evidence(self.evidence.names)
+        self.stages.close()
+
+    def _new_evidence(self, names: dict[str, int] | None = None) -> Evidence:
+        name = f"{socket.gethostname()}-{os.getpid()}-{time.monotonic_ns():x}.jsonl"
+        return Evidence(os.path.join(self.settings.evidence, name), self.settings.most_bytes, self._header, names)
+
+    def _header(self) -> Record:
+        facts = {
+            "version": VERSION,
+            "pid": os.getpid(),
+            "parent": os.getppid(),
+            "host": socket.gethostname(),
+            "boot_id": boot_id(),
+            "python": sys.version.split()[0],
+            "executable": sys.executable,
+            "argv": list(getattr(sys, "orig_argv", sys.argv)),
+            "rank": _int("RANK"),
+            "local_rank": _int("LOCAL_RANK"),
+            "world_size": _int("WORLD_SIZE"),
+        }
+        return ("process", self.clock.now_us(), facts)
+
+
+def _int(variable: str) -> int | None:
+    value = os.environ.get(variable, "")
+    return int(value) if value.isdigit() else None

@@ -1,0 +1,1 @@
+"""Renders a session and its diagnosis for people and for other tools."""

@@ -1,0 +1,1 @@
+"""A whole diagnosis of a command: attach, observe, read, analyse, report."""

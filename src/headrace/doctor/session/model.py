@@ -1,0 +1,239 @@
+"""What a session holds: every measurement of one diagnosis, merged on one clock. Findings are computed from it anew.
+
+Times are microseconds since the session's origin, durations microseconds; a column holds one value a row and all
+columns of a table are equally long. None means that it was not measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+FORMAT = "headrace-session"
+VERSION = 1
+
+
+@dataclass
+class Gets:
+    """Batches that the training thread received, in order: one row a `next()`."""
+
+    pass_: list[int] = field(default_factory=list)
+    index: list[int] = field(default_factory=list)
+    start: list[int] = field(default_factory=list)
+    duration: list[int] = field(default_factory=list)
+    arrived: list[int | None] = field(default_factory=list)
+    unpickle: list[int | None] = field(default_factory=list)
+    pin_start: list[int | None] = field(default_factory=list)
+    pin: list[int | None] = field(default_factory=list)
+    bytes: list[int | None] = field(default_factory=list)
+    shape: list[int | None] = field(default_factory=list)
+    """Into `Rank.shapes`."""
+
+
+@dataclass
+class Steps:
+    """Optimizer steps: one row each. `spans` are [kind, start, duration], of docs/doctor/evidence.md, `start` absolute;
+    `device` [kind, time] on the GPU's clock; `ready` of stamped probe steps."""
+
+    number: list[int] = field(default_factory=list)
+    start: list[int] = field(default_factory=list)
+    end: list[int] = field(default_factory=list)
+    spans: list[list[tuple[str, int, int]]] = field(default_factory=list)
+    probe: list[float | None] = field(default_factory=list)
+    """Microseconds that the probe cost the training thread."""
+    device: list[list[tuple[str, float]] | None] = field(default_factory=list)
+    ready: list[int | None] = field(default_factory=list)
+
+
+@dataclass
+class Collectives:
+    """Synchronous collective calls."""
+
+    step: list[int] = field(default_factory=list)
+    start: list[int] = field(default_factory=list)
+    duration: list[int] = field(default_factory=list)
+    name: list[str] = field(default_factory=list)
+    bytes: list[int | None] = field(default_factory=list)
+
+
+@dataclass
+class Pass:
+    """One iteration over a DataLoader. `workers` are pids by worker id; the trainer's own without workers."""
+
+    number: int
+    loader: int
+    start: int
+    ready: int
+    epoch: int
+    workers: list[int]
+    last: int | None = None
+    """Duration of the `next()` that ended it; None where it was not exhausted."""
+
+
+@dataclass
+class Loader:
+    """A DataLoader: facts as in the evidence."""
+
+    number: int
+    facts: dict[str, Any]
+
+
+@dataclass
+class Trainer:
+    """One process that trains: a rank."""
+
+    pid: int
+    host: str
+    rank: int
+    steps: Steps = field(default_factory=Steps)
+    gets: Gets = field(default_factory=Gets)
+    passes: list[Pass] = field(default_factory=list)
+    loaders: list[Loader] = field(default_factory=list)
+    collectives: Collectives = field(default_factory=Collectives)
+    shapes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Batches:
+    """Batches that one process made. `stages` are [stage, calls, wall, cpu] with `stage` into `Maker.stages`."""
+
+    epoch: list[int] = field(default_factory=list)
+    index: list[int] = field(default_factory=list)
+    start: list[int] = field(default_factory=list)
+    fetched: list[int] = field(default_factory=list)
+    sent: list[int | None] = field(default_factory=list)
+    serialise: list[int | None] = field(default_factory=list)
+    samples: list[int | None] = field(default_factory=list)
+    stages: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
+
+
+@dataclass
+class SlowSample:
+    """One of the slowest samples: its key as text, its wall time, and [stage, wall] as in `Batches`."""
+
+    key: str
+    epoch: int
+    index: int
+    wall: int
+    stages: list[tuple[int, int]]
+
+
+@dataclass
+class Line:
+    """Time seen in one line of the user's code."""
+
+    place: str
+    """`file:line:function`."""
+    us: int
+
+
+@dataclass
+class Maker:
+    """One process that made batches: a worker (`worker` its id), or a trainer without workers (`worker` None)."""
+
+    pid: int
+    host: str
+    trainer: int | None
+    """Pid of the process that it works for."""
+    worker: int | None
+    facts: dict[str, Any] = field(default_factory=dict)
+    started: int | None = None
+    begun: int | None = None
+    stages: list[str] = field(default_factory=list)
+    """`category:label`."""
+    batches: Batches = field(default_factory=Batches)
+    slow: list[SlowSample] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    probe: int | None = None
+    """Microseconds that the probe cost it in all."""
+
+
+@dataclass
+class Process:
+    """One process in which the probe ran."""
+
+    pid: int
+    parent: int
+    host: str
+    role: str
+    """`trainer`, `worker` or `other`."""
+    start: int
+    end: int | None
+    ended: str | None
+    """`exit`, `steps`, `error`, or None where the evidence just stops: it was killed, or called os._exit."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """As in the evidence: of the records `process`, `torch` and `facts`, the newest of each."""
+    error: str | None = None
+    stacks: list[str] = field(default_factory=list)
+    cut: bool = False
+    """Whether its evidence was thinned or ends in the middle of a record."""
+
+
+@dataclass
+class Note:
+    """Something that the report must say; codes of docs/doctor/evidence.md."""
+
+    code: str
+    text: str
+    pid: int | None = None
+    time: int | None = None
+
+
+@dataclass
+class Unreached:
+    """A Python process of the command that imported torch, and in which no probe ran."""
+
+    pid: int
+    command: str
+    why: str
+
+
+@dataclass
+class Machine:
+    """One host during the run: facts that do not change, and samples, one row a reading. Tables as in
+    docs/doctor/session.md."""
+
+    host: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    time: list[int] = field(default_factory=list)
+    columns: dict[str, list[float | None]] = field(default_factory=dict)
+    """Of the whole machine, by name with its unit, such as `cpu_cores_busy` or `gpu0_sm_percent`."""
+    processes: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """By pid: figures over its life, such as `threads_peak`, `cpu_s`, `pss_bytes_peak`, `read_bytes`."""
+
+
+@dataclass
+class Outcome:
+    """How the command ended."""
+
+    command: list[str]
+    status: int | None
+    """Its exit status; 128 + n after signal n; None while it runs, or in a notebook."""
+    why: str
+    """`finished`, `steps` (the doctor ended it), `failed`, `not found`, `interrupted`, `running`."""
+    duration: int
+    last_lines: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Session:
+    """Everything measured in one diagnosis."""
+
+    created: str
+    """ISO 8601, UTC."""
+    mode: str
+    """`measure`, `observe` or `watch`."""
+    headrace: str
+    """Version of the doctor."""
+    warmup: int | None
+    """Steps asked for before the measured ones; None for the doctor's own choice."""
+    steps: int
+    outcome: Outcome
+    processes: list[Process] = field(default_factory=list)
+    trainers: list[Trainer] = field(default_factory=list)
+    makers: list[Maker] = field(default_factory=list)
+    machines: list[Machine] = field(default_factory=list)
+    unreached: list[Unreached] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    format: str = FORMAT
+    version: int = VERSION
