@@ -52,13 +52,13 @@ def run(
     on_start: Callable[[int], None] | None = None,
     patience: Patience | None = None,
 ) -> Ended:
-    """Starts `command` and waits for it and what it leaves behind; docs/doctor/attach.md says what it sees of us.
+    """Starts `command` and waits for it and what it leaves behind; docs/doctor/attach.md says what it sees of us. The
+    settings have been written.
 
     With `relay` its output passes through here, to our own descriptors or line by line to `on_line`; without, it has
     our descriptors themselves, and goes on undisturbed if this process is killed. `on_start` gets its pid. Call it in
     the main thread, whose signals it takes over meanwhile.
     """
-    settings.write()
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopting_orphans())
         running = _Running(settings, Relay(on_line) if relay else None)
