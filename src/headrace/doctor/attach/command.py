@@ -175,11 +175,11 @@ class _Running:
         if signum == signal.SIGSTOP:
             return
         wants_terminal = signum in (signal.SIGTTIN, signal.SIGTTOU)
-        while not (wants_terminal and self._terminal.lend(self.pid)):
+        if not (wants_terminal and self._terminal.lend(self.pid)):
             was_lent = self._terminal.take_back()
             os.kill(os.getpid(), signal.SIGSTOP)
-            if not wants_terminal and (not was_lent or self._terminal.lend(self.pid)):
-                break
+            if wants_terminal or was_lent:
+                self._terminal.lend(self.pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGCONT)
 

@@ -49,6 +49,7 @@ class Probe:
             self.when_imported(module, install)
 
     def detach(self) -> None:
+        self.last.write(self.ending)
         self.imports.detach()
         self.patches.restore()
         self.evidence.close()
