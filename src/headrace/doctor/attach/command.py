@@ -138,9 +138,9 @@ class _Running:
     def close(self) -> None:
         """Where an error of ours ended the watch, nobody is left to say what the command did: it ends, too."""
         if self._process is not None and self._process.returncode is None:
-            self._descendants.signal(signal.SIGKILL)
-            self._process.kill()
+            os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
+            Leftovers(self._descendants, Patience(grace_s=0.0), wait=time.sleep, hurry=lambda: True).clear()
         if self._relay is not None:
             self._relay.close()
         self._terminal.close()

@@ -28,7 +28,7 @@ class LastRecords:
         self._callbacks.append(callback)
 
     def write(self, reason: str) -> None:
-        """Writes what hooks have held back, and the `end` record; nothing in a process of which there is no evidence."""
+        """Writes what hooks have held back, and the `end` record; nothing where there is no evidence so far."""
         if self._ended == os.getpid() or not self._evidence.is_begun:
             return
         self._ended = os.getpid()
