@@ -10,6 +10,7 @@ import traceback
 from types import ModuleType
 from typing import Any, Callable
 
+from .batches import Batches
 from .clock import Clock, boot_id
 from .evidence import Evidence, Record
 from .imports import ImportWatch
@@ -33,6 +34,7 @@ class Probe:
         self.imports = ImportWatch()
         self._faults: set[str] = set()
         self.evidence = self._new_evidence()
+        self.batches = Batches(self)
 
     def attach(self) -> None:
         """Waits for torch, and for every library whose calls are stages."""
@@ -60,7 +62,9 @@ class Probe:
 
     def stage(self, category: str, label: str) -> int:
         """The number of a stage; the categories are those of docs/doctor/evidence.md."""
-        return self.evidence.name(f"{category}:{label}")
+        number = self.evidence.name(f"{category}:{label}")
+        self.stages.categories[number] = category
+        return number
 
     def time_calls(self, owner: Any, name: str, category: str, label: str) -> bool:
         """Counts calls of `owner.name` as a stage, wherever a batch is being made. False where that cannot be done."""
@@ -80,7 +84,8 @@ class Probe:
     def forked(self) -> None:
         """In the child of a fork: a file of its own, and locks that nobody holds."""
         self.evidence = self._new_evidence(self.evidence.names)
-        self.stages.close()
+        self.stages.forked()
+        self.batches.forked()
 
     def _new_evidence(self, names: dict[str, int] | None = None) -> Evidence:
         name = f"{socket.gethostname()}-{os.getpid()}-{time.monotonic_ns():x}.jsonl"

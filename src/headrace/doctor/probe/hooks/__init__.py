@@ -5,8 +5,14 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Callable
 
+from . import fetchers, workers
+
 if TYPE_CHECKING:
     from ..probe import Probe
 
-HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = []
+HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
+    ("torch.utils.data._utils.fetch", fetchers.install),
+    ("torch.utils.data._utils.worker", workers.install),
+    ("torchdata.stateful_dataloader.worker", workers.install),
+]
 """A module's name, and what to call with it once it has been imported, in this order."""
