@@ -22,7 +22,7 @@ def start(folder: str) -> Probe:
     if _active is None:
         _active = Probe(Settings.read(folder))
         _active.attach()
-        os.register_at_fork(after_in_child=_active.forked)
+        os.register_at_fork(before=_active.forking, after_in_child=_active.forked)
     return _active
 
 

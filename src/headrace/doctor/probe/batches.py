@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .cost import Cost
 from .evidence import Record
+from .lines import Lines
+from .sampler import Making, Sampler
 from .slow import SlowSamples
+from .stage_cost import Cost
 from .stages import Account, Totals
 
 if TYPE_CHECKING:
@@ -50,6 +52,21 @@ class Batch:
         self.totals: Totals = {}
         self.beside: Totals = {}
 
+    def begin_sample(self, stage: int) -> None:
+        """The dataset's own code runs from now on, as `stage`."""
+        self.before = self.account.take()
+        self.account.enter(stage)
+
+    def end_sample(self, samples: int | None) -> tuple[int, Totals]:
+        """The dataset has given as many samples at once: None for something of which nobody knows whether it is one.
+        Wall ns, and all stages of it."""
+        wall = self.account.leave()
+        totals, self.account.totals = self.account.totals, self.before
+        self.account.add(totals)
+        if samples is not None:
+            self.samples = (self.samples or 0) + samples
+        return wall, totals
+
 
 class Batches:
     """What the threads of a process make, each one batch at a time. A batch is begun by the worker loop, when an index
@@ -58,12 +75,18 @@ class Batches:
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._fetch = probe.stage("other", "fetch")
-        self._rest = probe.stage("getitem", "rest")
-        self._begin_anew()
+        self.lines = Lines(self._name)
+        self.sampler = self._new_sampler()
+        self.open: dict[Account, Batch] = {}
+        self.slow = SlowSamples()
+        self.cost = Cost()
+        self._pause = _FIRST_PAUSE_NS
+        self._due: int | None = None
 
     def begin(self, epoch: int, index: int) -> Batch:
         account = self._probe.stages.open()
         batch = self.open[account] = Batch(epoch, index, account)
+        self.sampler.begin(batch)
         account.enter(self._fetch)
         return batch
 
@@ -72,34 +95,19 @@ class Batches:
         account = self._probe.stages.current()
         return None if account is None else self.open.get(account)
 
-    def begin_sample(self, batch: Batch) -> None:
-        """The dataset's own code runs from now on: what no inner stage takes is the rest of it."""
-        batch.before = batch.account.take()
-        batch.account.enter(self._rest)
-
-    def end_sample(self, batch: Batch, key: Any, samples: int | None) -> None:
-        """The dataset has given `samples` at once: of several, each is taken to have cost the same. None for something
-        of which nobody knows whether it is one sample; 0 where it raised."""
-        wall = batch.account.leave()
-        totals = batch.account.totals
-        batch.account.totals = batch.before
-        batch.account.add(totals)
-        if samples is not None:
-            batch.samples = (batch.samples or 0) + samples
-        if samples != 0:
-            self.slow.offer(batch.epoch, batch.index, key, wall // (samples or 1), totals)
-
     def end(self, batch: Batch) -> None:
         """It is fetched and collated."""
         batch.account.leave()
         self.open.pop(batch.account, None)
         batch.totals, batch.beside = self._probe.stages.close()
         batch.end = time.monotonic_ns()
+        self.sampler.end(batch, batch.end - batch.start)
 
     def drop(self, batch: Batch) -> None:
         """It will never be done: an exception, or the end of the data."""
         self.open.pop(batch.account, None)
         self._probe.stages.close()
+        self.sampler.end(batch, time.monotonic_ns() - batch.start)
 
     def write(self, batch: Batch, sent: int | None = None, serialise: int | None = None) -> None:
         """Writes it down, with what else is due. `sent` by time.monotonic_ns(), `serialise` in ns."""
@@ -113,23 +121,30 @@ class Batches:
             self._due = batch.end + self._pause
             records += self._other_records()
         evidence.write(*records)
-        self.cost.add_hooks(batch.totals)
+        self.cost.add_hooks(batch.totals, batch.samples or 0)
         self.cost.add_since(started)
 
     def flush(self) -> None:
-        """Writes what has not been due yet. For the end of a worker, of a pass, of the process."""
-        self._probe.evidence.write(*self._other_records())
+        """Writes what has not been due yet, at the end of a pass or of all."""
+        if self._due is not None:
+            self._probe.evidence.write(*self._other_records())
+
+    def close(self) -> None:
+        """Nothing of ours runs beside the process's own end."""
+        self.sampler.stop()
+        self.flush()
+
+    def forking(self) -> None:
+        self.sampler.stop()
 
     def forked(self) -> None:
         """In the child of a fork: it has made nothing yet."""
-        self._begin_anew()
-
-    def _begin_anew(self) -> None:
-        self.open: dict[Account, Batch] = {}
+        self.lines.take()
+        self.sampler = self._new_sampler()
+        self.open = {}
         self.slow = SlowSamples()
         self.cost = Cost()
-        self._pause = _FIRST_PAUSE_NS
-        self._due: int | None = None
+        self._pause, self._due = _FIRST_PAUSE_NS, None
 
     def _record(self, batch: Batch, sent: int | None, serialise: int | None) -> Record:
         us = self._probe.clock.us
@@ -143,7 +158,21 @@ class Batches:
         return (*record, _table(batch.beside)) if batch.beside else record
 
     def _other_records(self) -> list[Record]:
-        return [*self.slow.records(), ("probe", self._probe.clock.now_us(), self.cost.total_ns // 1000)]
+        now = self._probe.clock.now_us()
+        lines = self.lines.take()
+        cost = (self.cost.total_ns + self.sampler.cost_ns) // 1000
+        return [*self.slow.records(), *([("lines", now, lines)] if lines else []), ("probe", now, cost)]
+
+    def _name(self, text: str) -> int:
+        return self._probe.evidence.name(text)
+
+    def _new_sampler(self) -> Sampler:
+        return Sampler(self.lines.add, self._hung, lambda error: self._probe.fault("lines", error))
+
+    def _hung(self, making: Making, taken_ns: int, stack: str) -> None:
+        where = next((f"batch {b.index} of epoch {b.epoch}" for b in self.open.values() if b is making), "a batch")
+        text = f"{where} has been in the making for {taken_ns / 1e9:.0f} s:\n{stack}"
+        self._probe.evidence.write(("stack", self._probe.clock.now_us(), "hung", text))
 
 
 def _table(totals: Totals) -> list[list[int]]:

@@ -47,6 +47,7 @@ class Probe:
     def detach(self) -> None:
         self.imports.detach()
         self.patches.restore()
+        self.batches.close()
         self.evidence.close()
 
     def when_imported(self, module: str, install: Callable[[Probe, ModuleType], None]) -> None:
@@ -80,6 +81,10 @@ class Probe:
             self._faults.add(hook)
             last = traceback.format_exception_only(type(error), error)[-1].strip()
             self.note("hook-off", f"{hook}: {last}")
+
+    def forking(self) -> None:
+        """Before a fork: no thread of ours goes through one."""
+        self.batches.forking()
 
     def forked(self) -> None:
         """In the child of a fork: a file of its own, and locks that nobody holds."""

@@ -60,6 +60,8 @@ class SlowSamples:
 
 def text_of(key: Any) -> str:
     """A key as text, short. It is the user's object: its repr may be long, or raise."""
+    if type(key) is int:
+        return str(key)
     try:
         return _repr.repr(key)[:LONGEST_KEY]
     except Exception:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from typing import Optional
 
 Total = list[int]
 """Calls, wall ns and thread-CPU ns, exclusive of inner stages."""
@@ -86,7 +85,7 @@ class Account:
     def __init__(self, categories: dict[int, str]) -> None:
         self._categories = categories
         self._open: list[list[int]] = []  # stage, wall at start, CPU at start, wall and CPU of inner stages
-        self._inside: set[Optional[str]] = set()
+        self._inside: set[str | None] = set()
         self.totals: Totals = {}
         self.beside: Account | None = None
 

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakKeyDictionary
 
-from ..batches import Batch, Batches
+from ..batches import Batch
 from ..guard import Guard
 from ..patches import timed
 
@@ -103,31 +103,48 @@ class _Fetch:
         fetcher.collate_fn = timed(probe.stages, stage)(fetcher.collate_fn)
         name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
         self._true[name] = getattr(fetcher, name)
-        setattr(fetcher, name, stand_in(self._true[name], probe.batches, batch, fetcher.auto_collation))
+        setattr(fetcher, name, stand_in(self._true[name], _Samples(probe, batch, fetcher.auto_collation)))
 
     def take_away_stand_ins(self) -> None:
         for name, true in self._true.items():
             setattr(self._fetcher, name, true)
 
 
+class _Samples:
+    """Times what the dataset does for one batch."""
+
+    def __init__(self, probe: Probe, batch: Batch, auto_collation: bool) -> None:
+        self.batch = batch
+        self.auto_collation = auto_collation
+        self._rest = probe.stage("getitem", "rest")
+        self._slow = probe.batches.slow
+
+    def begin(self) -> None:
+        self.batch.begin_sample(self._rest)
+
+    def end(self, key: Any, samples: int | None) -> None:
+        """Of several samples at once, each is taken to have cost the same; of none, the call has raised."""
+        wall, totals = self.batch.end_sample(samples)
+        if samples != 0:
+            self._slow.offer(self.batch.epoch, self.batch.index, key, wall // (samples or 1), totals)
+
+
 class _Dataset:
     """What a fetcher uses of a map-style dataset."""
 
-    def __init__(self, dataset: Any, batches: Batches, batch: Batch, auto_collation: bool) -> None:
+    def __init__(self, dataset: Any, samples: _Samples) -> None:
         self._dataset = dataset
-        self._batches = batches
-        self._batch = batch
-        self._auto_collation = auto_collation
+        self._samples = samples
 
     def __getitem__(self, key: Any) -> Any:
-        samples: int | None = 0
-        self._batches.begin_sample(self._batch)
+        count: int | None = 0
+        self._samples.begin()
         try:
             sample = self._dataset[key]
-            samples = 1 if self._auto_collation else _length(key, 1)
+            count = 1 if self._samples.auto_collation else _length(key, 1)
             return sample
         finally:
-            self._batches.end_sample(self._batch, key, samples)
+            self._samples.end(key, count)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._dataset, name)
@@ -135,14 +152,14 @@ class _Dataset:
 
     def _timed(self, getitems: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def __getitems__(keys: Any) -> Any:  # noqa: N807
-            samples: int | None = 0
-            self._batches.begin_sample(self._batch)
+            count: int | None = 0
+            self._samples.begin()
             try:
                 data = getitems(keys)
-                samples = _length(keys, None)
+                count = _length(keys, None)
                 return data
             finally:
-                self._batches.end_sample(self._batch, keys, samples)
+                self._samples.end(keys, count)
 
         return __getitems__
 
@@ -150,25 +167,23 @@ class _Dataset:
 class _Iterator:
     """What a fetcher uses of an iterable dataset's iterator."""
 
-    def __init__(self, iterator: Iterator[Any], batches: Batches, batch: Batch, auto_collation: bool) -> None:
+    def __init__(self, iterator: Iterator[Any], samples: _Samples) -> None:
         self._iterator = iterator
-        self._batches = batches
-        self._batch = batch
-        self._auto_collation = auto_collation
+        self._samples = samples
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         key: Any = None
-        samples: int | None = 0
-        self._batches.begin_sample(self._batch)
+        count: int | None = 0
+        self._samples.begin()
         try:
             sample = next(self._iterator)
-            key, samples = _key(sample, self._batch), 1 if self._auto_collation else None
+            key, count = _key(sample, self._samples.batch), 1 if self._samples.auto_collation else None
             return sample
         finally:
-            self._batches.end_sample(self._batch, key, samples)
+            self._samples.end(key, count)
 
 
 def _key(sample: Any, batch: Batch) -> Any:

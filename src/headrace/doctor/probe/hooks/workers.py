@@ -34,7 +34,7 @@ def _observed(probe: Probe, original: Callable[..., None]) -> Callable[..., None
         try:
             original(*args, **kwargs)
         finally:
-            probe.batches.flush()
+            probe.batches.close()
 
     return _worker_loop
 
