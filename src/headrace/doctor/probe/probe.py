@@ -14,9 +14,10 @@ from .batches import Batches
 from .clock import Clock, boot_id
 from .evidence import Evidence, Record
 from .imports import ImportWatch
-from .patches import Patches, timed
+from .patches import Patches
 from .settings import Settings
 from .stages import Stages
+from .timed import timed, timed_by_type
 
 VERSION = 1
 """Of the evidence's format."""
@@ -70,6 +71,11 @@ class Probe:
     def time_calls(self, owner: Any, name: str, category: str, label: str) -> bool:
         """Counts calls of `owner.name` as a stage, wherever a batch is being made. False where that cannot be done."""
         return self.patches.replace(owner, name, timed(self.stages, self.stage(category, label)))
+
+    def time_calls_by_type(self, owner: Any, name: str, category: str) -> bool:
+        """The same for a method, as the stage that is named after the class of the object that it is called on."""
+        make = timed_by_type(self.stages, lambda label: self.stage(category, label))
+        return self.patches.replace(owner, name, make)
 
     def note(self, code: str, text: str) -> None:
         """Something that the report must say: see docs/doctor/evidence.md for the codes."""

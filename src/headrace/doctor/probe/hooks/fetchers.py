@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from ..batches import Batch
 from ..guard import Guard
-from ..patches import timed
+from ..timed import timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
