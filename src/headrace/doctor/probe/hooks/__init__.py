@@ -5,12 +5,14 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Callable
 
-from . import fetchers, workers
+from . import fetchers, lifecycle, workers
 
 if TYPE_CHECKING:
     from ..probe import Probe
 
 HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
+    ("torch", lifecycle.watch_torch),
+    ("multiprocessing.util", lifecycle.watch_children),
     ("torch.utils.data._utils.fetch", fetchers.install),
     ("torch.utils.data._utils.worker", workers.install),
     ("torchdata.stateful_dataloader.worker", workers.install),
