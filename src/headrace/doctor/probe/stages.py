@@ -50,6 +50,11 @@ class Stages:
         account: Account | None = getattr(self._local, "account", None)
         return account
 
+    @property
+    def is_counting(self) -> bool:
+        """Whether any thread of this process makes a batch."""
+        return self._making is not None
+
     def enter(self, stage: int) -> Account | None:
         """Call `leave` of what this gives when the stage ends. None where it does not count: then there is nothing to
         leave."""

@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Callable
 
 from . import fetchers, lifecycle, workers
+from .libraries import LIBRARIES
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -16,5 +17,6 @@ HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("torch.utils.data._utils.fetch", fetchers.install),
     ("torch.utils.data._utils.worker", workers.install),
     ("torchdata.stateful_dataloader.worker", workers.install),
+    *LIBRARIES,
 ]
 """A module's name, and what to call with it once it has been imported, in this order."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import builtins
 import io
+import os
 import pathlib
+import sys
 from typing import TYPE_CHECKING, Any, Callable
 
-from ...stages import Stages
 from ...timed import Builtin
 from . import reads
 
@@ -27,9 +28,6 @@ def install(probe: Probe, _: ModuleType) -> None:
     probe.patches.replace(builtins, "open", lambda original: Builtin(original, _opening(probe, original)))
     probe.time_calls(pathlib.Path, "read_bytes", "read", "file")
     probe.time_calls(pathlib.Path, "read_text", "read", "file")
-
-
-def install_os(probe: Probe, os: Any) -> None:
     for name in ("pread", "preadv"):
         probe.time_calls(os, name, "read", f"os.{name}")
 
@@ -39,8 +37,8 @@ def install_numpy(probe: Probe, numpy: Any) -> None:
         probe.time_calls(numpy, name, "read", f"numpy {name}")
 
 
-def install_torch(probe: Probe, torch: Any) -> None:
-    probe.time_calls(torch, "load", "read", "torch.load")
+def install_torch(probe: Probe, serialization: Any) -> None:
+    probe.time_calls(serialization, "load", "read", "torch.load")
 
 
 def _opening(probe: Probe, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,9 +48,34 @@ def _opening(probe: Probe, original: Callable[..., Any]) -> Callable[..., Any]:
     def open_(*args: Any, **kwargs: Any) -> Any:
         if not stages.is_counting:
             return original(*args, **kwargs)
-        file = _timed_open(stages, stage, original, args, kwargs)
-        if type(file) is not io.BufferedReader or type(file.raw) is not io.FileIO or _buffering(args, kwargs) != -1:
-            return file
-        return reader(file.detach(), getattr(file, "_headrace", 0) or io.DEFAULT_BUFFER_SIZE)
+        account = stages.enter(stage)
+        try:
+            file = original(*args, **kwargs)
+        finally:
+            if account is not None:
+                account.leave()
+        is_usual = len(args) < 3 and "buffering" not in kwargs
+        if is_usual and type(file) is io.BufferedReader and type(file.raw) is io.FileIO:
+            raw: Any = file.detach()
+            return reader(raw, _buffer_bytes(raw))
+        return file
 
     return open_
+
+
+def _reader_class(probe: Probe, stage: int) -> type[io.BufferedReader]:
+    make = reads.timed_reads(probe, stage)
+
+    class BufferedReader(io.BufferedReader):
+        read = make(io.BufferedReader.read)
+        readinto = make(io.BufferedReader.readinto)
+
+    return BufferedReader
+
+
+def _buffer_bytes(raw: Any) -> int:
+    """What `open` itself takes."""
+    block: int = getattr(raw, "_blksize", io.DEFAULT_BUFFER_SIZE)
+    if sys.version_info >= (3, 14):
+        return max(min(block, 8 << 20), io.DEFAULT_BUFFER_SIZE)
+    return block if block > 1 else io.DEFAULT_BUFFER_SIZE

@@ -12,5 +12,6 @@ READS = ("imread", "imopen", "mimread", "mvolread", "volread")
 
 
 def install(probe: Probe, imageio: ModuleType) -> None:
+    """Of imageio.v2 or imageio.v3."""
     for name in READS:
         probe.time_calls(imageio, name, "decode", f"imageio {name}")

@@ -7,10 +7,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ...probe import Probe
 
-DECODES = ("imdecode", "imdecodemulti", "imread", "imreadmulti")
-TRANSFORMS = ("GaussianBlur", "LUT", "addWeighted", "bilateralFilter", "blur", "convertScaleAbs", "copyMakeBorder")
-TRANSFORMS += ("cvtColor", "equalizeHist", "filter2D", "flip", "getRectSubPix", "medianBlur", "normalize", "pyrDown")
-TRANSFORMS += ("remap", "resize", "rotate", "transpose", "warpAffine", "warpPerspective", "warpPolar")
+DECODES = ["imdecode", "imdecodemulti", "imread", "imreadmulti"]
+TRANSFORMS = [
+    "GaussianBlur",
+    "LUT",
+    "addWeighted",
+    "bilateralFilter",
+    "blur",
+    "convertScaleAbs",
+    "copyMakeBorder",
+    "cvtColor",
+    "equalizeHist",
+    "filter2D",
+    "flip",
+    "getRectSubPix",
+    "medianBlur",
+    "normalize",
+    "pyrDown",
+    "remap",
+    "resize",
+    "rotate",
+    "transpose",
+    "warpAffine",
+    "warpPerspective",
+    "warpPolar",
+]
 
 
 def install(probe: Probe, cv2: Any) -> None:

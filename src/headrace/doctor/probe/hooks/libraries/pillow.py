@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ...probe import Probe
 
-LAZY = ("AvifImagePlugin", "EpsImagePlugin", "GifImagePlugin", "IcnsImagePlugin", "IcoImagePlugin")
-LAZY += ("Jpeg2KImagePlugin", "TiffImagePlugin", "WebPImagePlugin")
+LOADERS = ["Avif", "Eps", "Gif", "Icns", "Ico", "Jpeg2K", "Tiff", "WebP"]
 """Plugins whose classes decode in a `load` of their own."""
-TRANSFORMS = ("convert", "crop", "filter", "quantize", "reduce", "resize", "rotate", "thumbnail", "transform")
-TRANSFORMS += ("transpose",)
+TRANSFORMS = [
+    "convert",
+    "crop",
+    "filter",
+    "quantize",
+    "reduce",
+    "resize",
+    "rotate",
+    "thumbnail",
+    "transform",
+    "transpose",
+]
 
 
 def install_image(probe: Probe, image: Any) -> None:

@@ -16,8 +16,17 @@ from ...timed import timed_by_type, timed_in_torch
 if TYPE_CHECKING:
     from ...probe import Probe
 
-DECODES = ("decode_avif", "decode_gif", "decode_heic", "decode_image", "decode_jpeg", "decode_png", "decode_webp")
-DECODES += ("read_image", "read_video")
+DECODES = [
+    "decode_avif",
+    "decode_gif",
+    "decode_heic",
+    "decode_image",
+    "decode_jpeg",
+    "decode_png",
+    "decode_webp",
+    "read_image",
+    "read_video",
+]
 CONTAINERS = ("Compose", "RandomApply", "RandomChoice", "RandomOrder", "RandomTransforms")
 _NOT_TRANSFORMS = ("get_dimensions", "get_image_num_channels", "get_image_size", "register_kernel")
 
@@ -124,11 +133,12 @@ def _timed_child(probe: Probe, child: Any) -> Any:
 
 
 def _classes(module: Any) -> list[tuple[str, type]]:
-    """Its own, that can be called."""
+    """Its own, whose objects can be called."""
+    own = [(name, value) for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
     return [
         (name, value)
-        for name, value in vars(module).items()
-        if isinstance(value, type) and value.__module__ == module.__name__ and callable(getattr(value, "__call__", None))
+        for name, value in own
+        if isinstance(value, type) and any("__call__" in vars(base) for base in value.__mro__)
     ]
 
 

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
 def install_futures(probe: Probe, futures: Any) -> None:
     probe.time_calls(futures.Future, "result", "wait", "future")
-    for name in ("wait",):
-        probe.time_calls(futures, name, "wait", "future")
+    probe.time_calls(futures, "wait", "wait", "future")
 
 
 def install_pool(probe: Probe, pool: Any) -> None:
