@@ -16,6 +16,7 @@ from .imports import ImportWatch
 from .patches import Patches, timed
 from .settings import Settings
 from .stages import Stages
+from .training import Training
 
 VERSION = 1
 """Of the evidence's format."""
@@ -32,7 +33,11 @@ class Probe:
         self.patches = Patches()
         self.imports = ImportWatch()
         self._faults: set[str] = set()
+        self.ending = "exit"
+        """What the `end` record will say; `steps` once the doctor has ended the run."""
+        self._at_detach: list[Callable[[], None]] = []
         self.evidence = self._new_evidence()
+        self.training = Training(self)
 
     def attach(self) -> None:
         """Waits for torch, and for every library whose calls are stages."""
@@ -43,9 +48,16 @@ class Probe:
             self.when_imported(module, install)
 
     def detach(self) -> None:
+        self.training.finish()
         self.imports.detach()
+        while self._at_detach:
+            self._at_detach.pop()()
         self.patches.restore()
         self.evidence.close()
+
+    def at_detach(self, call: Callable[[], None]) -> None:
+        """Takes something back that is no patch."""
+        self._at_detach.append(call)
 
     def when_imported(self, module: str, install: Callable[[Probe, ModuleType], None]) -> None:
         """Calls `install(self, module)` when that has been imported. One that fails is noted, and nothing else."""
@@ -81,6 +93,7 @@ class Probe:
         """In the child of a fork: a file of its own, and locks that nobody holds."""
         self.evidence = self._new_evidence(self.evidence.names)
         self.stages.close()
+        self.training.forked()
 
     def _new_evidence(self, names: dict[str, int] | None = None) -> Evidence:
         name = f"{socket.gethostname()}-{os.getpid()}-{time.monotonic_ns():x}.jsonl"

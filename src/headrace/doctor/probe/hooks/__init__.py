@@ -8,5 +8,14 @@ from typing import TYPE_CHECKING, Callable
 if TYPE_CHECKING:
     from ..probe import Probe
 
-HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = []
+from . import backward, collectives, dataloader, optimizer, scaler
+
+HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
+    ("torch.utils.data.dataloader", dataloader.install),
+    ("torch", optimizer.install),
+    ("torch.autograd", backward.install),
+    ("torch.amp.grad_scaler", scaler.install),
+    ("torch.cuda.amp.grad_scaler", scaler.install),
+    ("torch.distributed", collectives.install),
+]
 """A module's name, and what to call with it once it has been imported, in this order."""
