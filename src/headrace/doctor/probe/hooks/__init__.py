@@ -5,17 +5,19 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Callable
 
+from . import backward, collectives, dataloader, lifecycle, optimizer, scaler
+
 if TYPE_CHECKING:
     from ..probe import Probe
 
-from . import backward, collectives, dataloader, optimizer, scaler
-
 HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
-    ("torch.utils.data.dataloader", dataloader.install),
+    ("torch", lifecycle.watch_torch),
     ("torch", optimizer.install),
+    ("torch.utils.data.dataloader", dataloader.install),
     ("torch.autograd", backward.install),
     ("torch.amp.grad_scaler", scaler.install),
     ("torch.cuda.amp.grad_scaler", scaler.install),
     ("torch.distributed", collectives.install),
+    ("multiprocessing.util", lifecycle.watch_children),
 ]
 """A module's name, and what to call with it once it has been imported, in this order."""

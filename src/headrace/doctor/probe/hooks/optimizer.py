@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def install(probe: Probe, torch: ModuleType) -> None:
     """Registers torch's hooks for every optimizer."""
     training = probe.training
+    probe.last.add(training.finish)
     optimizer = sys.modules[torch.optim.Optimizer.__module__]
     if not hasattr(optimizer, "register_optimizer_step_pre_hook"):
         training.say("engine", "This torch has no hooks for all optimizers (2.0 has); no steps were seen.")
