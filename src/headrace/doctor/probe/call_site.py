@@ -6,7 +6,6 @@ import os
 import sys
 import sysconfig
 from types import FrameType
-from typing import Optional
 
 _PATHS = sysconfig.get_paths()
 _NOT_THE_USERS = tuple(
@@ -21,11 +20,11 @@ _NOT_THE_USERS = tuple(
 )
 
 
-def call_site() -> tuple[Optional[str], Optional[int]]:
+def call_site() -> tuple[str | None, int | None]:
     """File and line of the innermost caller outside the standard library, installed packages and this probe; of the
     outermost one, where there is none."""
     frame: FrameType | None = sys._getframe(1)
-    place: tuple[Optional[str], Optional[int]] = (None, None)
+    place: tuple[str | None, int | None] = (None, None)
     while frame is not None:
         place = (frame.f_code.co_filename, frame.f_lineno)
         if not place[0].startswith(_NOT_THE_USERS) and not place[0].startswith("<frozen"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 SETTLING_STEPS = 3
 """Warm-up steps beyond those that empty the prefetch queue: kernels are chosen, compiled and cached in them."""
 
@@ -19,7 +17,7 @@ class Limit:
     """Counts warm-up and measured steps. Every rank that trains with the same settings comes to the same number, so
     that all of them end after the same step."""
 
-    def __init__(self, warmup: Optional[int], steps: Optional[int]) -> None:
+    def __init__(self, warmup: int | None, steps: int | None) -> None:
         """`warmup` None: as many steps as empty the prefetch queue, and three more. `steps` None: no end."""
         self.warmup = warmup
         self._steps = steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .training import Training
@@ -22,10 +22,10 @@ class Reader:
     The thread that pins is not the one that asks for batches, and knows a batch's index only when it reads it.
     """
 
-    __slots__ = ("index", "unpickled", "pinned", "pinning")
+    __slots__ = ("index", "pinned", "pinning", "unpickled")
 
     def __init__(self) -> None:
-        self.index: Optional[int] = None
+        self.index: int | None = None
         """Of the batch that was read last."""
         self.unpickled: dict[int, tuple[int, int]] = {}
         self.pinned: dict[int, tuple[int, int]] = {}
@@ -49,7 +49,7 @@ class Readers:
     def __init__(self) -> None:
         self._by_thread: dict[int, Reader] = {}
 
-    def current(self) -> Optional[Reader]:
+    def current(self) -> Reader | None:
         """Of the calling thread."""
         return self._by_thread.get(threading.get_ident())
 
@@ -59,7 +59,7 @@ class Readers:
     def end(self) -> None:
         self._by_thread.pop(threading.get_ident(), None)
 
-    def of(self, thread: Optional[int]) -> Optional[Reader]:
+    def of(self, thread: int | None) -> Reader | None:
         return None if thread is None else self._by_thread.get(thread)
 
     def clear(self) -> None:
@@ -69,7 +69,7 @@ class Readers:
 class Pass:
     """One iteration over a DataLoader: from its `iter()` on."""
 
-    __slots__ = ("training", "number", "epoch", "has_workers", "index", "reader")
+    __slots__ = ("epoch", "has_workers", "index", "number", "reader", "training")
 
     def __init__(self, training: Training, number: int, epoch: int, has_workers: bool) -> None:
         self.training = training

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Optional
+from typing import Any
 
 NAMES = {
     "w": "headrace: data wait",
@@ -22,7 +22,7 @@ class Ranges:
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
         self._open: list[tuple[Any, Any]] = []
-        self._step: Optional[tuple[Any, Any]] = None
+        self._step: tuple[Any, Any] | None = None
 
     def step(self, number: int) -> None:
         """The step before ends, and this one begins."""
@@ -48,7 +48,7 @@ class Ranges:
         has_nvtx = self._torch.cuda.is_initialized()
         return record, self._torch.cuda.nvtx.range_start(name) if has_nvtx else None
 
-    def _end(self, started: Optional[tuple[Any, Any]]) -> None:
+    def _end(self, started: tuple[Any, Any] | None) -> None:
         if started is None:
             return
         record, nvtx = started

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 from .signature import Shape, bytes_and_shape, text
 
@@ -20,7 +20,7 @@ class Shapes:
         self._probe = probe
         self._numbers: dict[Shape, int] = {}
 
-    def of(self, batch: Any) -> tuple[Optional[int], Optional[int]]:
+    def of(self, batch: Any) -> tuple[int | None, int | None]:
         """Bytes of a batch, and the number of its shape; None for what is not known."""
         size, shape = bytes_and_shape(batch)
         if shape is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 MOST_LEAVES = 32
 MOST_DEPTH = 4
@@ -11,7 +11,7 @@ Shape = tuple[tuple[Any, Any], ...]
 """dtype and shape of each tensor or array, in the order of the batch."""
 
 
-def bytes_and_shape(batch: Any) -> tuple[Optional[int], Optional[Shape]]:
+def bytes_and_shape(batch: Any) -> tuple[int | None, Shape | None]:
     """Of the tensors and arrays in a batch: nested dicts, sequences and objects, up to 32 tensors. None and None where
     there is none."""
     leaves: list[Any] = []

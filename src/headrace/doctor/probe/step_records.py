@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterable, NamedTuple, Optional
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .clock import Clock
@@ -18,12 +19,12 @@ class Received(NamedTuple):
     index_: int
     start: int
     end: int
-    arrived: Optional[int]
-    unpickle: Optional[int]
-    pin_start: Optional[int]
-    pin: Optional[int]
-    bytes: Optional[int]
-    shape: Optional[int]
+    arrived: int | None
+    unpickle: int | None
+    pin_start: int | None
+    pin: int | None
+    bytes: int | None
+    shape: int | None
 
 
 def step_records(clock: Clock, step: Step, cost: int) -> list[Record]:
@@ -76,5 +77,5 @@ def _batch_record(clock: Clock, kind: str, batch: Received) -> Record:
     )
 
 
-def _us(clock: Clock, reading: Optional[int]) -> Optional[int]:
+def _us(clock: Clock, reading: int | None) -> int | None:
     return None if reading is None else clock.us(reading)

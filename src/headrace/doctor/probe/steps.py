@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 from .evaluation import BEGUN, ENDED, GOT, Event, evaluation_intervals, evaluation_passes
 
@@ -18,19 +18,19 @@ Span = tuple[str, int, int]
 class Step:
     """One optimizer step, with all that began within it. Times are the clock's readings."""
 
-    __slots__ = ("number", "start", "end", "spans", "gets", "evaluated", "collectives", "ready")
+    __slots__ = ("collectives", "end", "evaluated", "gets", "number", "ready", "spans", "start")
 
     def __init__(self, number: int, start: int) -> None:
         self.number = number
         self.start = start
-        self.end: Optional[int] = None
+        self.end: int | None = None
         """Set at the end of an optimizer's step; the step may yet go on, with another optimizer."""
         self.spans: list[Span] = []
         self.gets: list[tuple[Event, Any]] = []
         self.evaluated: set[int] = set()
         """Passes of which the batches were for an evaluation."""
         self.collectives: list[tuple[int, int, Any]] = []
-        self.ready: Optional[int] = None
+        self.ready: int | None = None
 
 
 class Steps:
@@ -53,7 +53,7 @@ class Steps:
         self.gets = 0
         """How many batches the step closed last got, evaluations left out."""
         self.number = 0
-        self.step: Optional[Step] = None
+        self.step: Step | None = None
 
     def begin(self, start: int) -> Step:
         """The open step; where there is none yet, the first one begins."""
@@ -95,12 +95,12 @@ class Steps:
         if len(step.gets) < self._most_gets:
             step.gets.append((event, facts))
 
-    def fetching(self) -> Optional[Step]:
+    def fetching(self) -> Step | None:
         """A batch is about to be asked for: the step that has ended by now, if one has."""
         step = self.step
         return None if step is None or step.end is None or self._open else self._close(step, step.end)
 
-    def optimizer_begins(self, optimizer: Any, start: int) -> Optional[Step]:
+    def optimizer_begins(self, optimizer: Any, start: int) -> Step | None:
         """The step that has ended by now, if one has: when this optimizer takes another step."""
         step = self.begin(start)
         closed = None
@@ -132,7 +132,7 @@ class Steps:
         """Whether as many optimizers have taken this step as the one before: nothing more is to be expected of it."""
         return self.step is not None and self.step.end is not None and len(self._optimizers) >= self.optimizers
 
-    def finish(self) -> Optional[Step]:
+    def finish(self) -> Step | None:
         """The step that has ended and was not closed yet, if there is one."""
         step = self.step
         return None if step is None or step.end is None else self._close(step, step.end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from threading import get_ident, main_thread
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable
 
 from .cost import Costs
 from .device_marks import DeviceMarks
@@ -24,6 +24,8 @@ NOBODY = -1
 READY_EVERY = 5
 """Where there are several ranks, every how many-th step is stamped with the moment when its own gradients were done."""
 MOST_ELSEWHERE = 1024
+MOST_HELD = 128
+"""Batches that other threads fetched ahead, and are still expected in the training thread."""
 FLUSH_GETS = 64
 """So many batches are written together where no optimizer has stepped."""
 
@@ -39,13 +41,15 @@ class Training:
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
         self.thread = NOBODY
-        self.marks: Optional[DeviceMarks] = None
-        self.ranges: Optional[Ranges] = None
+        self.marks: DeviceMarks | None = None
+        self.ranges: Ranges | None = None
         self.readers = Readers()
         self.costs = Costs()
         self.limit = Limit(probe.settings.warmup, None if probe.settings.observe else probe.settings.steps)
         self.at_close: list[Callable[[], None]] = []
         """Called when a step has been written: what is to be done now and then."""
+        self.at_first_fetcher: list[Callable[[], None]] = []
+        """Called when a batch was received in another thread than the training thread for the first time."""
         self.at_finish: list[Callable[[], None]] = []
         self.world_size: Callable[[], int] = lambda: 1
         self._said: set[str] = set()
@@ -56,8 +60,10 @@ class Training:
         self.steps = Steps()
         self.elsewhere: deque[Received] = deque(maxlen=MOST_ELSEWHERE)
         """Batches that other threads received, and that the training thread was not seen to take over."""
+        self.fetchers: set[int] = set()
+        """The threads that received them."""
         self.passes = 0
-        self.opening: Optional[int] = None
+        self.opening: int | None = None
         """The number of the pass that is being begun in `iter(loader)`."""
         self.is_fetching = False
         """Whether the training thread is in a `next()` or `iter()` of a DataLoader."""
@@ -121,7 +127,19 @@ class Training:
     def got_elsewhere(self, batch: Received, thread: str) -> None:
         """Another thread has a batch."""
         self.elsewhere.append(batch)
+        self.fetchers.add(get_ident())
+        while self.at_first_fetcher:
+            self.at_first_fetcher.pop()()
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
+
+    def took_over(self, start: int, is_taken: bool) -> None:
+        """The training thread has waited since `start` for another thread's batch: the oldest one, if it has it now."""
+        try:
+            end = self.received()
+            if is_taken and self.elsewhere:
+                self.got(self.elsewhere.popleft()._replace(start=start, end=end), True)
+        except Exception as error:
+            self.fail("prefetcher", error)
 
     def got(self, batch: Received, with_grad: bool) -> None:
         self.steps.got(batch.pass_, batch.start, batch.end, with_grad, batch)
@@ -165,7 +183,7 @@ class Training:
         except Exception as error:
             self.fail("spans", error)
 
-    def collective(self, name: str, start: int, size: Optional[int]) -> None:
+    def collective(self, name: str, start: int, size: int | None) -> None:
         """A synchronous call has ended in the training thread."""
         if self.steps.step is not None:
             self.steps.step.collectives.append((start, now(), (self.probe.evidence.name(name), size)))
@@ -263,6 +281,11 @@ class Training:
         except Exception as error:
             self.fail("finish", error)
 
+    def _left_elsewhere(self) -> list[Received]:
+        """Batches that other threads received, but for those that may still be held for the training thread."""
+        held = MOST_HELD if self.steps.gets else 0
+        return [self.elsewhere.popleft() for _ in range(len(self.elsewhere) - held)]
+
     def stop(self) -> None:
         """The same, and nothing is observed from now on, by whatever functions of ours others still hold."""
         self.finish()
@@ -275,8 +298,7 @@ class Training:
         evidence = self.probe.evidence
         is_wanted = step.number % evidence.stride == 0
         records = step_records(self.probe.clock, step, cost) if is_wanted else []
-        while self.elsewhere:
-            records += fetch_records(self.probe.clock, [self.elsewhere.popleft()])
+        records += fetch_records(self.probe.clock, self._left_elsewhere())
         if self.marks is not None:
             self.costs.marks += self.marks.set
             self.marks.set = 0

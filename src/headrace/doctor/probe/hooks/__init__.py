@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Callable
 
-from . import backward, collectives, dataloader, lifecycle, optimizer, scaler
+from . import backward, collectives, cuda, dataloader, engines, handoffs, lifecycle, optimizer, ranges, scaler
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -13,11 +13,18 @@ if TYPE_CHECKING:
 HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("torch", lifecycle.watch_torch),
     ("torch", optimizer.install),
+    ("torch", cuda.install),
+    ("torch", ranges.install),
+    ("torch", engines.watch_end),
     ("torch.utils.data.dataloader", dataloader.install),
     ("torch.autograd", backward.install),
     ("torch.amp.grad_scaler", scaler.install),
     ("torch.cuda.amp.grad_scaler", scaler.install),
     ("torch.distributed", collectives.install),
+    ("torch.nn.parallel.data_parallel", engines.watch_data_parallel),
+    ("deepspeed.runtime.engine", engines.watch_deepspeed),
+    ("queue", handoffs.watch_queues),
+    ("headrace.device.prefetcher", handoffs.watch_prefetcher),
     ("multiprocessing.util", lifecycle.watch_children),
 ]
 """A module's name, and what to call with it once it has been imported, in this order."""

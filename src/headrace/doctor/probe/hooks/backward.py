@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable
 
 from ..steps import BACKWARD
 from .spans import price_of_a_span
@@ -37,7 +37,7 @@ def install(probe: Probe, autograd: ModuleType) -> None:
     training.costs.pricing["spans"] = lambda: price_of_a_span(training)
 
 
-def _stamped(training: Training, autograd: ModuleType, tensors: Any) -> Optional[Any]:
+def _stamped(training: Training, autograd: ModuleType, tensors: Any) -> Any | None:
     """A hook on the root of the graph, which queues a callback for when all gradients are done. Callbacks run in the
     order in which they were queued, and DistributedDataParallel queues the one that waits for the other ranks later,
     when its last bucket is full."""

@@ -6,7 +6,7 @@ import functools
 import sys
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable
 
 from ..steps import COLLECTIVE
 from ..training import now
@@ -77,7 +77,7 @@ def _hooked(probe: Probe, name: str) -> Callable[[Callable[..., Any]], Callable[
     return make
 
 
-def _bytes(args: tuple[Any, ...]) -> Optional[int]:
+def _bytes(args: tuple[Any, ...]) -> int | None:
     """Of the first tensor, or list of tensors, among a call's arguments."""
     for value in args[:1]:
         tensors = value if isinstance(value, (list, tuple)) else [value]

@@ -7,7 +7,7 @@ import os
 from multiprocessing.reduction import ForkingPickler
 from threading import current_thread, get_ident
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable
 
 from ..call_site import call_site
 from ..cost import nothing, price_ns
@@ -18,7 +18,6 @@ from ..training import NOBODY, now
 
 if TYPE_CHECKING:
     from ..probe import Probe
-    from ..training import Training
 
 NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence that it is described in, and its number there."""
@@ -212,7 +211,7 @@ class Hooks:
             self._loaders += 1
             setattr(loader, NUMBER, (self._probe.evidence.path, loader_number))
             records.append(("loader", loader_number, clock.us(start), self._facts(loader)))
-        before: Optional[Pass] = getattr(iterator, ATTRIBUTE, None)
+        before: Pass | None = getattr(iterator, ATTRIBUTE, None)
         workers = [worker.pid for worker in getattr(iterator, "_workers", [])]
         epoch = (0 if before is None else before.epoch + 1) if workers else number
         setattr(iterator, ATTRIBUTE, Pass(training, number, epoch, bool(workers)))
@@ -257,7 +256,7 @@ class _NoIterator:
     _rcvd_idx = 1
 
 
-def _start_method(loader: Any) -> Optional[str]:
+def _start_method(loader: Any) -> str | None:
     import multiprocessing
 
     if not loader.num_workers:
@@ -267,7 +266,7 @@ def _start_method(loader: Any) -> Optional[str]:
     return str(method)
 
 
-def _length(loader: Any) -> Optional[int]:
+def _length(loader: Any) -> int | None:
     """In batches. The length of a user's sampler may raise anything."""
     try:
         return len(loader)

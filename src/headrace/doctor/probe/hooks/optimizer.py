@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable
 
 from ..cost import price_ns
 from ..steps import CLOSURE
@@ -36,7 +36,7 @@ def hooks(training: Training, is_compiling: Callable[[], bool]) -> tuple[Callabl
     """
     counted: list[bool] = []
 
-    def begins(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Optional[tuple[Any, Any]]:
+    def begins(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         if is_compiling():
             return None
         try:
@@ -59,7 +59,7 @@ def hooks(training: Training, is_compiling: Callable[[], bool]) -> tuple[Callabl
     return begins, ends
 
 
-def _with_closure(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Optional[tuple[Any, Any]]:
+def _with_closure(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
     """The arguments with a closure that is not counted as the optimizer's own time; None where there is none."""
     if callable(kwargs.get("closure")):
         return args, {**kwargs, "closure": _outside(training, kwargs["closure"])}
