@@ -12,6 +12,7 @@ from headrace.doctor.machine.rates import Rates, ratio
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _USER, _NICE, _SYSTEM, _IDLE, _IOWAIT, _IRQ, _SOFTIRQ, _STEAL = range(8)
+_KINDS = {"user": (_USER, _NICE), "system": (_SYSTEM, _IRQ, _SOFTIRQ), "waiting": (_IOWAIT,), "stolen": (_STEAL,)}
 
 
 class Cores:
@@ -56,13 +57,7 @@ class Cores:
         seconds = [None if value is None else value / TICKS_A_SECOND for value in rate]
         if not any(seconds):
             seconds = [None] * 8
-        parts = {
-            "user": (_USER, _NICE),
-            "system": (_SYSTEM, _IRQ, _SOFTIRQ),
-            "waiting": (_IOWAIT,),
-            "stolen": (_STEAL,),
-        }
-        sums = {name: _sum([seconds[kind] for kind in kinds]) for name, kinds in parts.items()}
+        sums = {name: _sum([seconds[kind] for kind in kinds]) for name, kinds in _KINDS.items()}
         busy = _sum([sums["user"], sums["system"]])
         return {"cpu_cores_busy": busy, **{f"cpu_cores_{name}": value for name, value in sums.items()}}
 
