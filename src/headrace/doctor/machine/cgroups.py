@@ -68,13 +68,12 @@ class Cgroups:
         """Of the group with the smallest limit, or the process's own: without file cache that the kernel drops at
         need, so that the limit is near when this is."""
         tightest = self._tightest()
-        folder = tightest[1] if tightest is not None else next(iter(self._memory_levels()), None)
-        if folder is None:
-            return None
-        used = whole(self._text(folder, "memory.current") or self._text(folder, "memory.usage_in_bytes"))
-        stat = pairs(self._text(folder, "memory.stat"))
-        idle = stat.get("total_inactive_file", stat.get("inactive_file", 0))
-        return None if used is None else max(used - idle, 0)
+        for folder in [tightest[1]] if tightest is not None else self._memory_levels():
+            used = whole(self._text(folder, "memory.current") or self._text(folder, "memory.usage_in_bytes"))
+            stat = pairs(self._text(folder, "memory.stat"))
+            if used is not None:
+                return max(used - stat.get("total_inactive_file", stat.get("inactive_file", 0)), 0)
+        return None
 
     def oom_kills(self) -> int | None:
         """Processes that the kernel has killed for want of memory in these groups, ever; None where it does not count

@@ -35,8 +35,9 @@ class Disks:
         return row
 
     def facts(self) -> dict[str, Any]:
-        disks = whole_disks(self._kernel, list(diskstats(self._kernel)))
-        return {"disks": {disk: self._describe(disk) for disk in disks}}
+        counters = diskstats(self._kernel)
+        used = [disk for disk in whole_disks(self._kernel, list(counters)) if any(counters[disk])]
+        return {"disks": {disk: self._describe(disk) for disk in used}}
 
     def _disk(self, disk: str, counters: list[int], now_s: float) -> Row:
         rate = [self._rates.per_second(f"{disk} {field}", value, now_s) for field, value in enumerate(counters)]

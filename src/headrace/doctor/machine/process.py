@@ -130,9 +130,10 @@ class Memory:
         shared = max(rollup["Anonymous"] - private, 0)
         if self._first is None:
             self._first = (shared, private)
+            self._figures["shared_bytes_first"] = shared
+            return
         cow = min(self._first[0] - shared, private - self._first[1])
         self._figures["cow_bytes"] = max(cow, self._figures.get("cow_bytes", 0))
-        self._figures.setdefault("shared_bytes_first", shared)
 
     def figures(self) -> dict[str, int | None]:
         names = ("pss_bytes_peak", "private_bytes_peak", "shared_bytes_first", "cow_bytes")
