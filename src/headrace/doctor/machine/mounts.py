@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from headrace.doctor.machine.kernel import Kernel
 
 NETWORK = frozenset(
-    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "lustre", "gpfs", "beegfs", "afs", "glusterfs", "wekafs")
-    + ("orangefs", "pvfs2", "virtiofs", "vboxsf")
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "virtiofs")
 )
 """Kinds of file systems whose bytes come from another machine, or from the host of this one."""
 
