@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 from .clock import Clock, boot_id
+from .ending import Ending
 from .evidence import Evidence, Record
 from .imports import ImportWatch
 from .patches import Patches, timed
@@ -28,17 +29,20 @@ class Probe:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.clock = Clock(settings)
+        self._start_us = self.clock.now_us()
         self.stages = Stages()
         self.patches = Patches()
         self.imports = ImportWatch()
         self._faults: set[str] = set()
-        self.evidence = self._new_evidence()
+        self.evidence = Evidence(self._new_path(), settings.most_bytes, self._header)
+        self.ending = Ending(self.evidence, self.clock)
 
     def attach(self) -> None:
         """Waits for torch, and for every library whose calls are stages."""
         from .hooks import HOOKS
 
         self.imports.attach()
+        self.imports.before_import("torch", self.evidence.begin)
         for module, install in HOOKS:
             self.when_imported(module, install)
 
@@ -79,12 +83,13 @@ class Probe:
 
     def forked(self) -> None:
         """In the child of a fork: a file of its own, and locks that nobody holds."""
-        self.evidence = self._new_evidence(self.evidence.names)
+        self._start_us = self.clock.now_us()
+        self.evidence.forked(self._new_path())
         self.stages.close()
 
-    def _new_evidence(self, names: dict[str, int] | None = None) -> Evidence:
+    def _new_path(self) -> str:
         name = f"{socket.gethostname()}-{os.getpid()}-{time.monotonic_ns():x}.jsonl"
-        return Evidence(os.path.join(self.settings.evidence, name), self.settings.most_bytes, self._header, names)
+        return os.path.join(self.settings.evidence, name)
 
     def _header(self) -> Record:
         facts = {
@@ -95,12 +100,12 @@ class Probe:
             "boot_id": boot_id(),
             "python": sys.version.split()[0],
             "executable": sys.executable,
-            "argv": list(getattr(sys, "orig_argv", sys.argv)),
+            "argv": list(getattr(sys, "orig_argv", None) or getattr(sys, "argv", [])),
             "rank": _int("RANK"),
             "local_rank": _int("LOCAL_RANK"),
             "world_size": _int("WORLD_SIZE"),
         }
-        return ("process", self.clock.now_us(), facts)
+        return ("process", self._start_us, facts)
 
 
 def _int(variable: str) -> int | None:
