@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -22,33 +21,25 @@ USAGE = "headrace doctor [options] -- python train.py"
 class _DoctorGroup(TyperGroup):
     """A group whose own options end at `--`: what follows is somebody else's command line."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
         own = args
         if "--" in args:
             cut = args.index("--")
             own, ctx.meta[COMMAND] = args[:cut], args[cut + 1 :]
-        if not own and COMMAND not in ctx.meta:
-            own = ["--help"]
-        return super().parse_args(ctx, own)
+        return super().parse_args(ctx, own if own or COMMAND in ctx.meta else ["--help"])
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:
         if COMMAND in ctx.meta or args[0] not in self.commands:
-            raise click.UsageError(f"expected options, then -- and the command, got {args[0]!r}: {USAGE}", ctx)
+            ctx.fail(f"expected options, then -- and the command, got {args[0]!r}: {USAGE}")
         return super().resolve_command(ctx, args)
 
 
-class Share(click.ParamType):
+def _share(text: str) -> float:
     """A share of 1 from a text such as `5%`."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", str(value).strip())
-        if found is None or float(found[1]) > 100:
-            self.fail(f"expected a share such as 5%, got {value!r}", param, ctx)
-        return float(found[1]) / 100
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text.strip())
+    if found is None or float(found[1]) > 100:
+        raise typer.BadParameter(f"expected a share such as 5%, got {text!r}")
+    return float(found[1]) / 100
 
 
 app = typer.Typer(cls=_DoctorGroup, invoke_without_command=True, subcommand_metavar="-- COMMAND...")
@@ -61,7 +52,7 @@ Json = Annotated[
 Trace = Annotated[Path | None, typer.Option("--trace", help="Write a trace for ui.perfetto.dev to this file.")]
 FailAbove = Annotated[
     float | None,
-    typer.Option("--fail-above", click_type=Share(), metavar="SHARE", help="Exit with 100 where a step waits longer."),
+    typer.Option("--fail-above", parser=_share, metavar="SHARE", help="Exit with 100 where a step waits longer."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print everything, not only what fits a screen.")]
 
@@ -91,12 +82,12 @@ def doctor(
     The exit status is the command's own; 100 by --fail-above, 125 where the doctor itself failed.
     """
     if ctx.invoked_subcommand is not None:
-        _refuse_options_before(ctx)
+        _refuse_options_before_show(ctx)
         return
     if not ctx.meta.get(COMMAND):
-        raise click.UsageError(f"expected -- and the command, got none: {USAGE}", ctx)
+        ctx.fail(f"expected -- and the command, got none: {USAGE}")
     if observe and steps is not None:
-        raise click.UsageError("--steps ends the run, --observe lets it go on: expected one of them", ctx)
+        ctx.fail("--steps ends the run, --observe lets it go on: expected one of them")
     from .report.outputs import Outputs
     from .run import Examination, examine
 
@@ -132,11 +123,12 @@ def show(
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
 
 
-def _refuse_options_before(ctx: typer.Context) -> None:
-    given = [name for name in ctx.params if ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE]
-    if given:
-        option = "--" + given[0].replace("_", "-")
-        raise click.UsageError(f"expected {option} behind show, got it before: headrace doctor show FILE {option} …", ctx)
+def _refuse_options_before_show(ctx: typer.Context) -> None:
+    for name in ctx.params:
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = "--" + name.replace("_", "-")
+            ctx.fail(f"expected {option} behind show, got it before: headrace doctor show {option} … session.json")
 
 
 def _or_failed(work: Any) -> int:

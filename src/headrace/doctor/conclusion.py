@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from .analyse import diagnose
+from .analyse.analysis import diagnose
 from .analyse.diagnosis import Diagnosis
-from .evidence import read_session
+from .evidence.merge import read_session
 from .session.model import Machine, Note, Outcome, Session, Unreached
 
 
@@ -22,7 +23,7 @@ def conclude(
     unreached: Sequence[Unreached] = (),
     notes: Sequence[Note] = (),
 ) -> tuple[Session, Diagnosis]:
-    """Merges the evidence and the samples, and analyses them."""
+    """Merges the evidence and the samples, and analyses them. Only the evidence knows where the doctor ended a run."""
     session = read_session(
         folder,
         outcome=outcome,
@@ -33,6 +34,8 @@ def conclude(
         unreached=unreached,
         notes=notes,
     )
+    if outcome.why != "interrupted" and any(process.ended == "steps" for process in session.processes):
+        session.outcome = replace(outcome, why="steps")
     return session, diagnose(session)
 
 

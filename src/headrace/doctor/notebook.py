@@ -14,12 +14,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from .attach.environment import environment
+from .probe.clock import Clock
+from .probe.settings import Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from .analyse.diagnosis import Diagnosis
-    from .probe.clock import Clock
     from .session.model import Machine, Session
 
 PROBE = "_headrace_probe"

@@ -1,44 +1,120 @@
-"""The machine, on a page: how much of it was used during the run."""
+"""The machine, on a page: its cores, GPUs, memory and disks, and how much of them was used during the run."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from statistics import fmean
 
 from headrace.doctor.session.model import Machine, Session
 
-from .figures import counted, number, size
+from .figures import ABSENT, counted, number, share, size
 from .page import Page
+
+DISK_LEAST_BYTES_S = 1e6
+"""A disk that is read slower than that is not worth a line."""
 
 
 def put_machines(page: Page, session: Session, *, most: int) -> None:
-    """A paragraph for each of the first `most` machines: means, and the most where it is another figure."""
     for machine in session.machines[:most]:
-        texts = [text for name, values in machine.columns.items() if (text := _used(name, values))]
-        if texts:
-            page.heading("Machine", machine.host if len(session.machines) > 1 else "")
-            page.sentence(" · ".join(texts), lead="  ")
+        page.heading("Machine", " · ".join(_about(machine)))
+        for name, text in _lines(machine):
+            page.sentence(text, lead=f"  {name:<7} ")
     if len(session.machines) > most:
         page.line(f"and {counted(len(session.machines) - most, 'machine')} more: --verbose", style="dim")
 
 
-def _used(name: str, values: list[float | None]) -> str:
-    measured = [value for value in values if value is not None]
-    if not measured:
-        return ""
-    words, mean = _in_words(name, fmean(measured))
-    peak = _in_words(name, max(measured))[1]
-    return f"{words} {mean}" + (f" (at most {peak})" if peak != mean else "")
+def mean(machine: Machine, column: str) -> float | None:
+    """Over the run; None where there is no such column or nothing in it."""
+    measured = [value for value in machine.columns.get(column, []) if value is not None]
+    return fmean(measured) if measured else None
 
 
-def _in_words(name: str, value: float) -> tuple[str, str]:
-    """A column's name ends in its unit."""
-    for ending, shown in (
-        ("_bytes_per_s", f"{size(value)}/s"),
-        ("_bytes", size(value)),
-        ("_percent", f"{value:.0f} %"),
-        ("_ms", f"{number(value)} ms"),
-        ("_mhz", f"{value:,.0f} MHz"),
+def peak(machine: Machine, column: str) -> float | None:
+    return max((value for value in machine.columns.get(column, []) if value is not None), default=None)
+
+
+def gpu_busy(machine: Machine) -> float | None:
+    """Of the GPUs at the newest reading, the mean share of their SMs that worked; None where that is not measured."""
+    newest = [values[-1] for name, values in machine.columns.items() if name.endswith("_sm_percent") and values]
+    measured = [value for value in newest if value is not None]
+    return fmean(measured) / 100 if measured else None
+
+
+def _about(machine: Machine) -> Iterator[str]:
+    facts = machine.facts
+    yield machine.host
+    if facts.get("cpu_model"):
+        yield str(facts["cpu_model"])
+    if facts.get("container"):
+        yield str(facts["container"])
+
+
+def _lines(machine: Machine) -> Iterator[tuple[str, str]]:
+    yield "CPU", ", ".join(_cpu(machine))
+    yield from _gpus(machine)
+    yield "memory", ", ".join(_memory(machine))
+    yield from _disks(machine)
+
+
+def _cpu(machine: Machine) -> Iterator[str]:
+    busy, own = mean(machine, "cpu_cores_busy"), mean(machine, "cpu_cores_command")
+    yield f"{number(busy)} of {number(machine.facts.get('cores'))} cores busy, {number(own)} of them with this command"
+    for column, what in (
+        ("cpu_throttled_cores", "held back by the cgroup's quota"),
+        ("cpu_cores_waiting", "waiting for a disk"),
+        ("cpu_cores_stolen", "taken by the hypervisor"),
     ):
-        if name.endswith(ending):
-            return name.removesuffix(ending).replace("_", " "), shown
-    return name.replace("_", " "), number(value)
+        cores = mean(machine, column)
+        if cores is not None and cores >= 0.05:
+            yield f"{number(cores)} {what}"
+
+
+def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:
+    gpus = machine.facts.get("gpus")
+    if not gpus:
+        why = machine.facts.get("gpus_unknown")
+        yield "GPU", f"{ABSENT} ({why})" if why else ABSENT
+        return
+    for name, facts in sorted(gpus.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])]):
+        yield f"GPU {name.removeprefix('gpu')}", ", ".join(_gpu(machine, name, facts))
+
+
+def _gpu(machine: Machine, name: str, facts: dict[str, object]) -> Iterator[str]:
+    """GPU-Util is what other tools show, and so it stands here with what it does not mean."""
+    activity, utilisation = mean(machine, f"{name}_sm_percent"), mean(machine, f"{name}_utilisation_percent")
+    total, clock = facts.get("memory_bytes"), facts.get("sm_clock_max_mhz")
+    yield str(facts.get("name") or "")
+    yield f"SMs busy {_percent(activity)}"
+    yield f"GPU-Util {_percent(utilisation)} (time with any kernel at all, not how much of the GPU)"
+    yield f"{size(peak(machine, f'{name}_memory_used_bytes'))} of {size(_figure(total))} used"
+    yield f"{number(mean(machine, f'{name}_sm_clock_mhz'))} of {number(_figure(clock))} MHz"
+    for cause in ("heat", "power"):
+        slowed = mean(machine, f"{name}_slowed_by_{cause}")
+        if slowed:
+            yield f"slowed by {cause} {share(slowed)} of the time"
+
+
+def _memory(machine: Machine) -> Iterator[str]:
+    limit = machine.facts.get("memory_limit_bytes") or machine.facts.get("memory_bytes")
+    yield f"this command {size(peak(machine, 'command_pss_bytes'))} of {size(limit)} at most"
+    shared = peak(machine, "shm_used_bytes")
+    yield f"/dev/shm {size(shared)} of {size(machine.facts.get('shm_bytes'))}"
+    if machine.facts.get("oom_kills"):
+        yield f"{counted(machine.facts['oom_kills'], 'process')} killed for want of memory"
+
+
+def _disks(machine: Machine) -> Iterator[tuple[str, str]]:
+    for column in machine.columns:
+        found = re.fullmatch(r"disk_(.+)_read_bytes_s", column)
+        rate = mean(machine, column)
+        if found is not None and rate is not None and rate >= DISK_LEAST_BYTES_S:
+            yield "disk", f"{found[1]} reads {size(rate)}/s, {size(peak(machine, column))}/s at most"
+
+
+def _percent(value: float | None) -> str:
+    return share(None if value is None else value / 100)
+
+
+def _figure(value: object) -> float | None:
+    return value if isinstance(value, int | float) else None

@@ -19,7 +19,7 @@ from .step import heat, put_step
 TEXT_WIDTH = 100
 
 
-def show(session: Session, diagnosis: Diagnosis, console: Console, *, verbose: bool = False, again: str = "") -> None:
+def show(session: Session, diagnosis: Diagnosis, console: Console, verbose: bool = False, again: str = "") -> None:
     """Prints the report, as wide and as colourful as the console is, in ASCII where it knows no more. `again` is the
     command that renders it again, or how to get one."""
     page = Page(console.width, ascii_only=console.options.ascii_only)
