@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Any, Callable
 
 from .clock import Clock, boot_id
-from .ending import Ending
 from .evidence import Evidence, Record
 from .imports import ImportWatch
+from .last_records import LastRecords
 from .patches import Patches, timed
 from .settings import Settings
 from .stages import Stages
@@ -35,7 +35,9 @@ class Probe:
         self.imports = ImportWatch()
         self._faults: set[str] = set()
         self.evidence = Evidence(self._new_path(), settings.most_bytes, self._header)
-        self.ending = Ending(self.evidence, self.clock)
+        self.last = LastRecords(self.evidence, self.clock)
+        self.ending = "exit"
+        """Of the `end` record; `steps` once the doctor has ended the run."""
 
     def attach(self) -> None:
         """Waits for torch, and for every library whose calls are stages."""

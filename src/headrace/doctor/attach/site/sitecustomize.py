@@ -22,7 +22,7 @@ def _leave_note(folder):
     """The probe has failed, so that there is no evidence to say it in."""
     import traceback
 
-    path = os.path.join(folder, "evidence", "failed-{}.txt".format(os.getpid()))
+    path = os.path.join(folder, "evidence", "failed-" + str(os.getpid()) + ".txt")
     try:
         with open(path, "w") as file:
             file.write(traceback.format_exc())

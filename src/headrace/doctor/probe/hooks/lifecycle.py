@@ -10,7 +10,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..ending import text_of
+from ..last_records import text_of
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -20,7 +20,7 @@ def watch_torch(probe: Probe, torch: Any) -> None:
     """Before it, nothing is written: most Python processes of a shell script have nothing to do with training."""
     facts = {"version": torch.__version__, "cuda": torch.version.cuda}
     probe.evidence.write(("torch", probe.clock.now_us(), facts))
-    probe.ending.add(lambda: write_facts(probe))
+    probe.last.add(lambda: write_facts(probe))
     probe.patches.replace(sys, "excepthook", _ends_process(probe))
     threading = sys.modules.get("threading")
     if threading is not None:
@@ -47,7 +47,7 @@ def write_facts(probe: Probe) -> None:
 def _ends_process(probe: Probe) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def excepthook(kind: Any, error: Any, trace: Any) -> Any:
-            probe.ending.failed(error)
+            probe.last.failed(error)
             return original(kind, error, trace)
 
         return excepthook
@@ -70,16 +70,16 @@ def _ends_thread(probe: Probe) -> Callable[[Any], Any]:
 def _at_exit(probe: Probe) -> None:
     error = getattr(sys, "last_value", None)  # where another excepthook has replaced ours
     if isinstance(error, BaseException) and not hasattr(sys, "ps1"):  # at a prompt, an error ends nothing
-        probe.ending.failed(error)
-    probe.ending.finish()
+        probe.last.failed(error)
+    probe.last.write(probe.ending)
 
 
 def _in_finaliser(probe: Probe) -> None:
     """It runs while the error that ends the child is on its way, and multiprocessing prints it without a hook."""
     error = sys.exc_info()[1]
     if error is not None and not isinstance(error, SystemExit):
-        probe.ending.failed(error)
-    probe.ending.finish()
+        probe.last.failed(error)
+    probe.last.write(probe.ending)
 
 
 def _threads(torch: ModuleType | Any) -> dict[str, Any]:

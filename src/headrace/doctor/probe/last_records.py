@@ -1,4 +1,4 @@
-"""How a process ends, as far as it can say so itself."""
+"""The last records of a process: how it ends, as far as it can say so itself."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ERROR_LINES = 50
 ERROR_CHARS = 16_000
 
 
-class Ending:
-    """The last records of a process. Hooks that hold something back until the end add a callback."""
+class LastRecords:
+    """Written once a process. Hooks that hold something back until the end add a callback."""
 
     def __init__(self, evidence: Evidence, clock: Clock) -> None:
         self._evidence = evidence
@@ -22,21 +22,19 @@ class Ending:
         self._callbacks: list[Callable[[], None]] = []
         self._ended = 0
         self._told: BaseException | None = None
-        self.reason = "exit"
-        """Of the `end` record; `steps` once the doctor has ended the run."""
 
     def add(self, callback: Callable[[], None]) -> None:
         """Calls it before the `end` record is written: in this process, and in each fork of it that ends orderly."""
         self._callbacks.append(callback)
 
-    def finish(self) -> None:
-        """Writes what hooks have held back, and the `end` record: once a process."""
+    def write(self, reason: str) -> None:
+        """Writes what hooks have held back, and the `end` record."""
         if self._ended == os.getpid():
             return
         self._ended = os.getpid()
         for callback in self._callbacks:
             self._call(callback)
-        self._evidence.write_last(("end", self._clock.now_us(), self.reason))
+        self._evidence.write_last(("end", self._clock.now_us(), reason))
 
     def _call(self, callback: Callable[[], None]) -> None:
         try:
