@@ -19,16 +19,17 @@ USAGE = "headrace doctor [options] -- python train.py"
 
 
 class _DoctorGroup(TyperGroup):
-    """A group whose own options end at `--`: what follows is somebody else's command line."""
+    """A group whose own options end at `--`: what follows is somebody else's command line. (`ctx` is click's,
+    or that of the copy of click which newer typers bring.)"""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own = args
         if "--" in args:
             cut = args.index("--")
             own, ctx.meta[COMMAND] = args[:cut], args[cut + 1 :]
         return super().parse_args(ctx, own if own or COMMAND in ctx.meta else ["--help"])
 
-    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if COMMAND in ctx.meta or args[0] not in self.commands:
             ctx.fail(f"expected options, then -- and the command, got {args[0]!r}: {USAGE}")
         return super().resolve_command(ctx, args)

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from .analyse.diagnosis import Diagnosis
-    from .session.model import Machine, Session
+    from .session.model import Machine, Outcome, Session
 
 PROBE = "_headrace_probe"
 """The name under which the probe is loaded, here as in an observed command."""
@@ -45,6 +45,7 @@ def watch(*, show: bool = True, ranges: bool = False, console: Console | None = 
     what has been measured up to its end. Exceptions of the body pass through.
     """
     from .folder import session_folder
+    from .session.model import Outcome
 
     watched, begun_ns = Watch(), time.monotonic_ns()
     machines: list[Machine] = []
@@ -61,9 +62,10 @@ def watch(*, show: bool = True, ranges: bool = False, console: Console | None = 
             why = "finished"
         finally:
             if folder is not None:
-                _conclude(watched, folder, machines, why, (time.monotonic_ns() - begun_ns) // 1000)
-    if show:
-        _show(watched, console)
+                duration_us = (time.monotonic_ns() - begun_ns) // 1000
+                outcome = Outcome(command=[], status=None, why=why, duration=duration_us)
+                _guarded(lambda: _conclude(watched, folder, outcome, machines))
+                _guarded(lambda: _show(watched, console) if show else None)
 
 
 def _probe() -> ModuleType:
@@ -98,9 +100,11 @@ def _probe_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         probe.stop()
-        for name in probed.keys() - before.keys():
-            os.environ.pop(name, None)
-        os.environ.update({name: before[name] for name in probed.keys() & before.keys() if probed[name] != before[name]})
+        for name in (name for name, value in probed.items() if value != before.get(name)):
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                os.environ.pop(name, None)
 
 
 @contextmanager
@@ -114,17 +118,10 @@ def _sampled(clock: Clock, machines: list[Machine]) -> Iterator[None]:
         machines.append(sampler.stop())
 
 
-def _conclude(watched: Watch, folder: Path, machines: list[Machine], why: str, duration_us: int) -> None:
-    """A failing analysis is named and hides no exception of the body."""
+def _conclude(watched: Watch, folder: Path, outcome: Outcome, machines: list[Machine]) -> None:
     from .conclusion import conclude
-    from .session.model import Outcome
 
-    outcome = Outcome(command=[], status=None, why=why, duration=duration_us)
-    try:
-        watched.session, watched.diagnosis = conclude(folder, outcome=outcome, mode="watch", machines=machines)
-    except Exception:
-        sys.stderr.write("headrace: the analysis failed; the watched code is not touched by that\n")
-        traceback.print_exc()
+    watched.session, watched.diagnosis = conclude(folder, outcome=outcome, mode="watch", machines=machines)
 
 
 def _show(watched: Watch, console: Console | None) -> None:
@@ -134,4 +131,13 @@ def _show(watched: Watch, console: Console | None) -> None:
 
     from .report.terminal import show
 
-    show(watched.session, watched.diagnosis, console or NewConsole())
+    show(watched.session, watched.diagnosis, console or NewConsole(), again="")
+
+
+def _guarded(work: Callable[[], None]) -> None:
+    """A fault of the doctor's is named, and neither becomes an exception of the watched code nor hides one."""
+    try:
+        work()
+    except Exception:
+        sys.stderr.write("headrace: the watched code has run; its report failed, which is a fault of the doctor's\n")
+        traceback.print_exc()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,8 +52,8 @@ def examine(asked: Examination, outputs: Outputs) -> int:
     with session_folder(
         asked.keep, observe=asked.observe, warmup=asked.warmup, steps=asked.steps, ranges=asked.ranges
     ) as folder:
-        ended, machine = _run(asked, folder, outputs)
-        wait_share = _guarded(lambda: _report(asked, outputs, folder, ended, machine), folder)
+        ended, machines = _run(asked, folder, outputs)
+        wait_share = _guarded(lambda: _report(asked, outputs, folder, ended, machines), folder)
         return exit_status(ended.status, wait_share=wait_share, fail_above=asked.fail_above)
 
 
@@ -69,37 +69,42 @@ def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int
     return exit_status(None, wait_share=diagnosis.wait_share, fail_above=fail_above)
 
 
-def _run(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[Ended, Machine]:
-    """The machine is sampled beside. Output passes through here unless the run is only observed: then it would not
-    survive the doctor."""
-    sampler = Sampler(folder.clock, os.getpid()).start()
-    view = LiveView(folder.evidence, outputs.console(), gpu=lambda: gpu_busy(sampler.machine())) if asked.live else None
-    try:
-        with outputs.standard_output_aside():
-            if view is not None:
-                view.start()
-            ended = run(
-                asked.command,
-                folder.settings,
-                relay=asked.live or not asked.observe,
-                on_line=None if view is None else view.relay,
-            )
-    finally:
+def _run(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[Ended, list[Machine]]:
+    """The machine is sampled beside. Output passes through here unless the run is only observed: then it does not hang
+    on the doctor."""
+    samplers: list[Sampler] = []
+    view = _live_view(folder, outputs, samplers) if asked.live else None
+    with ExitStack() as stack:
+        stack.enter_context(outputs.standard_output_aside())
         if view is not None:
-            view.stop()
-        machine = sampler.stop()
-    return ended, machine
+            stack.enter_context(view)
+        stack.callback(lambda: [sampler.stop() for sampler in samplers])
+        ended = run(
+            asked.command,
+            folder.settings,
+            relay=asked.live or not asked.observe,
+            on_line=None if view is None else view.relay,
+            on_start=lambda pid: samplers.append(Sampler(folder.clock, pid).start()),
+        )
+    return ended, [sampler.machine() for sampler in samplers]
+
+
+def _live_view(folder: SessionFolder, outputs: Outputs, samplers: list[Sampler]) -> LiveView:
+    """`samplers` gets its one once the command has started."""
+    return LiveView(
+        folder.evidence, outputs.console(), gpu=lambda: gpu_busy(samplers[0].machine()) if samplers else None
+    )
 
 
 def _report(
-    asked: Examination, outputs: Outputs, folder: SessionFolder, ended: Ended, machine: Machine
+    asked: Examination, outputs: Outputs, folder: SessionFolder, ended: Ended, machines: list[Machine]
 ) -> float | None:
     """The share of a step that it waits."""
     session, diagnosis = conclude(
         folder.path,
         outcome=Outcome(ended.command, ended.status, ended.why, ended.duration_us, ended.last_lines),
         mode="observe" if asked.observe else "measure",
-        machines=[machine],
+        machines=machines,
         unreached=[Unreached(missed.pid, shlex.join(missed.command), missed.why) for missed in ended.missed],
         notes=[_leftover(one) for one in ended.leftovers],
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff]")
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff]"
+)
 """Control characters, with which a terminal is steered; line ends of every kind; what has no width or turns the
 direction of writing, with which a text can look like another; and halves of surrogate pairs, which no file takes."""
 _NOT_ASCII = re.compile("[^\x20-\x7e]")

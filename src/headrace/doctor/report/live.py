@@ -22,8 +22,7 @@ Gpu = Callable[[], float | None]
 
 
 class LiveView:
-    """Follows the evidence in a thread of its own, from `start` to `stop`. `relay` prints what the command says above
-    the view."""
+    """Follows the evidence in a thread of its own while it is entered. `relay` prints above it."""
 
     def __init__(self, evidence: Path, console: Console, *, gpu: Gpu = lambda: None) -> None:
         self._tail = Tail(evidence)
@@ -34,21 +33,18 @@ class LiveView:
         self._live: Live | None = None
         self._thread = threading.Thread(target=self._run, name="headrace-doctor-live", daemon=True)
 
-    def start(self) -> LiveView:
+    def __enter__(self) -> LiveView:
         if self._console.is_terminal:
             self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
             self._live.start()
         self._thread.start()
         return self
 
-    def stop(self) -> None:
-        """Takes the view away. A second call does nothing."""
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
         if self._live is not None:
             self._live.stop()
-            self._live = None
 
     def relay(self, line: str) -> None:
         """A line of the command's output, with the colours it came in."""

@@ -16,8 +16,12 @@ def live_page(pace: Pace, gpu: float | None, *, width: int, ascii_only: bool) ->
     if pace.step is None:
         page.line("headrace doctor: no step yet", indent=0, style="dim")
         return page
-    page.sentence(f"step {pace.step:,}, {number(pace.steps_per_s)} steps/s", lead="headrace doctor  ", lead_style="bold")
-    rows = [("waits for data", pace.wait_share), (f"{counted(pace.workers, 'worker')} busy", pace.busy), ("GPU busy", gpu)]
+    page.sentence(f"step {pace.step:,}, {number(pace.steps_per_s)} steps/s", lead="doctor  ", lead_style="bold")
+    rows = [
+        ("waits for data", pace.wait_share),
+        (f"{counted(pace.workers, 'worker')} busy", pace.busy),
+        ("GPU busy", gpu),
+    ]
     page.rows([_row(name, value, hot=name == "waits for data") for name, value in rows])
     page.rows([_row(name.replace(":", " ", 1), value, hot=True) for name, value in pace.stages[:STAGES]], indent=4)
     return page
@@ -27,8 +31,8 @@ def live_line(pace: Pace, gpu: float | None, *, ascii_only: bool) -> str:
     """The same for where no view can be drawn."""
     stage = f", most in {pace.stages[0][0].replace(':', ' ', 1)} {share(pace.stages[0][1])}" if pace.stages else ""
     text = (
-        f"headrace doctor: step {pace.step}, {number(pace.steps_per_s)} steps/s, waits for data {share(pace.wait_share)}, "
-        f"{counted(pace.workers, 'worker')} busy {share(pace.busy)}{stage}, GPU busy {share(gpu)}"
+        f"headrace doctor: step {pace.step}, {number(pace.steps_per_s)} steps/s, "
+        f"waits for data {share(pace.wait_share)}, {counted(pace.workers, 'worker')} busy {share(pace.busy)}{stage}, GPU busy {share(gpu)}"
     )
     return Page(ascii_only=ascii_only).shown(text)
 

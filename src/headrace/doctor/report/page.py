@@ -1,4 +1,4 @@
-"""A page of text lines: headings, sentences, rows with bars. It knows the width and the signs; nothing of a diagnosis."""
+"""A page of text lines: headings, sentences, rows with bars. It knows width and signs, and nothing of a diagnosis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_WIDTH = 110
 LEAST_LABEL, LEAST_REMARK = 14, 10
 LEAST_BAR, MOST_BAR = 8, 24
 
-_ASCII = str.maketrans("–—·×µ→…±≤≥“”‘’•", "--|xu>~~<>\"\"''-")
+_ASCII = str.maketrans("–—·×µ→…±≤≥•", "--|xu>~~<>-")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FIGURE_AND_UNIT = re.compile(r"(?<=\d) (?=%|[×a-zA-Zµ]{1,3}\b)")
 _UNBREAKABLE = "\x00"

@@ -52,10 +52,11 @@ def _put_parts(page: Page, budget: StepBudget) -> None:
 def _row(name: str, cpu: Part | None, gpu: Part | None, *, sees_gpu: bool) -> Row | None:
     if not any(part and part.us for part in (cpu, gpu)):
         return None
+    us, of_whole = (None, None) if cpu is None else (cpu.us, cpu.share)
     return Row(
         label=name,
-        cells=(duration(cpu and cpu.us), share(cpu and cpu.share)),
-        share=cpu and cpu.share,
+        cells=(duration(us), share(of_whole)),
+        share=of_whole,
         style=heat(max(part.share for part in (cpu, gpu) if part)) if name == WAIT else "cyan",
         remark=f"GPU {duration(gpu.us)}, {share(gpu.share)}" if gpu else "GPU –" if sees_gpu else "",
     )

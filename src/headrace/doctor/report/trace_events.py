@@ -25,8 +25,9 @@ def thread(pid: int, tid: int, name: str) -> Iterator[Event]:
 
 def slices(pid: int, tid: int, category: str, many: Iterable[Slice]) -> Iterator[Event]:
     for one in nested(many):
+        args = {safe(key): safe(value) if isinstance(value, str) else value for key, value in one.args.items()}
         event = {"ph": "X", "name": safe(one.name), "cat": category, "pid": pid, "tid": tid}
-        yield event | {"ts": one.start, "dur": one.duration, "args": {safe(key): _value(one.args[key]) for key in one.args}}
+        yield event | {"ts": one.start, "dur": one.duration, "args": args}
 
 
 def flow(number: int, name: str, start: tuple[int, int, float], end: tuple[int, int, float]) -> Iterator[Event]:
@@ -38,7 +39,3 @@ def flow(number: int, name: str, start: tuple[int, int, float], end: tuple[int, 
 
 def counter(pid: int, name: str, time: float, value: float) -> Event:
     return {"ph": "C", "name": safe(name), "pid": pid, "tid": 0, "ts": time, "args": {"value": value}}
-
-
-def _value(value: Any) -> Any:
-    return safe(value) if isinstance(value, str) else value
