@@ -195,9 +195,34 @@ def _maker(worker: int, pid: int, steps: int) -> Maker:
 
 
 def _machine(steps: int) -> Machine:
+    """Eight cores of which two are busy, and a GPU whose SMs are mostly not; one column measured nothing."""
     readings = range(0, 1_000_000 + steps * STEP_US, 250_000)
+    columns: dict[str, float | None] = {
+        "cpu_cores_busy": 2.4,
+        "cpu_cores_command": 1.9,
+        "cpu_throttled_cores": None,
+        "command_pss_bytes": 4.1e9,
+        "shm_used_bytes": 1.2e9,
+        "gpu0_sm_percent": 22.0,
+        "gpu0_utilisation_percent": 64.0,
+        "gpu0_memory_used_bytes": 12e9,
+        "gpu0_sm_clock_mhz": 1755.0,
+        "gpu0_slowed_by_heat": 0.0,
+        "disk_nvme0n1_read_bytes_s": 210e6,
+        "disk_sda_read_bytes_s": 400.0,
+    }
+    facts = {
+        "cores": 8,
+        "cpu_model": "AMD EPYC 7713",
+        "container": "Docker",
+        "memory_bytes": 64_000_000_000,
+        "memory_limit_bytes": None,
+        "shm_bytes": 8_000_000_000,
+        "gpus": {"gpu0": {"name": "NVIDIA H100", "memory_bytes": 80_000_000_000, "sm_clock_max_mhz": 1980}},
+    }
     return Machine(
         host="box",
+        facts=facts,
         time=list(readings),
-        columns={"cpu_cores_busy": [1.9 for _ in readings], "gpu0_sm_percent": [None for _ in readings]},
+        columns={name: [value for _ in readings] for name, value in columns.items()},
     )

@@ -18,10 +18,10 @@ class Detail:
     loaders: int
     ranks: int
     notes: int
-    machine: int
+    machines: int
     last_lines: int
 
 
-SCREEN = Detail(findings=3, stages=5, lines=2, slow=2, loaders=1, ranks=8, notes=3, machine=3, last_lines=6)
-"""Fits a terminal of 40 lines."""
+SCREEN = Detail(findings=2, stages=4, lines=1, slow=1, loaders=1, ranks=8, notes=2, machines=1, last_lines=6)
+"""Fits a terminal of 40 lines as a rule."""
 ALL = Detail(*[EVERYTHING] * 9)

@@ -48,29 +48,26 @@ def put_last_lines(page: Page, session: Session, *, most: int) -> None:
             page.line(line)
 
 
-def put_notes(page: Page, session: Session, *, most: int) -> None:
-    """Processes that were not reached, and the probes' notes; equal ones of many processes once."""
+def put_notes(page: Page, session: Session, cost: Cost, *, most: int) -> None:
+    """Processes that were not reached, the probes' notes, equal ones of many processes once, and what measuring cost."""
     texts = [f"not reached: {process.command} ({process.pid}): {process.why}" for process in session.unreached]
     texts += [f"hung process {process.pid}: {stack}" for process in session.processes for stack in process.stacks]
     texts += [f"{text} (process {pid})" if pid is not None else text for text, pid in _distinct(session)]
     cut = sum(process.cut for process in session.processes)
     if cut:
         texts.append(f"the evidence of {counted(cut, 'process')} is thinned or cut short; means are of what was kept")
-    if not texts:
-        return
     page.heading("Notes")
     for text in texts[:most]:
         page.sentence(text, lead="  • ")
     if len(texts) > most:
         page.line(f"and {counted(len(texts) - most, 'note')} more: --verbose", style="dim")
+    page.sentence(_in_words(cost), lead="  • ")
 
 
-def put_cost(page: Page, cost: Cost) -> None:
-    page.sentence(
-        f"{duration(cost.step_us)} a step ({share(cost.step_share)}), {share(cost.worker_share)} of the workers' time, "
-        f"{size(cost.evidence_bytes)} of evidence",
-        lead="Cost of measuring: ",
-        style="dim",
+def _in_words(cost: Cost) -> str:
+    return (
+        f"measuring cost {duration(cost.step_us)} a step ({share(cost.step_share)}), {share(cost.worker_share)} of the "
+        f"making of batches, and {size(cost.evidence_bytes)} of evidence"
     )
 
 

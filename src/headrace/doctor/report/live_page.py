@@ -32,7 +32,8 @@ def live_line(pace: Pace, gpu: float | None, *, ascii_only: bool) -> str:
     stage = f", most in {pace.stages[0][0].replace(':', ' ', 1)} {share(pace.stages[0][1])}" if pace.stages else ""
     text = (
         f"headrace doctor: step {pace.step}, {number(pace.steps_per_s)} steps/s, "
-        f"waits for data {share(pace.wait_share)}, {counted(pace.workers, 'worker')} busy {share(pace.busy)}{stage}, GPU busy {share(gpu)}"
+        f"waits for data {share(pace.wait_share)}, {counted(pace.workers, 'worker')} busy {share(pace.busy)}{stage}, "
+        f"GPU busy {share(gpu)}"
     )
     return Page(ascii_only=ascii_only).shown(text)
 

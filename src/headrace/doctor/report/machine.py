@@ -11,6 +11,8 @@ from headrace.doctor.session.model import Machine, Session
 from .figures import ABSENT, counted, number, share, size
 from .page import Page
 
+CLOCK_IS_LOW = 0.8
+"""Of the most that a GPU's clock can do, from which on it is worth saying."""
 DISK_LEAST_BYTES_S = 1e6
 """A disk that is read slower than that is not worth a line."""
 
@@ -51,15 +53,16 @@ def _about(machine: Machine) -> Iterator[str]:
 
 
 def _lines(machine: Machine) -> Iterator[tuple[str, str]]:
-    yield "CPU", ", ".join(_cpu(machine))
+    yield "CPU", ", ".join([*_cpu(machine), *_memory(machine)])
     yield from _gpus(machine)
-    yield "memory", ", ".join(_memory(machine))
-    yield from _disks(machine)
+    disks = ", ".join(_disks(machine))
+    if disks:
+        yield "disks", disks
 
 
 def _cpu(machine: Machine) -> Iterator[str]:
     busy, own = mean(machine, "cpu_cores_busy"), mean(machine, "cpu_cores_command")
-    yield f"{number(busy)} of {number(machine.facts.get('cores'))} cores busy, {number(own)} of them with this command"
+    yield f"{number(busy)} of {number(machine.facts.get('cores'))} cores busy, {number(own)} with this command"
     for column, what in (
         ("cpu_throttled_cores", "held back by the cgroup's quota"),
         ("cpu_cores_waiting", "waiting for a disk"),
@@ -83,12 +86,12 @@ def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:
 def _gpu(machine: Machine, name: str, facts: dict[str, object]) -> Iterator[str]:
     """GPU-Util is what other tools show, and so it stands here with what it does not mean."""
     activity, utilisation = mean(machine, f"{name}_sm_percent"), mean(machine, f"{name}_utilisation_percent")
-    total, clock = facts.get("memory_bytes"), facts.get("sm_clock_max_mhz")
     yield str(facts.get("name") or "")
-    yield f"SMs busy {_percent(activity)}"
-    yield f"GPU-Util {_percent(utilisation)} (time with any kernel at all, not how much of the GPU)"
-    yield f"{size(peak(machine, f'{name}_memory_used_bytes'))} of {size(_figure(total))} used"
-    yield f"{number(mean(machine, f'{name}_sm_clock_mhz'))} of {number(_figure(clock))} MHz"
+    yield f"SMs busy {_percent(activity)} (GPU-Util, {_percent(utilisation)}, only says that some kernel ran)"
+    yield f"memory {size(peak(machine, f'{name}_memory_used_bytes'))} of {size(_figure(facts.get('memory_bytes')))}"
+    mhz, most_mhz = mean(machine, f"{name}_sm_clock_mhz"), _figure(facts.get("sm_clock_max_mhz"))
+    if mhz is not None and most_mhz is not None and mhz < CLOCK_IS_LOW * most_mhz:
+        yield f"clock {number(mhz)} of {number(most_mhz)} MHz"
     for cause in ("heat", "power"):
         slowed = mean(machine, f"{name}_slowed_by_{cause}")
         if slowed:
@@ -97,19 +100,19 @@ def _gpu(machine: Machine, name: str, facts: dict[str, object]) -> Iterator[str]
 
 def _memory(machine: Machine) -> Iterator[str]:
     limit = machine.facts.get("memory_limit_bytes") or machine.facts.get("memory_bytes")
-    yield f"this command {size(peak(machine, 'command_pss_bytes'))} of {size(limit)} at most"
+    yield f"memory {size(peak(machine, 'command_pss_bytes'))} of {size(limit)}"
     shared = peak(machine, "shm_used_bytes")
     yield f"/dev/shm {size(shared)} of {size(machine.facts.get('shm_bytes'))}"
     if machine.facts.get("oom_kills"):
         yield f"{counted(machine.facts['oom_kills'], 'process')} killed for want of memory"
 
 
-def _disks(machine: Machine) -> Iterator[tuple[str, str]]:
+def _disks(machine: Machine) -> Iterator[str]:
     for column in machine.columns:
         found = re.fullmatch(r"disk_(.+)_read_bytes_s", column)
         rate = mean(machine, column)
         if found is not None and rate is not None and rate >= DISK_LEAST_BYTES_S:
-            yield "disk", f"{found[1]} reads {size(rate)}/s, {size(peak(machine, column))}/s at most"
+            yield f"{found[1]} read at {size(rate)}/s, {size(peak(machine, column))}/s at most"
 
 
 def _percent(value: float | None) -> str:

@@ -8,7 +8,7 @@ from headrace.doctor.analyse.diagnosis import Diagnosis, Finding
 from headrace.doctor.session.model import Session
 
 from .detail import ALL, SCREEN, Detail
-from .ending import command_line, ending, put_cost, put_last_lines, put_notes
+from .ending import command_line, ending, put_last_lines, put_notes
 from .figures import counted, share
 from .machine import put_machines
 from .making import put_making
@@ -43,13 +43,11 @@ def put_report(page: Page, session: Session, diagnosis: Diagnosis, *, detail: De
     put_step(page, diagnosis, ranks=detail.ranks if len(diagnosis.ranks) < 2 else 1)
     put_making(page, diagnosis, detail)
     put_ranks(page, diagnosis, most=detail.ranks)
-    put_machines(page, session, most=detail.machine)
+    put_machines(page, session, most=detail.machines)
     _put_findings(page, diagnosis.findings, most=detail.findings)
-    put_notes(page, session, most=detail.notes)
-    page.blank()
-    put_cost(page, diagnosis.cost)
+    put_notes(page, session, diagnosis.cost, most=detail.notes)
     if again:
-        page.sentence(again, lead="Again: ", style="dim")
+        page.sentence(again, lead="Again: ", lead_style="bold")
 
 
 def _colour(diagnosis: Diagnosis) -> str:
