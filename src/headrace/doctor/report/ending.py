@@ -49,7 +49,7 @@ def put_last_lines(page: Page, session: Session, *, most: int) -> None:
 
 
 def put_notes(page: Page, session: Session, cost: Cost, *, most: int) -> None:
-    """Processes that were not reached, the probes' notes, equal ones of many processes once, and what measuring cost."""
+    """Processes that were not reached, the probes' notes (equal ones of many processes once), what measuring cost."""
     texts = [f"not reached: {process.command} ({process.pid}): {process.why}" for process in session.unreached]
     texts += [f"hung process {process.pid}: {stack}" for process in session.processes for stack in process.stacks]
     texts += [f"{text} (process {pid})" if pid is not None else text for text, pid in _distinct(session)]

@@ -19,7 +19,7 @@ def duration(us: float | None) -> str:
 
 
 def share(part: float | None) -> str:
-    """Whole per cents, and tenths below one: `71 %`, `0.4 %`, `<0.1 %`. A true 0 is `0 %`."""
+    """Whole per cents, and tenths below ten: `71 %`, `4.2 %`, `<0.1 %`. A true 0 is `0 %`."""
     if part is None:
         return ABSENT
     percent = part * 100
@@ -27,7 +27,15 @@ def share(part: float | None) -> str:
         return "0 %"
     if abs(percent) < 0.05:
         return "<0.1 %"
-    return f"{percent:.1f} %" if abs(percent) < 0.95 else f"{percent:.0f} %"
+    return f"{percent:.1f} %" if abs(percent) < 9.95 else f"{percent:.0f} %"
+
+
+def sizes(used: float | None, whole: float | None) -> str:
+    """`12 of 80 GB`; the unit once where it is the same."""
+    first, second = size(used), size(whole)
+    if used is not None and whole is not None and first.split(" ")[1] == second.split(" ")[1]:
+        first = first.split(" ")[0]
+    return f"{first} of {second}"
 
 
 def size(count: float | None) -> str:
