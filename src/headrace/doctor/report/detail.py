@@ -12,6 +12,8 @@ class Detail:
     """The most rows of each kind. What is left out is said."""
 
     findings: int
+    budgets: int
+    causes: int
     stages: int
     lines: int
     slow: int
@@ -22,6 +24,18 @@ class Detail:
     last_lines: int
 
 
-SCREEN = Detail(findings=2, stages=4, lines=1, slow=1, loaders=1, ranks=8, notes=2, machines=1, last_lines=6)
+SCREEN = Detail(
+    findings=2,
+    budgets=1,
+    causes=0,
+    stages=4,
+    lines=1,
+    slow=1,
+    loaders=1,
+    ranks=8,
+    notes=2,
+    machines=1,
+    last_lines=6,
+)
 """Fits a terminal of 40 lines as a rule."""
-ALL = Detail(*[EVERYTHING] * 9)
+ALL = Detail(*[EVERYTHING] * 11)

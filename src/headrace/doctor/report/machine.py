@@ -8,7 +8,7 @@ from statistics import fmean
 
 from headrace.doctor.session.model import Machine, Session
 
-from .figures import ABSENT, counted, number, share, size
+from .figures import ABSENT, counted, number, share, size, sizes
 from .page import Page
 
 CLOCK_IS_LOW = 0.8
@@ -88,7 +88,7 @@ def _gpu(machine: Machine, name: str, facts: dict[str, object]) -> Iterator[str]
     activity, utilisation = mean(machine, f"{name}_sm_percent"), mean(machine, f"{name}_utilisation_percent")
     yield str(facts.get("name") or "")
     yield f"SMs busy {_percent(activity)} (GPU-Util, {_percent(utilisation)}, only says that some kernel ran)"
-    yield f"memory {size(peak(machine, f'{name}_memory_used_bytes'))} of {size(_figure(facts.get('memory_bytes')))}"
+    yield f"memory {sizes(peak(machine, f'{name}_memory_used_bytes'), _figure(facts.get('memory_bytes')))}"
     mhz, most_mhz = mean(machine, f"{name}_sm_clock_mhz"), _figure(facts.get("sm_clock_max_mhz"))
     if mhz is not None and most_mhz is not None and mhz < CLOCK_IS_LOW * most_mhz:
         yield f"clock {number(mhz)} of {number(most_mhz)} MHz"
@@ -100,9 +100,8 @@ def _gpu(machine: Machine, name: str, facts: dict[str, object]) -> Iterator[str]
 
 def _memory(machine: Machine) -> Iterator[str]:
     limit = machine.facts.get("memory_limit_bytes") or machine.facts.get("memory_bytes")
-    yield f"memory {size(peak(machine, 'command_pss_bytes'))} of {size(limit)}"
-    shared = peak(machine, "shm_used_bytes")
-    yield f"/dev/shm {size(shared)} of {size(machine.facts.get('shm_bytes'))}"
+    yield f"memory {sizes(peak(machine, 'command_pss_bytes'), limit)}"
+    yield f"/dev/shm {sizes(peak(machine, 'shm_used_bytes'), machine.facts.get('shm_bytes'))}"
     if machine.facts.get("oom_kills"):
         yield f"{counted(machine.facts['oom_kills'], 'process')} killed for want of memory"
 

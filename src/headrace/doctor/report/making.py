@@ -54,7 +54,8 @@ def _stage_row(stage: StagePart) -> Row:
 def _remark(stage: StagePart) -> str:
     """Whether it computes or waits, and how often it is called."""
     calls = f"{number(stage.calls)} × a batch" if stage.calls > 0 else ""
-    computing = f"{share(min(stage.cpu_us / stage.wall_us, 1.0))} CPU" if stage.wall_us > 0 else ""
+    cpu = None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
+    computing = "" if cpu is None else f"{share(cpu)} CPU"
     return ", ".join(filter(None, (calls, computing)))
 
 

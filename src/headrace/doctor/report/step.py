@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.doctor.analyse.diagnosis import Diagnosis, Part, StepBudget, WaitSplit
+from headrace.doctor.analyse.diagnosis import Diagnosis, Part, StepBudget
 
+from .detail import Detail
 from .figures import counted, duration, number, share
 from .page import Page, Row
 
@@ -12,15 +13,16 @@ HOT, WARM = 0.3, 0.1
 """Shares of a step from which waiting is shown in red, in yellow."""
 
 
-def put_step(page: Page, diagnosis: Diagnosis, *, ranks: int) -> None:
-    """The budgets of the first `ranks` ranks, each followed by what its wait consists of."""
-    waits = {wait.pid: wait for wait in diagnosis.waits}
-    for budget in diagnosis.budgets[:ranks]:
+def put_step(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:
+    """The budgets of the first ranks, each followed by what its wait consists of and comes from."""
+    waits = {wait.pid: wait.parts for wait in diagnosis.waits}
+    causes = {cause.pid: cause.parts for cause in diagnosis.causes}
+    for budget in diagnosis.budgets[: detail.budgets]:
         name = "Step" if len(diagnosis.budgets) == 1 else f"Rank {budget.rank}"
         page.heading(name if budget.unit == "step" else f"{name} (by {budget.unit})", _summary(budget))
         _put_parts(page, budget)
-        if budget.pid in waits:
-            _put_wait(page, waits[budget.pid])
+        _put_shares(page, waits.get(budget.pid, []), lead="  of the wait: ", most=detail.stages)
+        _put_shares(page, causes.get(budget.pid, []), lead="  caused by: ", most=detail.causes)
 
 
 def heat(of_whole: float) -> str:
@@ -62,8 +64,8 @@ def _row(name: str, cpu: Part | None, gpu: Part | None, *, sees_gpu: bool) -> Ro
     )
 
 
-def _put_wait(page: Page, wait: WaitSplit) -> None:
-    parts = sorted(wait.parts, key=lambda part: -part.share)
-    shown = [f"{part.name} {share(part.share)}" for part in parts if part.share > 0]
-    if shown:
-        page.sentence(" · ".join(shown), lead="  of the wait: ")
+def _put_shares(page: Page, parts: list[Part], *, lead: str, most: int) -> None:
+    heaviest = sorted((part for part in parts if part.share > 0), key=lambda part: -part.share)[:most]
+    if heaviest:
+        shown = [f"{part.name.replace(':', ' ', 1)} {share(part.share)}" for part in heaviest]
+        page.sentence(" · ".join(shown), lead=lead)

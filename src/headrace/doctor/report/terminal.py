@@ -40,7 +40,7 @@ def put_report(page: Page, session: Session, diagnosis: Diagnosis, *, detail: De
         page.sentence(diagnosis.findings[0].advice, lead="→ ", style="bold")
     page.line(f"{command_line(session)}: {ending(session.outcome)}", indent=0, style="dim")
     put_last_lines(page, session, most=detail.last_lines)
-    put_step(page, diagnosis, ranks=detail.ranks if len(diagnosis.ranks) < 2 else 1)
+    put_step(page, diagnosis, detail)
     put_making(page, diagnosis, detail)
     put_ranks(page, diagnosis, most=detail.ranks)
     put_machines(page, session, most=detail.machines)

@@ -8,7 +8,14 @@ from headrace.doctor.session.model import Trainer
 
 from .slices import Slice
 
-SPANS = {"h": "host to device", "b": "backward", "o": "optimizer", "s": "skipped step", "c": "collective"}
+SPANS = {
+    "h": "host to device",
+    "b": "backward",
+    "o": "optimizer",
+    "s": "skipped step",
+    "c": "collective",
+    "e": "evaluation",
+}
 """By the kinds of docs/doctor/evidence.md."""
 
 
