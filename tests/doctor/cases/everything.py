@@ -12,8 +12,8 @@ from typing import Any
 import h5py
 import numpy as np
 import torch
-from augmented import Asleep
 from albumentations import Compose
+from augmented import Asleep
 from known_training import Pace, arguments, loader, train
 from known_truth import stage
 from known_work import PacedImage, PacedPickle, decoded, repeat, sleep

@@ -42,9 +42,7 @@ def arguments(*, workers: int = 2, start: str = "fork", steps: int = 60) -> argp
 
 def loader(dataset: Any, known: argparse.Namespace, *, batch_size: int, **more: Any) -> DataLoader[Any]:
     start = known.start if known.workers else None
-    return DataLoader(
-        dataset, batch_size=batch_size, num_workers=known.workers, multiprocessing_context=start, **more
-    )
+    return DataLoader(dataset, batch_size=batch_size, num_workers=known.workers, multiprocessing_context=start, **more)
 
 
 def train(batches: DataLoader[Any], pace: Pace, *, steps: int, accumulate: int = 1) -> None:
