@@ -30,7 +30,7 @@ class TarMembers(Dataset[torch.Tensor]):
     def __getitem__(self, index: int) -> torch.Tensor:
         if self.tar is None:
             with stage("scan"):
-                self.tar = tarfile.open(self.path)
+                self.tar = tarfile.open(self.path)  # noqa: SIM115 - as long as the worker lives
                 self.tar.getmembers()
         tar, name = self.tar, f"{index % 50:06d}.paced"
         with stage("lookup"):
