@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 ranks.py [--slow 1] [--shapes]
 
-A sample: decode 2 ms, or 7 ms on the slow rank; a batch of 4. With --shapes the ranks' batches differ in their width."""
+A sample: decode 2 ms, or 7 ms on the slow rank; a batch of 4. With --shapes the ranks' batches differ in size."""
 
 from __future__ import annotations
 
