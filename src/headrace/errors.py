@@ -19,6 +19,7 @@
     │   ├── MemberLimitError            beyond a limit; the message names the limit
     │   └── UnsupportedMemberError      encrypted, or in a form that nothing here reads
     ├── TooManyBadSamplesError          more samples were bad than `max_bad` allows
+    ├── SessionError (ValueError)       a file is no session of the doctor's, or not one that this version reads
     └── StateError (ValueError)         a saved state does not belong to this loader
 
 Messages say what was expected, what came, where, and what to do next.
@@ -127,3 +128,7 @@ class TooManyBadSamplesError(HeadraceError):
 
 class StateError(HeadraceError, ValueError):
     """A saved state does not belong to this loader."""
+
+
+class SessionError(HeadraceError, ValueError):
+    """A file is no session of the doctor's, or not one that this version reads."""

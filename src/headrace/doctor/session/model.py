@@ -27,7 +27,7 @@ class Gets:
     pin: list[int | None] = field(default_factory=list)
     bytes: list[int | None] = field(default_factory=list)
     shape: list[int | None] = field(default_factory=list)
-    """Into `Rank.shapes`."""
+    """Into `Trainer.shapes`."""
 
 
 @dataclass
@@ -68,6 +68,7 @@ class Pass:
     workers: list[int]
     last: int | None = None
     """Duration of the `next()` that ended it; None where it was not exhausted."""
+    last_start: int | None = None
 
 
 @dataclass
@@ -162,11 +163,12 @@ class Process:
     ended: str | None
     """`exit`, `steps`, `error`, or None where the evidence just stops: it was killed, or called os._exit."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """As in the evidence: of the records `process`, `torch` and `facts`, the newest of each."""
+    """As in the evidence, by the kind of record: `process`, `torch` and `facts`, newer ones over older."""
     error: str | None = None
     stacks: list[str] = field(default_factory=list)
     cut: bool = False
     """Whether its evidence was thinned or ends in the middle of a record."""
+    evidence_bytes: int = 0
 
 
 @dataclass

@@ -1,0 +1,90 @@
+"""A process's side as a maker of batches: a worker's, or the trainer's own where it has no workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..session.model import Line, Maker, SlowSample
+from . import records
+
+Taker = Callable[[Any], None]
+UNNAMED = "other:unnamed"
+"""A stage whose name was lost with the line that held it."""
+
+
+class MakerSide:
+    """Gathers the records of docs/doctor/evidence.md, A process that makes batches."""
+
+    def __init__(self) -> None:
+        self.maker = Maker(pid=0, host="", trainer=None, worker=None)
+        self._names: dict[int, str] = {}
+        self._stages: dict[int, int] = {}
+        self._lines: dict[str, int] = {}
+
+    @property
+    def is_worker(self) -> bool:
+        return self.maker.begun is not None
+
+    @property
+    def is_one(self) -> bool:
+        return self.is_worker or bool(self.maker.batches.index)
+
+    def takers(self, names: dict[int, str]) -> dict[type[records.Record], Taker]:
+        """What takes each kind of record; `names` fills as the file is read."""
+        self._names = names
+        return {
+            records.Worker: self._worker,
+            records.Batch: self._batch,
+            records.Slow: self._slow,
+            records.Lines: self._count_lines,
+            records.Probe: self._probe,
+        }
+
+    def finished(self, pid: int, host: str) -> Maker:
+        """The maker, with its lines summed."""
+        maker = self.maker
+        maker.pid, maker.host = pid, host
+        maker.trainer = maker.facts.get("parent") if self.is_worker else pid
+        heaviest = sorted(self._lines.items(), key=lambda item: -item[1])
+        maker.lines = [Line(place, us) for place, us in heaviest]
+        return maker
+
+    def _worker(self, record: records.Worker) -> None:
+        maker, facts = self.maker, record.facts
+        maker.facts = facts
+        maker.begun = record.t
+        maker.worker = facts.get("id")
+        maker.started = facts.get("started_us")
+
+    def _batch(self, record: records.Batch) -> None:
+        batches = self.maker.batches
+        batches.epoch.append(record.epoch)
+        batches.index.append(record.index)
+        batches.start.append(record.t)
+        batches.fetched.append(record.fetched_t)
+        batches.sent.append(record.sent_t)
+        batches.serialise.append(record.serialise)
+        batches.samples.append(record.samples)
+        batches.stages.append([(self._stage(name), calls, wall, cpu) for name, calls, wall, cpu in record.stages])
+
+    def _slow(self, record: records.Slow) -> None:
+        stages = [(self._stage(name), wall) for name, wall in record.stages]
+        self.maker.slow.append(SlowSample(record.key, record.epoch, record.index, record.wall, stages))
+
+    def _stage(self, name: int) -> int:
+        """Into `Maker.stages`."""
+        number = self._stages.get(name)
+        if number is None:
+            number = self._stages[name] = len(self.maker.stages)
+            self.maker.stages.append(self._names.get(name, UNNAMED))
+        return number
+
+    def _count_lines(self, record: records.Lines) -> None:
+        for name, us in record.counts:
+            place = self._names.get(name)
+            if place is not None:
+                self._lines[place] = self._lines.get(place, 0) + us
+
+    def _probe(self, record: records.Probe) -> None:
+        self.maker.probe = record.us

@@ -1,0 +1,158 @@
+"""The records of docs/doctor/evidence.md, as msgspec reads them: arrays whose first element names the kind.
+
+A newer probe may append fields to a record: they are ignored. Times and durations are microseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+import msgspec
+
+
+class Record(msgspec.Struct, array_like=True, tag_field="kind"):
+    """One line of an evidence file."""
+
+
+class Process(Record, tag="process"):
+    t: int
+    facts: dict[str, Any]
+
+
+class Name(Record, tag="name"):
+    number: int
+    text: str
+
+
+class Torch(Record, tag="torch"):
+    t: int
+    facts: dict[str, Any]
+
+
+class Facts(Record, tag="facts"):
+    t: int
+    facts: dict[str, Any]
+
+
+class Note(Record, tag="note"):
+    t: int
+    code: str
+    text: str
+
+
+class Error(Record, tag="error"):
+    t: int
+    text: str
+
+
+class Stack(Record, tag="stack"):
+    t: int
+    what: str
+    text: str
+
+
+class End(Record, tag="end"):
+    t: int
+    reason: str
+
+
+class Loader(Record, tag="loader"):
+    loader: int
+    t: int
+    facts: dict[str, Any]
+
+
+class Pass(Record, tag="pass"):
+    number: int
+    loader: int
+    t: int
+    end_t: int
+    epoch: int
+    pids: list[int]
+
+
+class Get(Record, tag="get"):
+    pass_: int
+    index: int
+    t: int
+    duration: int
+    arrived: int | None = None
+    unpickle: int | None = None
+    pin_t: int | None = None
+    pin: int | None = None
+    bytes: int | None = None
+    shape: int | None = None
+
+
+class Last(Record, tag="last"):
+    pass_: int
+    t: int
+    duration: int
+
+
+class Step(Record, tag="step"):
+    number: int
+    t: int
+    end_t: int
+    spans: list[tuple[str, int, int]] = []
+    probe: float | None = None
+
+
+class Device(Record, tag="device"):
+    number: int
+    marks: list[tuple[str, float]]
+
+
+class Ready(Record, tag="ready"):
+    number: int
+    t: int
+
+
+class Collective(Record, tag="collective"):
+    number: int
+    t: int
+    duration: int
+    name: int
+    bytes: int | None = None
+
+
+class Worker(Record, tag="worker"):
+    t: int
+    facts: dict[str, Any]
+
+
+class Batch(Record, tag="batch"):
+    epoch: int
+    index: int
+    t: int
+    fetched_t: int
+    sent_t: int | None = None
+    serialise: int | None = None
+    samples: int | None = None
+    stages: list[tuple[int, int, int, int]] = []
+
+
+class Slow(Record, tag="slow"):
+    epoch: int
+    index: int
+    key: str
+    wall: int
+    stages: list[tuple[int, int]] = []
+
+
+class Lines(Record, tag="lines"):
+    t: int
+    counts: list[tuple[int, int]]
+
+
+class Probe(Record, tag="probe"):
+    t: int
+    us: int
+
+
+KINDS = (
+    Process, Name, Torch, Facts, Note, Error, Stack, End,
+    Loader, Pass, Get, Last, Step, Device, Ready, Collective,
+    Worker, Batch, Slow, Lines, Probe,
+)  # fmt: skip
+ANY: Any = Union[KINDS]  # noqa: UP007  (a union of a tuple has no other spelling)

@@ -1,0 +1,96 @@
+"""A process's side as a trainer: its steps, and the batches that it received."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..session.model import Loader, Pass, Trainer
+from . import records
+
+Taker = Callable[[Any], None]
+
+
+class TrainerSide:
+    """Gathers the records of docs/doctor/evidence.md, A process that trains. Those that belong to a step are written
+    after it, or before it, or without it where it was never completed."""
+
+    def __init__(self) -> None:
+        self.trainer = Trainer(pid=0, host="", rank=0)
+        self._names: dict[int, str] = {}
+        self._shapes: dict[int, int] = {}
+        self._device: dict[int, list[tuple[str, float]]] = {}
+        self._ready: dict[int, int] = {}
+
+    @property
+    def is_one(self) -> bool:
+        return bool(self.trainer.steps.number or self.trainer.passes or self.trainer.loaders)
+
+    def takers(self, names: dict[int, str]) -> dict[type[records.Record], Taker]:
+        """What takes each kind of record; `names` fills as the file is read."""
+        self._names = names
+        return {
+            records.Loader: lambda record: self.trainer.loaders.append(Loader(record.loader, record.facts)),
+            records.Pass: self._pass,
+            records.Get: self._get,
+            records.Last: self._last,
+            records.Step: self._step,
+            records.Device: lambda record: self._device.update({record.number: record.marks}),
+            records.Ready: lambda record: self._ready.update({record.number: record.t}),
+            records.Collective: self._collective,
+        }
+
+    def finished(self, pid: int, host: str, rank: int) -> Trainer:
+        """The trainer, with what came after its steps filled in."""
+        trainer = self.trainer
+        trainer.pid, trainer.host, trainer.rank = pid, host, rank
+        trainer.steps.device = [self._device.get(number) for number in trainer.steps.number]
+        trainer.steps.ready = [self._ready.get(number) for number in trainer.steps.number]
+        return trainer
+
+    def _pass(self, record: records.Pass) -> None:
+        self.trainer.passes.append(
+            Pass(record.number, record.loader, record.t, record.end_t, record.epoch, record.pids)
+        )
+
+    def _get(self, record: records.Get) -> None:
+        gets = self.trainer.gets
+        gets.pass_.append(record.pass_)
+        gets.index.append(record.index)
+        gets.start.append(record.t)
+        gets.duration.append(record.duration)
+        gets.arrived.append(record.arrived)
+        gets.unpickle.append(record.unpickle)
+        gets.pin_start.append(record.pin_t)
+        gets.pin.append(record.pin)
+        gets.bytes.append(record.bytes)
+        gets.shape.append(None if record.shape is None else self._shape(record.shape))
+
+    def _shape(self, name: int) -> int:
+        """Into `Trainer.shapes`."""
+        if name not in self._shapes:
+            self._shapes[name] = len(self.trainer.shapes)
+            self.trainer.shapes.append(self._names.get(name, "?"))
+        return self._shapes[name]
+
+    def _last(self, record: records.Last) -> None:
+        for number in reversed(self.trainer.passes):
+            if number.number == record.pass_:
+                number.last_start, number.last = record.t, record.duration
+                return
+
+    def _step(self, record: records.Step) -> None:
+        steps = self.trainer.steps
+        steps.number.append(record.number)
+        steps.start.append(record.t)
+        steps.end.append(record.end_t)
+        steps.spans.append([(kind, record.t + offset, duration) for kind, offset, duration in record.spans])
+        steps.probe.append(None if record.probe is None else record.probe / 10)
+
+    def _collective(self, record: records.Collective) -> None:
+        calls = self.trainer.collectives
+        calls.step.append(record.number)
+        calls.start.append(record.t)
+        calls.duration.append(record.duration)
+        calls.name.append(self._names.get(record.name, "?"))
+        calls.bytes.append(record.bytes)
