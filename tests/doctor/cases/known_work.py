@@ -63,6 +63,7 @@ class PacedImage(ImageFile.ImageFile):
         return cls._header.pack(b"PACED", side, slept, burnt)
 
 
+Image.init()  # all formats now, or the first sample of each worker would be charged with importing them
 Image.register_open(PacedImage.format, PacedImage, lambda prefix: prefix.startswith(b"PACED"))
 Image.register_decoder("paced", PacedDecoder)
 
