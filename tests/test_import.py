@@ -36,6 +36,7 @@ def test_public_names_are_pinned():
         "ResumableSampler",
         "ThreadDataLoader",
         "decode_image",
+        "doctor",
         "open",
         "read_images",
         "sample_random",

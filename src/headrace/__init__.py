@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headrace import compat
@@ -21,6 +22,7 @@ from headrace.view import (
 )
 
 if TYPE_CHECKING:
+    from headrace import doctor
     from headrace.compat import (
         BucketBatchSampler,
         DevicePrefetcher,
@@ -64,6 +66,7 @@ __all__ = [
     "ResumableSampler",
     "ThreadDataLoader",
     "decode_image",
+    "doctor",
     "open",
     "read_images",
     "sample_random",
@@ -72,7 +75,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The drop-ins, imported when they are asked for: `import headrace` brings no torch."""
+    """The drop-ins and the doctor, imported when they are asked for: `import headrace` brings no torch."""
+    if name == "doctor":
+        return import_module("headrace.doctor")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(compat, name)
