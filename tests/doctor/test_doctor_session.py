@@ -54,7 +54,7 @@ def changed(session, **changes):
         ),
         (
             {"format": "headrace-index"},
-            "s.json: expected a session of the doctor's (\"format\": 'headrace-session'), got \"format\": "
+            's.json: expected a session of the doctor\'s ("format": \'headrace-session\'), got "format": '
             "'headrace-index'; give the session.json that `headrace doctor` wrote",
         ),
         (

@@ -57,6 +57,7 @@ class Probe:
 
     def detach(self) -> None:
         self.training.stop()
+        self.last.write(self.ending)
         self.imports.detach()
         while self._at_detach:
             self._at_detach.pop()()
