@@ -153,7 +153,7 @@ def test_slow_samples_have_keys_and_stages(processes: list[Process]) -> None:
 
 
 def test_a_loader_inside_a_dataset_is_a_part_of_its_sample(trainer: Process) -> None:
-    """Nested makes one sample of each inner batch: its batches tell four samples, and none of the inner ones is told."""
+    """The inner batches hold two samples; none of them is told."""
     assert all(batch[7] in (BATCH, None) for batch in trainer.batches)
 
 
