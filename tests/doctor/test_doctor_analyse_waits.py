@@ -106,7 +106,10 @@ def test_batches_of_another_epoch_of_the_same_worker_are_not_mistaken(tmp_path):
     steps = [["step", 0, 0, 200, [], 0], ["step", 1, 200, 700, [], 0]]
     write_evidence(tmp_path, "a", [process(7), loader, *passes, *gets, *steps])
     names = [["name", 1, "decode:a"], ["name", 2, "read:b"]]
-    batches = [["batch", 0, 0, 0, 90, 90, 0, 1, [[1, 1, 90, 90]]], ["batch", 1, 0, 500, 590, 590, 0, 1, [[2, 1, 90, 9]]]]
+    batches = [
+        ["batch", 0, 0, 0, 90, 90, 0, 1, [[1, 1, 90, 90]]],
+        ["batch", 1, 0, 500, 590, 590, 0, 1, [[2, 1, 90, 9]]],
+    ]
     write_evidence(tmp_path, "b", [process(8), *names, ["worker", 0, {"id": 0, "parent": 7}], *batches])
     shares = cause_shares(read(tmp_path))
     assert shares["decode:a"] == shares["read:b"] == pytest.approx(0.45)
@@ -145,7 +148,7 @@ def test_the_batches_of_a_worker_without_evidence_are_unknown(tmp_path):
 
 def test_the_wait_comes_from_the_stages_of_the_batches_waited_for(tmp_path):
     """Only batches that are slow in their first stage are waited for at all."""
-    slow = {index: LONG for index in range(0, 80, 8)}
+    slow = dict.fromkeys(range(0, 80, 8), LONG)
     stages = {"decode:a": 1_000, "collate:b": 1_000}
     run = MadeRun(steps=60, workers=2, stages=stages, slow_batches=slow, prefetch=1, forward=500, backward=500)
     session = made_session(tmp_path, run)
