@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+import inspect
 from typing import Any, Callable
-
-from .stages import Stages
 
 _ABSENT = object()
 
@@ -17,16 +15,15 @@ class Patches:
         self._done: list[tuple[Any, str, Any, Any]] = []
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
-        """Sets `owner.name` to `make(original)`. False, and nothing done, where there is no such attribute, or its
-        owner takes none (a built-in type)."""
-        original = vars(owner).get(name, _ABSENT)
+        """Sets `owner.name` to `make(original)`. False, and nothing done, where there is no such attribute, it cannot
+        be called, or its owner takes none (a built-in type)."""
         plain = getattr(owner, name, _ABSENT)
-        if plain is _ABSENT:
+        if not callable(plain):
             return False
-        if isinstance(original, staticmethod):
-            new: Any = staticmethod(make(original.__func__))
-        elif isinstance(original, classmethod):
-            new = classmethod(make(original.__func__))
+        original = vars(owner).get(name, _ABSENT)
+        raw = inspect.getattr_static(owner, name, plain)  # also what a class inherits
+        if isinstance(raw, (staticmethod, classmethod)):
+            new: Any = type(raw)(make(raw.__func__))
         else:
             new = make(plain)
         try:
@@ -46,22 +43,3 @@ class Patches:
             else:
                 setattr(owner, name, original)
         self._done.clear()
-
-
-def timed(stages: Stages, stage: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a function that counts its time as `stage` wherever an account is open, and does what it did."""
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            account = stages.enter(stage)
-            if account is None:
-                return original(*args, **kwargs)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                account.leave()
-
-        return wrapper
-
-    return make
