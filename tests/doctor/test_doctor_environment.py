@@ -1,4 +1,4 @@
-"""What the machine had to do with it: each finding from a session that has its cause, and none from one that has not."""
+"""What the machine had to do with it: each finding where its cause is, and none where it is not."""
 
 from __future__ import annotations
 
@@ -232,25 +232,34 @@ def test_little_shared_memory(total: int, used: int, word: str) -> None:
 
 def test_reads_that_come_from_disk() -> None:
     run = Run(
-        facts={
-            "memory_bytes": 8 * GB,
-            "mounts": [
-                {"path": "/data", "kind": "nfs4", "network": True},
-                {"path": "/", "kind": "ext4", "network": False},
-            ],
-        },
+        facts={"memory_bytes": 8 * GB},
         columns={"command_read_bytes_per_s": 50e6, "pressure_io_some_share": 0.25},
         worker_figures={"read_call_bytes": 10 * GB, "read_bytes": 9 * GB},
     )
     found = only(run)
     assert found.text == "90 % of what is read comes from disk, not from the page cache"
     assert found.evidence == (
-        "18 GB in all, 50 MB a second; something waited for storage 25 % of the time, open files in /data (nfs4, over a "
-        "network), / (ext4); that is more than the 8.0 GB of memory, so it cannot all be cached"
+        "18 GB in all, 50 MB a second; something waited for storage 25 % of the time; "
+        "that is more than the 8.0 GB of memory, so it cannot all be cached"
     )
     run.facts["memory_bytes"] = 64 * GB
     assert "was not seen" in only(run).evidence
     run.worker_figures["read_bytes"] = GB // 10
+    assert codes(run) == []
+
+
+def test_data_that_comes_over_a_network() -> None:
+    mounts = [
+        {"path": "/data", "kind": "nfs4", "source": "server:/export", "network": True, "files_seen": 12},
+        {"path": "/", "kind": "ext4", "source": "/dev/vda", "network": False, "files_seen": 1},
+    ]
+    run = Run(facts={"mounts": mounts}, columns={"command_read_call_bytes_per_s": 30e6})
+    found = only(run)
+    assert found.text == "data is read over a network: /data (nfs4, from server:/export)"
+    assert found.evidence == "30 MB a second in all; the figures of this machine's disks are without it"
+    run.columns = {"command_read_call_bytes_per_s": 10.0}
+    assert codes(run) == []
+    run = Run(facts={"mounts": mounts[1:]}, columns={"command_read_call_bytes_per_s": 30e6})
     assert codes(run) == []
 
 
