@@ -46,7 +46,9 @@ def test_on_a_terminal(name: str, encoding: str) -> None:
     assert _dangerous(shown.replace("\n", "")) == []
     assert "Machine" in shown
     assert [line for line in shown.splitlines() if line.startswith("GPU waits")] == []
-    assert len([line for line in shown.split("\n") if not line]) == len([line for line in clean.split("\n") if not line])
+    assert len([line for line in shown.split("\n") if not line]) == len(
+        [line for line in clean.split("\n") if not line]
+    )
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -109,11 +111,7 @@ def _spoilt(value: Any, evil: str) -> Any:
     """The same object with `evil` for each text that the user's data, or what runs it, could have made."""
     kept = {"role", "code", "why", "ended", "mode", "format", "created", "spans", "device"}
     if is_dataclass(value) and not isinstance(value, type):
-        changed = {
-            one.name: _spoilt(getattr(value, one.name), evil)
-            for one in fields(value)
-            if one.name not in kept
-        }
+        changed = {one.name: _spoilt(getattr(value, one.name), evil) for one in fields(value) if one.name not in kept}
         return replace(value, **changed)
     if isinstance(value, list):
         return [_spoilt(one, evil) for one in value]
