@@ -76,11 +76,11 @@ class Cgroups:
         return None
 
     def oom_kills(self) -> int | None:
-        """Processes that the kernel has killed for want of memory in these groups, ever; None where it does not count
-        them."""
-        new = [pairs(self._text(folder, "memory.events")).get("oom_kill") for folder in self.unified]
-        old = [pairs(self._text(folder, "memory.oom_control")).get("oom_kill") for folder in self._legacy_memory()]
-        return max((kills for kills in new + old if kills is not None), default=None)
+        """Processes that the kernel has killed for want of memory in the own group and below, ever; None where it does
+        not count them. (Those of the groups above are other jobs', too.)"""
+        new = [pairs(self._text(folder, "memory.events")).get("oom_kill") for folder in self.unified[:1]]
+        old = [pairs(self._text(folder, "memory.oom_control")).get("oom_kill") for folder in self._legacy_memory()[:1]]
+        return next((kills for kills in new + old if kills is not None), None)
 
     def pressure(self, resource: str) -> str | None:
         """The text of the own group's pressure file; of version 2 only."""

@@ -43,10 +43,10 @@ class Disks:
         rate = [self._rates.per_second(f"{disk} {field}", value, now_s) for field, value in enumerate(counters)]
         busy, queue = rate[_BUSY_MS], rate[_QUEUE_MS]
         return {
-            f"disk_{disk}_read_bytes_s": _bytes(rate[_READ_SECTORS]),
-            f"disk_{disk}_write_bytes_s": _bytes(rate[_WRITE_SECTORS]),
-            f"disk_{disk}_reads_s": rate[_READS],
-            f"disk_{disk}_writes_s": rate[_WRITES],
+            f"disk_{disk}_read_bytes_per_s": _bytes(rate[_READ_SECTORS]),
+            f"disk_{disk}_write_bytes_per_s": _bytes(rate[_WRITE_SECTORS]),
+            f"disk_{disk}_reads_per_s": rate[_READS],
+            f"disk_{disk}_writes_per_s": rate[_WRITES],
             f"disk_{disk}_read_latency_us": _us(ratio(rate[_READ_MS], rate[_READS])),
             f"disk_{disk}_write_latency_us": _us(ratio(rate[_WRITE_MS], rate[_WRITES])),
             f"disk_{disk}_busy_share": None if busy is None else min(busy / 1000, 1.0),

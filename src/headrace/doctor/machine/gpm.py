@@ -17,8 +17,8 @@ _COLUMNS = {
     "occupancy_percent": ("NVML_GPM_METRIC_SM_OCCUPANCY", 1),
     "tensor_percent": ("NVML_GPM_METRIC_ANY_TENSOR_UTIL", 1),
     "memory_bandwidth_percent": ("NVML_GPM_METRIC_DRAM_BW_UTIL", 1),
-    "pcie_sent_bytes_s": ("NVML_GPM_METRIC_PCIE_TX_PER_SEC", MIB),
-    "pcie_received_bytes_s": ("NVML_GPM_METRIC_PCIE_RX_PER_SEC", MIB),
+    "pcie_sent_bytes_per_s": ("NVML_GPM_METRIC_PCIE_TX_PER_SEC", MIB),
+    "pcie_received_bytes_per_s": ("NVML_GPM_METRIC_PCIE_RX_PER_SEC", MIB),
 }
 """By column: the metric, and what it is multiplied by."""
 

@@ -86,8 +86,8 @@ class Gpu:
         """Of the last 20 ms, for which each call waits."""
         sent, received = (self._ask("nvmlDeviceGetPcieThroughput", direction) for direction in (0, 1))
         return {
-            "pcie_sent_bytes_s": None if sent is None else sent * KB,
-            "pcie_received_bytes_s": None if received is None else received * KB,
+            "pcie_sent_bytes_per_s": None if sent is None else sent * KB,
+            "pcie_received_bytes_per_s": None if received is None else received * KB,
         }
 
     def _see_use(self) -> None:

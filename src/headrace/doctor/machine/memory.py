@@ -32,8 +32,8 @@ class Memory:
             "memory_available_bytes": info.get("MemAvailable"),
             "page_cache_bytes": info.get("Cached"),
             "swap_used_bytes": _difference(info.get("SwapTotal"), info.get("SwapFree")),
-            "swap_in_bytes_s": self._pages("pswpin", vmstat, now_s),
-            "swap_out_bytes_s": self._pages("pswpout", vmstat, now_s),
+            "swap_in_bytes_per_s": self._pages("pswpin", vmstat, now_s),
+            "swap_out_bytes_per_s": self._pages("pswpout", vmstat, now_s),
             "cgroup_memory_used_bytes": self._cgroups.memory_used_bytes(),
             "shm_used_bytes": None if shm is None else shm.used_bytes,
         }

@@ -26,8 +26,8 @@ MOST_PROCESSES = 1024
 """Beyond this, those that have ended and used the least CPU time are let go; their sums stay."""
 GROWING = {
     "cpu_cores_command": "cpu_s",
-    "command_read_call_bytes_s": "read_call_bytes",
-    "command_read_bytes_s": "read_bytes",
+    "command_read_call_bytes_per_s": "read_call_bytes",
+    "command_read_bytes_per_s": "read_bytes",
 }
 """Columns that are the growth a second of a figure, summed over all processes."""
 

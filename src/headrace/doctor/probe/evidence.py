@@ -48,6 +48,11 @@ class Evidence:
         if descriptor is not None:
             os.close(descriptor)
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is a file."""
+        return self._descriptor is not None
+
     def begin(self) -> None:
         """Makes the file now, so that it tells that this process is observed."""
         self.write()

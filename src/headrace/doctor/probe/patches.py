@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from typing import Any, Callable
-
-from .stages import Stages
 
 _ABSENT = object()
 
@@ -46,22 +43,3 @@ class Patches:
             else:
                 setattr(owner, name, original)
         self._done.clear()
-
-
-def timed(stages: Stages, stage: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a function that counts its time as `stage` wherever an account is open, and does what it did."""
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            account = stages.enter(stage)
-            if account is None:
-                return original(*args, **kwargs)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                account.leave()
-
-        return wrapper
-
-    return make
