@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Callable
 
-from . import backward, collectives, cuda, dataloader, engines, handoffs, lifecycle, optimizer, ranges, scaler
+from . import backward, collectives, compiler, cuda, dataloader, engines, handoffs, lifecycle, optimizer, ranges, scaler
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -16,11 +16,12 @@ HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("torch", cuda.install),
     ("torch", ranges.install),
     ("torch", engines.watch_end),
+    ("torch", compiler.install),
+    ("torch", backward.install),
+    ("torch", collectives.install),
     ("torch.utils.data.dataloader", dataloader.install),
-    ("torch.autograd", backward.install),
     ("torch.amp.grad_scaler", scaler.install),
     ("torch.cuda.amp.grad_scaler", scaler.install),
-    ("torch.distributed", collectives.install),
     ("torch.nn.parallel.data_parallel", engines.watch_data_parallel),
     ("deepspeed.runtime.engine", engines.watch_deepspeed),
     ("queue", handoffs.watch_queues),
