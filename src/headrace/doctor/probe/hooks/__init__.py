@@ -5,12 +5,28 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Callable
 
-from . import backward, collectives, compiler, cuda, dataloader, engines, handoffs, lifecycle, optimizer, ranges, scaler
+from . import (
+    backward,
+    collectives,
+    compiler,
+    cuda,
+    dataloader,
+    engines,
+    fetchers,
+    handoffs,
+    lifecycle,
+    optimizer,
+    ranges,
+    scaler,
+    workers,
+)
+from .libraries import LIBRARIES
 
 if TYPE_CHECKING:
     from ..probe import Probe
 
 HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
+    ("sys", lifecycle.watch_process),
     ("torch", lifecycle.watch_torch),
     ("torch", optimizer.install),
     ("torch", cuda.install),
@@ -27,5 +43,9 @@ HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("queue", handoffs.watch_queues),
     ("headrace.device.prefetcher", handoffs.watch_prefetcher),
     ("multiprocessing.util", lifecycle.watch_children),
+    ("torch.utils.data._utils.fetch", fetchers.install),
+    ("torch.utils.data._utils.worker", workers.install),
+    ("torchdata.stateful_dataloader.worker", workers.install),
+    *LIBRARIES,
 ]
 """A module's name, and what to call with it once it has been imported, in this order."""

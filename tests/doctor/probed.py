@@ -1,0 +1,32 @@
+"""Processes with the probe in them and no doctor beside them, so that their evidence can be looked at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+from headrace.doctor.attach.environment import environment
+from headrace.doctor.evidence.merge import read_session
+from headrace.doctor.probe.clock import boot_id
+from headrace.doctor.probe.settings import Settings
+from headrace.doctor.session.model import Outcome, Session
+
+
+def run_probed(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs `command` to its end, its evidence going to `folder`."""
+    settings = Settings(
+        str(folder),
+        origin_us=time.monotonic_ns() // 1000,
+        origin_wall_us=time.time_ns() // 1000,
+        boot_id=boot_id(),
+        observe=True,
+    )
+    settings.write()
+    return subprocess.run(command, env=environment(folder, os.environ), capture_output=True, text=True, timeout=100)
+
+
+def merged(folder: Path) -> Session:
+    outcome = Outcome(command=["train"], status=0, why="finished", duration=1_000_000)
+    return read_session(folder, outcome=outcome, mode="observe", created="2026-01-01T00:00:00Z", headrace="0")
