@@ -19,6 +19,7 @@ from .patches import Patches
 from .settings import Settings
 from .stages import Stages
 from .timed import timed, timed_by_type
+from .training import Training
 
 VERSION = 1
 """Of the evidence's format."""
@@ -36,12 +37,14 @@ class Probe:
         self.patches = Patches()
         self.imports = ImportWatch()
         self._faults: set[str] = set()
+        self._at_detach: list[Callable[[], None]] = []
         self.evidence = Evidence(self._new_path(), settings.most_bytes, self._header)
         self.last = LastRecords(self.evidence, self.clock)
         self.ending = "exit"
         """Of the `end` record; `steps` once the doctor has ended the run."""
         self.batches = Batches(self)
         self.last.add(self.batches.close)
+        self.training = Training(self)
 
     def attach(self) -> None:
         """Waits for torch, and for every library whose calls are stages."""
@@ -54,10 +57,18 @@ class Probe:
         self.patches.rebind()
 
     def detach(self) -> None:
+        self.training.stop()
+        self.last.write(self.ending)
         self.imports.detach()
+        while self._at_detach:
+            self._at_detach.pop()()
         self.patches.restore()
         self.batches.close()
         self.evidence.close()
+
+    def at_detach(self, call: Callable[[], None]) -> None:
+        """Takes something back that is no patch."""
+        self._at_detach.append(call)
 
     def when_imported(self, module: str, install: Callable[[Probe, ModuleType], None]) -> None:
         """Calls `install(self, module)` when that has been imported. One that fails is noted, and nothing else."""
@@ -106,6 +117,7 @@ class Probe:
         self.evidence.forked(self._new_path())
         self.stages.forked()
         self.batches.forked()
+        self.training.forked()
 
     def _new_path(self) -> str:
         name = f"{socket.gethostname()}-{os.getpid()}-{time.monotonic_ns():x}.jsonl"

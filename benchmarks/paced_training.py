@@ -1,0 +1,72 @@
+"""A training run with a simulated device, for doctor_overhead.py: each step sleeps as long as a GPU would compute.
+
+    python benchmarks/paced_training.py STEP_MS WORKERS STEPS [OUT]
+
+A small model, batches of 8 samples that cost next to nothing, forward, backward and SGD for real. OUT gets, as JSON,
+the median and the mean of the steps' wall time and of the training thread's CPU time, in microseconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+BATCH = 8
+WARM_UP = 20
+
+
+class Samples(Dataset[torch.Tensor]):
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.sample = torch.zeros(16)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.sample
+
+
+def train(step_s: float, workers: int, steps: int) -> tuple[list[float], list[float]]:
+    """Wall and CPU microseconds of each step."""
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    wall, cpu = [time.perf_counter()], [time.thread_time()]
+    for batch in DataLoader(Samples(BATCH * steps), batch_size=BATCH, num_workers=workers):
+        loss = model(batch).sum()
+        time.sleep(step_s)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        wall.append(time.perf_counter())
+        cpu.append(time.thread_time())
+    return differences(wall), differences(cpu)
+
+
+def differences(readings: list[float]) -> list[float]:
+    return [(after - before) * 1e6 for before, after in itertools.pairwise(readings)]
+
+
+def main() -> None:
+    step_ms, workers, steps = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    wall, cpu = (values[min(WARM_UP, steps // 2) :] for values in train(step_ms / 1000, workers, steps))
+    figures = {
+        "wall_median_us": statistics.median(wall),
+        "wall_mean_us": statistics.mean(wall),
+        "cpu_median_us": statistics.median(cpu),
+        "cpu_mean_us": statistics.mean(cpu),
+    }
+    if len(sys.argv) > 4:
+        Path(sys.argv[4]).write_text(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Two ranks under DistributedDataParallel on gloo; one decodes 20 ms a step longer, so that the other waits for it.
+
+    torchrun --nproc-per-node 2 ranks.py [--slow 1] [--shapes]
+
+A sample: decode 2 ms, or 7 ms on the slow rank; a batch of 4. With --shapes the ranks' batches differ in size."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import numpy as np
+import torch
+from known_work import PacedImage, decoded, sleep
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+BATCH = 4
+LATE_S = 0.020
+
+
+class RankImages(Dataset[torch.Tensor]):
+    def __init__(self, count: int, side: int, decode_s: float) -> None:
+        self.files = [PacedImage.encoded(side, slept=decode_s)] * count
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.from_numpy(np.array(decoded(self.files[index]))).float()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--slow", type=int, default=1, help="the rank that decodes more slowly")
+    parser.add_argument("--shapes", action="store_true")
+    known = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    rank = int(os.environ["RANK"])
+    decode_s = 0.002 + (LATE_S / BATCH if rank == known.slow else 0)
+    side = 16 + (8 * rank if known.shapes else 0)
+    batches = DataLoader(RankImages(BATCH * known.steps, side, decode_s), batch_size=BATCH, num_workers=known.workers)
+    model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for images in batches:
+        loss = model(images.mean().reshape(1, 1)).sum()
+        sleep(0.003)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

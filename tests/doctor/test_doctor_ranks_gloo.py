@@ -1,0 +1,50 @@
+"""Two gloo ranks by torchrun, one 20 ms a step slower in decode: who is late, why, and who waits."""
+
+from __future__ import annotations
+
+import pytest
+from observed_runs import observe, python, torchrun
+
+LATE_US = 20_000
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """Rank 1 decodes more slowly, and its images are larger."""
+    return observe(torchrun(2, "ranks.py", "--slow", "1", "--shapes"), tmp_path_factory.mktemp("ranks"))
+
+
+def test_the_late_rank_is_named_with_its_stage(ranks):
+    assert ranks.status == 0, ranks.error
+    early, late = sorted(ranks.diagnosis.ranks, key=lambda view: view.rank)
+    assert late.late > 0.9 > 0.1 > early.late
+    assert late.cause is not None
+    assert late.cause.startswith("decode:")
+    assert late.lateness_us == pytest.approx(LATE_US, rel=0.25)
+
+
+def test_the_other_rank_waits_for_a_peer_and_not_for_data(ranks):
+    early, late = sorted(ranks.diagnosis.ranks, key=lambda view: view.rank)
+    assert early.peer_wait_us == pytest.approx(LATE_US, rel=0.25)
+    assert late.peer_wait_us < LATE_US / 4
+    assert late.data_wait_us - early.data_wait_us == pytest.approx(LATE_US, rel=0.25)
+
+
+def test_the_report_says_all_of_that_in_words(ranks):
+    said = " ".join(ranks.out.split())
+    assert "rank 1" in said
+    assert "decode" in said
+    assert "for a peer" in said
+
+
+def test_shapes_that_differ_across_ranks_are_found(ranks):
+    findings = [finding for finding in ranks.diagnosis.findings if "shape" in finding.code]
+    assert findings
+    assert "[4,16,16]" in findings[0].text + findings[0].evidence
+    assert "[4,24,24]" in findings[0].text + findings[0].evidence
+
+
+def test_data_parallel_is_recognised(tmp_path):
+    observed = observe(python("data_parallel.py"), tmp_path)
+    assert "data-parallel" in observed.codes
+    assert "DistributedDataParallel" in observed.out

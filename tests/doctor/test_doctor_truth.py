@@ -1,0 +1,84 @@
+"""Twelve mixtures of known stages: the doctor's shares are those that the scripts measured of themselves.
+
+pytest -m long -s tests/doctor/test_doctor_truth.py      prints the table of docs/doctor/accuracy.md
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+from observed_runs import Observed, observe, python
+from own_figures import OwnFigures, rows, shares, stage_shares, step_shares
+
+SHARE = 0.05
+"""Most that a share may be off: five percentage points."""
+WHOLE = 0.02
+"""Most that what is attributed, and named as other, may differ from the whole."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """One of the cases, and how it is run."""
+
+    case: str
+    workers: int
+    start: str
+    options: tuple[object, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return "-".join(map(str, [self.case, self.workers, self.start, *self.options]))
+
+    def command(self, truth: object, steps: int) -> list[str]:
+        shape = ("--workers", self.workers, "--start", self.start, "--steps", steps, "--truth", truth)
+        return python(f"{self.case}.py", *shape, *self.options)
+
+
+MIXTURES = [
+    Mixture("images", 2, "fork"),
+    Mixture("images", 0, "fork"),
+    Mixture("images", 1, "spawn", ("--compute", 12)),
+    Mixture("tar_members", 2, "fork"),
+    Mixture("tar_members", 1, "forkserver"),
+    Mixture("sentences", 1, "fork"),
+    Mixture("augmented", 2, "spawn"),
+    Mixture("slow_collate", 4, "fork"),
+    Mixture("large_pickle", 1, "fork"),
+    Mixture("stream", 4, "fork"),
+    Mixture("accumulated", 2, "fork"),
+    Mixture("everything", 4, "spawn"),
+]
+QUICK = [mixture for mixture in MIXTURES if mixture.case in ("images", "tar_members", "slow_collate", "large_pickle")]
+"""Those whose imports are quick."""
+
+
+def run(mixture: Mixture, folder, steps: int) -> tuple[Observed, OwnFigures]:
+    truth = folder / "truth"
+    observed = observe(mixture.command(truth, steps), folder)
+    assert observed.status == 0, observed.error
+    return observed, OwnFigures.read(truth)
+
+
+def check(mixture: Mixture, observed: Observed, own: OwnFigures) -> None:
+    stages, parts = stage_shares(observed.diagnosis), step_shares(observed.diagnosis)
+    budget = observed.diagnosis.budgets[0]
+    own_stages, own_parts = shares(own.wall), own.step_shares(budget.steps)
+    print("\n".join(["", *rows(mixture.name, own_stages, stages), *rows(mixture.name, own_parts, parts)]))
+    far = {name: (own_stages.get(name, 0.0), stages.get(name, 0.0)) for name in {*own_stages, *stages}}
+    assert not {name: pair for name, pair in far.items() if abs(pair[0] - pair[1]) > SHARE}
+    assert parts["data wait"] == pytest.approx(own_parts["data wait"], abs=SHARE)
+    assert sum(stages.values()) == pytest.approx(1, abs=WHOLE)
+    assert sum(part.us for part in budget.parts) == pytest.approx(own.step_us(budget.steps), rel=WHOLE)
+
+
+@pytest.mark.parametrize("mixture", random.Random(4).sample(QUICK, 3), ids=lambda mixture: mixture.name)
+def test_shares_are_those_that_the_script_measured(mixture, tmp_path):
+    check(mixture, *run(mixture, tmp_path, 40))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mixture", MIXTURES, ids=lambda mixture: mixture.name)
+def test_shares_of_all_mixtures_are_those_that_the_scripts_measured(mixture, tmp_path):
+    check(mixture, *run(mixture, tmp_path, 120))
