@@ -138,9 +138,9 @@ class _Running:
     def close(self) -> None:
         """Where an error of ours ended the watch, nobody is left to say what the command did: it ends, too."""
         if self._process is not None and self._process.returncode is None:
-            self._descendants.signal(signal.SIGKILL)
-            self._process.kill()
+            os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
+            Leftovers(self._descendants, Patience(grace_s=0.0), wait=time.sleep, hurry=lambda: True).clear()
         if self._relay is not None:
             self._relay.close()
         self._terminal.close()
@@ -175,11 +175,11 @@ class _Running:
         if signum == signal.SIGSTOP:
             return
         wants_terminal = signum in (signal.SIGTTIN, signal.SIGTTOU)
-        while not (wants_terminal and self._terminal.lend(self.pid)):
+        if not (wants_terminal and self._terminal.lend(self.pid)):
             was_lent = self._terminal.take_back()
             os.kill(os.getpid(), signal.SIGSTOP)
-            if not wants_terminal and (not was_lent or self._terminal.lend(self.pid)):
-                break
+            if wants_terminal or was_lent:
+                self._terminal.lend(self.pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGCONT)
 

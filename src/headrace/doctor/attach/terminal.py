@@ -20,9 +20,12 @@ class Terminal:
 
     def lend(self, group: int) -> bool:
         """False where it is not ours to lend: this process is in the background."""
-        if self._descriptor is None or os.tcgetpgrp(self._descriptor) != os.getpgrp():
+        try:
+            if self._descriptor is None or os.tcgetpgrp(self._descriptor) != os.getpgrp():
+                return False
+            os.tcsetpgrp(self._descriptor, group)
+        except OSError:  # the terminal, or the group, is gone
             return False
-        os.tcsetpgrp(self._descriptor, group)
         self._is_lent = True
         return True
 

@@ -35,12 +35,12 @@ class Unreached:
         self._evidence = evidence
         self._now = now
         self._next: dict[int, tuple[float, float]] = {}
-        self._reached: set[int] = set()
+        self.reached: set[int] = set()
         self.missed: dict[int, Missed] = {}
 
     def look(self, descendants: Descendants) -> None:
         now = self._now()
-        for pid in descendants.live.keys() - self._reached - self.missed.keys():
+        for pid in descendants.live.keys() - self.reached - self.missed.keys():
             at, pause = self._next.get(pid, (now, 0.1))
             if at <= now:
                 self._next[pid] = (now + pause, min(2 * pause, MOST_SECONDS_BETWEEN))
@@ -51,10 +51,10 @@ class Unreached:
         has_torch = TORCH in maps
         arguments = proc.arguments(pid)
         if self._has_evidence(pid):
-            self._reached.add(pid)
+            self.reached.add(pid)
         elif has_torch and arguments:
-            if parent in self._reached and arguments == proc.arguments(parent):
-                self._reached.add(pid)  # a fork, with its parent's probe, that has had nothing to write
+            if parent in self.reached and arguments == proc.arguments(parent):
+                self.reached.add(pid)  # a fork, with its parent's probe, that has had nothing to write
             else:
                 self.missed[pid] = Missed(pid, arguments, self._why(pid, arguments, maps))
 

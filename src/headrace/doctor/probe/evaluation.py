@@ -37,7 +37,7 @@ def evaluation_passes(events: Sequence[Event], backwards: Sequence[int], trainin
 def evaluation_intervals(
     events: Sequence[Event], evaluated: set[int], training_starts: Sequence[int], end: int
 ) -> list[tuple[int, int]]:
-    """When the step evaluated: from the start of an evaluating pass until that ended, or, where it was broken off, until
+    """When the step evaluated: from the start of an evaluating pass until it ended, or, where it was broken off, until
     training went on (`training_starts`, starts of its backward passes and optimizers), at the latest until `end`."""
     intervals: list[tuple[int, int]] = []
     for position, event in enumerate(events):

@@ -28,8 +28,8 @@ class LastRecords:
         self._callbacks.append(callback)
 
     def write(self, reason: str) -> None:
-        """Writes what hooks have held back, and the `end` record."""
-        if self._ended == os.getpid():
+        """Writes what hooks have held back, and the `end` record; nothing where there is no evidence so far."""
+        if self._ended == os.getpid() or not self._evidence.is_begun:
             return
         self._ended = os.getpid()
         for callback in self._callbacks:

@@ -54,9 +54,11 @@ class Probe:
         self.imports.before_import("torch", self.evidence.begin)
         for module, install in HOOKS:
             self.when_imported(module, install)
+        self.patches.rebind()
 
     def detach(self) -> None:
         self.training.stop()
+        self.last.write(self.ending)
         self.imports.detach()
         while self._at_detach:
             self._at_detach.pop()()

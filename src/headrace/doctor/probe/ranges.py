@@ -1,4 +1,4 @@
-"""Names for steps and their parts in other tools' timelines: torch.profiler and, where there is CUDA, Nsight Systems."""
+"""Names for steps and their parts in the timelines of torch.profiler and, with CUDA, of Nsight Systems."""
 
 from __future__ import annotations
 

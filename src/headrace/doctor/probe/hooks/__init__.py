@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..probe import Probe
 
 HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
+    ("sys", lifecycle.watch_process),
     ("torch", lifecycle.watch_torch),
     ("torch", optimizer.install),
     ("torch", cuda.install),

@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from ..probe import Probe
 
 
+def watch_process(probe: Probe, _: ModuleType) -> None:
+    """Any Python: one that fails before it has imported torch says why."""
+    atexit.register(_at_exit, probe)
+
+
 def watch_torch(probe: Probe, torch: Any) -> None:
-    """Before it, nothing is written: most Python processes of a shell script have nothing to do with training."""
+    """Before it nothing is written: most Python processes of a shell script have nothing to do with training."""
     facts = {"version": torch.__version__, "cuda": torch.version.cuda}
     probe.evidence.write(("torch", probe.clock.now_us(), facts))
     probe.last.add(lambda: write_facts(probe))
@@ -25,7 +30,7 @@ def watch_torch(probe: Probe, torch: Any) -> None:
     threading = sys.modules.get("threading")
     if threading is not None:
         probe.patches.replace(threading, "excepthook", _ends_thread(probe))
-    atexit.register(_at_exit, probe)
+    atexit.register(_at_exit, probe)  # once more: it then comes before what was registered earlier, which may hang
 
 
 def watch_children(probe: Probe, util: Any) -> None:
