@@ -11,10 +11,6 @@ class NVMLError(Exception):
     pass
 
 
-class NVMLLibraryMismatchError(Exception):
-    pass
-
-
 @dataclass
 class Metric:
     metricId: int = 0  # noqa: N815 - pynvml's name
@@ -48,7 +44,6 @@ class Library:
     """Functions whose names begin with `nvmlDeviceGet` ask the device; the rest are here. Nothing that sets is."""
 
     NVMLError = NVMLError
-    NVMLLibraryMismatchError = NVMLLibraryMismatchError
     NVML_GPM_METRICS_GET_VERSION = 1
     NVML_GPM_METRIC_SM_UTIL = 2
     NVML_GPM_METRIC_SM_OCCUPANCY = 3

@@ -67,7 +67,8 @@ class Run:
             facts=self.facts,
             time=list(range(1, ROWS + 1)),
             columns={name: [value] * ROWS for name, value in self.columns.items()},
-            processes={pid: {"started": 0, "last": 10_000_000, **self.worker_figures} for pid in makers},
+            processes={TRAINER: {}}
+            | {pid: {"started": 0, "last": 10_000_000, **self.worker_figures} for pid in makers},
         )
 
 
@@ -347,6 +348,13 @@ def test_a_gpu_of_another_command_is_left_alone() -> None:
     run.facts["gpus"]["gpu1"] = {**GPU, "pids": [9]}
     run.columns["gpu1_memory_used_bytes"] = 1.0 * GB
     assert [finding.text.split()[0] for finding in findings(run.session())] == ["gpu0"]
+
+
+def test_in_a_container_whose_processes_have_other_numbers_the_gpus_in_use_count() -> None:
+    run = gpu({"memory_used_bytes": 1.0 * GB}, pids=[987_654])
+    assert codes(run) == [], "expected none for a command that does not train on a GPU"
+    run.device = "NVIDIA H100"
+    assert codes(run) == ["gpu-memory-left"]
 
 
 def test_only_the_measured_steps_count() -> None:

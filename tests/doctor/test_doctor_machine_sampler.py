@@ -87,7 +87,7 @@ def command(source: str) -> Iterator[tuple[Callable[[str], int], Callable[[], st
 
 @contextmanager
 def sampling(root: int, **options: Any) -> Iterator[Sampler]:
-    sampler = Sampler(Clock(), root, interval_s=0.01, open_gpus=lambda: WITHOUT_GPUS, **options)
+    sampler = Sampler(Clock(), root, interval_s=0.01, **{"open_gpus": lambda: WITHOUT_GPUS, **options})
     sampler.start()
     try:
         yield sampler
@@ -162,6 +162,16 @@ def test_a_part_that_fails_is_named_and_the_others_go_on() -> None:
         machine = sampler.stop()
     assert machine.facts["sampler_off"]["disks"] == "ValueError: a kernel of tomorrow"
     assert machine.columns["memory_available_bytes"][-1] is not None
+
+
+def test_a_part_that_cannot_begin_is_named() -> None:
+    def fails() -> tuple[None, str]:
+        raise OSError("a library of tomorrow")
+
+    with sampling(os.getpid(), open_gpus=fails) as sampler:
+        machine = sampler.stop()
+    assert machine.facts["sampler_off"] == {"gpus": "OSError: a library of tomorrow"}
+    assert machine.facts["memory_bytes"] == psutil.virtual_memory().total
 
 
 def test_a_machine_that_tells_nothing() -> None:
