@@ -21,8 +21,8 @@ _ENDINGS = {
 
 
 def command_line(session: Session) -> str:
-    """The command in one line, as a shell would take it."""
-    return shlex.join(session.outcome.command)
+    """The command in one line, as a shell would take it; a notebook has none."""
+    return shlex.join(session.outcome.command) or "watched in this process"
 
 
 def ending(outcome: Outcome) -> str:

@@ -87,7 +87,7 @@ def _gpu(machine: Machine, name: str, facts: dict[str, object]) -> Iterator[str]
     """GPU-Util is what other tools show, and so it stands here with what it does not mean."""
     activity, utilisation = mean(machine, f"{name}_sm_percent"), mean(machine, f"{name}_utilisation_percent")
     yield str(facts.get("name") or "")
-    yield f"SMs busy {_percent(activity)} (GPU-Util, {_percent(utilisation)}, only says that some kernel ran)"
+    yield f"SMs busy {_percent(activity)} (GPU-Util {_percent(utilisation)}: some kernel ran at all)"
     yield f"memory {sizes(peak(machine, f'{name}_memory_used_bytes'), _figure(facts.get('memory_bytes')))}"
     mhz, most_mhz = mean(machine, f"{name}_sm_clock_mhz"), _figure(facts.get("sm_clock_max_mhz"))
     if mhz is not None and most_mhz is not None and mhz < CLOCK_IS_LOW * most_mhz:

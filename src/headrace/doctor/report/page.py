@@ -21,7 +21,7 @@ LEAST_BAR, MOST_BAR = 8, 24
 _ASCII = str.maketrans("–—·×µ→…±≤≥•", "--|xu>~~<>-")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FIGURE_AND_UNIT = re.compile(r"(?<=\d) (?=%|[×a-zA-Zµ]{1,3}\b)")
-_UNBREAKABLE = "\x00"
+_UNBREAKABLE = "\u00a0"  # no text on a page has one: it would be escaped
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,8 @@ def _layout(rows: Sequence[Row], width: int) -> _Layout:
     has_bars = any(row.share is not None for row in rows)
     remark = max(cell_len(row.remark) + 2 if row.remark else 0 for row in rows)
     room = width - sum(cell + 2 for cell in cells) - (LEAST_BAR + 2 if has_bars else 0)
-    label = max(min(max(cell_len(row.label) for row in rows), room), LEAST_LABEL)
+    longest = max(cell_len(row.label) for row in rows)
+    label = min(longest, max(room, LEAST_LABEL))
     bar = LEAST_BAR + min(max(room - label - remark, 0), MOST_BAR - LEAST_BAR)
     return _Layout(label=label, cells=cells, bar=bar if has_bars else 0)
 

@@ -21,15 +21,20 @@ class Slice:
         return self.start + self.duration
 
 
+def by_start(one: Slice) -> tuple[float, float]:
+    """Sorts outer slices before inner ones."""
+    return one.start, -one.duration
+
+
 def nested(slices: Iterable[Slice]) -> Iterator[Slice]:
-    """In order of start, outer ones first. One that outlasts the slice it began in ends with it: what that cuts off is
-    the clock's last microsecond, or a call that a thread of its own made."""
+    """Takes and gives them in order (`by_start`). One that outlasts the slice it began in ends with it: what that cuts
+    off is the clock's last microsecond, or a call that a thread of its own made."""
     open_: list[Slice] = []
-    for one in sorted(slices, key=lambda one: (one.start, -one.duration)):
+    for one in slices:
         while open_ and open_[-1].end <= one.start:
             open_.pop()
         if open_ and one.end > open_[-1].end:
             one = replace(one, duration=open_[-1].end - one.start)
         if one.duration > 0:
             open_.append(one)
-        yield one
+            yield one

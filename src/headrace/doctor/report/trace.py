@@ -72,10 +72,9 @@ def _trainer(trainer: Trainer, pids: _Pids, order: int) -> Iterator[Event]:
     yield from events.process(pid, f"rank {trainer.rank} on {trainer.host}", order)
     yield from events.thread(pid, LOOP, "training loop")
     yield from events.slices(pid, LOOP, "loop", loop_slices(trainer))
-    on_device = list(device_slices(trainer.steps))
-    if on_device:
+    if any(trainer.steps.device):
         yield from events.thread(pid, DEVICE, "GPU, current stream")
-        yield from events.slices(pid, DEVICE, "device", on_device)
+        yield from events.slices(pid, DEVICE, "device", device_slices(trainer.steps))
 
 
 def _maker(maker: Maker, pids: _Pids, order: int) -> Iterator[Event]:

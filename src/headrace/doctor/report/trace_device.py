@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from headrace.doctor.session.model import Steps
 
-from .slices import Slice
+from .slices import Slice, by_start
 
 PAIRS = {
     "w": ("r", "waits for a batch"),
@@ -18,15 +18,15 @@ PAIRS = {
 
 
 def device_slices(steps: Steps) -> Iterator[Slice]:
-    """The GPU's clock is set as early as causality allows: no step begins there before the CPU has begun it."""
+    """In order. The GPU's clock is set as early as causality allows: no step begins there before the CPU begins it."""
     marked = [(start, marks) for start, marks in zip(steps.start, steps.device, strict=True) if marks]
     begun = [start - time for start, marks in marked for kind, time in marks[:1] if kind == "s"]
     if not begun:
         return
     ahead = max(begun)
     for _, marks in marked:
-        for name, start, end in _pairs(marks):
-            yield Slice(name, start + ahead, end - start)
+        slices = [Slice(name, start + ahead, end - start) for name, start, end in _pairs(marks)]
+        yield from sorted(slices, key=by_start)
 
 
 def _pairs(marks: list[tuple[str, float]]) -> Iterator[tuple[str, float, float]]:

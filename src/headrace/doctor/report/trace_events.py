@@ -24,6 +24,7 @@ def thread(pid: int, tid: int, name: str) -> Iterator[Event]:
 
 
 def slices(pid: int, tid: int, category: str, many: Iterable[Slice]) -> Iterator[Event]:
+    """`many` come in order of start."""
     for one in nested(many):
         args = {safe(key): safe(value) if isinstance(value, str) else value for key, value in one.args.items()}
         event = {"ph": "X", "name": safe(one.name), "cat": category, "pid": pid, "tid": tid}

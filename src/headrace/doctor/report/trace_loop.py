@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 
 from headrace.doctor.session.model import Trainer
 
-from .slices import Slice
+from .slices import Slice, by_start
 
 SPANS = {
     "h": "host to device",
@@ -20,9 +21,11 @@ SPANS = {
 
 
 def loop_slices(trainer: Trainer) -> Iterator[Slice]:
-    """Steps, and in them what was timed; forward is what lies between a batch's arrival and its backward."""
-    yield from _starts(trainer)
-    yield from _gets(trainer)
+    """In order: steps, and in them what was timed; forward is what lies between a batch's arrival and its backward."""
+    return heapq.merge(_starts(trainer), _gets(trainer), _steps(trainer), key=by_start)
+
+
+def _steps(trainer: Trainer) -> Iterator[Slice]:
     steps, gets = trainer.steps, trainer.gets
     received = sorted(start + duration for start, duration in zip(gets.start, gets.duration, strict=True))
     at = 0
@@ -34,7 +37,7 @@ def loop_slices(trainer: Trainer) -> Iterator[Slice]:
         while at < len(received) and received[at] <= end:
             arrivals.append(received[at])
             at += 1
-        yield from _spans(spans, start, arrivals)
+        yield from sorted(_spans(spans, start, arrivals), key=by_start)
 
 
 def _starts(trainer: Trainer) -> Iterator[Slice]:
