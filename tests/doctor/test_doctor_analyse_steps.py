@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ def test_segments_leave_nothing_out_and_follow_one_another(found):
     pieces = list(segments(0, 1_000, found))
     assert pieces[0].start == 0
     assert pieces[-1].end == 1_000
-    assert all(one.end == following.start for one, following in zip(pieces, pieces[1:], strict=False))
+    assert all(one.end == following.start for one, following in pairwise(pieces))
     assert all(piece.end > piece.start for piece in pieces)
 
 

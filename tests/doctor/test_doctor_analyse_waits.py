@@ -148,7 +148,7 @@ def test_the_batches_of_a_worker_without_evidence_are_unknown(tmp_path):
 
 def test_the_wait_comes_from_the_stages_of_the_batches_waited_for(tmp_path):
     """Only batches that are slow in their first stage are waited for at all."""
-    slow = {index: LONG for index in range(0, 80, 8)}
+    slow = dict.fromkeys(range(0, 80, 8), LONG)
     stages = {"decode:a": 1_000, "collate:b": 1_000}
     run = MadeRun(steps=60, workers=2, stages=stages, slow_batches=slow, prefetch=1, forward=500, backward=500)
     session = made_session(tmp_path, run)

@@ -43,7 +43,8 @@ def test_the_status_is_the_commands_own(script, status, why, relay, tmp_path):
             "print()",
             0o600,
             126,
-            "{path}: expected a program, got a file that may not be executed; to run a Python script, say: python {path}",
+            "{path}: expected a program, got a file that may not be executed; to run a Python script, "
+            "say: python {path}",
         ),
         (
             "bare.py",
@@ -113,7 +114,7 @@ def test_a_reader_that_goes_away_is_seen_by_the_command(tmp_path):
 def test_a_terminal_stays_one_of_the_same_size(tmp_path):
     source = """
         import os, sys
-        sys.stdout.write(f"{os.isatty(1)} {os.isatty(2)} {tuple(os.get_terminal_size(1))} {os.ttyname(1) == os.ttyname(2)}\\n")
+        print(os.isatty(1), os.isatty(2), tuple(os.get_terminal_size(1)), os.ttyname(1) == os.ttyname(2))
     """
     outer, inner = pty.openpty()
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))

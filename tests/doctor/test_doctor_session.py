@@ -49,8 +49,8 @@ def changed(session, **changes):
     [
         (
             {"version": 2},
-            "s.json: expected a session of version 1 to 1, got version 2; read it with the headrace that wrote it, or a "
-            "newer one",
+            "s.json: expected a session of version 1 to 1, got version 2; read it with the headrace that wrote it, or "
+            "a newer one",
         ),
         (
             {"format": "headrace-index"},
@@ -79,8 +79,8 @@ def test_a_session_cut_short_is_called_that(session):
     with pytest.raises(SessionError) as caught:
         decode(data, where="s.json")
     assert str(caught.value) == (
-        "s.json: expected one whole JSON document, got 1000 bytes that are none (input data was truncated); the file is "
-        "damaged or was cut short"
+        "s.json: expected one whole JSON document, got 1000 bytes that are none (input data was truncated); the file "
+        "is damaged or was cut short"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..session.model import Process, Session
 from . import waits
 from .stages import REST, SERIALISE
 
@@ -86,3 +87,11 @@ def time(us: float) -> str:
 def counted(count: int, noun: str) -> str:
     plural = "es" if noun.endswith(("s", "ch")) else "s"
     return f"{count} {noun}" if count == 1 else f"{count} {noun}{plural}"
+
+
+def who(session: Session, process: Process) -> str:
+    """`Worker 1 (process 4711)`."""
+    for maker in session.makers:
+        if (maker.host, maker.pid) == (process.host, process.pid) and maker.worker is not None:
+            return f"Worker {maker.worker} (process {process.pid})"
+    return f"Process {process.pid}"

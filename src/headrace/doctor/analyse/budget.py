@@ -42,4 +42,4 @@ def step_parts(training: Training, step: Step) -> dict[str, float]:
             for kind, start, duration in training.trainer.steps.spans[step.row]
         ]
     parts = parts_of(list(segments(step.start, step.end, spans)))
-    return {WAIT: 0.0, **parts} if training.trainer.passes else parts
+    return {WAIT: 0.0, **parts} if training.trainer.gets.start else parts

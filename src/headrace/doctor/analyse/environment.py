@@ -21,7 +21,7 @@ from headrace.doctor.analyse.environment_memory import (
     out_of_memory,
     swapping,
 )
-from headrace.doctor.analyse.environment_storage import busy_disks, reads_from_disk
+from headrace.doctor.analyse.environment_storage import busy_disks, network_storage, reads_from_disk
 from headrace.doctor.analyse.host import Host, hosts
 from headrace.doctor.session.model import Session
 
@@ -38,6 +38,7 @@ _CHECKS: list[Callable[[Host], list[Finding]]] = [
     little_shared_memory,
     busy_disks,
     reads_from_disk,
+    network_storage,
     gpu_findings,
 ]
 

@@ -27,10 +27,11 @@ def gpu_findings(host: Host) -> list[Finding]:
 
 
 def _used(host: Host, gpus: dict[str, dict[str, Any]]) -> list[str]:
-    """Those that a process of the command computes on. In a container NVML may tell other numbers of processes than the
-    kernel, and then all count, since it shows only those of the container."""
+    """Those that a process of the command computes on. In a container NVML may number processes as the host does: then
+    all that may be in use count, where the command trains on a GPU, since only the container's are shown."""
     ours = [name for name, facts in gpus.items() if set(facts.get("pids") or ()) & set(host.machine.processes)]
-    return ours or [name for name, facts in gpus.items() if facts.get("pids")]
+    has_gpu = any(host.told(trainer.pid, "torch", "device") is not None for trainer in host.trainers)
+    return ours or [name for name, facts in gpus.items() if has_gpu and facts.get("pids") != []]
 
 
 def _slowed_by_heat(host: Host, gpu: str, facts: dict[str, Any]) -> Finding | None:

@@ -29,9 +29,27 @@ def reads_from_disk(host: Host) -> list[Finding]:
             "reads-from-disk",
             stalled or 0.0,
             f"{share(min(disk / read, 1.0))} of what is read comes from disk, not from the page cache",
-            f"{size(disk)} in all, {size(rate)} a second{_stalled_text(stalled)}{_places(host)}; {_fits(host, disk)}",
+            f"{size(disk)} in all, {size(rate)} a second{_stalled_text(stalled)}; {_fits(host, disk)}",
             "a second epoch reads it again unless it fits into memory: pack small files into larger ones, read them in "
             "order, or put them on faster storage",
+        )
+    ]
+
+
+def network_storage(host: Host) -> list[Finding]:
+    """What the kernel counts of disks says nothing about servers, so that they are at least named."""
+    rate = host.mean("command_read_call_bytes_per_s")
+    mounts: list[dict[str, Any]] = [mount for mount in host.facts.get("mounts") or [] if mount["network"]]
+    if not mounts or rate is None or rate < READ_BYTES_PER_S:
+        return []
+    named = ", ".join(f"{mount['path']} ({mount['kind']}, from {mount['source']})" for mount in mounts)
+    return [
+        Finding(
+            "network-storage",
+            0.0,
+            f"data is read over a network: {named}",
+            f"{size(rate)} a second in all; the figures of this machine's disks are without it",
+            "to open a file costs a round trip: pack small files into larger ones, or copy them to a local disk",
         )
     ]
 
@@ -71,14 +89,6 @@ def _fits(host: Host, disk: float) -> str:
     if disk > memory:
         return f"that is more than the {size(memory)} of memory, so it cannot all be cached"
     return f"whether the whole dataset fits into the {size(memory)} of memory was not seen"
-
-
-def _places(host: Host) -> str:
-    mounts: list[dict[str, Any]] = host.facts.get("mounts") or []
-    named = [
-        f"{mount['path']} ({mount['kind']}{', over a network' if mount['network'] else ''})" for mount in mounts[:3]
-    ]
-    return f", open files in {', '.join(named)}" if named else ""
 
 
 def _stalled_text(stalled: float | None) -> str:

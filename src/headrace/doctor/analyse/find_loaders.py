@@ -9,11 +9,16 @@ from .advice import counted, percent, time
 from .diagnosis import Finding, Making, Part
 from .parts import COPY, WAIT
 from .slow import MOST
+from .verdict import BOUND
 from .view import View
 from .waits import START_UP
 
 SLOW = 5.0
 """How many times the median a sample takes to be called slow."""
+BUSY = 0.9
+"""Share of their time from which workers are called busy all the time."""
+IDLE = 0.7
+"""Share of the cores that may be used for more workers to be worth a thought."""
 WORTH_PINNING = 0.02
 """Share of a step that copies to the device take before pinned memory is spoken of."""
 WORTH_SAYING = 0.01
@@ -26,6 +31,7 @@ def loader_findings(session: Session, view: View) -> Iterator[Finding]:
         if loader is None:
             continue
         yield from _cores(session, view, making)
+        yield from _busy(session, view, making)
         yield from _respawn(view, making, loader)
         yield from _pinning(session, view, loader)
         yield from _slow(view, making)
@@ -33,20 +39,33 @@ def loader_findings(session: Session, view: View) -> Iterator[Finding]:
 
 def _cores(session: Session, view: View, making: Making) -> Iterator[Finding]:
     """Work, in cores, that would have to be done for the device never to wait, beside the cores that there are."""
-    cores = next(
-        (machine.facts.get("cores") for machine in session.machines if machine.host == view.trainer.host), None
-    )
-    demand = demanded_cores(view, making)
-    if not isinstance(cores, (int, float)) or demand is None or demand <= cores or not view.wait_share:
+    cores, demand = _machine_cores(session, view), demanded_cores(view, making)
+    if cores is None or demand is None or demand <= cores or (view.wait_share or 0.0) < BOUND:
         return
     yield Finding(
         code="cores",
-        weight=view.wait_share,
+        weight=view.wait_share or 0.0,
         text=f"Making batches as fast as they are trained on is {demand:.1f} cores' worth of work, and there are "
         f"{cores:g}: more workers will not help.",
         evidence=f"{counted(making.workers, 'worker')} used {making.cores:.1f} cores, each busy {percent(making.busy)} "
         "of the time",
         advice="Look at the stages that use most CPU: only less work a sample, or more cores, makes it faster.",
+    )
+
+
+def _busy(session: Session, view: View, making: Making) -> Iterator[Finding]:
+    """Workers that never rest, and cores that do."""
+    cores = _machine_cores(session, view)
+    share = view.wait_share or 0.0
+    if cores is None or not making.workers or making.busy < BUSY or share < BOUND or making.cores > IDLE * cores:
+        return
+    yield Finding(
+        code="few-workers",
+        weight=share,
+        text=f"The loader's {counted(making.workers, 'worker')} never rest, and use {making.cores:.1f} of "
+        f"{cores:g} cores.",
+        evidence=f"busy {percent(making.busy)} of the time, {time(making.batch_us)} a batch",
+        advice="Look at num_workers: there are cores left for more.",
     )
 
 
@@ -120,6 +139,12 @@ def _has_cuda(session: Session, view: View) -> bool:
     )
     facts = {} if process is None else process.facts
     return any(facts.get(kind, {}).get("device") is not None for kind in ("facts", "torch"))
+
+
+def _machine_cores(session: Session, view: View) -> float | None:
+    """That the trainer's processes may use."""
+    cores = next((one.facts.get("cores") for one in session.machines if one.host == view.trainer.host), None)
+    return float(cores) if isinstance(cores, (int, float)) else None
 
 
 def _place(loader: Loader) -> str:

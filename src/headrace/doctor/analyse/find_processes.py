@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..session.model import Maker, Process, Session
-from .advice import counted
+from ..session.model import Session
+from .advice import counted, who
 from .diagnosis import Finding
 
 NOTES = {
@@ -47,22 +47,11 @@ def _hung(session: Session) -> Iterator[Finding]:
             yield Finding(
                 code="hung",
                 weight=1.0,
-                text=f"{_who(session, process)} hangs: it has been at one batch far longer than at any before.",
+                text=f"{who(session, process)} hangs: it has been at one batch far longer than at any before.",
                 evidence=" | ".join(line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]),
                 advice="Look at where its stack stands: a lock held across a fork, a connection without a timeout, a "
                 "library's threads after a fork.",
             )
-
-
-def _who(session: Session, process: Process) -> str:
-    maker = _maker(session, process)
-    if maker is None or maker.worker is None:
-        return f"Process {process.pid}"
-    return f"Worker {maker.worker} (process {process.pid})"
-
-
-def _maker(session: Session, process: Process) -> Maker | None:
-    return next((one for one in session.makers if (one.host, one.pid) == (process.host, process.pid)), None)
 
 
 def _notes(session: Session) -> Iterator[Finding]:

@@ -6,8 +6,8 @@ import signal
 from collections.abc import Iterator, Sequence
 
 from ..session.model import Session
-from .advice import category, counted, named, percent
-from .diagnosis import Causes, Part
+from .advice import category, counted, named, percent, who
+from .diagnosis import Causes, Part, StepBudget
 from .parts import WAIT
 from .view import View
 
@@ -27,6 +27,7 @@ def verdict(session: Session, view: View | None) -> str:
 
 
 def _ending(session: Session, view: View | None) -> Iterator[str]:
+    yield from (f"{who(session, process)} hangs." for process in session.processes if process.stacks)
     outcome = session.outcome
     steps = 0 if view is None else view.training.seen
     after = f" after {counted(steps, view.training.unit)}" if view is not None and steps else ""
@@ -60,8 +61,7 @@ def _waiting(session: Session, view: View | None) -> Iterator[str]:
     elif view.budget is None:
         yield "No step was completed and no batch was received, so there is nothing to say about its data."
     elif view.wait_share is None:
-        steps = counted(view.budget.steps, "measured step")
-        yield f"No DataLoader was iterated in {steps}, so there is no wait for data."
+        yield _unasked(view, view.budget)
         yield _most(view)
     else:
         yield from _share(view, view.wait_share)
@@ -81,16 +81,32 @@ def _untrained(session: Session) -> str:
     return f"No training was seen: {seen}{unreached}."
 
 
+def _unasked(view: View, budget: StepBudget) -> str:
+    """Why there is no wait to speak of."""
+    steps = counted(budget.steps, f"measured {budget.unit}")
+    if view.trainer.passes:
+        return (
+            f"A DataLoader was iterated, but no batch of it was received by the training thread for one of "
+            f"{steps}: what that waits for was not seen."
+        )
+    return f"No DataLoader was iterated in {steps}, so there is no wait for data."
+
+
 def _share(view: View, share: float) -> Iterator[str]:
-    who = "the GPU" if view.has_gpu else "the training loop"
-    unit = view.training.unit
+    waiting, unit = _waiting_one(view), view.training.unit
     if share < BOUND:
-        yield f"Not input-bound: {who} waits {percent(share)} of each {unit} for data."
+        yield f"Not input-bound: {waiting} waits {percent(share)} of each {unit} for data."
         yield _most(view)
         return
     named_causes = cause_words(view)
     why = f"; {named_causes}" if named_causes else ""
-    yield f"{who[0].upper()}{who[1:]} waits {percent(share)} of each {unit} for data{why}."
+    yield f"{waiting[0].upper()}{waiting[1:]} waits {percent(share)} of each {unit} for data{why}."
+
+
+def _waiting_one(view: View) -> str:
+    """Who waits; of several ranks, which."""
+    what = "GPU" if view.has_gpu else "training loop"
+    return f"the {what}" if view.only else f"the {what} of rank {view.trainer.rank}"
 
 
 def cause_words(view: View) -> str:
@@ -132,7 +148,7 @@ def _most(view: View) -> str:
     parts: Sequence[Part] = view.budget.device or view.budget.parts
     heaviest = max((part for part in parts if part.name != WAIT), key=lambda part: part.share, default=None)
     unit = view.training.unit
-    return "" if heaviest is None else f"Most of a {unit} is {heaviest.name} ({percent(heaviest.share)})."
+    return "" if heaviest is None else f"The largest part of a {unit} is {heaviest.name} ({percent(heaviest.share)})."
 
 
 def _short(session: Session, view: View) -> Iterator[str]:

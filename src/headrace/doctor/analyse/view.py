@@ -27,6 +27,8 @@ class View:
     split: WaitSplit | None
     causes: Causes
     makings: list[Making]
+    only: bool
+    """Whether no other rank trains beside it."""
 
     @classmethod
     def of(cls, session: Session, trainer: Trainer, join: Join) -> View:
@@ -39,6 +41,7 @@ class View:
             split=wait_split(measured, found),
             causes=causes(trainer.pid, found, len(measured.steps)),
             makings=makings(measured, join),
+            only=len({one.rank for one in session.trainers}) < 2,
         )
 
     @property

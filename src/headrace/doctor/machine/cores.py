@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from headrace.doctor.machine.cgroups import Cgroups
-from headrace.doctor.machine.kernel import Kernel, is_whole, span
+from headrace.doctor.machine.kernel import Kernel, is_whole, rows, span, whole
 from headrace.doctor.machine.part import Row
 from headrace.doctor.machine.rates import Rates, ratio
 
@@ -48,11 +48,10 @@ class Cores:
         """Core seconds a second, of the allowed cores only. Some sandboxes write zeros for all times, so nothing is
         known where no time at all has passed."""
         ticks = [0] * 8
-        for line in (self._kernel.text("/proc/stat") or "").splitlines():
-            name, *values = line.split()
+        for name, *values in rows(self._kernel.text("/proc/stat")):
             if name.startswith("cpu") and is_whole(name[3:]) and self._counts(int(name[3:])):
                 for kind, value in enumerate(values[:8]):
-                    ticks[kind] += int(value)
+                    ticks[kind] += whole(value) or 0
         rate = [self._rates.per_second(f"ticks{kind}", value, now_s) for kind, value in enumerate(ticks)]
         seconds = [None if value is None else value / TICKS_A_SECOND for value in rate]
         if not any(seconds):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.doctor.machine.kernel import Kernel, is_whole, line
+from headrace.doctor.machine.kernel import Kernel, is_whole, line, rows
 from headrace.doctor.machine.part import Row
 from headrace.doctor.machine.rates import Rates, ratio
 
@@ -65,8 +65,7 @@ class Disks:
 def diskstats(kernel: Kernel) -> dict[str, list[int]]:
     """Counters by device. Older kernels write fewer fields than these; their partitions are left out."""
     found = {}
-    for row in (kernel.text("/proc/diskstats") or "").splitlines():
-        words = row.split()
+    for words in rows(kernel.text("/proc/diskstats")):
         if len(words) >= 3 + _FIELDS and all(map(is_whole, words[3 : 3 + _FIELDS])):
             found[words[2]] = [int(word) for word in words[3 : 3 + _FIELDS]]
     return found
@@ -74,10 +73,10 @@ def diskstats(kernel: Kernel) -> dict[str, list[int]]:
 
 def disk_names(kernel: Kernel) -> dict[str, str]:
     """Whole disk by `major:minor` and by device name, for it and for its partitions."""
-    rows = [row.split()[:3] for row in (kernel.text("/proc/diskstats") or "").splitlines()]
-    disks = whole_disks(kernel, [row[2] for row in rows if len(row) == 3])
+    devices = [words[:3] for words in rows(kernel.text("/proc/diskstats")) if len(words) >= 3]
+    disks = whole_disks(kernel, [name for _, _, name in devices])
     found = {}
-    for major, minor, name in (row for row in rows if len(row) == 3):
+    for major, minor, name in devices:
         disk = max((disk for disk in disks if name.startswith(disk)), key=len, default=None)
         if disk is not None:
             found[f"{major}:{minor}"] = found[name] = disk

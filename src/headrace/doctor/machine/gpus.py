@@ -28,7 +28,7 @@ class Gpu:
         self.name = f"gpu{index}" if mig is None else f"gpu{index}_mig{mig}"
         instance = None if mig is None else nvml.ask("nvmlDeviceGetGpuInstanceId", mig_handle)
         self._gpm = Gpm(nvml, handle, instance) if has_gpm(nvml, handle) else None
-        self._pids: set[int] = set()
+        self._pids: set[int] | None = None
         self._link = (0, 0)
 
     def read(self) -> Row:
@@ -66,7 +66,7 @@ class Gpu:
             "pcie_generation_max": self._ask("nvmlDeviceGetMaxPcieLinkGeneration"),
             "pcie_width_max": self._ask("nvmlDeviceGetMaxPcieLinkWidth"),
             "has_sm_activity": self._gpm is not None,
-            "pids": sorted(self._pids),
+            "pids": None if self._pids is None else sorted(self._pids),
         }
 
     def close(self) -> None:
@@ -95,9 +95,9 @@ class Gpu:
         generation = self._ask("nvmlDeviceGetCurrPcieLinkGeneration") or 0
         width = self._ask("nvmlDeviceGetCurrPcieLinkWidth") or 0
         self._link = max(self._link[0], generation), max(self._link[1], width)
-        self._pids.update(
-            process.pid for process in self._nvml.ask("nvmlDeviceGetComputeRunningProcesses", self._own) or []
-        )
+        running = self._nvml.ask("nvmlDeviceGetComputeRunningProcesses", self._own)
+        if running is not None:
+            self._pids = (self._pids or set()) | {process.pid for process in running}
 
 
 class Gpus:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 KIB = 1024
+MOST_DIGITS = 20
+MOST_CORES = 1 << 16
+"""More than any kernel is built for."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,15 @@ class LinuxKernel:
 def pairs(text: str | None) -> dict[str, int]:
     """`key 12`, `key: 12` or `key:  12 kB`, one a line, kB in bytes. Lines of another form are left out."""
     found = {}
-    for line in (text or "").splitlines():
-        words = line.split()
+    for words in rows(text):
         if len(words) >= 2 and is_whole(words[1]):
             found[words[0].rstrip(":")] = int(words[1]) * (KIB if words[2:] == ["kB"] else 1)
     return found
+
+
+def rows(text: str | None) -> list[list[str]]:
+    """The words of each line that has any."""
+    return [words for line in (text or "").splitlines() if (words := line.split())]
 
 
 def whole(text: str | None) -> int | None:
@@ -83,7 +90,8 @@ def line(text: str | None) -> str | None:
 
 
 def is_whole(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    """Whether it is a number as the kernel writes one, of 64 bits at most."""
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
 
 
 def span(text: str) -> set[int]:
@@ -91,6 +99,6 @@ def span(text: str) -> set[int]:
     numbers: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
-        if is_whole(first) and is_whole(last or first):
+        if is_whole(first) and is_whole(last or first) and int(last or first) < MOST_CORES:
             numbers.update(range(int(first), int(last or first) + 1))
     return numbers

@@ -16,11 +16,11 @@ class Nvml:
     """Why a function's answer is missing, by its name."""
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """The function's answer, or None. Older packages, drivers and devices lack some; a GPU in MIG mode refuses
-        others."""
+        """The function's answer, or None and a reason: older packages, drivers and devices lack some, each with an
+        exception of its own, and a GPU in MIG mode refuses others."""
         try:
             return getattr(self.library, function)(*arguments)
-        except (self.library.NVMLError, self.library.NVMLLibraryMismatchError, AttributeError) as error:
+        except Exception as error:
             self.reasons[function] = f"{type(error).__name__}: {error}"
             return None
 

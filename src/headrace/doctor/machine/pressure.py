@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.doctor.machine.cgroups import Cgroups
-from headrace.doctor.machine.kernel import Kernel, is_whole
+from headrace.doctor.machine.kernel import Kernel, is_whole, rows
 from headrace.doctor.machine.part import Row
 from headrace.doctor.machine.rates import Rates
 
@@ -47,8 +47,7 @@ class Pressure:
 def _totals(text: str | None) -> dict[str, int]:
     """Microseconds by kind, of `some avg10=… total=…` lines."""
     found = {}
-    for line in (text or "").splitlines():
-        kind, *fields = line.split()
+    for kind, *fields in rows(text):
         total = next((field[6:] for field in fields if field.startswith("total=")), "")
         if is_whole(total):
             found[kind] = int(total)

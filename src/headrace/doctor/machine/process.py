@@ -95,10 +95,10 @@ class Process:
             self.figures[figure] = value
 
     def _is_read(self, descriptor: str) -> bool:
-        """The flags of open, octal in fdinfo; a file whose flags are not told counts."""
-        words = (self._text(f"fdinfo/{descriptor}") or "").split()
-        flags = words[words.index("flags:") + 1] if "flags:" in words[:-1] else "0"
-        return int(flags, 8) & os.O_ACCMODE != os.O_WRONLY
+        """By the flags of open, which fdinfo writes in octal: the last digit holds the access mode. A file whose flags
+        are not told counts."""
+        flags = pairs(self._text(f"fdinfo/{descriptor}")).get("flags", os.O_RDONLY)
+        return flags % 10 & os.O_ACCMODE != os.O_WRONLY
 
     def _text(self, file: str) -> str | None:
         return self._kernel.text(f"/proc/{self.pid}/{file}")

@@ -90,9 +90,10 @@ class Processes:
             process = self._live[pid] = Process(self._kernel, pid, seen)
         if process is not None:
             process.read(seen, now_s)
+            if seen.has_ended:
+                self._end(pid)
 
     def _end(self, pid: int) -> None:
-        self._tree.forget(pid)
         self._ended.append(self._live.pop(pid))
         if len(self._ended) > MOST_PROCESSES:
             least = min(self._ended, key=lambda process: process.figures["cpu_s"])

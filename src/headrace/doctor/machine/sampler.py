@@ -101,20 +101,31 @@ class Sampler:
         its time. A command that is gone has the doctor's own surroundings."""
         kernel, root = self._kernel, self._root
         pid = root if kernel.text(f"/proc/{root}/mountinfo") else os.getpid()
-        with self._lock:
-            cgroups = Cgroups(kernel, pid)
-            self._processes = Processes(kernel, root, self._now_s(), self._started_us)
-            self._parts = [
-                self._processes,
-                Cores(kernel, pid, cgroups),
-                Memory(kernel, cgroups),
-                Pressure(kernel, cgroups),
-                Disks(kernel),
-                Surroundings(kernel, pid, cgroups),
-            ]
+        cgroups = Cgroups(kernel, pid)
+        self._add(Processes.name, lambda: self._open_processes(kernel))
+        self._add(Cores.name, lambda: Cores(kernel, pid, cgroups))
+        self._add(Memory.name, lambda: Memory(kernel, cgroups))
+        self._add(Pressure.name, lambda: Pressure(kernel, cgroups))
+        self._add(Disks.name, lambda: Disks(kernel))
+        self._add(Surroundings.name, lambda: Surroundings(kernel, pid, cgroups))
+        self._add(Gpus.name, self._open_all_gpus)
+
+    def _open_processes(self, kernel: Kernel) -> Processes:
+        self._processes = Processes(kernel, self._root, self._now_s(), self._started_us)
+        return self._processes
+
+    def _open_all_gpus(self) -> Gpus:
         self._gpus = Gpus(self._open_gpus)
+        return self._gpus
+
+    def _add(self, name: str, make: Callable[[], Part]) -> None:
+        try:
+            part = make()
+        except Exception as error:
+            self._put_off(name, error)
+            return
         with self._lock:
-            self._parts.append(self._gpus)
+            self._parts.append(part)
 
     def _read(self) -> float:
         """Adds a row; the seconds that it cost of one core."""
@@ -165,8 +176,11 @@ class Sampler:
         try:
             return question()
         except Exception as error:
-            self._off[part.name] = f"{type(error).__name__}: {error}"
+            self._put_off(part.name, error)
             return {}
+
+    def _put_off(self, name: str, error: Exception) -> None:
+        self._off[name] = f"{type(error).__name__}: {error}"
 
     def _now_s(self) -> float:
         return self._clock.now_us() / 1e6

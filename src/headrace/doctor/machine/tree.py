@@ -59,7 +59,8 @@ class Tree:
         self._foreign: set[int] = set()
 
     def scan(self) -> set[int]:
-        """The pids that belong and are listed now."""
+        """The pids that belong and are listed now. One that is no longer listed is forgotten, as its number may go to
+        another command's process, but after its orphans have been told by it."""
         listed = {int(name) for name in self._kernel.names("/proc") if is_whole(name)}
         self._foreign &= listed
         new = {pid: seen for pid in listed - self._ours - self._foreign if (seen := stat(self._kernel, pid))}
@@ -67,12 +68,8 @@ class Tree:
             self._ours |= found
             new = {pid: seen for pid, seen in new.items() if pid not in found}
         self._foreign |= set(new)
+        self._ours &= listed | {self._root}
         return self._ours & listed
-
-    def forget(self, pid: int) -> None:
-        """The process has ended, and its number may be given to one of another command."""
-        if pid != self._root:
-            self._ours.discard(pid)
 
     def _belongs(self, seen: Stat) -> bool:
         return bool({seen.parent, seen.group, seen.session} & self._ours)

@@ -82,6 +82,8 @@ class Batches:
         self.cost = Cost()
         self._pause = _FIRST_PAUSE_NS
         self._due: int | None = None
+        self._is_closed = False
+        self._told_us = 0
 
     def begin(self, epoch: int, index: int) -> Batch:
         account = self._probe.stages.open()
@@ -116,21 +118,24 @@ class Batches:
         records = [self._record(batch, sent, serialise)] if batch.index % evidence.stride == 0 else []
         if self._due is None:
             self._due = batch.end + self._pause
-        elif batch.end >= self._due:
+        if batch.end >= self._due or self._is_closed:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_NS)
             self._due = batch.end + self._pause
             records += self._other_records()
-        evidence.write(*records)
+        if records:
+            evidence.write(*records)
         self.cost.add_hooks(batch.totals, batch.samples or 0)
         self.cost.add_since(started)
 
     def flush(self) -> None:
         """Writes what has not been due yet, at the end of a pass or of all."""
-        if self._due is not None:
-            self._probe.evidence.write(*self._other_records())
+        records = self._other_records()
+        if records:
+            self._probe.evidence.write(*records)
 
     def close(self) -> None:
-        """Nothing of ours runs beside the process's own end."""
+        """Nothing of ours runs beside the process's own end. What is still to be sent may be written after it."""
+        self._is_closed = True
         self.sampler.stop()
         self.flush()
 
@@ -145,6 +150,7 @@ class Batches:
         self.slow = SlowSamples()
         self.cost = Cost()
         self._pause, self._due = _FIRST_PAUSE_NS, None
+        self._is_closed, self._told_us = False, 0
 
     def _record(self, batch: Batch, sent: int | None, serialise: int | None) -> Record:
         us = self._probe.clock.us
@@ -159,9 +165,15 @@ class Batches:
 
     def _other_records(self) -> list[Record]:
         now = self._probe.clock.now_us()
+        records = self.slow.records()
         lines = self.lines.take()
-        cost = (self.cost.total_ns + self.sampler.cost_ns) // 1000
-        return [*self.slow.records(), *([("lines", now, lines)] if lines else []), ("probe", now, cost)]
+        if lines:
+            records.append(("lines", now, lines))
+        cost_us = (self.cost.total_ns + self.sampler.cost_ns) // 1000
+        if cost_us != self._told_us:
+            self._told_us = cost_us
+            records.append(("probe", now, cost_us))
+        return records
 
     def _name(self, text: str) -> int:
         return self._probe.evidence.name(text)

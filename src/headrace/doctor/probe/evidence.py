@@ -24,6 +24,7 @@ class Evidence:
     def __init__(self, path: str, most_bytes: int, header: Callable[[], Record]) -> None:
         """The file is made, and begun with `header()`, at the first write."""
         self._most_bytes = most_bytes
+        self._usual_bytes = most_bytes - min(LAST_BYTES, most_bytes // 4)
         self._header = header
         self.names: dict[str, int] = {}
         self._descriptor: int | None = None
@@ -60,7 +61,7 @@ class Evidence:
     def write(self, *records: Record) -> None:
         """Appends the records, or none of them where they would exceed the bound."""
         with self._lock:
-            self._append(records, self._most_bytes - min(LAST_BYTES, self._most_bytes // 4))
+            self._append(records, self._usual_bytes)
 
     def write_last(self, *records: Record) -> None:
         """The same for what must not be lost because the file is full: how the process ends."""
@@ -82,8 +83,8 @@ class Evidence:
     def stride(self) -> int:
         """Of steps and batches, those whose number it divides are worth writing: 1 until the file is half full, 2 until
         three quarters, and so on, so that a run of any length fits."""
-        free = self._most_bytes - self._written
-        return 1 if free * 2 > self._most_bytes else 1 << (self._most_bytes // max(free, 1)).bit_length() - 1
+        free = self._usual_bytes - self._written
+        return 1 if free * 2 > self._usual_bytes else 1 << (self._usual_bytes // max(free, 1)).bit_length() - 1
 
     def close(self) -> None:
         with self._lock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -21,7 +20,7 @@ class ImportWatch(MetaPathFinder):
     def __init__(self) -> None:
         self._callbacks: dict[str, list[Callback]] = {}
         self._before: dict[str, Callable[[], None]] = {}
-        self._finding = threading.local()
+        self._finding: set[str] = set()  # import's own lock is held wherever finders are asked
 
     def attach(self) -> None:
         sys.meta_path.insert(0, self)
@@ -33,7 +32,8 @@ class ImportWatch(MetaPathFinder):
         self._before.clear()
 
     def when_imported(self, name: str, callback: Callback) -> None:
-        """Calls `callback(module)` once, after its body has run: at once, where that is so."""
+        """Calls `callback(module)` once, after its body has run: at once, where that is so. Never for a module that is
+        built in or frozen."""
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
             callback(module)
@@ -46,13 +46,13 @@ class ImportWatch(MetaPathFinder):
         self._before[name] = callback
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if fullname not in self._callbacks or getattr(self._finding, fullname, False):
+        if fullname not in self._callbacks or fullname in self._finding:
             return None
-        setattr(self._finding, fullname, True)
+        self._finding.add(fullname)
         try:
             spec = next(filter(None, (self._ask(finder, fullname, path, target) for finder in sys.meta_path)), None)
         finally:
-            setattr(self._finding, fullname, False)
+            self._finding.discard(fullname)
         if spec is not None and spec.loader is not None:
             self._listen(spec.loader, fullname)
         return spec

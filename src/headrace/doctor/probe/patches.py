@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from types import ModuleType
 from typing import Any, Callable
 
 _ABSENT = object()
@@ -33,6 +35,21 @@ class Patches:
         self._done.append((owner, name, original, new))
         return True
 
+    def rebind(self) -> None:
+        """Replaces functions also where other modules hold them by names of their own: those that were imported before
+        the probe came. Python's own modules keep theirs, since they were there before everybody."""
+        new_of = {
+            id(original): (original, new)
+            for owner, _, original, new in self._done
+            if isinstance(owner, ModuleType) and original is not _ABSENT and not _is_pythons_own(owner)
+        }
+        for module in list(sys.modules.values()):
+            for name, value in list(getattr(module, "__dict__", {}).items()):
+                found = new_of.get(id(value))
+                if found is not None and found[0] is value:
+                    setattr(module, name, found[1])
+                    self._done.append((module, name, *found))
+
     def restore(self) -> None:
         """Puts back what nobody has replaced after us."""
         for owner, name, original, new in reversed(self._done):
@@ -43,3 +60,8 @@ class Patches:
             else:
                 setattr(owner, name, original)
         self._done.clear()
+
+
+def _is_pythons_own(module: ModuleType) -> bool:
+    name = module.__name__.partition(".")[0]
+    return name in getattr(sys, "stdlib_module_names", sys.builtin_module_names)

@@ -54,6 +54,7 @@ class Probe:
         self.imports.before_import("torch", self.evidence.begin)
         for module, install in HOOKS:
             self.when_imported(module, install)
+        self.patches.rebind()
 
     def detach(self) -> None:
         self.training.stop()

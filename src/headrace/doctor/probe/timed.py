@@ -85,10 +85,12 @@ class Builtin:
     def __repr__(self) -> str:
         return repr(self.__wrapped__)  # type: ignore[attr-defined]  # update_wrapper has set it
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """By name, so that where it is unpickled it is what is found there."""
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By name, so that where it is unpickled it is what is found there. Where the original does not say its module,
+        pickle searches for it."""
         original = self.__wrapped__  # type: ignore[attr-defined]
-        return pkgutil.resolve_name, (f"{original.__module__}:{original.__qualname__}",)
+        name: str = original.__qualname__
+        return name if original.__module__ is None else (pkgutil.resolve_name, (f"{original.__module__}:{name}",))
 
 
 def _as(original: Function, call: Function) -> Function:
