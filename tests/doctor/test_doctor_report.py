@@ -90,7 +90,7 @@ def test_what_was_not_measured_is_a_dash() -> None:
 
 def test_stages_left_out_are_summed_and_shown_when_asked_for() -> None:
     short = printed(made_session(), made_diagnosis())
-    assert re.search(r"3 more +4.0 % .* 451 µs a sample", short)
+    assert re.search(r"3 more +4.0 % .* 451 µs/sample", short)
     assert "default_collate" not in short
     whole = printed(made_session(), made_diagnosis(), verbose=True)
     assert "default_collate" in whole

@@ -40,7 +40,7 @@ def _put_stages(page: Page, making: Making, most: int) -> None:
     rest = stages[most:]
     if rest:
         of_whole = sum(stage.share for stage in rest)
-        time = f"{duration(sum(stage.wall_us for stage in rest))} a sample"
+        time = f"{duration(sum(stage.wall_us for stage in rest))}/sample"
         rows.append(Row(f"{len(rest)} more", (share(of_whole),), of_whole, "dim", time))
     page.rows(rows)
 
@@ -52,10 +52,10 @@ def _stage_row(stage: StagePart) -> Row:
 
 def _remark(stage: StagePart) -> str:
     """What it costs, whether it computes or waits, and how often it is called."""
-    calls = f"{number(stage.calls)} × a batch" if stage.calls > 0 else ""
+    calls = f"{number(stage.calls)}/batch" if stage.calls > 0 else ""
     cpu = None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
     computing = "" if cpu is None else f"{share(cpu)} CPU"
-    return ", ".join(filter(None, (f"{duration(stage.wall_us)} a sample", computing, calls)))
+    return ", ".join(filter(None, (f"{duration(stage.wall_us)}/sample", computing, calls)))
 
 
 def _put_lines(page: Page, making: Making, most: int) -> None:

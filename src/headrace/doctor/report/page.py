@@ -36,7 +36,7 @@ class Row:
 
 
 class Page:
-    """Lines as they will be printed, none wider than the page but those to be copied. Every text put on it is escaped."""
+    """Lines as they will be printed, none wider than the page but those to be copied. Every text on it is escaped."""
 
     def __init__(self, width: int = MOST_WIDTH, *, ascii_only: bool = False) -> None:
         self.width = min(max(width, LEAST_WIDTH), MOST_WIDTH)
