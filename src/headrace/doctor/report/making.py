@@ -9,6 +9,9 @@ from .figures import counted, duration, number, share
 from .page import Page, Row
 from .step import heat
 
+KEY_CELLS = 40
+"""A sample's key is cut where it is longer: what it cost stands behind it."""
+
 
 def put_making(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:
     """The loaders that made most, most first."""
@@ -65,8 +68,8 @@ def _put_lines(page: Page, making: Making, most: int) -> None:
 
 def _put_slow(page: Page, making: Making, most: int) -> None:
     for slow in making.slow[:most]:
-        where = f"slow sample, {duration(slow.wall_us)}, {number(slow.times)} × the median, most in {slow.stage}: "
-        page.line(where + slow.key)
+        key, stage = page.shorten(slow.key, KEY_CELLS), slow.stage.replace(":", " ", 1)
+        page.line(f"slow sample {key}: {duration(slow.wall_us)}, {number(slow.times)} × the median, most in {stage}")
 
 
 def _start_up(making: Making) -> str:
