@@ -21,6 +21,7 @@ class MakerSide:
         self._names: dict[int, str] = {}
         self._stages: dict[int, int] = {}
         self._lines: dict[str, int] = {}
+        self._beside: dict[int, list[int]] = {}
 
     @property
     def is_worker(self) -> bool:
@@ -47,6 +48,7 @@ class MakerSide:
         maker.pid, maker.host = pid, host
         maker.trainer = maker.facts.get("parent") if self.is_worker else pid
         heaviest = sorted(self._lines.items(), key=lambda item: -item[1])
+        maker.beside = [(self._stage(name), calls, wall, cpu) for name, (calls, wall, cpu) in self._beside.items()]
         maker.lines = [Line(place, us) for place, us in heaviest]
         return maker
 
@@ -67,6 +69,9 @@ class MakerSide:
         batches.serialise.append(record.serialise)
         batches.samples.append(record.samples)
         batches.stages.append([(self._stage(name), calls, wall, cpu) for name, calls, wall, cpu in record.stages])
+        for name, *figures in record.beside:
+            sums = self._beside.setdefault(name, [0, 0, 0])
+            sums[:] = map(sum, zip(sums, figures, strict=True))
 
     def _slow(self, record: records.Slow) -> None:
         stages = [(self._stage(name), wall) for name, wall in record.stages]

@@ -143,6 +143,8 @@ class Maker:
     stages: list[str] = field(default_factory=list)
     """`category:label`."""
     batches: Batches = field(default_factory=Batches)
+    beside: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """Stages in other threads of the process while it made batches, as in `Batches`, summed: no part of their time."""
     slow: list[SlowSample] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     probe: int | None = None
