@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from headrace.doctor.cli import app as doctor_app
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(doctor_app, name="doctor")
 
 Threads = Annotated[int | None, typer.Option(min=1, help="Cores for each loader. Default: all that are available.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Images a batch.")]

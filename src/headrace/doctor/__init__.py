@@ -1,1 +1,5 @@
 """Says what a training run waits for, without a change to it."""
+
+from headrace.doctor.notebook import Watch, watch
+
+__all__ = ["Watch", "watch"]

@@ -1,1 +1,143 @@
-"""`with watch():` around a training loop in this process, for notebooks."""
+"""`with headrace.doctor.watch():` sees what a training loop in this very process waits for, as in a notebook."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from .attach.environment import environment
+from .probe.clock import Clock
+from .probe.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .analyse.diagnosis import Diagnosis
+    from .session.model import Machine, Outcome, Session
+
+PROBE = "_headrace_probe"
+"""The name under which the probe is loaded, here as in an observed command."""
+_PROBE_FILE = Path(__file__).parent / "probe" / "__init__.py"
+
+
+class Watch:
+    """What a `with watch()` gives. Both are None while the body runs, and where they could not be made."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.diagnosis: Diagnosis | None = None
+
+
+@contextmanager
+def watch(*, show: bool = True, ranges: bool = False, console: Console | None = None) -> Iterator[Watch]:
+    """Observes this process, and the workers that it starts, until the body ends; then prints the report.
+
+    Hooks go in at the beginning and come out at the end: a DataLoader is seen if its iteration begins within. `ranges`
+    names steps and stages for torch.profiler. A watch within another one, or in a script under `headrace doctor`, gives
+    what has been measured up to its end. Exceptions of the body pass through.
+    """
+    from .folder import session_folder
+    from .session.model import Outcome
+
+    watched, begun_ns = Watch(), time.monotonic_ns()
+    machines: list[Machine] = []
+    with ExitStack() as until_read:
+        folder = _observed_already()
+        why = "failed"
+        try:
+            with ExitStack() as while_running:
+                if folder is None:
+                    folder = until_read.enter_context(session_folder(observe=True, ranges=ranges)).path
+                    while_running.enter_context(_probe_in(folder))
+                while_running.enter_context(_sampled(Clock(Settings.read(str(folder))), machines))
+                yield watched
+            why = "finished"
+        finally:
+            if folder is not None:
+                duration_us = (time.monotonic_ns() - begun_ns) // 1000
+                outcome = Outcome(command=[], status=None, why=why, duration=duration_us)
+                _guarded(lambda: _conclude(watched, folder, outcome, machines))
+                _guarded(lambda: _show(watched, console) if show else None)
+
+
+def _probe() -> ModuleType:
+    """The probe's package, as sitecustomize loads it."""
+    if PROBE not in sys.modules:
+        spec = importlib.util.spec_from_file_location(
+            PROBE, _PROBE_FILE, submodule_search_locations=[str(_PROBE_FILE.parent)]
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[PROBE] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[PROBE])
+    return sys.modules[PROBE]
+
+
+def _observed_already() -> Path | None:
+    """The session's folder where the probe is active in this process."""
+    probe = sys.modules.get(PROBE)
+    active = None if probe is None else probe.active()
+    return None if active is None else Path(active.settings.folder)
+
+
+@contextmanager
+def _probe_in(folder: Path) -> Iterator[None]:
+    """The probe here, and in each Python that is started meanwhile, spawned workers among them."""
+    before = dict(os.environ)
+    probed = environment(folder, before)
+    probe = _probe()
+    probe.start(str(folder))
+    os.environ.update(probed)
+    try:
+        yield
+    finally:
+        probe.stop()
+        for name in (name for name, value in probed.items() if value != before.get(name)):
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                os.environ.pop(name, None)
+
+
+@contextmanager
+def _sampled(clock: Clock, machines: list[Machine]) -> Iterator[None]:
+    from .machine import Sampler
+
+    sampler = Sampler(clock, os.getpid()).start()
+    try:
+        yield
+    finally:
+        machines.append(sampler.stop())
+
+
+def _conclude(watched: Watch, folder: Path, outcome: Outcome, machines: list[Machine]) -> None:
+    from .conclusion import conclude
+
+    watched.session, watched.diagnosis = conclude(folder, outcome=outcome, mode="watch", machines=machines)
+
+
+def _show(watched: Watch, console: Console | None) -> None:
+    if watched.session is None or watched.diagnosis is None:
+        return
+    from rich.console import Console as NewConsole
+
+    from .report.terminal import show
+
+    show(watched.session, watched.diagnosis, console or NewConsole(), again="")
+
+
+def _guarded(work: Callable[[], None]) -> None:
+    """A fault of the doctor's is named, and neither becomes an exception of the watched code nor hides one."""
+    try:
+        work()
+    except Exception:
+        sys.stderr.write("headrace: the watched code has run; its report failed, which is a fault of the doctor's\n")
+        traceback.print_exc()

@@ -1,1 +1,155 @@
-"""A whole diagnosis of a command: attach, observe, read, analyse, report."""
+"""Runs a command with the probe in it, and says what it waited for."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import SessionError
+
+from .analyse.analysis import diagnose
+from .analyse.diagnosis import Diagnosis
+from .attach.command import Ended, run
+from .attach.leftovers import Leftover
+from .conclusion import conclude
+from .folder import SESSION_FILE, SessionFolder, session_folder
+from .machine import Sampler
+from .report.document import document
+from .report.files import write_whole
+from .report.live import LiveView
+from .report.machine import gpu_busy
+from .report.outputs import Outputs
+from .session.document import decode
+from .session.model import Machine, Note, Outcome, Session, Unreached
+from .status import exit_status
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was asked for: the command, and how to look at it."""
+
+    command: list[str]
+    steps: int | None = None
+    warmup: int | None = None
+    observe: bool = False
+    live: bool = False
+    ranges: bool = False
+    keep: Path | None = None
+    fail_above: float | None = None
+
+
+def examine(asked: Examination, outputs: Outputs) -> int:
+    """Runs the command, puts the report out, and gives the exit status, of docs/doctor/README.md.
+
+    Raises UsageError, before the command is started, where an output cannot be written.
+    """
+    outputs.check()
+    with session_folder(
+        asked.keep, observe=asked.observe, warmup=asked.warmup, steps=asked.steps, ranges=asked.ranges
+    ) as folder:
+        ended, machines = _run(asked, folder, outputs)
+        wait_share = _guarded(lambda: _report(asked, outputs, folder, ended, machines), folder)
+        return exit_status(ended.status, wait_share=wait_share, fail_above=asked.fail_above)
+
+
+def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int:
+    """Renders a saved session and gives the exit status.
+
+    Raises SessionError where the file is none, UsageError where an output cannot be written.
+    """
+    outputs.check()
+    session = _read(path)
+    diagnosis = diagnose(session)
+    _say_all(outputs.put(session, diagnosis, saved=path))
+    return exit_status(None, wait_share=diagnosis.wait_share, fail_above=fail_above)
+
+
+def _run(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[Ended, list[Machine]]:
+    """The machine is sampled beside. Output passes through here unless the run is only observed: then it does not hang
+    on the doctor."""
+    samplers: list[Sampler] = []
+    view = _live_view(folder, outputs, samplers) if asked.live else None
+    with ExitStack() as stack:
+        stack.enter_context(outputs.standard_output_aside())
+        if view is not None:
+            stack.enter_context(view)
+        stack.callback(lambda: [sampler.stop() for sampler in samplers])
+        ended = run(
+            asked.command,
+            folder.settings,
+            relay=asked.live or not asked.observe,
+            on_line=None if view is None else view.relay,
+            on_start=lambda pid: samplers.append(Sampler(folder.clock, pid).start()),
+        )
+    return ended, [sampler.machine() for sampler in samplers]
+
+
+def _live_view(folder: SessionFolder, outputs: Outputs, samplers: list[Sampler]) -> LiveView:
+    """`samplers` gets its one once the command has started."""
+    return LiveView(
+        folder.evidence, outputs.console(), gpu=lambda: gpu_busy(samplers[0].machine()) if samplers else None
+    )
+
+
+def _report(
+    asked: Examination, outputs: Outputs, folder: SessionFolder, ended: Ended, machines: list[Machine]
+) -> float | None:
+    """The share of a step that it waits."""
+    session, diagnosis = conclude(
+        folder.path,
+        outcome=Outcome(ended.command, ended.status, ended.why, ended.duration_us, ended.last_lines),
+        mode="observe" if asked.observe else "measure",
+        machines=machines,
+        unreached=[Unreached(missed.pid, shlex.join(missed.command), missed.why) for missed in ended.missed],
+        notes=[_leftover(one) for one in ended.leftovers],
+    )
+    saved = _saved(folder, session, diagnosis) if folder.is_kept else None
+    _say_all(outputs.put(session, diagnosis, saved=saved))
+    return diagnosis.wait_share
+
+
+def _leftover(process: Leftover) -> Note:
+    fates = {"left": "goes on, since it detached itself", "stuck": "goes on, since not even SIGKILL ends it"}
+    fate = fates.get(process.fate, f"was {process.fate}")
+    return Note("leftover", f"{shlex.join(process.command)} outlived the command and {fate}", process.pid)
+
+
+def _saved(folder: SessionFolder, session: Session, diagnosis: Diagnosis) -> Path:
+    path = folder.path / SESSION_FILE
+    write_whole(path, [document(session, diagnosis)])
+    return path
+
+
+def _guarded(work: Callable[[], float | None], folder: SessionFolder) -> float | None:
+    """Whatever goes wrong after the command has ended, its exit status comes through and its evidence stays."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        folder.is_kept = True
+        _say(f"interrupted while reporting; the evidence is in {folder.path}")
+    except Exception:
+        folder.is_kept = True
+        traceback.print_exc()
+        _say(f"the report failed, which is a fault of the doctor's; the evidence is in {folder.path}")
+    return None
+
+
+def _read(path: Path) -> Session:
+    try:
+        return decode(path.read_bytes(), where=str(path))
+    except OSError as error:
+        raise SessionError(f"expected a session file, got {path} ({error.strerror})") from error
+
+
+def _say_all(messages: list[str]) -> None:
+    for message in messages:
+        _say(message)
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"headrace: {message}\n")

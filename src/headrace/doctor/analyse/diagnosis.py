@@ -44,8 +44,9 @@ class StepBudget:
 
 @dataclass(frozen=True)
 class WaitSplit:
-    """Of the data wait of one trainer. Names: `not ready`, `ready but out of order`, `pickle`, `unpickle and copy`,
-    `pin`, `made here` (no workers), `unknown`."""
+    """Of the data wait of one trainer, a step. Names: `start-up` (iter(), and workers that had not begun yet),
+    `shut-down` (the next() that ended a pass), `not ready`, `ready but out of order` (a later batch was ready),
+    `pickle`, `unpickle and copy`, `pin`, `made here` (no workers), `sampler` (drawing the next indices), `unknown`."""
 
     pid: int
     parts: list[Part]
@@ -59,7 +60,7 @@ class StagePart:
     label: str
     share: float
     wall_us: float
-    cpu_us: float
+    cpu_us: float | None
     calls: float
     """A batch."""
 
@@ -158,6 +159,15 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Causes:
+    """What the data wait of one trainer comes from, a step, heaviest first: stages of the batches waited for, as
+    `category:label`, and the names of `WaitSplit` for what lies outside of making them."""
+
+    pid: int
+    parts: list[Part]
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """The whole answer. `verdict` comes first in every report."""
 
@@ -168,6 +178,7 @@ class Diagnosis:
     """`gpu` or `cpu`."""
     budgets: list[StepBudget] = field(default_factory=list)
     waits: list[WaitSplit] = field(default_factory=list)
+    causes: list[Causes] = field(default_factory=list)
     makings: list[Making] = field(default_factory=list)
     ranks: list[RankView] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)

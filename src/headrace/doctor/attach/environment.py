@@ -13,6 +13,6 @@ FOLDER_VARIABLE = "HEADRACE_DOCTOR"
 
 
 def environment(folder: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """`inherited` with the probe in it."""
+    """`inherited` with the probe in it. Where PYTHONPATH was set, all that it held follows unchanged."""
     paths = [str(SITE), *filter(None, [inherited.get("PYTHONPATH")])]
-    return {**inherited, FOLDER_VARIABLE: str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+    return {**inherited, FOLDER_VARIABLE: str(folder.absolute()), "PYTHONPATH": os.pathsep.join(paths)}

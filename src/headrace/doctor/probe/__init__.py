@@ -13,16 +13,24 @@ from .probe import Probe
 from .settings import Settings
 
 _active: Probe | None = None
+_fork_is_watched = False
 
 
 def start(folder: str) -> Probe:
     """Observes this process from now on, as `folder/settings.json` says, into a file of its own in
     `folder/evidence`. A second call gives the probe that is there."""
-    global _active
+    global _active, _fork_is_watched
     if _active is None:
-        _active = Probe(Settings.read(folder))
-        _active.attach()
-        os.register_at_fork(after_in_child=_active.forked)
+        probe = Probe(Settings.read(folder))
+        try:
+            probe.attach()
+        except BaseException:
+            probe.detach()
+            raise
+        _active = probe
+        if not _fork_is_watched:
+            os.register_at_fork(before=_forking, after_in_child=_forked)
+            _fork_is_watched = True
     return _active
 
 
@@ -32,3 +40,14 @@ def stop() -> None:
     if _active is not None:
         _active.detach()
         _active = None
+
+
+def _forking() -> None:
+    if _active is not None:
+        _active.forking()
+
+
+def _forked() -> None:
+    """Registered once, as the one before: Python takes no such callback back."""
+    if _active is not None:
+        _active.forked()

@@ -2,41 +2,71 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
 from typing import Any, Callable
 
+from .encoding import line
+
 Record = tuple[Any, ...]
 
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, default=str).encode
+LAST_BYTES = 64 << 10
+"""Kept free, of a file of usual size, for what says how the process ended."""
 
 
 class Evidence:
     """What docs/doctor/evidence.md describes. Each `write` is one system call without a buffer before it, so that a
-    process that is killed leaves what it had. A write that fails ends the evidence, never the run, and says so once.
+    process that is killed leaves what it had. Nothing here raises: a write that fails ends the evidence, never the run,
+    and says so once.
     """
 
-    def __init__(
-        self, path: str, most_bytes: int, header: Callable[[], Record], names: dict[str, int] | None = None
-    ) -> None:
-        """The file is made, and begun with `header()`, at the first write. `names` are those of the process that this
-        one is a fork of: its hooks know stages by their numbers."""
-        self.path = path
+    def __init__(self, path: str, most_bytes: int, header: Callable[[], Record]) -> None:
+        """The file is made, and begun with `header()`, at the first write."""
         self._most_bytes = most_bytes
+        self._usual_bytes = most_bytes - min(LAST_BYTES, most_bytes // 4)
         self._header = header
-        self._lock = threading.Lock()
-        self.names = dict(names or {})
-        self._unwritten = list(self.names)
+        self.names: dict[str, int] = {}
         self._descriptor: int | None = None
+        self._begin(path)
+
+    def _begin(self, path: str) -> None:
+        self.path = path
+        # Re-entrant: a signal handler or a finaliser of the user's may run between any two lines of ours and come back
+        # here through a hook.
+        self._lock = threading.RLock()
+        self._unwritten = list(self.names)
         self._written = 0
         self._is_over = False
+
+    def forked(self, path: str) -> None:
+        """In the child of a fork: from now on `path`, with the names known so far, since hooks hold this object and
+        know stages by their numbers. A thread that held the lock does not exist here."""
+        descriptor, self._descriptor = self._descriptor, None
+        was_over = self._is_over
+        self._begin(path)
+        self._is_over = was_over
+        if descriptor is not None:
+            os.close(descriptor)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is a file."""
+        return self._descriptor is not None
+
+    def begin(self) -> None:
+        """Makes the file now, so that it tells that this process is observed."""
+        self.write()
 
     def write(self, *records: Record) -> None:
         """Appends the records, or none of them where they would exceed the bound."""
         with self._lock:
-            self._append(records)
+            self._append(records, self._usual_bytes)
+
+    def write_last(self, *records: Record) -> None:
+        """The same for what must not be lost because the file is full: how the process ends."""
+        with self._lock:
+            self._append(records, self._most_bytes)
 
     def name(self, text: str) -> int:
         """A number that stands for `text` in this file's records. It is written with the next of them."""
@@ -53,8 +83,8 @@ class Evidence:
     def stride(self) -> int:
         """Of steps and batches, those whose number it divides are worth writing: 1 until the file is half full, 2 until
         three quarters, and so on, so that a run of any length fits."""
-        free = self._most_bytes - self._written
-        return 1 if free * 2 > self._most_bytes else 1 << (self._most_bytes // max(free, 1)).bit_length() - 1
+        free = self._usual_bytes - self._written
+        return 1 if free * 2 > self._usual_bytes else 1 << (self._usual_bytes // max(free, 1)).bit_length() - 1
 
     def close(self) -> None:
         with self._lock:
@@ -63,29 +93,28 @@ class Evidence:
                 os.close(self._descriptor)
                 self._descriptor = None
 
-    def _append(self, records: tuple[Record, ...]) -> None:
+    def _append(self, records: tuple[Record, ...], bound: int) -> None:
         if self._is_over:
             return
         try:
             if self._descriptor is None:
                 self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-                self._put((self._header(),))
-            if self._unwritten:
-                names, self._unwritten = self._unwritten, []
-                self._put(tuple(("name", self.names[text], text) for text in names))
-            self._put(records)
-        except OSError as error:
-            self._is_over = True
+                self._put(line(self._header()))
+            names = len(self._unwritten)
+            parts = [line(("name", self.names[text], text)) for text in self._unwritten[:names]]
+            data = b"".join(parts + [line(record) for record in records])
+            if self._written + len(data) <= bound:
+                self._put(data)
+                del self._unwritten[:names]
+        except Exception as error:
+            self.close()
             _say(f"headrace: {self.path}: {error}; the run goes on, this process is no longer observed")
 
-    def _put(self, records: tuple[Record, ...]) -> None:
-        assert self._descriptor is not None
-        data = "".join([_encode(record) + "\n" for record in records]).encode("ascii")
-        if self._written + len(data) > self._most_bytes:
-            return
-        if os.write(self._descriptor, data) != len(data):
-            raise OSError("the last record could not be written whole")
-        self._written += len(data)
+    def _put(self, data: bytes) -> None:
+        written = os.write(self._descriptor, data) if data else 0  # type: ignore[arg-type]  # it is open
+        self._written += written
+        if written != len(data):
+            raise OSError(f"{written} of {len(data)} bytes could be written: the disk is full, or a limit is reached")
 
 
 def _say(text: str) -> None:

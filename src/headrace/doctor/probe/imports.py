@@ -19,7 +19,8 @@ class ImportWatch(MetaPathFinder):
 
     def __init__(self) -> None:
         self._callbacks: dict[str, list[Callback]] = {}
-        self._finding: set[str] = set()
+        self._before: dict[str, Callable[[], None]] = {}
+        self._finding: set[str] = set()  # import's own lock is held wherever finders are asked
 
     def attach(self) -> None:
         sys.meta_path.insert(0, self)
@@ -28,14 +29,21 @@ class ImportWatch(MetaPathFinder):
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         self._callbacks.clear()
+        self._before.clear()
 
     def when_imported(self, name: str, callback: Callback) -> None:
-        """Calls `callback(module)` once, after its body has run: at once, where that is so."""
+        """Calls `callback(module)` once, after its body has run: at once, where that is so. Never for a module that is
+        built in or frozen."""
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
             callback(module)
         else:
             self._callbacks.setdefault(name, []).append(callback)
+
+    def before_import(self, name: str, callback: Callable[[], None]) -> None:
+        """Calls `callback()` when the module's body is about to run; never, where it is there already. For a module
+        that `when_imported` watches."""
+        self._before[name] = callback
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if fullname not in self._callbacks or fullname in self._finding:
@@ -54,16 +62,26 @@ class ImportWatch(MetaPathFinder):
         return None if find is None else find(fullname, path, target)
 
     def _listen(self, loader: Any, fullname: str) -> None:
+        """One listener a loader: a zip's, say, serves every module in it, and importlib.util.find_spec asks for a spec
+        that nothing is loaded by."""
         execute = getattr(loader, "exec_module", None)
-        if execute is None:
+        if execute is None or isinstance(loader, type):  # built in or frozen: a class, which all such modules share
+            return
+        if getattr(execute, "listener", None) is self:
             return
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
+            name = getattr(getattr(module, "__spec__", None), "name", fullname)
+            if name in self._callbacks:
+                vars(loader).pop("exec_module", None)
+            before = self._before.pop(name, None)
+            if before is not None:
+                before()
             execute(module)
-            for callback in self._callbacks.pop(fullname, []):
-                callback(module)
+            for callback in self._callbacks.pop(name, []):
+                callback(sys.modules.get(name, module))  # a body may put another object in its place
 
+        exec_module.listener = self  # type: ignore[attr-defined]
         try:
             loader.exec_module = exec_module
         except AttributeError:  # a loader with slots: its module goes unobserved

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
+import inspect
+import sys
+from types import ModuleType
 from typing import Any, Callable
-
-from .stages import Stages
 
 _ABSENT = object()
 
@@ -17,16 +17,15 @@ class Patches:
         self._done: list[tuple[Any, str, Any, Any]] = []
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
-        """Sets `owner.name` to `make(original)`. False, and nothing done, where there is no such attribute, or its
-        owner takes none (a built-in type)."""
-        original = vars(owner).get(name, _ABSENT)
+        """Sets `owner.name` to `make(original)`. False, and nothing done, where there is no such attribute, it cannot
+        be called, or its owner takes none (a built-in type)."""
         plain = getattr(owner, name, _ABSENT)
-        if plain is _ABSENT:
+        if not callable(plain):
             return False
-        if isinstance(original, staticmethod):
-            new: Any = staticmethod(make(original.__func__))
-        elif isinstance(original, classmethod):
-            new = classmethod(make(original.__func__))
+        original = vars(owner).get(name, _ABSENT)
+        raw = inspect.getattr_static(owner, name, plain)  # also what a class inherits
+        if isinstance(raw, (staticmethod, classmethod)):
+            new: Any = type(raw)(make(raw.__func__))
         else:
             new = make(plain)
         try:
@@ -35,6 +34,21 @@ class Patches:
             return False
         self._done.append((owner, name, original, new))
         return True
+
+    def rebind(self) -> None:
+        """Replaces functions also where other modules hold them by names of their own: those that were imported before
+        the probe came. Python's own modules keep theirs, since they were there before everybody."""
+        new_of = {
+            id(original): (original, new)
+            for owner, _, original, new in self._done
+            if isinstance(owner, ModuleType) and original is not _ABSENT and not _is_pythons_own(owner)
+        }
+        for module in list(sys.modules.values()):
+            for name, value in list(getattr(module, "__dict__", {}).items()):
+                found = new_of.get(id(value))
+                if found is not None and found[0] is value:
+                    setattr(module, name, found[1])
+                    self._done.append((module, name, *found))
 
     def restore(self) -> None:
         """Puts back what nobody has replaced after us."""
@@ -48,20 +62,6 @@ class Patches:
         self._done.clear()
 
 
-def timed(stages: Stages, stage: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a function that counts its time as `stage` wherever an account is open, and does what it did."""
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            account = stages.enter(stage)
-            if account is None:
-                return original(*args, **kwargs)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                account.leave()
-
-        return wrapper
-
-    return make
+def _is_pythons_own(module: ModuleType) -> bool:
+    name = module.__name__.partition(".")[0]
+    return name in getattr(sys, "stdlib_module_names", sys.builtin_module_names)

@@ -10,12 +10,16 @@ import traceback
 from types import ModuleType
 from typing import Any, Callable
 
+from .batches import Batches
 from .clock import Clock, boot_id
 from .evidence import Evidence, Record
 from .imports import ImportWatch
-from .patches import Patches, timed
+from .last_records import LastRecords
+from .patches import Patches
 from .settings import Settings
 from .stages import Stages
+from .timed import timed, timed_by_type
+from .training import Training
 
 VERSION = 1
 """Of the evidence's format."""
@@ -28,24 +32,43 @@ class Probe:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.clock = Clock(settings)
+        self._start_us = self.clock.now_us()
         self.stages = Stages()
         self.patches = Patches()
         self.imports = ImportWatch()
         self._faults: set[str] = set()
-        self.evidence = self._new_evidence()
+        self._at_detach: list[Callable[[], None]] = []
+        self.evidence = Evidence(self._new_path(), settings.most_bytes, self._header)
+        self.last = LastRecords(self.evidence, self.clock)
+        self.ending = "exit"
+        """Of the `end` record; `steps` once the doctor has ended the run."""
+        self.batches = Batches(self)
+        self.last.add(self.batches.close)
+        self.training = Training(self)
 
     def attach(self) -> None:
         """Waits for torch, and for every library whose calls are stages."""
         from .hooks import HOOKS
 
         self.imports.attach()
+        self.imports.before_import("torch", self.evidence.begin)
         for module, install in HOOKS:
             self.when_imported(module, install)
+        self.patches.rebind()
 
     def detach(self) -> None:
+        self.training.stop()
+        self.last.write(self.ending)
         self.imports.detach()
+        while self._at_detach:
+            self._at_detach.pop()()
         self.patches.restore()
+        self.batches.close()
         self.evidence.close()
+
+    def at_detach(self, call: Callable[[], None]) -> None:
+        """Takes something back that is no patch."""
+        self._at_detach.append(call)
 
     def when_imported(self, module: str, install: Callable[[Probe, ModuleType], None]) -> None:
         """Calls `install(self, module)` when that has been imported. One that fails is noted, and nothing else."""
@@ -60,11 +83,18 @@ class Probe:
 
     def stage(self, category: str, label: str) -> int:
         """The number of a stage; the categories are those of docs/doctor/evidence.md."""
-        return self.evidence.name(f"{category}:{label}")
+        number = self.evidence.name(f"{category}:{label}")
+        self.stages.categories[number] = category
+        return number
 
     def time_calls(self, owner: Any, name: str, category: str, label: str) -> bool:
         """Counts calls of `owner.name` as a stage, wherever a batch is being made. False where that cannot be done."""
         return self.patches.replace(owner, name, timed(self.stages, self.stage(category, label)))
+
+    def time_calls_by_type(self, owner: Any, name: str, category: str) -> bool:
+        """The same for a method, as the stage that is named after the class of the object that it is called on."""
+        make = timed_by_type(self.stages, lambda label: self.stage(category, label))
+        return self.patches.replace(owner, name, make)
 
     def note(self, code: str, text: str) -> None:
         """Something that the report must say: see docs/doctor/evidence.md for the codes."""
@@ -77,14 +107,21 @@ class Probe:
             last = traceback.format_exception_only(type(error), error)[-1].strip()
             self.note("hook-off", f"{hook}: {last}")
 
+    def forking(self) -> None:
+        """Before a fork: no thread of ours goes through one."""
+        self.batches.forking()
+
     def forked(self) -> None:
         """In the child of a fork: a file of its own, and locks that nobody holds."""
-        self.evidence = self._new_evidence(self.evidence.names)
-        self.stages.close()
+        self._start_us = self.clock.now_us()
+        self.evidence.forked(self._new_path())
+        self.stages.forked()
+        self.batches.forked()
+        self.training.forked()
 
-    def _new_evidence(self, names: dict[str, int] | None = None) -> Evidence:
+    def _new_path(self) -> str:
         name = f"{socket.gethostname()}-{os.getpid()}-{time.monotonic_ns():x}.jsonl"
-        return Evidence(os.path.join(self.settings.evidence, name), self.settings.most_bytes, self._header, names)
+        return os.path.join(self.settings.evidence, name)
 
     def _header(self) -> Record:
         facts = {
@@ -95,12 +132,12 @@ class Probe:
             "boot_id": boot_id(),
             "python": sys.version.split()[0],
             "executable": sys.executable,
-            "argv": list(getattr(sys, "orig_argv", sys.argv)),
+            "argv": list(getattr(sys, "orig_argv", None) or getattr(sys, "argv", [])),
             "rank": _int("RANK"),
             "local_rank": _int("LOCAL_RANK"),
             "world_size": _int("WORLD_SIZE"),
         }
-        return ("process", self.clock.now_us(), facts)
+        return ("process", self._start_us, facts)
 
 
 def _int(variable: str) -> int | None:

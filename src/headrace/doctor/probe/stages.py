@@ -4,53 +4,111 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 
 Total = list[int]
 """Calls, wall ns and thread-CPU ns, exclusive of inner stages."""
+Totals = dict[int, Total]
+"""By stage."""
 
 
 class Stages:
     """Exclusive times by stage, in each thread while an account is open in it. Stages are numbers
-    (`Evidence.name("category:label")`), so that a hook costs two clock pairs and no allocation to speak of."""
+    (`Probe.stage(category, label)`), so that a hook costs two clock pairs and no allocation to speak of.
+
+    A stage inside one of its own category is a part of that one: what an imageio read decodes by Pillow is one decode,
+    and the Pillow call by which a transform resizes is that transform.
+    """
 
     def __init__(self) -> None:
+        self.categories: dict[int, str] = {}
         self._local = threading.local()
+        self._making: Account | None = None
+        self._beside: list[Account] = []
 
-    def open(self) -> None:
-        """From now on this thread's stages count. An account that is open is thrown away."""
-        self._local.account = Account()
+    def open(self) -> Account:
+        """From now on this thread's stages count, and those of threads that have no account count as beside it. An
+        account that is open is thrown away."""
+        account = self._local.account = self._making = Account(self.categories)
+        self._beside = []
+        return account
 
-    def close(self) -> dict[int, Total]:
-        """The totals since `open`; nothing counts in this thread from now on."""
+    def close(self) -> tuple[Totals, Totals]:
+        """The totals since `open` of this thread, and of the threads beside it; nothing counts in this thread from now
+        on. With several accounts open at once, what runs beside them counts for the one opened last."""
         account: Account | None = getattr(self._local, "account", None)
         self._local.account = None
-        return {} if account is None else account.totals
+        if account is None:
+            return {}, {}
+        if account is not self._making:
+            return account.totals, {}
+        beside, self._beside, self._making = self._beside, [], None
+        return account.totals, _sum(other.take() for other in beside)
+
+    def current(self) -> Account | None:
+        """The account that is open in this thread."""
+        account: Account | None = getattr(self._local, "account", None)
+        return account
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether any thread of this process makes a batch."""
+        return self._making is not None
 
     def enter(self, stage: int) -> Account | None:
-        """Pass what this gives to `leave`. None where nothing counts: then `leave` need not be called."""
+        """Call `leave` of what this gives when the stage ends. None where it does not count: then there is nothing to
+        leave."""
         account: Account | None = getattr(self._local, "account", None)
-        if account is not None:
-            account.enter(stage)
+        if account is None:
+            if self._making is None:
+                return None
+            account = self._account_beside(self._making)
+        return account.enter(stage)
+
+    def forked(self) -> None:
+        """In the child of a fork: nothing is open, whatever the parent was at."""
+        self._local = threading.local()
+        self._making = None
+        self._beside = []
+
+    def _account_beside(self, making: Account) -> Account:
+        """A thread's own, for as long as it lives: a stage may begin beside one batch and end beside the next."""
+        account: Account | None = getattr(self._local, "beside", None)
+        if account is None:
+            account = self._local.beside = Account(self.categories)
+        if account.beside is not making:
+            account.beside = making
+            self._beside.append(account)
         return account
 
 
 class Account:
     """The open stages of one thread and the totals of those that have ended."""
 
-    __slots__ = ("_open", "totals")
+    __slots__ = ("_categories", "_inside", "_open", "beside", "totals")
 
-    def __init__(self) -> None:
+    def __init__(self, categories: dict[int, str]) -> None:
+        self._categories = categories
         self._open: list[list[int]] = []  # stage, wall at start, CPU at start, wall and CPU of inner stages
-        self.totals: dict[int, Total] = {}
+        self._inside: set[str | None] = set()
+        self.totals: Totals = {}
+        self.beside: Account | None = None
 
-    def enter(self, stage: int) -> None:
+    def enter(self, stage: int) -> Account | None:
+        """None inside a stage of the same category."""
+        category = self._categories.get(stage)
+        if category in self._inside:
+            return None
+        self._inside.add(category)
         self._open.append([stage, time.monotonic_ns(), time.thread_time_ns(), 0, 0])
+        return self
 
     def leave(self) -> int:
         """Wall ns of the stage that ends, inner ones included."""
         cpu = time.thread_time_ns()
         wall = time.monotonic_ns()
         stage, wall_start, cpu_start, inner_wall, inner_cpu = self._open.pop()
+        self._inside.discard(self._categories.get(stage))
         wall -= wall_start
         cpu -= cpu_start
         if self._open:
@@ -64,3 +122,30 @@ class Account:
         total[1] += wall - inner_wall
         total[2] += cpu - inner_cpu
         return wall
+
+    def take(self) -> Totals:
+        """The totals so far, which begin anew: those of a sample, say, before they join its batch's by `add`."""
+        totals, self.totals = self.totals, {}
+        return totals
+
+    def add(self, totals: Totals) -> None:
+        add(self.totals, totals)
+
+
+def add(sum_: Totals, totals: Totals) -> None:
+    """Adds `totals`, which another thread may still write to, to `sum_`."""
+    for stage, (calls, wall, cpu) in list(totals.items()):
+        total = sum_.get(stage)
+        if total is None:
+            sum_[stage] = [calls, wall, cpu]
+        else:
+            total[0] += calls
+            total[1] += wall
+            total[2] += cpu
+
+
+def _sum(parts: Iterable[Totals]) -> Totals:
+    result: Totals = {}
+    for totals in parts:
+        add(result, totals)
+    return result

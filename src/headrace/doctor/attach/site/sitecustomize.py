@@ -1,5 +1,5 @@
-"""Starts Headrace's probe in each Python that an observed command runs, then runs the sitecustomize that this one
-stands before. It must be readable, and silent, in any Python."""
+"""Starts Headrace's probe in each Python that an observed command runs, then gives way to the sitecustomize that this
+one stands before, or to none. It must be readable, and silent, in any Python."""
 
 import os
 import sys
@@ -18,23 +18,28 @@ def _start_probe(folder):
     module.start(folder)
 
 
-def _run_next():
-    """What Python would have run had this file not come first. Its errors are Python's to report, as they would be."""
-    from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
+def _leave_note(folder):
+    """The probe has failed, so that there is no evidence to say it in."""
+    import traceback
 
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _HERE]
-    spec = PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None and spec.loader is not None:
-        module = module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
-
-
-if sys.version_info >= (3, 9):
+    path = os.path.join(folder, "evidence", "failed-" + str(os.getpid()) + ".txt")
     try:
-        if os.environ.get("HEADRACE_DOCTOR"):
-            _start_probe(os.environ["HEADRACE_DOCTOR"])
+        with open(path, "w") as file:
+            file.write(traceback.format_exc())
     except Exception:
-        sys.modules.pop("_headrace_probe", None)
-    _run_next()
+        return
+
+
+if sys.version_info >= (3, 9) and os.environ.get("HEADRACE_DOCTOR"):
+    try:
+        _start_probe(os.environ["HEADRACE_DOCTOR"])
+    except Exception:
+        _leave_note(os.environ["HEADRACE_DOCTOR"])
+        for _name in [name for name in sys.modules if name.split(".")[0] == "_headrace_probe"]:
+            del sys.modules[_name]
+
+# As if this file had never been: no path of ours, and the import that site asked for does what it would have done, its
+# errors included. Where there is no other sitecustomize, ImportError names it, which is what site passes over.
+sys.path[:] = [_path for _path in sys.path if os.path.abspath(_path) != _HERE]
+_ours = sys.modules.pop("sitecustomize")  # kept: Python 2 empties a module that nobody holds
+import sitecustomize  # noqa: E402, F401

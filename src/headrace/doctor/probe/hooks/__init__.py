@@ -5,8 +5,45 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Callable
 
+from . import (
+    backward,
+    collectives,
+    cuda,
+    dataloader,
+    engines,
+    fetchers,
+    handoffs,
+    lifecycle,
+    optimizer,
+    ranges,
+    scaler,
+    workers,
+)
+from .libraries import LIBRARIES
+
 if TYPE_CHECKING:
     from ..probe import Probe
 
-HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = []
+HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
+    ("sys", lifecycle.watch_process),
+    ("torch", lifecycle.watch_torch),
+    ("torch", optimizer.install),
+    ("torch", cuda.install),
+    ("torch", ranges.install),
+    ("torch", engines.watch_end),
+    ("torch.utils.data.dataloader", dataloader.install),
+    ("torch.autograd", backward.install),
+    ("torch.amp.grad_scaler", scaler.install),
+    ("torch.cuda.amp.grad_scaler", scaler.install),
+    ("torch.distributed", collectives.install),
+    ("torch.nn.parallel.data_parallel", engines.watch_data_parallel),
+    ("deepspeed.runtime.engine", engines.watch_deepspeed),
+    ("queue", handoffs.watch_queues),
+    ("headrace.device.prefetcher", handoffs.watch_prefetcher),
+    ("multiprocessing.util", lifecycle.watch_children),
+    ("torch.utils.data._utils.fetch", fetchers.install),
+    ("torch.utils.data._utils.worker", workers.install),
+    ("torchdata.stateful_dataloader.worker", workers.install),
+    *LIBRARIES,
+]
 """A module's name, and what to call with it once it has been imported, in this order."""

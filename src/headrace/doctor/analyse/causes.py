@@ -1,0 +1,37 @@
+"""What the waits come from: the stages of the batches waited for, and what comes between a worker and the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .diagnosis import Causes, Part
+from .stages import REST, batch_stages
+from .waits import MAKING, Wait
+
+
+def causes(pid: int, found: Iterable[Wait], steps: int) -> Causes:
+    """The time that a batch was waited for because it was still being made is shared out by the stages of that very
+    batch: the slow ones are those that are waited for."""
+    totals: dict[str, float] = {}
+    for wait in found:
+        for name, us in _causes(wait):
+            totals[name] = totals.get(name, 0) + us
+    whole = sum(totals.values())
+    parts = [Part(name, us / steps, us / whole) for name, us in totals.items() if us > 0]
+    return Causes(pid, sorted(parts, key=lambda part: -part.us))
+
+
+def _causes(wait: Wait) -> Iterable[tuple[str, float]]:
+    making = sum(wait.parts.get(name, 0) for name in MAKING)
+    yield from ((name, us) for name, us in wait.parts.items() if name not in MAKING)
+    if making > 0:
+        yield from ((stage, making * share) for stage, share in _shares(wait).items())
+
+
+def _shares(wait: Wait) -> dict[str, float]:
+    """Stages of making the batch in its worker; what comes after is a part of the wait of its own."""
+    if wait.made is None:
+        return {REST: 1.0}
+    stages = batch_stages(*wait.made, serialise=False)
+    whole = sum(wall for _, wall, _ in stages.values())
+    return {stage: wall / whole for stage, (_, wall, _) in stages.items()} if whole > 0 else {REST: 1.0}

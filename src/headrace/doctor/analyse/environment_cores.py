@@ -1,0 +1,142 @@
+"""Findings about cores: too few for what runs, held back, or used by others."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from headrace.doctor.analyse.diagnosis import Finding
+from headrace.doctor.analyse.host import Host
+from headrace.doctor.analyse.words import counted, number, share
+from headrace.doctor.session.model import Maker
+
+CONTENDED = 0.1
+"""Share of time that threads waited for a core, from which it is worth a word."""
+FULL = 0.85
+"""Share of the cores that is busy, from which work waits for a core now and then."""
+HELD_BACK = 0.02
+TAKEN = 0.15
+"""Share of the cores that others use."""
+
+
+def too_many_threads(host: Host) -> list[Finding]:
+    """Threads that libraries keep ready to run, of all processes that work at once, against cores. Libraries with pools
+    of their own take turns in a process, so the largest pool of each counts."""
+    each = _worker_threads(host)
+    own = [_trainer_threads(host, trainer.pid) for trainer in host.trainers]
+    cores = host.cores
+    if cores is None or each is None or max([each, *own]) <= 1 or host.workers * each + sum(own) <= cores:
+        return []
+    waited = _contention(host)
+    if waited is not None and waited < CONTENDED:
+        return []
+    threads = host.workers * each + sum(own)
+    makeup = [f"{counted(host.workers, 'worker')} × {each}"] if host.workers else []
+    makeup += [f"{counted(len(own), 'training process')} with {sum(own)}"]
+    return [
+        Finding(
+            "threads",
+            waited or 0.0,
+            f"{threads} threads want to run on {number(cores)} cores",
+            f"{' and '.join(makeup)} by what torch, OpenMP and OpenCV say; " + _waited_text(waited),
+            "set torch.set_num_threads(1), OMP_NUM_THREADS=1 and cv2.setNumThreads(0) in the workers (worker_init_fn), "
+            "and as many workers as cores",
+        )
+    ]
+
+
+def too_many_workers(host: Host) -> list[Finding]:
+    """More workers than cores is right where they wait for storage, and harmful where they compute."""
+    cores, workers = host.cores, host.workers
+    if cores is None or workers <= cores:
+        return []
+    waited = _contention(host)
+    if waited is not None and waited < CONTENDED:
+        return []
+    quota = host.fact("cores_quota")
+    why = f"a quota of {number(quota)}" if quota == cores else f"an affinity of {number(cores)}"
+    return [
+        Finding(
+            "workers-cores",
+            waited or 0.0,
+            f"{workers} workers share {number(cores)} cores",
+            f"the process may use {why} of {number(host.fact('cores_online') or cores)} cores; {_waited_text(waited)}",
+            "more workers than cores help only while they wait for storage: give the job more cores, or fewer workers",
+        )
+    ]
+
+
+def throttled_cores(host: Host) -> list[Finding]:
+    held, used = host.mean("cpu_throttled_cores"), host.mean("cpu_cores_command")
+    periods, quota = host.mean("cpu_throttled_periods_share"), host.fact("cores_quota")
+    if held is None or not periods or periods < HELD_BACK:
+        return []
+    limit = f"{number(quota)} cores" if quota is not None else "some cores, set where this process cannot see it"
+    return [
+        Finding(
+            "cpu-throttled",
+            min(held / (held + used), 1.0) if used else periods,
+            f"the control group's CPU quota held the processes back in {share(periods)} of its periods",
+            f"a quota of {limit}; {number(held)} cores' worth of work stood still on average",
+            "raise the CPU limit (docker --cpus, Kubernetes resources.limits.cpu), or use fewer workers and threads",
+        )
+    ]
+
+
+def other_processes(host: Host) -> list[Finding]:
+    cores, busy, other = host.cores, host.mean("cpu_cores_busy"), host.mean("cpu_cores_other")
+    if cores is None or busy is None or other is None or busy < FULL * cores or other < TAKEN * cores:
+        return []
+    return [
+        Finding(
+            "cpu-others",
+            other / cores,
+            f"other processes use {number(other)} of {number(cores)} cores",
+            f"{share(busy / cores)} of the cores were busy; the command itself had {number(busy - other)}",
+            "see with top what else runs here, and stop it or give this job cores of its own",
+        )
+    ]
+
+
+def stolen_cores(host: Host) -> list[Finding]:
+    cores, stolen = host.cores, host.mean("cpu_cores_stolen")
+    if cores is None or stolen is None or stolen < HELD_BACK * cores:
+        return []
+    return [
+        Finding(
+            "cpu-stolen",
+            stolen / cores,
+            f"the hypervisor gave {number(stolen)} of {number(cores)} cores to other machines",
+            f"steal time, {share(stolen / cores)} of the cores' time",
+            "take a machine with cores of its own; timings taken on this one vary with its neighbours",
+        )
+    ]
+
+
+def _worker_threads(host: Host) -> int | None:
+    """Of a worker, the median; without workers 0, since the trainer makes the batches then."""
+    told = [threads for maker in host.worker_makers if (threads := _pool(host, maker)) is not None]
+    return int(median(told)) if told else 0 if not host.workers else None
+
+
+def _pool(host: Host, maker: Maker) -> int | None:
+    pools = [host.told(maker.pid, "facts", name) for name in ("torch_threads", "omp_threads", "opencv_threads")]
+    return max((threads for threads in pools if threads is not None), default=None)
+
+
+def _trainer_threads(host: Host, pid: int) -> int:
+    """A trainer with a GPU has one thread that launches; one without computes with torch's pool."""
+    if host.told(pid, "torch", "device") is not None:
+        return 1
+    return host.told(pid, "facts", "torch_threads") or 1
+
+
+def _contention(host: Host) -> float | None:
+    """Share of time that work waited for a core: the makers' own, else of the whole control group or machine."""
+    waited = host.waited_share()
+    return waited if waited is not None else host.mean("pressure_cpu_some_share")
+
+
+def _waited_text(waited: float | None) -> str:
+    if waited is None:
+        return "how long they waited for a core was not measured"
+    return f"work that was ready to run waited for a core {share(waited)} of the time"

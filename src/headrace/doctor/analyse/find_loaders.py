@@ -1,0 +1,152 @@
+"""What is odd about a loader: its workers, its start, its slow samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..session.model import Loader, Session
+from .advice import counted, percent, time
+from .diagnosis import Finding, Making, Part
+from .parts import COPY, WAIT
+from .slow import MOST
+from .verdict import BOUND
+from .view import View
+from .waits import START_UP
+
+SLOW = 5.0
+"""How many times the median a sample takes to be called slow."""
+BUSY = 0.9
+"""Share of their time from which workers are called busy all the time."""
+IDLE = 0.7
+"""Share of the cores that may be used for more workers to be worth a thought."""
+WORTH_PINNING = 0.02
+"""Share of a step that copies to the device take before pinned memory is spoken of."""
+WORTH_SAYING = 0.01
+"""Share of a step that starting workers takes."""
+
+
+def loader_findings(session: Session, view: View) -> Iterator[Finding]:
+    for making in view.makings:
+        loader = view.loader(making.loader)
+        if loader is None:
+            continue
+        yield from _cores(session, view, making)
+        yield from _busy(session, view, making)
+        yield from _respawn(view, making, loader)
+        yield from _pinning(session, view, loader)
+        yield from _slow(view, making)
+
+
+def _cores(session: Session, view: View, making: Making) -> Iterator[Finding]:
+    """Work, in cores, that would have to be done for the device never to wait, beside the cores that there are."""
+    cores, demand = _machine_cores(session, view), demanded_cores(view, making)
+    if cores is None or demand is None or demand <= cores or (view.wait_share or 0.0) < BOUND:
+        return
+    yield Finding(
+        code="cores",
+        weight=view.wait_share or 0.0,
+        text=f"Making batches as fast as they are trained on is {demand:.1f} cores' worth of work, and there are "
+        f"{cores:g}: more workers will not help.",
+        evidence=f"{counted(making.workers, 'worker')} used {making.cores:.1f} cores, each busy {percent(making.busy)} "
+        "of the time",
+        advice="Look at the stages that use most CPU: only less work a sample, or more cores, makes it faster.",
+    )
+
+
+def _busy(session: Session, view: View, making: Making) -> Iterator[Finding]:
+    """Workers that never rest, and cores that do."""
+    cores = _machine_cores(session, view)
+    share = view.wait_share or 0.0
+    if cores is None or not making.workers or making.busy < BUSY or share < BOUND or making.cores > IDLE * cores:
+        return
+    yield Finding(
+        code="few-workers",
+        weight=share,
+        text=f"The loader's {counted(making.workers, 'worker')} never rest, and use {making.cores:.1f} of "
+        f"{cores:g} cores.",
+        evidence=f"busy {percent(making.busy)} of the time, {time(making.batch_us)} a batch",
+        advice="Look at num_workers: there are cores left for more.",
+    )
+
+
+def demanded_cores(view: View, making: Making) -> float | None:
+    """CPU time of the batches of a step, by the time that the step takes without its waits for data. None where
+    either is unknown."""
+    if view.budget is None or making.batches == 0:
+        return None
+    computing = sum(part.us for part in view.budget.parts if part.name != WAIT)
+    samples = [part.cpu_us for part in making.stages if part.cpu_us is not None]
+    wall = sum(part.wall_us for part in making.stages if part.cpu_us is not None)
+    if computing <= 0 or wall <= 0:
+        return None
+    return view.budget.micro_batches * making.batch_us * sum(samples) / wall / computing
+
+
+def _respawn(view: View, making: Making, loader: Loader) -> Iterator[Finding]:
+    if not making.respawned or view.budget is None:
+        return
+    waits = [wait for wait in view.waits if wait.loader == making.loader]
+    spent = sum(wait.parts.get(START_UP, 0) for wait in waits)
+    share = spent / view.training.total_us if view.training.total_us else 0.0
+    first = "" if making.first_batch_us is None else f", its first batch {time(making.first_batch_us)}"
+    yield Finding(
+        code="respawn",
+        weight=share if share >= WORTH_SAYING else 0.0,
+        text=f"Each of {counted(making.passes, 'pass')} started {counted(making.workers, 'worker')} anew.",
+        evidence=f"iter() took {time(making.start_up_us or 0)}{first}",
+        advice="Look at persistent_workers=True: it keeps workers, and what they have opened, between epochs.",
+    )
+
+
+def _pinning(session: Session, view: View, loader: Loader) -> Iterator[Finding]:
+    copy = _share(view, COPY)
+    if loader.facts.get("pin_memory") is not False or not _has_cuda(session, view) or copy < WORTH_PINNING:
+        return
+    yield Finding(
+        code="pin-memory",
+        weight=copy,
+        text=f"Batches are copied to the GPU from memory that is not pinned, which takes {percent(copy)} of each step.",
+        evidence=f"pin_memory=False in the loader of {_place(loader)}",
+        advice="Look at pin_memory=True with .to(device, non_blocking=True): the copy runs beside the computation.",
+    )
+
+
+def _slow(view: View, making: Making) -> Iterator[Finding]:
+    slow = [sample for sample in making.slow if sample.times >= SLOW]
+    if not slow:
+        return
+    worst = slow[0]
+    many = f"At least {len(slow)}" if len(slow) == MOST else f"{len(slow)}"
+    yield Finding(
+        code="slow-samples",
+        weight=0.0,
+        text=f"{many} of the samples took more than {SLOW:g} times as long as the median; the worst {worst.times:.0f} "
+        f"times, most of it in {worst.stage}.",
+        evidence=f"{worst.key}: {time(worst.wall_us)}",
+        advice="Look at these samples: a batch takes as long as all of its samples, and later ones may wait for it.",
+    )
+
+
+def _share(view: View, name: str) -> float:
+    parts: list[Part] = [] if view.budget is None else view.budget.device or view.budget.parts
+    return next((part.share for part in parts if part.name == name), 0.0)
+
+
+def _has_cuda(session: Session, view: View) -> bool:
+    """Whether the trainer used a GPU; torch with CUDA may well train without one."""
+    process = next(
+        (one for one in session.processes if (one.host, one.pid) == (view.trainer.host, view.trainer.pid)), None
+    )
+    facts = {} if process is None else process.facts
+    return any(facts.get(kind, {}).get("device") is not None for kind in ("facts", "torch"))
+
+
+def _machine_cores(session: Session, view: View) -> float | None:
+    """That the trainer's processes may use."""
+    cores = next((one.facts.get("cores") for one in session.machines if one.host == view.trainer.host), None)
+    return float(cores) if isinstance(cores, (int, float)) else None
+
+
+def _place(loader: Loader) -> str:
+    file, line = loader.facts.get("file"), loader.facts.get("line")
+    return f"{file}:{line}" if file is not None else f"loader {loader.number}"

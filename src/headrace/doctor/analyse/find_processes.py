@@ -1,0 +1,89 @@
+"""What became of processes, and what the doctor could not see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..session.model import Session
+from .advice import counted, who
+from .diagnosis import Finding
+
+NOTES = {
+    "hook-off": ("A hook of the doctor failed and was taken off", "What it measures is missing from this report."),
+    "engine": ("The training engine is not understood", "Steps may be counted otherwise than the engine does."),
+    "no-optimizer": ("No optimizer stepped", "Look at the figures by batch; there are none by step."),
+    "optimizers": ("Several optimizers step", "A step ends with the last of them."),
+    "scaler": ("GradScaler skipped steps", "Look at the loss scale: skipped steps train nothing."),
+    "capture": ("CUDA graphs are captured", "What runs in a graph is not told apart on the GPU."),
+    "data-parallel": (
+        "nn.DataParallel is used",
+        "Look at DistributedDataParallel: DataParallel copies the model at each step, and one process feeds all GPUs.",
+    ),
+    "compile": ("torch.compile is used", "Compilation falls into the first steps; a longer warm-up leaves it out."),
+    "thread": (
+        "Batches are fetched in a thread",
+        "The loop waits for that thread, and not for the DataLoader: its wait is not seen as data wait.",
+    ),
+    "disk": ("Evidence could not be written", "Look at the space on the disk of the session's folder."),
+    "killed": ("A worker died", "Look at memory and /dev/shm: the system kills what takes too much."),
+    "thread-died": ("An exception ended a thread", "Look at its traceback."),
+    "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
+}
+"""By code of a note: what it means, and what to make of it."""
+LAST_LINES = 3
+"""Of a stack, innermost last."""
+
+
+def process_findings(session: Session) -> Iterator[Finding]:
+    yield from _hung(session)
+    yield from _notes(session)
+    yield from _unreached(session)
+    yield from _cut(session)
+
+
+def _hung(session: Session) -> Iterator[Finding]:
+    for process in session.processes:
+        for stack in process.stacks:
+            yield Finding(
+                code="hung",
+                weight=1.0,
+                text=f"{who(session, process)} hangs: it has been at one batch far longer than at any before.",
+                evidence=" | ".join(line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]),
+                advice="Look at where its stack stands: a lock held across a fork, a connection without a timeout, a "
+                "library's threads after a fork.",
+            )
+
+
+def _notes(session: Session) -> Iterator[Finding]:
+    """One finding for each code and text, however many processes note it."""
+    seen: dict[tuple[str, str], list[int]] = {}
+    for note in session.notes:
+        seen.setdefault((note.code, note.text), []).append(note.pid or 0)
+    for (code, text), pids in seen.items():
+        meaning, advice = NOTES.get(code, (f"The probe notes {code!r}", "Look at the note's text."))
+        where = f"process {pids[0]}" if pids[0] else ""
+        more = f" and {counted(len(set(pids)) - 1, 'other')}" if len(set(pids)) > 1 else ""
+        yield Finding(code, 1.0 if code == "killed" else 0.0, f"{meaning}: {text}", f"{where}{more}", advice)
+
+
+def _unreached(session: Session) -> Iterator[Finding]:
+    for process in session.unreached:
+        yield Finding(
+            code="unreached",
+            weight=0.0,
+            text=f"Process {process.pid} could not be observed: {process.why}",
+            evidence=process.command,
+            advice="Start it in a way that keeps PYTHONPATH and HEADRACE_DOCTOR, without -I and -E.",
+        )
+
+
+def _cut(session: Session) -> Iterator[Finding]:
+    cut = [process for process in session.processes if process.cut]
+    if cut:
+        yield Finding(
+            code="cut",
+            weight=0.0,
+            text=f"The evidence of {counted(len(cut), 'process')} is a sample, or ends in the middle.",
+            evidence=", ".join(str(process.pid) for process in cut[:10]),
+            advice="Shares are those of the steps and batches that were written.",
+        )

@@ -1,0 +1,62 @@
+"""What the loop waits for most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import waits
+from .advice import look, named, percent, time
+from .diagnosis import Finding, Part
+from .verdict import by_category
+from .view import View
+
+WORTH_SAYING = 0.01
+"""Share of a step."""
+ORDER_ADVICE = (
+    "Look at the slow samples: one slow batch holds up those made after it. Where order does not matter, "
+    "in_order=False (torch 2.6 on) hands out what is ready; a longer prefetch evens out what is rarely slow."
+)
+HERE_ADVICE = "Look at num_workers: with workers, batches are made while the device computes."
+
+
+def wait_findings(view: View) -> Iterator[Finding]:
+    """Weights are shares of a step: the wait's, by the cause's share of it."""
+    share = view.wait_share or 0.0
+    for cause in by_category(view.causes):
+        if cause.share * share >= WORTH_SAYING:
+            yield _cause(cause, share, view.training.unit)
+    for part in view.split.parts if view.split is not None else []:
+        if part.share * share >= WORTH_SAYING and part.name in (waits.HELD_UP, waits.MADE_HERE):
+            yield _order(part, share) if part.name == waits.HELD_UP else _here(part, share)
+
+
+def _cause(cause: Part, wait: float, unit: str) -> Finding:
+    head = cause.name.partition(":")[0]
+    by = ", by the stages of the very batches that were waited for" if head not in waits.ORDER else ""
+    return Finding(
+        code=f"stage-{head}" if head not in waits.ORDER else head.replace(" ", "-"),
+        weight=cause.share * wait,
+        text=f"{percent(cause.share)} of the wait for data is {named(cause.name)}.",
+        evidence=f"{time(cause.us)} of each {unit}{by}",
+        advice=look(cause.name),
+    )
+
+
+def _order(part: Part, wait: float) -> Finding:
+    return Finding(
+        code="out-of-order",
+        weight=part.share * wait,
+        text=f"{percent(part.share)} of the wait passes while a later batch is ready and the next in order is not.",
+        evidence=f"{time(part.us)} of each step",
+        advice=ORDER_ADVICE,
+    )
+
+
+def _here(part: Part, wait: float) -> Finding:
+    return Finding(
+        code="no-workers",
+        weight=part.share * wait,
+        text="Batches are made in the training thread (num_workers=0), so nothing is trained meanwhile.",
+        evidence=f"{time(part.us)} of each step",
+        advice=HERE_ADVICE,
+    )

@@ -1,0 +1,87 @@
+"""How the batches of each DataLoader were made: by which stages, how busily, on how many cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from ..session.model import Loader, Pass, Trainer
+from .diagnosis import Making
+from .join import Finder, Join, Made
+from .slow import line_parts, slow_samples
+from .spans import Span
+from .stages import costs, stage_parts
+from .steps import Training
+from .waits import is_here
+
+
+def makings(training: Training, join: Join) -> list[Making]:
+    """Of the loaders that made batches in the measured steps, the busiest first."""
+    found = [_making(training, join, loader) for loader in training.trainer.loaders]
+    return sorted((one for one in found if one is not None), key=lambda one: -one.batches * one.batch_us)
+
+
+def _making(training: Training, join: Join, loader: Loader) -> Making | None:
+    trainer = training.trainer
+    passes = [one for one in trainer.passes if one.loader == loader.number]
+    finders = {one.number: join.finder(trainer, one) for one in passes}
+    stretches = {one.number: stretch for one in passes if (stretch := _stretch(training, one)) is not None}
+    made = {number: _made_in(stretch, finders[number]) for number, stretch in stretches.items()}
+    all_made = [one for of_pass in made.values() for one in of_pass]
+    if not all_made:
+        return None
+    makers = list({id(one.maker): one.maker for one in all_made}.values())
+    size, sums = loader.facts.get("batch_size"), costs(all_made, loader.facts.get("batch_size"))
+    batch_us = fmean(maker.batches.fetched[row] - maker.batches.start[row] for maker, row in all_made)
+    time = sum(stretch.end - stretch.start for stretch in stretches.values())
+    workers = max(len(one.workers) for one in passes)
+    in_all = sum(_in_all(of_pass, finders[number]) for number, of_pass in made.items())
+    return Making(
+        trainer=trainer.pid,
+        loader=loader.number,
+        workers=0 if is_here(trainer, passes[-1]) else workers,
+        batches=len(all_made),
+        busy=min(1.0, in_all * batch_us / (time * workers)),
+        cores=in_all * sums.cpu / sums.batches / time,
+        batch_us=batch_us,
+        stages=stage_parts(sums),
+        lines=line_parts(makers),
+        slow=slow_samples(makers, all_made, size),
+        start_up_us=fmean(one.ready - one.start for one in passes),
+        first_batch_us=_first_batch_us(trainer, passes),
+        passes=len(passes),
+        respawned=not is_here(trainer, passes[0]) and any(one.workers != passes[0].workers for one in passes),
+    )
+
+
+def _stretch(training: Training, one: Pass) -> Span | None:
+    """When a pass's makers had work to do, within the measured steps: from its start to its last batch's arrival."""
+    gets = training.trainer.gets
+    ends = [gets.start[row] + gets.duration[row] for row, number in enumerate(gets.pass_) if number == one.number]
+    if not ends or not training.steps:
+        return None
+    start, end = max(one.start, training.steps[0].start), min(max(ends), training.steps[-1].end)
+    return Span("pass", start, end) if end > start else None
+
+
+def _made_in(stretch: Span, finder: Finder) -> list[Made]:
+    return [made for made in finder.batches() if stretch.start <= made.maker.batches.fetched[made.row] <= stretch.end]
+
+
+def _in_all(made: Sequence[Made], finder: Finder) -> int:
+    """Batches that were made, those that were thinned out included: indices follow one another."""
+    if not finder.is_thinned or not made:
+        return len(made)
+    indices = [maker.batches.index[row] for maker, row in made]
+    return max(indices) - min(indices) + 1
+
+
+def _first_batch_us(trainer: Trainer, passes: Iterable[Pass]) -> float | None:
+    """Mean duration of the next() that gave a pass's first batch."""
+    numbers, gets = {one.number for one in passes}, trainer.gets
+    first = [
+        duration
+        for number, index, duration in zip(gets.pass_, gets.index, gets.duration, strict=True)
+        if index == 0 and number in numbers
+    ]
+    return fmean(first) if first else None

@@ -1,0 +1,169 @@
+"""Which steps of a trainer are measured, and what happened within each."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from dataclasses import dataclass
+
+from ..session.model import Pass, Session, Trainer
+from .parts import WAIT
+from .spans import Span
+
+EVALUATION = "e"
+"""Kind of span, of docs/doctor/evidence.md."""
+PREFETCH = 2
+"""Batches that DataLoader has in flight for each worker where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step, or where none was seen, one batch: from the start of its `next()` to that of the following.
+
+    `row` is its row in `Trainer.steps` (None for a batch), `gets` the rows of `Trainer.gets` that began within it,
+    those of its `evaluations` left out.
+    """
+
+    number: int
+    row: int | None
+    start: int
+    end: int
+    gets: list[int]
+    evaluations: list[Span]
+
+    @property
+    def duration(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Training:
+    """One trainer with the steps that are measured: complete, and after its warm-up."""
+
+    trainer: Trainer
+    unit: str
+    """`step` or `batch`."""
+    seen: int
+    """Steps in the evidence, warm-up included."""
+    warmup: int
+    """Steps left out at the start."""
+    steps: list[Step]
+    waits: list[Span]
+    """Whatever of the loaders blocks the loop, in order: gets, the start of a pass, its last `next()`."""
+
+    @property
+    def gets(self) -> list[int]:
+        """Rows of the gets within measured steps."""
+        return [row for step in self.steps for row in step.gets]
+
+    @property
+    def total_us(self) -> int:
+        return sum(step.duration for step in self.steps)
+
+    def waits_in(self, step: Step) -> list[Span]:
+        """Those that reach into a step, and are none of an evaluation. They are one thread's, so follow one another."""
+        first = bisect_right(self.waits, float(step.start), key=_end)
+        last = bisect_left(self.waits, float(step.end), key=_start)
+        return [span for span in self.waits[first:last] if not _within(span.start, step.evaluations)]
+
+    def is_measured(self, time: float) -> bool:
+        """Whether it lies within a measured step, and in no evaluation."""
+        row = bisect_right(self.steps, time, key=lambda step: step.start) - 1
+        return row >= 0 and time < self.steps[row].end and not _within(time, self.steps[row].evaluations)
+
+
+def training(session: Session, trainer: Trainer) -> Training:
+    """A measured run stops at the number of steps asked for; an observed one takes them all."""
+    unit, steps = ("step", _steps(trainer)) if trainer.steps.number else ("batch", _batches(trainer))
+    warmup = _warmup(trainer, steps) if session.warmup is None else session.warmup
+    warmup = min(warmup, len(steps) // 2)
+    most = warmup + session.steps if session.mode == "measure" else len(steps)
+    return Training(trainer, unit, len(steps), warmup, steps[warmup:most], _waits(trainer))
+
+
+def pass_of(trainer: Trainer) -> dict[int, Pass]:
+    return {one.number: one for one in trainer.passes}
+
+
+def queue_of(trainer: Trainer, loader: int) -> int:
+    """Batches that a loader keeps in flight: what may have been made before the loop first asked."""
+    facts = next((one.facts for one in trainer.loaders if one.number == loader), {})
+    return int(facts.get("num_workers") or 0) * int(facts.get("prefetch_factor") or PREFETCH)
+
+
+def _steps(trainer: Trainer) -> list[Step]:
+    steps = trainer.steps
+    return [
+        _step(trainer, row, start, end)
+        for row, (start, end) in enumerate(zip(steps.start, steps.end, strict=True))
+        if end > start
+    ]
+
+
+def _step(trainer: Trainer, row: int, start: int, end: int) -> Step:
+    starts = trainer.gets.start
+    evaluations = [
+        Span("evaluation", begun, begun + duration)
+        for kind, begun, duration in trainer.steps.spans[row]
+        if kind == EVALUATION
+    ]
+    within = range(bisect_left(starts, start), bisect_left(starts, end))
+    gets = [get for get in within if not _within(starts[get], evaluations)]
+    return Step(trainer.steps.number[row], row, start, end, gets, evaluations)
+
+
+def _within(time: float, spans: list[Span]) -> bool:
+    return any(span.start <= time < span.end for span in spans)
+
+
+def _batches(trainer: Trainer) -> list[Step]:
+    gets = trainer.gets
+    if not gets.start:
+        return []
+    ends = [*gets.start[1:], gets.start[-1] + gets.duration[-1]]
+    return [
+        Step(row, None, start, end, [row], [])
+        for row, (start, end) in enumerate(zip(gets.start, ends, strict=True))
+        if end > start
+    ]
+
+
+def _warmup(trainer: Trainer, steps: list[Step]) -> int:
+    """Steps that took what the busiest loader had prefetched: their batches were made while the run started. At least
+    the first, which pays for everything that is done once."""
+    passes = pass_of(trainer)
+    loaders = Counter(one.loader for one in map(passes.get, trainer.gets.pass_) if one is not None)
+    if not loaders:
+        return 1
+    ((loader, _),) = loaders.most_common(1)
+    taken, queue = 0, queue_of(trainer, loader)
+    for number, step in enumerate(steps):
+        taken += sum(_loader(passes, trainer.gets.pass_[row]) == loader for row in step.gets)
+        if taken >= queue:
+            return number + 1
+    return len(steps)
+
+
+def _loader(passes: dict[int, Pass], number: int) -> int | None:
+    one = passes.get(number)
+    return None if one is None else one.loader
+
+
+def _waits(trainer: Trainer) -> list[Span]:
+    gets = trainer.gets
+    spans = [Span(WAIT, start, start + duration) for start, duration in zip(gets.start, gets.duration, strict=True)]
+    spans += [Span(WAIT, one.start, one.ready) for one in trainer.passes]
+    spans += [
+        Span(WAIT, one.last_start, one.last_start + one.last)
+        for one in trainer.passes
+        if one.last is not None and one.last_start is not None
+    ]
+    return sorted(spans, key=_start)
+
+
+def _start(span: Span) -> float:
+    return span.start
+
+
+def _end(span: Span) -> float:
+    return span.end

@@ -1,0 +1,159 @@
+"""The first sentences of every report."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+
+from ..session.model import Session
+from .advice import category, counted, named, percent, who
+from .diagnosis import Causes, Part, StepBudget
+from .parts import WAIT
+from .view import View
+
+BOUND = 0.05
+"""Share of a step from which a run is called input-bound: below it, nothing done about data gains more than this."""
+WORTH_NAMING = 0.1
+"""Share of the wait from which a cause is named beside the first."""
+OF_STAGE = 0.8
+"""Share of its category from which one stage stands for it."""
+MOST_WORDS = 300
+"""Characters of the command's own last line."""
+
+
+def verdict(session: Session, view: View | None) -> str:
+    """How the command ended, where it did not end well; then what it waits for, or why that is not known."""
+    return " ".join([*_ending(session, view), *_waiting(session, view)])
+
+
+def _ending(session: Session, view: View | None) -> Iterator[str]:
+    yield from (f"{who(session, process)} hangs." for process in session.processes if process.stacks)
+    outcome = session.outcome
+    steps = 0 if view is None else view.training.seen
+    after = f" after {counted(steps, view.training.unit)}" if view is not None and steps else ""
+    if outcome.why == "not found":
+        yield f"The command could not be started: {outcome.command[0] if outcome.command else 'nothing'} was not found."
+    elif outcome.why == "interrupted":
+        yield f"The run was interrupted{after}."
+    elif outcome.status not in (None, 0) and outcome.why != "steps":
+        yield f"The command failed with {status_words(outcome.status or 0)}{after}{_last_line(session)}"
+
+
+def status_words(status: int) -> str:
+    """An exit status as a shell has it: 128 + n for signal n."""
+    try:
+        return f"exit status {status} ({signal.Signals(status - 128).name})"
+    except ValueError:
+        return f"exit status {status}"
+
+
+def _last_line(session: Session) -> str:
+    """What the command said last: of the exception that ended it, where there is one."""
+    errors = [process.error for process in session.processes if process.error is not None and process.role != "worker"]
+    lines = [line.strip() for text in [*session.outcome.last_lines, *errors[:1]] for line in text.splitlines()]
+    last = next((line for line in reversed(lines) if line), "")
+    return f": {last[:MOST_WORDS]}" if last else "."
+
+
+def _waiting(session: Session, view: View | None) -> Iterator[str]:
+    if view is None:
+        yield _untrained(session)
+    elif view.budget is None:
+        yield "No step was completed and no batch was received, so there is nothing to say about its data."
+    elif view.wait_share is None:
+        yield _unasked(view, view.budget)
+        yield _most(view)
+    else:
+        yield from _share(view, view.wait_share)
+        yield from _short(session, view)
+
+
+def _untrained(session: Session) -> str:
+    if session.outcome.why == "not found":
+        return "Nothing was run."
+    torch = any("torch" in process.facts for process in session.processes)
+    seen = (
+        "torch was imported, but no DataLoader was iterated and no optimizer stepped"
+        if torch
+        else "no Python process that could be observed imported torch"
+    )
+    unreached = f"; {counted(len(session.unreached), 'process')} could not be observed" if session.unreached else ""
+    return f"No training was seen: {seen}{unreached}."
+
+
+def _unasked(view: View, budget: StepBudget) -> str:
+    """Why there is no wait to speak of."""
+    steps = counted(budget.steps, f"measured {budget.unit}")
+    if view.trainer.passes:
+        return (
+            f"A DataLoader was iterated, but no batch of it was received by the training thread for one of "
+            f"{steps}: what that waits for was not seen."
+        )
+    return f"No DataLoader was iterated in {steps}, so there is no wait for data."
+
+
+def _share(view: View, share: float) -> Iterator[str]:
+    waiting, unit = _waiting_one(view), view.training.unit
+    if share < BOUND:
+        yield f"Not input-bound: {waiting} waits {percent(share)} of each {unit} for data."
+        yield _most(view)
+        return
+    named_causes = cause_words(view)
+    why = f"; {named_causes}" if named_causes else ""
+    yield f"{waiting[0].upper()}{waiting[1:]} waits {percent(share)} of each {unit} for data{why}."
+
+
+def _waiting_one(view: View) -> str:
+    """Who waits; of several ranks, which."""
+    what = "GPU" if view.has_gpu else "training loop"
+    return f"the {what}" if view.only else f"the {what} of rank {view.trainer.rank}"
+
+
+def cause_words(view: View) -> str:
+    """`58 % of that is archive lookup (tarfile) in 2 workers, 21 % decode (PIL)`."""
+    parts = by_category(view.causes)
+    if not parts:
+        return ""
+    first, *others = parts
+    rest = [f"{percent(part.share)} {named(part.name)}" for part in others[:2] if part.share >= WORTH_NAMING]
+    return ", ".join([f"{percent(first.share)} of that is {named(first.name)}{_where(view, first.name)}", *rest])
+
+
+def by_category(causes: Causes) -> list[Part]:
+    """Causes summed by category, heaviest first. One is called by its stage where that is most of it."""
+    groups: dict[str, list[Part]] = {}
+    for part in causes.parts:
+        groups.setdefault(category(part.name), []).append(part)
+    sums = [
+        Part(
+            parts[0].name if parts[0].share >= OF_STAGE * sum(part.share for part in parts) else name,
+            sum(part.us for part in parts),
+            sum(part.share for part in parts),
+        )
+        for name, parts in groups.items()
+    ]
+    return sorted(sums, key=lambda part: -part.share)
+
+
+def _where(view: View, cause: str) -> str:
+    """Where a stage runs; a part of the wait itself has its place in its name."""
+    if ":" not in cause and not any(category(part.name) == cause and ":" in part.name for part in view.causes.parts):
+        return ""
+    workers = max((making.workers for making in view.makings[:1]), default=0)
+    return f" in {counted(workers, 'worker')}" if workers else " in the training process, which has no workers"
+
+
+def _most(view: View) -> str:
+    assert view.budget is not None
+    parts: Sequence[Part] = view.budget.device or view.budget.parts
+    heaviest = max((part for part in parts if part.name != WAIT), key=lambda part: part.share, default=None)
+    unit = view.training.unit
+    return "" if heaviest is None else f"The largest part of a {unit} is {heaviest.name} ({percent(heaviest.share)})."
+
+
+def _short(session: Session, view: View) -> Iterator[str]:
+    """A run that gave less than was asked for says so: its figures bear less."""
+    measured = len(view.training.steps)
+    if session.mode == "measure" and measured < session.steps:
+        unit = view.training.unit
+        yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."

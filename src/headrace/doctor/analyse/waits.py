@@ -1,0 +1,147 @@
+"""What each `next()` waited for, along the way of the batch that it returned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..session.model import Loader, Pass, Trainer
+from .diagnosis import Part, WaitSplit
+from .join import Finder, Join, Made
+from .steps import Training, pass_of, queue_of
+
+START_UP, SHUT_DOWN, NOT_READY = "start-up", "shut-down", "not ready"
+HELD_UP, PICKLE = "ready but out of order", "pickle"
+UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN = "unpickle and copy", "pin", "made here", "sampler", "unknown"
+ORDER = (START_UP, SHUT_DOWN, NOT_READY, HELD_UP, PICKLE, UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN)
+MAKING = (NOT_READY, HELD_UP, MADE_HERE)
+"""Waits that the making of the batch explains."""
+
+Cut = tuple[str, int | None]
+"""A part of a wait and the time until which it lasts; None where that was not measured."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One `next()`, or one `iter()` (`made` None, all of it start-up): microseconds by what it waited for."""
+
+    loader: int
+    parts: dict[str, int]
+    made: Made | None
+
+
+def waits(training: Training, join: Join) -> list[Wait]:
+    """Of the measured steps, in order, gets first. The parts of each sum to its duration.
+
+    Where the makers' evidence was thinned, gets whose batch was left out of it are left out, too: the others stand for
+    them.
+    """
+    trainer = training.trainer
+    passes = pass_of(trainer)
+    finders = {number: join.finder(trainer, one) for number, one in passes.items()}
+    found = [
+        (wait, finders[one.number])
+        for row in training.gets
+        if (one := passes.get(trainer.gets.pass_[row])) is not None
+        for wait in [_get(trainer, row, one, finders[one.number])]
+    ]
+    told = [wait for wait, finder in found if wait.made is not None or not finder.is_thinned]
+    return [*told, *_starts(training)]
+
+
+def wait_split(training: Training, found: list[Wait]) -> WaitSplit | None:
+    """Mean microseconds a step by what was waited for, None where nothing was."""
+    totals = {name: sum(wait.parts.get(name, 0) for wait in found) for name in ORDER}
+    whole = sum(totals.values())
+    if whole == 0:
+        return None
+    steps = len(training.steps)
+    return WaitSplit(training.trainer.pid, [Part(n, us / steps, us / whole) for n, us in totals.items() if us > 0])
+
+
+def split(start: int, end: int, cuts: list[Cut], last: str) -> dict[str, int]:
+    """Shares [start, end] out along cuts in time; what lies behind the last of them is `last`."""
+    parts: dict[str, int] = {}
+    now = start
+    for name, until in [*cuts, (last, end)]:
+        reached = now if until is None else min(max(until, now), end)
+        if reached > now:
+            parts[name] = parts.get(name, 0) + reached - now
+        now = reached
+    return parts
+
+
+def _get(trainer: Trainer, row: int, one: Pass, finder: Finder) -> Wait:
+    gets = trainer.gets
+    start, index = gets.start[row], gets.index[row]
+    made = finder.batch(index)
+    cuts = _here(trainer, row, made) if is_here(trainer, one) else _elsewhere(trainer, row, one, finder, made)
+    return Wait(one.loader, split(start, start + gets.duration[row], cuts, SAMPLER), made)
+
+
+def is_here(trainer: Trainer, one: Pass) -> bool:
+    """Whether the trainer makes the batches of a pass itself."""
+    return one.workers in ([], [trainer.pid])
+
+
+def _here(trainer: Trainer, row: int, made: Made | None) -> list[Cut]:
+    """Indices are drawn, the batch is made, then pinned, all in next()."""
+    gets = trainer.gets
+    pinned = _pinned(trainer, row)
+    if made is None:
+        return [(MADE_HERE, gets.pin_start[row] or gets.start[row] + gets.duration[row]), (PIN, pinned)]
+    batches = made.maker.batches
+    return [(SAMPLER, batches.start[made.row]), (MADE_HERE, batches.fetched[made.row]), (PIN, pinned)]
+
+
+def _elsewhere(trainer: Trainer, row: int, one: Pass, finder: Finder, made: Made | None) -> list[Cut]:
+    """A worker makes the batch, pickles it into a pipe; here it is unpickled, perhaps pinned, and the next indices
+    are drawn. A batch that had arrived before it was asked for leaves only the last of these."""
+    arrived, pinned = trainer.gets.arrived[row], _pinned(trainer, row)
+    if made is None:
+        known = trainer.gets.start[row] + trainer.gets.duration[row] if arrived is None else arrived
+        return [(UNKNOWN, known), (PIN, pinned)]
+    batches = made.maker.batches
+    fetched = batches.fetched[made.row]
+    return [
+        (START_UP, made.maker.begun),
+        (NOT_READY, _held_up_from(trainer, row, one, finder, fetched)),
+        (HELD_UP, fetched),
+        (PICKLE, batches.sent[made.row]),
+        (UNPICKLE, trainer.gets.start[row] + trainer.gets.duration[row] if arrived is None else arrived),
+        (PIN, pinned),
+    ]
+
+
+def _held_up_from(trainer: Trainer, row: int, one: Pass, finder: Finder, fetched: int) -> int:
+    """When the first later batch lay ready, while the one that is next in order was still being made: from then on the
+    loop waits for the order. `fetched` where none did, or where order does not matter."""
+    if fetched <= trainer.gets.start[row] or not _in_order(_loader(trainer, one)):
+        return fetched
+    index = trainer.gets.index[row]
+    later = (finder.batch(number) for number in range(index + 1, index + queue_of(trainer, one.loader)))
+    ready = (made.maker.batches.sent[made.row] for made in later if made is not None)
+    return min([fetched, *(time for time in ready if time is not None)])
+
+
+def _loader(trainer: Trainer, one: Pass) -> Loader | None:
+    return next((loader for loader in trainer.loaders if loader.number == one.loader), None)
+
+
+def _in_order(loader: Loader | None) -> bool:
+    """Older versions of torch have no such setting, and keep the order."""
+    return loader is None or loader.facts.get("in_order") is not False
+
+
+def _pinned(trainer: Trainer, row: int) -> int | None:
+    start, duration = trainer.gets.pin_start[row], trainer.gets.pin[row]
+    return None if start is None or duration is None else start + duration
+
+
+def _starts(training: Training) -> Iterator[Wait]:
+    """iter() of the passes that began within measured steps, and the next() that ended one."""
+    for one in training.trainer.passes:
+        if training.is_measured(one.start):
+            yield Wait(one.loader, {START_UP: one.ready - one.start}, None)
+        if one.last is not None and one.last_start is not None and training.is_measured(one.last_start):
+            yield Wait(one.loader, {SHUT_DOWN: one.last}, None)

@@ -1,0 +1,210 @@
+"""Runs a command with the probe in its processes, from its start to the last of them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..probe.settings import Settings
+from .environment import environment
+from .leftovers import Leftover, Leftovers, Patience
+from .processes import Descendants, adopting_orphans
+from .relay import OnLine, Relay
+from .signals import Signals
+from .terminal import Terminal
+from .unreached import Missed, Unreached
+
+LOOK_S = 0.2
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the command ended."""
+
+    command: list[str]
+    status: int
+    """Its exit status; 128 + n after signal n; 127 where it was not found, 126 where it could not be executed."""
+    why: str
+    """`finished`, `failed`, `not found` (also: not executable) or `interrupted`."""
+    duration_us: int
+    last_lines: list[str] = field(default_factory=list)
+    """Of its output, where that was relayed; why it could not be started."""
+    missed: list[Missed] = field(default_factory=list)
+    leftovers: list[Leftover] = field(default_factory=list)
+
+
+def run(
+    command: list[str],
+    settings: Settings,
+    *,
+    relay: bool,
+    on_line: OnLine | None = None,
+    on_start: Callable[[int], None] | None = None,
+    patience: Patience | None = None,
+) -> Ended:
+    """Starts `command` and waits for it and what it leaves behind; docs/doctor/attach.md says what it sees of us. The
+    settings have been written.
+
+    With `relay` its output passes through here, to our own descriptors or line by line to `on_line`; without, it has
+    our descriptors themselves, and goes on undisturbed if this process is killed. `on_start` gets its pid. Call it in
+    the main thread, whose signals it takes over meanwhile.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(adopting_orphans())
+        running = _Running(settings, Relay(on_line) if relay else None)
+        stack.callback(running.close)
+        stack.enter_context(running.signals)
+        try:
+            running.start(command, environment(Path(settings.folder), os.environ))
+        except OSError as error:
+            return _not_started(command, error)
+        if on_start is not None:
+            on_start(running.pid)
+        running.wait()
+        leftovers = running.clear(patience or Patience())
+        return running.ended(command, leftovers)
+
+
+class _Running:
+    """The command, and everything that watches it."""
+
+    def __init__(self, settings: Settings, relay: Relay | None) -> None:
+        self._relay = relay
+        self._terminal = Terminal()
+        self._descendants = Descendants()
+        self._unreached = Unreached(Path(settings.evidence))
+        self.signals = Signals(self._descendants.signal, (lambda: None) if relay is None else relay.resize)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._start = time.monotonic()
+        self._end = self._start
+        self._next_look = 0.0
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self, command: list[str], environ: dict[str, str]) -> None:
+        """In a process group of its own: what is sent to ours does not reach it, so that to pass it on is once."""
+        out, error = (None, None) if self._relay is None else (self._relay.stdout, self._relay.stderr)
+        try:
+            self._process = subprocess.Popen(command, env=environ, process_group=0, stdout=out, stderr=error)
+        finally:
+            if self._relay is not None:
+                self._relay.started()
+        self._descendants.started(self.pid)
+        self.signals.started(self.pid)
+
+    def wait(self) -> None:
+        """Until the command itself has ended. It stays a zombie, and its pid its own, until `ended`."""
+        while not self._has_ended():
+            self._pause(LOOK_S)
+        self._end = time.monotonic()
+        self._terminal.take_back()
+
+    def clear(self, patience: Patience) -> list[Leftover]:
+        """Until its other processes have."""
+        requests = self.signals.requests
+        leftovers = Leftovers(
+            self._descendants, patience, wait=self._pause, hurry=lambda: self.signals.requests > requests
+        )
+        return leftovers.clear()
+
+    def ended(self, command: list[str], leftovers: list[Leftover]) -> Ended:
+        assert self._process is not None
+        code = self._process.wait()
+        if self._relay is not None:
+            self._relay.drain()
+        return Ended(
+            command,
+            status=code if code >= 0 else 128 - code,
+            why=_why(code, self.signals.requests),
+            duration_us=round((self._end - self._start) * 1e6),
+            last_lines=[] if self._relay is None else self._relay.last.lines(),
+            missed=list(self._unreached.missed.values()),
+            leftovers=leftovers,
+        )
+
+    def close(self) -> None:
+        """Where an error of ours ended the watch, nobody is left to say what the command did: it ends, too."""
+        if self._process is not None and self._process.returncode is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+            Leftovers(self._descendants, Patience(grace_s=0.0), wait=time.sleep, hurry=lambda: True).clear()
+        if self._relay is not None:
+            self._relay.close()
+        self._terminal.close()
+
+    def _pause(self, seconds: float) -> None:
+        """Passes at most so much time, in which output is relayed and processes are looked at."""
+        readers = [] if self._relay is None else self._relay.readers()
+        ready, _, _ = select.select([self.signals.wake, *readers], [], [], seconds)
+        for reader in ready:
+            if reader == self.signals.wake:
+                self.signals.clear()
+            elif self._relay is not None:
+                self._relay.pump(reader)
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_S
+            self._descendants.look()
+            self._unreached.look(self._descendants)
+
+    def _has_ended(self) -> bool:
+        state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+        if state is None:
+            return False
+        if state.si_code != os.CLD_STOPPED:
+            return True
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
+        self._stopped(state.si_status)
+        return False
+
+    def _stopped(self, signum: int) -> None:
+        """It wants the terminal, or the user wants it out of the way: then this process stops, too, as a shell's job
+        does. Stopped by SIGSTOP, it is somebody else's affair."""
+        if signum == signal.SIGSTOP:
+            return
+        wants_terminal = signum in (signal.SIGTTIN, signal.SIGTTOU)
+        if not (wants_terminal and self._terminal.lend(self.pid)):
+            was_lent = self._terminal.take_back()
+            os.kill(os.getpid(), signal.SIGSTOP)
+            if wants_terminal or was_lent:
+                self._terminal.lend(self.pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGCONT)
+
+
+def _why(code: int, requests: int) -> str:
+    if requests or code in (-signal.SIGINT, 128 + signal.SIGINT):
+        return "interrupted"
+    return "failed" if code else "finished"
+
+
+def _not_started(command: list[str], error: OSError) -> Ended:
+    is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+    status = NOT_FOUND if is_missing else NOT_EXECUTABLE
+    return Ended(command, status, "not found", 0, [_reason(command[0], error)])
+
+
+def _reason(program: str, error: OSError) -> str:
+    """What was expected, what there is, and what to do."""
+    if isinstance(error, FileNotFoundError) and shutil.which(program) is not None:
+        return f"{program}: the interpreter that its first line names does not exist"
+    if isinstance(error, FileNotFoundError):
+        return f"{program}: expected a program, found none of that name; give its path, or look at PATH"
+    advice = f"; to run a Python script, say: python {program}" if program.endswith(".py") else ""
+    if isinstance(error, PermissionError):
+        return f"{program}: expected a program, got a file that may not be executed{advice}"
+    if error.errno == errno.ENOEXEC:
+        return f"{program}: expected a program, got a file without a first line that names one (#!){advice}"
+    return f"{program}: cannot be started: {error.strerror}{advice}"

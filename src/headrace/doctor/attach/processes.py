@@ -1,0 +1,87 @@
+"""The command's processes while it runs: all its descendants, orphans and detached ones included."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Iterator
+
+from . import proc
+from .proc import Stat
+
+_SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
+
+
+@contextlib.contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """A descendant whose parent ends becomes a child of this process, not of init, so that none is lost."""
+    libc = ctypes.CDLL(None)
+    before = ctypes.c_int(0)
+    libc.prctl(_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
+
+
+class Descendants:
+    """The command, which leads a process group of its own, and whatever comes from it.
+
+    A look reads the state of those known and of pids not seen before, so that a machine full of strangers costs one
+    listing. An unknown child of this process is an orphan of the command's, unless it is in this process's group.
+    """
+
+    def __init__(self) -> None:
+        self._command: int | None = None
+        self.live: dict[int, Stat] = {}
+        self._strangers: set[int] = set()
+
+    def started(self, command: int) -> None:
+        """Its pid, which is this process's to wait for until the last of them is gone."""
+        self._command = command
+        self.look()
+
+    def look(self) -> None:
+        """Sees who is new, and who has ended; takes note of the end of orphans, which is this process's to do."""
+        pids = proc.pids()
+        self._strangers &= pids
+        known = [proc.stat(pid) for pid in self.live]
+        self.live = {now.pid: now for now in known if now is not None and self._is_live(now)}
+        self._add([now for pid in pids - self._strangers - self.live.keys() if (now := proc.stat(pid)) is not None])
+
+    def signal(self, signum: int) -> None:
+        """To each of them that still is the process that it was."""
+        for before in list(self.live.values()):
+            now = proc.stat(before.pid)
+            if now is not None and now.started == before.started:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(before.pid, signum)
+
+    def _add(self, unknown: list[Stat]) -> None:
+        """Parents before children, in whatever order they come."""
+        while True:
+            found = [now for now in unknown if self._is_ours(now)]
+            if not found:
+                break
+            self.live.update({now.pid: now for now in found if self._is_live(now)})
+            unknown = [now for now in unknown if now not in found]
+        self._strangers.update(now.pid for now in unknown)
+
+    def _is_ours(self, now: Stat) -> bool:
+        if now.pid == self._command or now.parent in self.live:
+            return True
+        return now.parent == os.getpid() and now.group != os.getpgrp()
+
+    def _is_live(self, now: Stat) -> bool:
+        """An orphan that has ended is waited for here; the command by who started it."""
+        before = self.live.get(now.pid)
+        if before is not None and before.started != now.started:
+            return False
+        if now.state not in "ZX":
+            return True
+        if now.parent == os.getpid() and now.pid != self._command:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(now.pid, os.WNOHANG)
+        return False

@@ -1,0 +1,113 @@
+"""Python processes of the command that have torch, and in which no probe runs; and why."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import proc
+from .environment import FOLDER_VARIABLE, SITE
+from .processes import Descendants
+
+TORCH = "libtorch_python"
+OLDEST = (3, 9)
+MOST_SECONDS_BETWEEN = 16.0
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A Python process of the command that imported torch, and in which no probe ran."""
+
+    pid: int
+    command: list[str]
+    why: str
+
+
+class Unreached:
+    """Looks at each process until it has evidence or torch; more and more rarely, since reading what it has mapped
+    makes it wait. A probe begins its file before torch is loaded, so one that has torch and no file has no probe."""
+
+    def __init__(self, evidence: Path, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._evidence = evidence
+        self._now = now
+        self._next: dict[int, tuple[float, float]] = {}
+        self.reached: set[int] = set()
+        self.missed: dict[int, Missed] = {}
+
+    def look(self, descendants: Descendants) -> None:
+        now = self._now()
+        for pid in descendants.live.keys() - self.reached - self.missed.keys():
+            at, pause = self._next.get(pid, (now, 0.1))
+            if at <= now:
+                self._next[pid] = (now + pause, min(2 * pause, MOST_SECONDS_BETWEEN))
+                self._judge(pid, descendants.live[pid].parent)
+
+    def _judge(self, pid: int, parent: int) -> None:
+        maps = proc.maps(pid)
+        has_torch = TORCH in maps
+        arguments = proc.arguments(pid)
+        if self._has_evidence(pid):
+            self.reached.add(pid)
+        elif has_torch and arguments:
+            if parent in self.reached and arguments == proc.arguments(parent):
+                self.reached.add(pid)  # a fork, with its parent's probe, that has had nothing to write
+            else:
+                self.missed[pid] = Missed(pid, arguments, self._why(pid, arguments, maps))
+
+    def _has_evidence(self, pid: int) -> bool:
+        return any(self._evidence.glob(f"*-{pid}-*.jsonl"))
+
+    def _why(self, pid: int, arguments: list[str], maps: str) -> str:
+        environment = proc.environment(pid)
+        option = ignoring_option(arguments)
+        if option is not None:
+            return f"it was started with -{option}, so that Python runs no sitecustomize of ours"
+        if (version := _python(maps)) is not None and version < OLDEST:
+            return f"its Python {version[0]}.{version[1]} is older than {OLDEST[0]}.{OLDEST[1]}"
+        if environment is None:
+            return "its environment cannot be read"
+        if FOLDER_VARIABLE not in environment:
+            return f"its environment was scrubbed: {FOLDER_VARIABLE} is not set"
+        if str(SITE) not in environment.get("PYTHONPATH", "").split(os.pathsep):
+            return "its PYTHONPATH was replaced by one without the probe's folder"
+        return self._failure(pid) or "for no reason that can be seen from outside"
+
+    def _failure(self, pid: int) -> str | None:
+        try:
+            text = (self._evidence / f"failed-{pid}.txt").read_text(errors="replace")
+        except OSError:
+            return None
+        return f"its probe failed to start: {text.strip().splitlines()[-1]}"
+
+
+def ignoring_option(arguments: list[str]) -> str | None:
+    """Which of -I, -E and -S a Python's command line gives it, None if none."""
+    options = iter(arguments[1:])
+    for argument in options:
+        if argument == "--check-hash-based-pycs":
+            next(options, None)
+            continue
+        if argument.startswith("--") and len(argument) > 2:
+            continue
+        if not argument.startswith("-") or argument in {"-", "--"}:
+            return None
+        for at, letter in enumerate(argument[1:], 1):
+            if letter in "IES":
+                return letter
+            if letter in "cm":  # what follows is the program
+                return None
+            if letter in "WX":
+                if at + 1 == len(argument):
+                    next(options, None)
+                break
+    return None
+
+
+def _python(maps: str) -> tuple[int, int] | None:
+    """Its version, by the folder that torch was loaded from."""
+    found = re.search(rf"/python(\d)\.(\d+)/\S*{TORCH}", maps)
+    return None if found is None else (int(found[1]), int(found[2]))

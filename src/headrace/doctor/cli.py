@@ -1,0 +1,141 @@
+"""`headrace doctor`: its options, and what is done with them. The work is in run.py and report/."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from headrace.errors import HeadraceError
+
+from .status import DOCTOR_FAILED
+
+COMMAND = "headrace.doctor.command"
+"""Where what stands behind `--` waits for the callback, in the context."""
+USAGE = "headrace doctor [options] -- python train.py"
+
+
+class _DoctorGroup(TyperGroup):
+    """A group whose own options end at `--`: what follows is somebody else's command line. (`ctx` is click's,
+    or that of the copy of click which newer typers bring.)"""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = args
+        if "--" in args:
+            cut = args.index("--")
+            own, ctx.meta[COMMAND] = args[:cut], args[cut + 1 :]
+        return super().parse_args(ctx, own if own or COMMAND in ctx.meta else ["--help"])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if COMMAND in ctx.meta or args[0] not in self.commands:
+            ctx.fail(f"expected options, then -- and the command, got {args[0]!r}: {USAGE}")
+        return super().resolve_command(ctx, args)
+
+
+def _share(text: str) -> float:
+    """A share of 1 from a text such as `5%`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text.strip())
+    if found is None or float(found[1]) > 100:
+        raise typer.BadParameter(f"expected a share such as 5%, got {text!r}")
+    return float(found[1]) / 100
+
+
+app = typer.Typer(cls=_DoctorGroup, invoke_without_command=True, subcommand_metavar="-- COMMAND...")
+
+Report = Annotated[Path | None, typer.Option("--report", help="Write the whole report to this file, as plain text.")]
+Json = Annotated[
+    str | None,
+    typer.Option("--json", help="Write the session and its diagnosis to this file; - for standard output."),
+]
+Trace = Annotated[Path | None, typer.Option("--trace", help="Write a trace for ui.perfetto.dev to this file.")]
+FailAbove = Annotated[
+    float | None,
+    typer.Option("--fail-above", parser=_share, metavar="SHARE", help="Exit with 100 where a step waits longer."),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print everything, not only what fits a screen.")]
+
+
+@app.callback()
+def doctor(
+    ctx: typer.Context,
+    *,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps to measure; then the run ends. Default: 200.")] = None,
+    warmup: Annotated[
+        int | None, typer.Option(min=0, help="Steps before those. Default: as many as empty the prefetch queue.")
+    ] = None,
+    observe: Annotated[bool, typer.Option("--observe", help="Leave the run alone: it goes on to its own end.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Show while it runs what it waits for.")] = False,
+    ranges: Annotated[
+        bool, typer.Option("--ranges", help="Name steps and stages for torch.profiler and Nsight Systems.")
+    ] = False,
+    keep: Annotated[Path | None, typer.Option(help="Keep the evidence and the session in this new folder.")] = None,
+    report: Report = None,
+    json: Json = None,
+    trace: Trace = None,
+    fail_above: FailAbove = None,
+    verbose: Verbose = False,
+) -> None:
+    """Say what an unmodified training command waits for: headrace doctor -- python train.py
+
+    The exit status is the command's own; 100 by --fail-above, 125 where the doctor itself failed.
+    """
+    if ctx.invoked_subcommand is not None:
+        _refuse_options_before_show(ctx)
+        return
+    if not ctx.meta.get(COMMAND):
+        ctx.fail(f"expected -- and the command, got none: {USAGE}")
+    if observe and steps is not None:
+        ctx.fail("--steps ends the run, --observe lets it go on: expected one of them")
+    from .report.outputs import Outputs
+    from .run import Examination, examine
+
+    asked = Examination(
+        command=ctx.meta[COMMAND],
+        steps=steps,
+        warmup=warmup,
+        observe=observe,
+        live=live,
+        ranges=ranges,
+        keep=keep,
+        fail_above=fail_above,
+    )
+    outputs = Outputs(report=report, json=json, trace=trace, verbose=verbose)
+    raise typer.Exit(_or_failed(lambda: examine(asked, outputs)))
+
+
+@app.command()
+def show(
+    session: Annotated[Path, typer.Argument(help="A session that the doctor wrote: --json, or --keep.")],
+    *,
+    report: Report = None,
+    json: Json = None,
+    trace: Trace = None,
+    fail_above: FailAbove = None,
+    verbose: Verbose = False,
+) -> None:
+    """Render a saved session again, without running anything."""
+    from .report.outputs import Outputs
+    from .run import show_again
+
+    outputs = Outputs(report=report, json=json, trace=trace, verbose=verbose)
+    raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
+
+
+def _refuse_options_before_show(ctx: typer.Context) -> None:
+    for name in ctx.params:
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = "--" + name.replace("_", "-")
+            ctx.fail(f"expected {option} behind show, got it before: headrace doctor show {option} … session.json")
+
+
+def _or_failed(work: Any) -> int:
+    """The status of `work`; an error of ours is one readable message."""
+    try:
+        return int(work())
+    except HeadraceError as error:
+        typer.echo(f"headrace: {error}", err=True)
+        return DOCTOR_FAILED

@@ -1,0 +1,47 @@
+"""From a folder of evidence to a session and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from .analyse.analysis import diagnose
+from .analyse.diagnosis import Diagnosis
+from .evidence.merge import read_session
+from .session.model import Machine, Note, Outcome, Session, Unreached
+
+
+def conclude(
+    folder: Path,
+    *,
+    outcome: Outcome,
+    mode: str,
+    machines: Sequence[Machine] = (),
+    unreached: Sequence[Unreached] = (),
+    notes: Sequence[Note] = (),
+) -> tuple[Session, Diagnosis]:
+    """Merges the evidence and the samples, and analyses them. Only the evidence knows where the doctor ended a run."""
+    session = read_session(
+        folder,
+        outcome=outcome,
+        mode=mode,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        headrace=_version(),
+        machines=machines,
+        unreached=unreached,
+        notes=notes,
+    )
+    if outcome.why != "interrupted" and any(process.ended == "steps" for process in session.processes):
+        session.outcome = replace(outcome, why="steps")
+    return session, diagnose(session)
+
+
+def _version() -> str:
+    """Empty where Headrace runs from its sources and is not installed."""
+    try:
+        return version("headrace")
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,82 @@
+"""The folder of one diagnosis: settings, evidence and, where it is kept, the session."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import UsageError
+
+from .probe.clock import Clock, boot_id
+from .probe.settings import FILE, Settings
+
+SESSION_FILE = "session.json"
+
+
+@dataclass
+class SessionFolder:
+    """Where the probes write. `is_kept` may become true while it is open: then it stays."""
+
+    path: Path
+    settings: Settings
+    is_kept: bool
+
+    @property
+    def evidence(self) -> Path:
+        return Path(self.settings.evidence)
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(self.settings)
+
+
+@contextmanager
+def session_folder(
+    keep: Path | None = None,
+    *,
+    observe: bool = False,
+    warmup: int | None = None,
+    steps: int | None = None,
+    ranges: bool = False,
+) -> Iterator[SessionFolder]:
+    """A folder with its settings written. A temporary one, without `keep`, is removed at the end.
+
+    Raises UsageError where `keep` holds a session already, or cannot be made.
+    """
+    path = Path(tempfile.mkdtemp(prefix="headrace-doctor-")) if keep is None else _made(keep)
+    settings = _settings(path, observe=observe, warmup=warmup, steps=steps, ranges=ranges)
+    folder = SessionFolder(path, settings, is_kept=keep is not None)
+    try:
+        settings.write()
+        yield folder
+    finally:
+        if not folder.is_kept:
+            shutil.rmtree(path, ignore_errors=True)  # a process that outlives the command may write there still
+
+
+def _made(keep: Path) -> Path:
+    if (keep / FILE).exists():
+        raise UsageError(f"--keep: expected a new folder, got {keep}, which holds a session; name another or remove it")
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--keep: expected a folder that can be made, got {keep} ({error.strerror})") from error
+    return keep.resolve()
+
+
+def _settings(path: Path, *, observe: bool, warmup: int | None, steps: int | None, ranges: bool) -> Settings:
+    settings = Settings(
+        folder=str(path),
+        origin_us=time.monotonic_ns() // 1000,
+        origin_wall_us=time.time_ns() // 1000,
+        boot_id=boot_id(),
+        observe=observe,
+        warmup=warmup,
+        ranges=ranges,
+    )
+    return settings if steps is None else Settings(**(vars(settings) | {"steps": steps}))

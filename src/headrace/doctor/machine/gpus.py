@@ -1,0 +1,160 @@
+"""The GPUs, by NVML: how busy, how fast, how full, how hot. Nothing is set or reset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.doctor.machine.gpm import Gpm, has_gpm
+from headrace.doctor.machine.nvml import Nvml, close_nvml, open_nvml
+from headrace.doctor.machine.part import Row
+
+KB = 1000
+"""What NVML counts PCIe throughput in."""
+HEAT = 0x08 | 0x20 | 0x40
+"""Reasons for lower clocks: hardware slowdown, and thermal slowdown by software and by hardware."""
+POWER = 0x04 | 0x80
+"""The power limit, and the power brake of the machine."""
+
+
+class Gpu:
+    """One GPU, or one MIG instance of it, which has memory and SMs of its own and shares the rest."""
+
+    def __init__(self, nvml: Nvml, index: int, handle: Any, mig: int | None = None, mig_handle: Any = None) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self._mig_handle = mig_handle
+        self._own = handle if mig is None else mig_handle
+        self.name = f"gpu{index}" if mig is None else f"gpu{index}_mig{mig}"
+        instance = None if mig is None else nvml.ask("nvmlDeviceGetGpuInstanceId", mig_handle)
+        self._gpm = Gpm(nvml, handle, instance) if has_gpm(nvml, handle) else None
+        self._pids: set[int] | None = None
+        self._link = (0, 0)
+
+    def read(self) -> Row:
+        memory = self._nvml.ask("nvmlDeviceGetMemoryInfo", self._own)
+        utilisation = self._nvml.ask("nvmlDeviceGetUtilizationRates", self._own)
+        reasons = self._reasons()
+        power_mw = self._ask("nvmlDeviceGetPowerUsage")
+        self._see_use()
+        row: Row = {
+            "utilisation_percent": None if utilisation is None else utilisation.gpu,
+            "sm_percent": None,
+            "memory_used_bytes": None if memory is None else memory.used,
+            "sm_clock_mhz": self._ask("nvmlDeviceGetClockInfo", 1),
+            "memory_clock_mhz": self._ask("nvmlDeviceGetClockInfo", 2),
+            "power_w": None if power_mw is None else power_mw / 1000,
+            "slowed_by_heat": None if reasons is None else float(bool(reasons & HEAT)),
+            "slowed_by_power": None if reasons is None else float(bool(reasons & POWER)),
+            **(self._gpm.read() if self._gpm is not None else self._throughput()),
+        }
+        return {f"{self.name}_{column}": value for column, value in row.items()}
+
+    def facts(self) -> dict[str, Any]:
+        memory = self._nvml.ask("nvmlDeviceGetMemoryInfo", self._own)
+        limit_mw = self._ask("nvmlDeviceGetEnforcedPowerLimit")
+        generation, width = self._link
+        return {
+            "name": _text(self._ask("nvmlDeviceGetName")),
+            "uuid": _text(self._nvml.ask("nvmlDeviceGetUUID", self._own)),
+            "memory_bytes": None if memory is None else memory.total,
+            "sm_clock_max_mhz": self._ask("nvmlDeviceGetMaxClockInfo", 1),
+            "memory_clock_max_mhz": self._ask("nvmlDeviceGetMaxClockInfo", 2),
+            "power_limit_w": None if limit_mw is None else limit_mw / 1000,
+            "pcie_generation": generation or None,
+            "pcie_width": width or None,
+            "pcie_generation_max": self._ask("nvmlDeviceGetMaxPcieLinkGeneration"),
+            "pcie_width_max": self._ask("nvmlDeviceGetMaxPcieLinkWidth"),
+            "has_sm_activity": self._gpm is not None,
+            "pids": None if self._pids is None else sorted(self._pids),
+        }
+
+    def close(self) -> None:
+        if self._gpm is not None:
+            self._gpm.close()
+
+    def _ask(self, function: str, *arguments: Any) -> Any:
+        return self._nvml.ask(function, self._handle, *arguments)
+
+    def _reasons(self) -> int | None:
+        """The name that drivers before 535 know is asked second."""
+        new: int | None = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        old: int | None = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons") if new is None else None
+        return new if new is not None else old
+
+    def _throughput(self) -> Row:
+        """Of the last 20 ms, for which each call waits."""
+        sent, received = (self._ask("nvmlDeviceGetPcieThroughput", direction) for direction in (0, 1))
+        return {
+            "pcie_sent_bytes_per_s": None if sent is None else sent * KB,
+            "pcie_received_bytes_per_s": None if received is None else received * KB,
+        }
+
+    def _see_use(self) -> None:
+        """An idle GPU lowers its link, so the widest and fastest seen is the link's."""
+        generation = self._ask("nvmlDeviceGetCurrPcieLinkGeneration") or 0
+        width = self._ask("nvmlDeviceGetCurrPcieLinkWidth") or 0
+        self._link = max(self._link[0], generation), max(self._link[1], width)
+        running = self._nvml.ask("nvmlDeviceGetComputeRunningProcesses", self._own)
+        if running is not None:
+            self._pids = (self._pids or set()) | {process.pid for process in running}
+
+
+class Gpus:
+    """All GPUs that NVML shows. Without NVML there are no columns, and `gpus_unknown` says why."""
+
+    name = "gpus"
+
+    def __init__(self, open_library: Callable[[], tuple[Nvml | None, str | None]] = open_nvml) -> None:
+        self._nvml, self._why = open_library()
+        self._gpus = [] if self._nvml is None else _gpus(self._nvml)
+
+    def read(self, now_s: float) -> Row:
+        row: Row = {}
+        for gpu in self._gpus:
+            row.update(gpu.read())
+        return row
+
+    def facts(self) -> dict[str, Any]:
+        nvml = self._nvml
+        if nvml is None:
+            return {"gpus": None, "gpus_unknown": self._why}
+        return {
+            "gpus": {gpu.name: gpu.facts() for gpu in self._gpus},
+            "gpus_unknown": None,
+            "driver": _text(nvml.ask("nvmlSystemGetDriverVersion")),
+            "nvml_untold": dict(nvml.reasons),
+        }
+
+    def close(self) -> None:
+        for gpu in self._gpus:
+            gpu.close()
+        if self._nvml is not None:
+            close_nvml(self._nvml)
+            self._nvml, self._gpus, self._why = None, [], "closed"
+
+
+def _gpus(nvml: Nvml) -> list[Gpu]:
+    found = []
+    for index in range(nvml.ask("nvmlDeviceGetCount") or 0):
+        handle = nvml.ask("nvmlDeviceGetHandleByIndex", index)
+        if handle is not None:
+            found.extend(_instances(nvml, index, handle) or [Gpu(nvml, index, handle)])
+    return found
+
+
+def _instances(nvml: Nvml, index: int, handle: Any) -> list[Gpu]:
+    """The MIG instances of a GPU in that mode; a GPU that knows no such mode says "not supported"."""
+    mode = nvml.ask("nvmlDeviceGetMigMode", handle)
+    if mode is None or not mode[0]:
+        return []
+    handles = {
+        mig: nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, mig)
+        for mig in range(nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)
+    }
+    return [Gpu(nvml, index, handle, mig, found) for mig, found in handles.items() if found is not None]
+
+
+def _text(value: str | bytes | None) -> str | None:
+    """Older packages give bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

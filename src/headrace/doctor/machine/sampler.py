@@ -1,0 +1,192 @@
+"""Reads the machine once a second beside a run, in a thread of the doctor's own process: the run pays nothing."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from headrace.doctor.machine.cgroups import Cgroups
+from headrace.doctor.machine.cores import TICKS_A_SECOND, Cores
+from headrace.doctor.machine.disks import Disks
+from headrace.doctor.machine.gpus import Gpus
+from headrace.doctor.machine.kernel import Kernel, LinuxKernel
+from headrace.doctor.machine.memory import Memory
+from headrace.doctor.machine.nvml import Nvml, open_nvml
+from headrace.doctor.machine.part import Part, Row
+from headrace.doctor.machine.pressure import Pressure
+from headrace.doctor.machine.processes import Processes
+from headrace.doctor.machine.rates import Rates
+from headrace.doctor.machine.surroundings import Surroundings
+from headrace.doctor.machine.table import Table
+from headrace.doctor.session.model import Machine
+
+INTERVAL_S = 1.0
+MOST_SHARE = 0.02
+"""Of one core: a machine with very many processes is read less often, so that this is kept."""
+
+
+class Clock(Protocol):
+    """The session's clock, as the probes have it."""
+
+    def now_us(self) -> int: ...
+
+    def us(self, monotonic_ns: int) -> int: ...
+
+
+class Sampler:
+    """Samples this machine and the processes below `root_pid`, from `start` until `stop`. A part that fails is off from
+    then on and named in the facts."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        root_pid: int,
+        *,
+        interval_s: float = INTERVAL_S,
+        kernel: Kernel | None = None,
+        open_gpus: Callable[[], tuple[Nvml | None, str | None]] = open_nvml,
+    ) -> None:
+        """`interval_s` is the time between two readings; it grows on a run of more than an hour."""
+        self._clock = clock
+        self._root = root_pid
+        self._interval_s = interval_s
+        self._kernel = kernel if kernel is not None else LinuxKernel()
+        self._open_gpus = open_gpus
+        self._parts: list[Part] = []
+        self._processes: Processes | None = None
+        self._gpus: Gpus | None = None
+        self._off: dict[str, str] = {}
+        self._table = Table()
+        self._rates = Rates()
+        self._last: Machine | None = None
+        self._began_us = clock.now_us()
+        self._cost_s = 0.0
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-doctor-machine", daemon=True)
+
+    def start(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def stop(self) -> Machine:
+        """Reads once more, ends the thread, and gives what was measured. A second call gives the same."""
+        self._is_over.set()
+        self._thread.join()
+        return self.machine()
+
+    def machine(self) -> Machine:
+        """What was measured so far."""
+        with self._lock:
+            return self._last if self._last is not None else self._measured()
+
+    def _run(self) -> None:
+        self._open()
+        pause_s = 0.0
+        while not self._is_over.wait(pause_s):
+            pause_s = self._pause_s(self._read())
+        self._read()
+        with self._lock:
+            self._last = self._measured()
+            if self._gpus is not None:
+                self._gpus.close()
+
+    def _open(self) -> None:
+        """What the kernel tells of the command first, since that may be short; the GPUs last, since their library takes
+        its time. A command that is gone has the doctor's own surroundings."""
+        kernel, root = self._kernel, self._root
+        pid = root if kernel.text(f"/proc/{root}/mountinfo") else os.getpid()
+        cgroups = Cgroups(kernel, pid)
+        self._add(Processes.name, lambda: self._open_processes(kernel))
+        self._add(Cores.name, lambda: Cores(kernel, pid, cgroups))
+        self._add(Memory.name, lambda: Memory(kernel, cgroups))
+        self._add(Pressure.name, lambda: Pressure(kernel, cgroups))
+        self._add(Disks.name, lambda: Disks(kernel))
+        self._add(Surroundings.name, lambda: Surroundings(kernel, pid, cgroups))
+        self._add(Gpus.name, self._open_all_gpus)
+
+    def _open_processes(self, kernel: Kernel) -> Processes:
+        self._processes = Processes(kernel, self._root, self._now_s(), self._started_us)
+        return self._processes
+
+    def _open_all_gpus(self) -> Gpus:
+        self._gpus = Gpus(self._open_gpus)
+        return self._gpus
+
+    def _add(self, name: str, make: Callable[[], Part]) -> None:
+        try:
+            part = make()
+        except Exception as error:
+            self._put_off(name, error)
+            return
+        with self._lock:
+            self._parts.append(part)
+
+    def _read(self) -> float:
+        """Adds a row; the seconds that it cost of one core."""
+        began = time.thread_time()
+        with self._lock:
+            now_us = self._clock.now_us()
+            row: Row = {}
+            for part in self._parts:
+                if part.name not in self._off:
+                    row.update(self._ask(part, functools.partial(part.read, now_us / 1e6)))
+            row.update(self._shared_out(row, now_us / 1e6))
+            self._table.append(now_us, row)
+            cost_s = time.thread_time() - began
+            self._cost_s += cost_s
+        return cost_s
+
+    def _shared_out(self, row: Row, now_s: float) -> Row:
+        """Whose the busy cores were: the command's, the doctor's own, or others'."""
+        busy, command = row.get("cpu_cores_busy"), row.get("cpu_cores_command")
+        doctor = self._rates.per_second("doctor", time.process_time(), now_s)
+        if self._processes is not None and self._processes.hold_this_process:
+            doctor = None
+        if busy is None or command is None:
+            return {"cpu_cores_doctor": doctor, "cpu_cores_other": None}
+        return {"cpu_cores_doctor": doctor, "cpu_cores_other": max(busy - command - (doctor or 0.0), 0.0)}
+
+    def _pause_s(self, cost_s: float) -> float:
+        return max(self._interval_s * self._table.merged, cost_s / MOST_SHARE)
+
+    def _measured(self) -> Machine:
+        facts: dict[str, Any] = {}
+        for part in self._parts:
+            facts.update(self._ask(part, part.facts))
+        elapsed_s = self._now_s() - self._began_us / 1e6
+        facts["sampler_cpu_s"] = self._cost_s
+        facts["sampler_cores"] = self._cost_s / elapsed_s if elapsed_s > 0 else None
+        facts["sampler_off"] = dict(self._off)
+        return Machine(
+            host=socket.gethostname(),
+            facts=facts,
+            time=list(self._table.time),
+            columns={name: list(values) for name, values in self._table.columns.items()},
+            processes=self._processes.figures() if self._processes is not None else {},
+        )
+
+    def _ask(self, part: Part, question: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The machine may be of a kind that nobody has met; its other parts are worth having, all the same."""
+        try:
+            return question()
+        except Exception as error:
+            self._put_off(part.name, error)
+            return {}
+
+    def _put_off(self, name: str, error: Exception) -> None:
+        self._off[name] = f"{type(error).__name__}: {error}"
+
+    def _now_s(self) -> float:
+        return self._clock.now_us() / 1e6
+
+    def _started_us(self, ticks: int) -> int:
+        """The kernel counts a process's start from the boot, with the time that the machine slept; the session's clock
+        is without it."""
+        asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+        return self._clock.us(ticks * 1_000_000_000 // TICKS_A_SECOND - asleep_ns)

@@ -1,0 +1,199 @@
+"""The batches that this process makes: begun, fetched, sent, and written down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from .evidence import Record
+from .lines import Lines
+from .sampler import Making, Sampler
+from .slow import SlowSamples
+from .stage_cost import Cost
+from .stages import Account, Totals
+
+if TYPE_CHECKING:
+    from .probe import Probe
+
+_FIRST_PAUSE_NS = 1_000_000_000
+_LONGEST_PAUSE_NS = 64_000_000_000
+
+
+class Batch:
+    """One batch in the making, by one thread. Times are time.monotonic_ns()."""
+
+    __slots__ = (
+        "account",
+        "before",
+        "beside",
+        "end",
+        "epoch",
+        "index",
+        "is_done",
+        "is_fetching",
+        "samples",
+        "start",
+        "thread",
+        "totals",
+    )
+
+    def __init__(self, epoch: int, index: int, account: Account) -> None:
+        self.epoch = epoch
+        self.index = index
+        self.account = account
+        self.thread = threading.get_ident()
+        self.start = time.monotonic_ns()
+        self.end = 0
+        self.samples: int | None = None
+        self.is_fetching = False
+        self.is_done = False
+        self.before: Totals = {}
+        self.totals: Totals = {}
+        self.beside: Totals = {}
+
+    def begin_sample(self, stage: int) -> None:
+        """The dataset's own code runs from now on, as `stage`."""
+        self.before = self.account.take()
+        self.account.enter(stage)
+
+    def end_sample(self, samples: int | None) -> tuple[int, Totals]:
+        """The dataset has given as many samples at once: None for something of which nobody knows whether it is one.
+        Wall ns, and all stages of it."""
+        wall = self.account.leave()
+        totals, self.account.totals = self.account.totals, self.before
+        self.account.add(totals)
+        if samples is not None:
+            self.samples = (self.samples or 0) + samples
+        return wall, totals
+
+
+class Batches:
+    """What the threads of a process make, each one batch at a time. A batch is begun by the worker loop, when an index
+    has arrived, or by the fetch itself where there are no workers."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._fetch = probe.stage("other", "fetch")
+        self.lines = Lines(self._name)
+        self.sampler = self._new_sampler()
+        self.open: dict[Account, Batch] = {}
+        self.slow = SlowSamples()
+        self.cost = Cost()
+        self._pause = _FIRST_PAUSE_NS
+        self._due: int | None = None
+        self._is_closed = False
+        self._told_us = 0
+
+    def begin(self, epoch: int, index: int) -> Batch:
+        account = self._probe.stages.open()
+        batch = self.open[account] = Batch(epoch, index, account)
+        self.sampler.begin(batch)
+        account.enter(self._fetch)
+        return batch
+
+    def current(self) -> Batch | None:
+        """The batch that this thread makes."""
+        account = self._probe.stages.current()
+        return None if account is None else self.open.get(account)
+
+    def end(self, batch: Batch) -> None:
+        """It is fetched and collated."""
+        batch.account.leave()
+        self.open.pop(batch.account, None)
+        batch.totals, batch.beside = self._probe.stages.close()
+        batch.end = time.monotonic_ns()
+        self.sampler.end(batch, batch.end - batch.start)
+
+    def drop(self, batch: Batch) -> None:
+        """It will never be done: an exception, or the end of the data."""
+        self.open.pop(batch.account, None)
+        self._probe.stages.close()
+        self.sampler.end(batch, time.monotonic_ns() - batch.start)
+
+    def write(self, batch: Batch, sent: int | None = None, serialise: int | None = None) -> None:
+        """Writes it down, with what else is due. `sent` by time.monotonic_ns(), `serialise` in ns."""
+        started = time.thread_time_ns()
+        evidence = self._probe.evidence
+        records = [self._record(batch, sent, serialise)] if batch.index % evidence.stride == 0 else []
+        if self._due is None:
+            self._due = batch.end + self._pause
+        if batch.end >= self._due or self._is_closed:
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE_NS)
+            self._due = batch.end + self._pause
+            records += self._other_records()
+        if records:
+            evidence.write(*records)
+        self.cost.add_hooks(batch.totals, batch.samples or 0)
+        self.cost.add_since(started)
+
+    def flush(self) -> None:
+        """Writes what has not been due yet, at the end of a pass or of all."""
+        records = self._other_records()
+        if records:
+            self._probe.evidence.write(*records)
+
+    def close(self) -> None:
+        """Nothing of ours runs beside the process's own end. What is still to be sent may be written after it."""
+        self._is_closed = True
+        self.sampler.stop()
+        self.flush()
+
+    def forking(self) -> None:
+        self.sampler.stop()
+
+    def forked(self) -> None:
+        """In the child of a fork: it has made nothing yet."""
+        self.lines.take()
+        self.sampler = self._new_sampler()
+        self.open = {}
+        self.slow = SlowSamples()
+        self.cost = Cost()
+        self._pause, self._due = _FIRST_PAUSE_NS, None
+        self._is_closed, self._told_us = False, 0
+
+    def _record(self, batch: Batch, sent: int | None, serialise: int | None) -> Record:
+        us = self._probe.clock.us
+        start, end = us(batch.start), us(batch.end)
+        stages = _table(batch.totals)
+        _settle(stages, self._fetch, end - start)
+        made = ("batch", batch.epoch, batch.index, start, end)
+        sent_us = None if sent is None else us(sent)
+        serialise_us = None if serialise is None else serialise // 1000
+        record = (*made, sent_us, serialise_us, batch.samples, stages)
+        return (*record, _table(batch.beside)) if batch.beside else record
+
+    def _other_records(self) -> list[Record]:
+        now = self._probe.clock.now_us()
+        records = self.slow.records()
+        lines = self.lines.take()
+        if lines:
+            records.append(("lines", now, lines))
+        cost_us = (self.cost.total_ns + self.sampler.cost_ns) // 1000
+        if cost_us != self._told_us:
+            self._told_us = cost_us
+            records.append(("probe", now, cost_us))
+        return records
+
+    def _name(self, text: str) -> int:
+        return self._probe.evidence.name(text)
+
+    def _new_sampler(self) -> Sampler:
+        return Sampler(self.lines.add, self._hung, lambda error: self._probe.fault("lines", error))
+
+    def _hung(self, making: Making, taken_ns: int, stack: str) -> None:
+        where = next((f"batch {b.index} of epoch {b.epoch}" for b in self.open.values() if b is making), "a batch")
+        text = f"{where} has been in the making for {taken_ns / 1e9:.0f} s:\n{stack}"
+        self._probe.evidence.write(("stack", self._probe.clock.now_us(), "hung", text))
+
+
+def _table(totals: Totals) -> list[list[int]]:
+    return [[stage, calls, wall // 1000, cpu // 1000] for stage, (calls, wall, cpu) in totals.items()]
+
+
+def _settle(stages: list[list[int]], stage: int, whole: int) -> None:
+    """Gives `stage` what rounding took, so that the walls sum to the whole."""
+    difference = whole - sum(row[2] for row in stages)
+    for row in stages:
+        if row[0] == stage:
+            row[2] = max(row[2] + difference, 0)

@@ -1,0 +1,274 @@
+"""DataLoader: its passes, and each batch that the process asks it for."""
+
+from __future__ import annotations
+
+import functools
+import os
+from multiprocessing.reduction import ForkingPickler
+from threading import current_thread, get_ident
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Callable
+
+from ..call_site import call_site
+from ..cost import nothing, price_ns
+from ..passes import ATTRIBUTE, Pass, Reader
+from ..shapes import Shapes
+from ..step_records import Received
+from ..training import NOBODY, now
+
+if TYPE_CHECKING:
+    from ..probe import Probe
+
+NUMBER = "_headrace_loader"
+"""Attribute of a DataLoader: the evidence that it is described in, and its number there."""
+
+
+def install(probe: Probe, dataloader: ModuleType) -> None:
+    """Hooks torch.utils.data.dataloader."""
+    hooks = Hooks(probe, dataloader)
+    patches = probe.patches
+    patches.replace(dataloader.DataLoader, "__iter__", hooks.iter)
+    patches.replace(dataloader._BaseDataLoaderIter, "__next__", hooks.next)
+    patches.replace(dataloader._MultiProcessingDataLoaderIter, "_try_get_data", hooks.try_get_data)
+    patches.replace(ForkingPickler, "loads", hooks.loads)
+    patches.replace(dataloader._utils.pin_memory, "_pin_memory_loop", hooks.pin_memory_loop)
+    patches.replace(dataloader._utils.pin_memory, "pin_memory", hooks.pin_memory)
+    probe.training.costs.pricing["gets"] = hooks.price_ns
+
+
+class Hooks:
+    """Each method takes what it stands for, and gives what stands for it."""
+
+    def __init__(self, probe: Probe, dataloader: ModuleType) -> None:
+        import torch
+
+        self._probe = probe
+        self._training = probe.training
+        self._is_grad_enabled = torch.is_grad_enabled
+        self._dataloader = dataloader
+        self._shapes = Shapes(probe)
+        self._loaders = 0
+
+    def iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(original)
+        def __iter__(loader: Any) -> Any:  # noqa: N807
+            training = self._training
+            is_inner = training.is_fetching and get_ident() == training.thread
+            if training.thread == NOBODY or is_inner or self._dataloader._utils.worker.get_worker_info() is not None:
+                return original(loader)
+            number = training.begin_pass()
+            start = now()
+            try:
+                iterator = original(loader)
+            finally:
+                training.pass_begun(number, start, self._is_grad_enabled())
+            try:
+                self._write_pass(loader, iterator, number, start)
+            except Exception as error:
+                training.fail("DataLoader.__iter__", error)
+            return iterator
+
+        return __iter__
+
+    def next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        training = self._training
+
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            pass_ = getattr(iterator, ATTRIBUTE, None)
+            if pass_ is None or pass_.training is not training or training.thread == NOBODY:
+                return original(iterator)
+            if get_ident() != training.thread:
+                return self._fetch_elsewhere(original, iterator, pass_)
+            if training.is_fetching:  # a loader that a dataset itself reads
+                return original(iterator)
+            return self._fetch(original, iterator, pass_)
+
+        return __next__
+
+    def _fetch(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Any:
+        training = self._training
+        try:
+            with_grad = self._is_grad_enabled()
+            start = training.ask()
+            training.readers.begin(pass_.reader)
+        except Exception as error:
+            training.fail("next", error)
+            return original(iterator)
+        try:
+            batch = original(iterator)
+        except BaseException as reason:
+            training.received()
+            training.readers.end()
+            if isinstance(reason, StopIteration):
+                training.pass_ended(pass_.number, start, with_grad)
+            raise
+        try:
+            end = training.received()
+            training.readers.end()
+            training.got(self._received(iterator, pass_, batch, start, end), with_grad)
+        except Exception as error:
+            training.fail("next", error)
+        return batch
+
+    def _fetch_elsewhere(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Any:
+        training = self._training
+        training.readers.begin(pass_.reader)
+        start = now()
+        try:
+            batch = original(iterator)
+        finally:
+            training.readers.end()
+        try:
+            training.got_elsewhere(self._received(iterator, pass_, batch, start, now()), current_thread().name)
+        except Exception as error:
+            training.fail("next", error)
+        return batch
+
+    def _received(self, iterator: Any, pass_: Pass, batch: Any, start: int, end: int) -> Received:
+        if not pass_.has_workers:
+            pass_.index += 1
+        elif iterator._in_order:
+            pass_.index = iterator._rcvd_idx - 1
+        index = pass_.index
+        reader = pass_.reader
+        arrived = unpickle = pin_start = pin = None
+        if pass_.has_workers:
+            thread = getattr(iterator, "_pin_memory_thread", None)
+            if thread is not None:
+                reader = self._training.readers.of(thread.ident) or reader
+            arrived, unpickle = reader.unpickled.pop(index, (None, None))
+            pin_start, pin = reader.pinned.pop(index, (None, None))
+        elif reader.pinned:
+            pin_start, pin = reader.pinned.pop(0)
+        size, shape = self._shapes.of(batch)
+        return Received(pass_.number, index, start, end, arrived, unpickle, pin_start, pin, size, shape)
+
+    def try_get_data(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Tells the index of a batch that is handed out as soon as it came, whatever the order."""
+
+        @functools.wraps(original)
+        def _try_get_data(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(iterator, *args, **kwargs)
+            pass_ = getattr(iterator, ATTRIBUTE, None)
+            if pass_ is not None and result[0] and type(result[1]) is tuple and type(result[1][0]) is int:
+                pass_.index = result[1][0]
+            return result
+
+        return _try_get_data
+
+    def loads(self, original: Callable[..., Any]) -> Any:
+        current = self._training.readers.current
+
+        def loads(*args: Any, **kwargs: Any) -> Any:
+            reader = current()
+            if reader is None:
+                return original(*args, **kwargs)
+            start = now()
+            value = original(*args, **kwargs)
+            end = now()
+            reader.read(value, end, end - start)
+            return value
+
+        return staticmethod(loads)
+
+    def pin_memory_loop(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def _pin_memory_loop(*args: Any, **kwargs: Any) -> None:
+            readers = self._training.readers
+            readers.begin(Reader())
+            try:
+                original(*args, **kwargs)
+            finally:
+                readers.end()
+
+        return _pin_memory_loop
+
+    def pin_memory(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        current = self._training.readers.current
+
+        @functools.wraps(original)
+        def pin_memory(*args: Any, **kwargs: Any) -> Any:
+            reader = current()
+            if reader is None or reader.pinning:
+                return original(*args, **kwargs)
+            reader.pinning = True
+            start = now()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                reader.pinning = False
+                reader.pin(start, now() - start)
+
+        return pin_memory
+
+    def _write_pass(self, loader: Any, iterator: Any, number: int, start: int) -> None:
+        training, clock = self._training, self._probe.clock
+        records: list[Any] = []
+        file, loader_number = getattr(loader, NUMBER, (None, 0))
+        if file != self._probe.evidence.path:
+            loader_number = self._loaders
+            self._loaders += 1
+            setattr(loader, NUMBER, (self._probe.evidence.path, loader_number))
+            records.append(("loader", loader_number, clock.us(start), self._facts(loader)))
+        before: Pass | None = getattr(iterator, ATTRIBUTE, None)
+        workers = [worker.pid for worker in getattr(iterator, "_workers", [])]
+        epoch = (0 if before is None else before.epoch + 1) if workers else number
+        setattr(iterator, ATTRIBUTE, Pass(training, number, epoch, bool(workers)))
+        training.limit.prefetches(len(workers) * (loader.prefetch_factor or 0))
+        pids = workers or [os.getpid()]
+        records.append(("pass", number, loader_number, clock.us(start), clock.now_us(), epoch, pids))
+        self._probe.evidence.write(*records)
+
+    def _facts(self, loader: Any) -> dict[str, Any]:
+        file, line = call_site()
+        return {
+            "num_workers": loader.num_workers,
+            "batch_size": getattr(loader, "batch_size", None) or getattr(loader.batch_sampler, "batch_size", None),
+            "prefetch_factor": loader.prefetch_factor,
+            "persistent_workers": loader.persistent_workers,
+            "pin_memory": bool(loader.pin_memory),
+            "in_order": getattr(loader, "in_order", True),
+            "timeout": loader.timeout,
+            "iterable": loader._dataset_kind == self._dataloader._DatasetKind.Iterable,
+            "start_method": _start_method(loader),
+            "dataset": f"{type(loader.dataset).__module__}.{type(loader.dataset).__qualname__}",
+            "length": _length(loader),
+            "file": file,
+            "line": line,
+        }
+
+    def price_ns(self) -> float:
+        """Of a `next()`, on a training of its own that writes nothing."""
+        scratch = self._training.scratch()
+        hooks = Hooks.__new__(Hooks)
+        vars(hooks).update(vars(self), _training=scratch)
+        iterator = _NoIterator()
+        setattr(iterator, ATTRIBUTE, Pass(scratch, 0, 0, True))
+        hooked = hooks.next(nothing)
+        return price_ns(lambda: hooked(iterator))
+
+
+class _NoIterator:
+    """What a hook asks of an iterator with workers."""
+
+    _in_order = True
+    _rcvd_idx = 1
+
+
+def _start_method(loader: Any) -> str | None:
+    import multiprocessing
+
+    if not loader.num_workers:
+        return None
+    context = loader.multiprocessing_context or multiprocessing
+    method = context.get_start_method(allow_none=True) or multiprocessing.get_context().get_start_method()
+    return str(method)
+
+
+def _length(loader: Any) -> int | None:
+    """In batches. The length of a user's sampler may raise anything."""
+    try:
+        return len(loader)
+    except Exception:
+        return None

@@ -1,0 +1,203 @@
+"""DataLoader's fetchers: the dataset's own time, sample by sample, and collate's."""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Callable
+from weakref import WeakKeyDictionary
+
+from ..batches import Batch
+from ..guard import Guard
+from ..timed import timed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..probe import Probe
+
+
+def install(probe: Probe, fetch: ModuleType) -> None:
+    """Hooks torch.utils.data._utils.fetch, which workers and num_workers=0 share."""
+    hook = _FetchHook(probe)
+    probe.patches.replace(fetch._BaseDatasetFetcher, "__init__", hook.new_fetcher)
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        probe.patches.replace(getattr(fetch, name), "fetch", hook.fetching)
+
+
+class _FetchHook:
+    """Times every fetch of a process."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._passes = 0
+        self._made: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()
+        guard = Guard(probe, "fetch")
+        self._count, self._begin, self._end = guard(self._count_pass), guard(self._begin_fetch), guard(self._end_fetch)
+
+    def new_fetcher(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def __init__(fetcher: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            self._count(fetcher)
+            original(fetcher, *args, **kwargs)
+
+        return __init__
+
+    def fetching(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def fetch(fetcher: Any, index: Any) -> Any:
+            under_way: _Fetch | None = self._begin(fetcher)
+            if under_way is None:
+                return original(fetcher, index)
+            try:
+                data = original(fetcher, index)
+                under_way.batch.is_done = True
+                return data
+            finally:
+                self._end(under_way)
+
+        return fetch
+
+    def _count_pass(self, fetcher: Any) -> None:
+        self._made[fetcher] = [self._passes, 0]
+        self._passes += 1
+
+    def _begin_fetch(self, fetcher: Any) -> _Fetch | None:
+        batch = self._probe.batches.current()
+        if batch is not None and batch.is_fetching:
+            # The dataset itself runs a loader: a part of the dataset's own code.
+            return None
+        is_here = batch is None
+        if batch is None:
+            batch = self._probe.batches.begin(*self._next_of(fetcher))
+        batch.is_fetching = True
+        return _Fetch(self._probe, fetcher, batch, is_here)
+
+    def _next_of(self, fetcher: Any) -> tuple[int, int]:
+        """Pass, and number in it, of the batch that a fetcher makes in a process without a worker loop."""
+        made = self._made.setdefault(fetcher, [0, 0])
+        made[1] += 1
+        return made[0], made[1] - 1
+
+    def _end_fetch(self, fetch: _Fetch) -> None:
+        fetch.take_away_stand_ins()
+        fetch.batch.is_fetching = False
+        if fetch.is_here and fetch.batch.is_done:
+            self._probe.batches.end(fetch.batch)
+            self._probe.batches.write(fetch.batch)
+        elif fetch.is_here:
+            self._probe.batches.drop(fetch.batch)
+
+
+class _Fetch:
+    """One fetch, with timed stand-ins for the dataset and collate_fn, which only the fetcher's own code sees, and only
+    meanwhile: the dataset of `get_worker_info()` stays the user's, and a state that is saved is that of the true one.
+    """
+
+    def __init__(self, probe: Probe, fetcher: Any, batch: Batch, is_here: bool) -> None:
+        self.batch = batch
+        self.is_here = is_here
+        self._fetcher = fetcher
+        stage = probe.stage("collate", _name(fetcher.collate_fn))
+        self._true = {"collate_fn": fetcher.collate_fn}
+        fetcher.collate_fn = timed(probe.stages, stage)(fetcher.collate_fn)
+        name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
+        self._true[name] = getattr(fetcher, name)
+        setattr(fetcher, name, stand_in(self._true[name], _Samples(probe, batch, fetcher.auto_collation)))
+
+    def take_away_stand_ins(self) -> None:
+        for name, true in self._true.items():
+            setattr(self._fetcher, name, true)
+
+
+class _Samples:
+    """Times what the dataset does for one batch."""
+
+    def __init__(self, probe: Probe, batch: Batch, auto_collation: bool) -> None:
+        self.batch = batch
+        self.auto_collation = auto_collation
+        self._rest = probe.stage("getitem", "rest")
+        self._slow = probe.batches.slow
+
+    def begin(self) -> None:
+        self.batch.begin_sample(self._rest)
+
+    def end(self, key: Any, samples: int | None) -> None:
+        """Of several samples at once, each is taken to have cost the same; of none, the call has raised."""
+        wall, totals = self.batch.end_sample(samples)
+        if samples != 0:
+            self._slow.offer(self.batch.epoch, self.batch.index, key, wall // (samples or 1), totals)
+
+
+class _Dataset:
+    """What a fetcher uses of a map-style dataset."""
+
+    def __init__(self, dataset: Any, samples: _Samples) -> None:
+        self._dataset = dataset
+        self._samples = samples
+
+    def __getitem__(self, key: Any) -> Any:
+        count: int | None = 0
+        self._samples.begin()
+        try:
+            sample = self._dataset[key]
+            count = 1 if self._samples.auto_collation else _length(key, 1)
+            return sample
+        finally:
+            self._samples.end(key, count)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._dataset, name)
+        return self._timed(value) if name == "__getitems__" and value else value
+
+    def _timed(self, getitems: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def __getitems__(keys: Any) -> Any:  # noqa: N807
+            count: int | None = 0
+            self._samples.begin()
+            try:
+                data = getitems(keys)
+                count = _length(keys, None)
+                return data
+            finally:
+                self._samples.end(keys, count)
+
+        return __getitems__
+
+
+class _Iterator:
+    """What a fetcher uses of an iterable dataset's iterator."""
+
+    def __init__(self, iterator: Iterator[Any], samples: _Samples) -> None:
+        self._iterator = iterator
+        self._samples = samples
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        key: Any = None
+        count: int | None = 0
+        self._samples.begin()
+        try:
+            sample = next(self._iterator)
+            key, count = _key(sample, self._samples.batch), 1 if self._samples.auto_collation else None
+            return sample
+        finally:
+            self._samples.end(key, count)
+
+
+def _key(sample: Any, batch: Batch) -> Any:
+    """An iterable dataset gives no keys, except in the WebDataset convention; otherwise the place in its batch stands
+    for one."""
+    if type(sample) is dict and "__key__" in sample:
+        return sample["__key__"]
+    return ("sample", batch.samples or 0)
+
+
+def _length(keys: Any, otherwise: int | None) -> int | None:
+    return len(keys) if isinstance(keys, (list, tuple)) else otherwise
+
+
+def _name(function: Any) -> str:
+    function = getattr(function, "func", function)
+    return str(getattr(function, "__qualname__", type(function).__qualname__))

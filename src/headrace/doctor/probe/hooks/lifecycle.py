@@ -1,0 +1,127 @@
+"""What every process with torch says of itself: that it has it, what went wrong, how it ended.
+
+A process that is killed, or calls os._exit, writes no `end` record, which is what tells it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Callable
+
+from ..last_records import text_of
+
+if TYPE_CHECKING:
+    from ..probe import Probe
+
+
+def watch_process(probe: Probe, _: ModuleType) -> None:
+    """Any Python: one that fails before it has imported torch says why."""
+    atexit.register(_at_exit, probe)
+
+
+def watch_torch(probe: Probe, torch: Any) -> None:
+    """Before it nothing is written: most Python processes of a shell script have nothing to do with training."""
+    facts = {"version": torch.__version__, "cuda": torch.version.cuda}
+    probe.evidence.write(("torch", probe.clock.now_us(), facts))
+    probe.last.add(lambda: write_facts(probe))
+    probe.patches.replace(sys, "excepthook", _ends_process(probe))
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        probe.patches.replace(threading, "excepthook", _ends_thread(probe))
+    atexit.register(_at_exit, probe)  # once more: it then comes before what was registered earlier, which may hang
+
+
+def watch_children(probe: Probe, util: Any) -> None:
+    """A child of multiprocessing leaves without atexit, by its finalisers, which it clears before it calls this."""
+
+    def in_child(probe: Probe) -> None:
+        util.Finalize(None, _in_finaliser, args=(probe,), exitpriority=0)
+
+    util.register_after_fork(probe, in_child)
+
+
+def write_facts(probe: Probe) -> None:
+    """What only the process itself knows, now. Costs a millisecond."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        probe.evidence.write_last(("facts", probe.clock.now_us(), {**_threads(torch), **_cuda(torch)}))
+
+
+def _ends_process(probe: Probe) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:
+        def excepthook(kind: Any, error: Any, trace: Any) -> Any:
+            probe.last.failed(error)
+            return original(kind, error, trace)
+
+        return excepthook
+
+    return make
+
+
+def _ends_thread(probe: Probe) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:
+        def excepthook(args: Any) -> Any:
+            if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+                probe.note("thread-died", text_of(args.exc_value))
+            return original(args)
+
+        return excepthook
+
+    return make
+
+
+def _at_exit(probe: Probe) -> None:
+    error = getattr(sys, "last_value", None)  # where another excepthook has replaced ours
+    if isinstance(error, BaseException) and not hasattr(sys, "ps1"):  # at a prompt, an error ends nothing
+        probe.last.failed(error)
+    probe.last.write(probe.ending)
+
+
+def _in_finaliser(probe: Probe) -> None:
+    """It runs while the error that ends the child is on its way, and multiprocessing prints it without a hook."""
+    error = sys.exc_info()[1]
+    if error is not None and not isinstance(error, SystemExit):
+        probe.last.failed(error)
+    probe.last.write(probe.ending)
+
+
+def _threads(torch: ModuleType | Any) -> dict[str, Any]:
+    cv2: Any = sys.modules.get("cv2")
+    return {
+        "torch_threads": _asked(torch.get_num_threads),
+        "interop_threads": _asked(torch.get_num_interop_threads),
+        "omp_threads": _asked(lambda: _omp_threads(torch.__config__.parallel_info())),
+        "opencv_threads": None if cv2 is None else _asked(cv2.getNumThreads),
+    }
+
+
+def _omp_threads(info: str) -> int | None:
+    """From the line `omp_get_max_threads() : 8`."""
+    for line in info.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "omp_get_max_threads()":
+            return int(value)
+    return None
+
+
+def _cuda(torch: ModuleType | Any) -> dict[str, Any]:
+    """Nothing here may begin a context: a process that has none stays without."""
+    if not torch.cuda.is_initialized():
+        return dict.fromkeys(("device", *_CUDA_BYTES))
+    cuda = torch.cuda
+    free, total = _asked(cuda.mem_get_info) or (None, None)
+    held = (_asked(ask) for ask in (cuda.memory_allocated, cuda.memory_reserved, cuda.max_memory_allocated))
+    return {"device": _asked(cuda.get_device_name), **dict(zip(_CUDA_BYTES, (*held, free, total)))}
+
+
+_CUDA_BYTES = ("cuda_allocated_bytes", "cuda_reserved_bytes", "cuda_peak_bytes", "cuda_free_bytes", "cuda_total_bytes")
+
+
+def _asked(ask: Callable[[], Any]) -> Any:
+    """None where it cannot say: after an error on the device, or in a module that is only half there."""
+    try:
+        return ask()
+    except Exception:
+        return None

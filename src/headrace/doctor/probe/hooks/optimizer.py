@@ -1,0 +1,93 @@
+"""Optimizers: when each takes a step. A step of training ends with the last of them."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Callable
+
+from ..cost import price_ns
+from ..steps import CLOSURE
+from ..training import NOBODY, Training
+
+if TYPE_CHECKING:
+    from ..probe import Probe
+
+
+def install(probe: Probe, torch: ModuleType) -> None:
+    """Registers torch's hooks for every optimizer."""
+    training = probe.training
+    probe.last.add(training.finish)
+    optimizer = sys.modules[torch.optim.Optimizer.__module__]
+    if not hasattr(optimizer, "register_optimizer_step_pre_hook"):
+        training.say("engine", "This torch has no hooks for all optimizers (2.0 has); no steps were seen.")
+        return
+    begins, ends = hooks(training, torch.compiler.is_compiling)
+    probe.at_detach(optimizer.register_optimizer_step_pre_hook(begins).remove)
+    probe.at_detach(optimizer.register_optimizer_step_post_hook(ends).remove)
+    training.costs.pricing["optimizers"] = lambda: _price_ns(training)
+
+
+def hooks(training: Training, is_compiling: Callable[[], bool]) -> tuple[Callable[..., Any], Callable[..., None]]:
+    """What to call before and after a step of any optimizer.
+
+    A compiler that traces an optimizer's step traces these as well. It must find nothing in them: such a step runs
+    without hooks.
+    """
+    counted: list[bool] = []
+
+    def begins(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        if is_compiling():
+            return None
+        try:
+            is_counted = training.optimizer_begins(optimizer)
+            counted.append(is_counted)
+            return _with_closure(training, args, kwargs) if is_counted else None
+        except Exception as error:
+            training.fail("optimizer", error)
+            return None
+
+    def ends(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if is_compiling():
+            return
+        try:
+            if counted and counted.pop() and training.thread != NOBODY:
+                training.optimizer_ends(optimizer)
+        except Exception as error:
+            training.fail("optimizer", error)
+
+    return begins, ends
+
+
+def _with_closure(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+    """The arguments with a closure that is not counted as the optimizer's own time; None where there is none."""
+    if callable(kwargs.get("closure")):
+        return args, {**kwargs, "closure": _outside(training, kwargs["closure"])}
+    if len(args) > 1 and callable(args[1]):
+        return (args[0], _outside(training, args[1]), *args[2:]), kwargs
+    return None
+
+
+def _outside(training: Training, closure: Callable[[], Any]) -> Callable[[], Any]:
+    def outside() -> Any:
+        is_counted = training.enter(CLOSURE)
+        try:
+            return closure()
+        finally:
+            if is_counted:
+                training.leave()
+
+    return outside
+
+
+def _price_ns(training: Training) -> float:
+    scratch = training.scratch()
+    begins, ends = hooks(scratch, lambda: False)
+    subject = object()
+
+    def step() -> None:
+        begins(subject, (), {})
+        ends(subject, (), {})
+        scratch.steps.forget()
+
+    return price_ns(step)

@@ -1,0 +1,138 @@
+"""The worker loop of a DataLoader: when an index arrived, when its batch was in the pipe, and what pickling took."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import multiprocessing
+import os
+import time
+from multiprocessing.reduction import ForkingPickler
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Callable
+
+from ..batches import Batch
+
+if TYPE_CHECKING:
+    from ..probe import Probe
+
+
+def install(probe: Probe, worker: ModuleType) -> None:
+    """Hooks torch.utils.data._utils.worker, or a module with a loop of the same arguments' names."""
+    probe.patches.replace(worker, "_worker_loop", lambda original: _observed(probe, original))
+
+
+def _observed(probe: Probe, original: Callable[..., None]) -> Callable[..., None]:
+    """Under the original's name, by which spawned workers find it."""
+
+    @functools.wraps(original)
+    def _worker_loop(*args: Any, **kwargs: Any) -> None:
+        try:
+            _observe(probe, inspect.signature(original).bind(*args, **kwargs).arguments)
+        except Exception as error:
+            probe.fault("worker loop", error)
+        try:
+            original(*args, **kwargs)
+        finally:
+            probe.batches.close()
+
+    return _worker_loop
+
+
+def _observe(probe: Probe, arguments: dict[str, Any]) -> None:
+    probe.evidence.write(("worker", probe.clock.now_us(), _facts(probe, arguments)))
+    _IndexQueue(probe, arguments["index_queue"])
+    _DataQueue(probe, arguments["data_queue"])
+
+
+def _facts(probe: Probe, arguments: dict[str, Any]) -> dict[str, Any]:
+    dataset = type(arguments["dataset"])
+    return {
+        "id": arguments.get("worker_id"),
+        "parent": os.getppid(),
+        "num_workers": arguments.get("num_workers"),
+        "dataset": f"{dataset.__module__}.{dataset.__qualname__}",
+        "start_method": _start_method(),
+        "started_us": _started_us(probe),
+    }
+
+
+def _start_method() -> str | None:
+    """A loader without a context of its own starts processes that carry none: then it is the default's."""
+    own: str | None = getattr(multiprocessing.process.current_process(), "_start_method", None)
+    return multiprocessing.get_start_method(allow_none=True) if own is None else own
+
+
+def _started_us(probe: Probe) -> int | None:
+    """When the kernel started this process, to its clock tick (10 ms)."""
+    try:
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, ValueError, IndexError):
+        return None
+    return probe.clock.now_us() - round(age_s * 1e6)
+
+
+class _IndexQueue:
+    """Sees what the loop gets. It sets `get` on the queue itself, which stays the object that it is."""
+
+    def __init__(self, probe: Probe, queue: Any) -> None:
+        self._batches = probe.batches
+        self._get = queue.get
+        self._epoch = 0
+        queue.get = self.get
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        unsent = self._batches.current()
+        if unsent is not None:  # the loop skips what it gets once the pass is over
+            self._batches.drop(unsent)
+        message = self._get(*args, **kwargs)
+        if type(message) is tuple and message and type(message[0]) is int:
+            self._batches.begin(self._epoch, message[0])
+        elif type(message).__name__ == "_ResumeIteration":
+            self._batches.flush()
+            self._epoch += 1
+        return message
+
+
+class _DataQueue:
+    """Sees what the loop puts, and what becomes of it in the queue's feeder thread: pickled, then in the pipe."""
+
+    def __init__(self, probe: Probe, queue: Any) -> None:
+        self._batches = probe.batches
+        self._unsent: dict[int, Batch] = {}
+        self._sending: Batch | None = None
+        self._serialise = 0
+        self._put, self._send = queue.put, queue._send_bytes
+        queue.put, queue._send_bytes = self.put, self.send
+        probe.patches.replace(ForkingPickler, "dumps", self._pickling)
+
+    def put(self, message: Any, *args: Any, **kwargs: Any) -> None:
+        batch = self._batches.current()
+        if batch is not None and batch.is_done:
+            self._batches.end(batch)
+            self._unsent[id(message)] = batch
+        elif batch is not None:
+            self._batches.drop(batch)
+        self._put(message, *args, **kwargs)
+
+    def _pickling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def dumps(cls: Any, message: Any, *args: Any, **kwargs: Any) -> Any:
+            batch = self._unsent.pop(id(message), None)
+            if batch is None:
+                return original(cls, message, *args, **kwargs)
+            started = time.monotonic_ns()
+            data = original(cls, message, *args, **kwargs)
+            self._serialise = time.monotonic_ns() - started
+            self._sending = batch
+            return data
+
+        return dumps
+
+    def send(self, data: Any) -> None:
+        self._send(data)
+        batch, self._sending = self._sending, None
+        if batch is not None:
+            self._batches.write(batch, time.monotonic_ns(), self._serialise)

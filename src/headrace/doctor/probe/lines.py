@@ -1,0 +1,81 @@
+"""Time by line of the user's own code, from samples of a stack."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from types import CodeType, FrameType
+from typing import Callable
+
+MOST_PLACES = 2000
+"""Of a process. Code that is made anew for each sample has no end of them."""
+MOST_CODES = 10_000
+"""Whose kind is kept."""
+
+_OWN, _OTHERS, _OUTSIDE = range(3)
+_OUTSIDE_FILES = tuple(
+    os.path.join("torch", "utils", "data", *file)
+    for file in (("_utils", "fetch.py"), ("_utils", "worker.py"), ("dataloader.py",))
+)
+"""Callers of the dataset: in the frames beyond them nobody makes a batch."""
+_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+_STDLIB = tuple(
+    {
+        os.path.realpath(path) + os.sep
+        for path in (*map(sysconfig.get_path, ("stdlib", "platstdlib")), os.path.dirname(os.__file__))
+        if path
+    }
+)
+_PROBE = os.path.dirname(os.path.realpath(__file__)) + os.sep
+
+
+class Lines:
+    """Nanoseconds by place. One thread adds and any takes; what is added while another takes may be lost."""
+
+    def __init__(self, name: Callable[[str], int]) -> None:
+        """`name` gives a text's number in the evidence."""
+        self._name = name
+        self._kinds: dict[CodeType, int] = {}
+        self._places: dict[tuple[CodeType, int], int] = {}
+        self._counts: dict[int, int] = {}
+
+    def add(self, frame: FrameType | None, ns: int) -> None:
+        """Charges the innermost line of the user's code; nothing, where only libraries are at work."""
+        while frame is not None:
+            kind = self._kind(frame.f_code)
+            if kind == _OWN:
+                place = self._place(frame)
+                if place is not None:
+                    self._counts[place] = self._counts.get(place, 0) + ns
+                return
+            frame = None if kind == _OUTSIDE else frame.f_back
+
+    def take(self) -> list[tuple[int, int]]:
+        """Place and microseconds, since the last call."""
+        counts, self._counts = self._counts, {}
+        return [(place, ns // 1000) for place, ns in list(counts.items())]
+
+    def _kind(self, code: CodeType) -> int:
+        kind = self._kinds.get(code)
+        if kind is None:
+            if len(self._kinds) >= MOST_CODES:
+                self._kinds.clear()
+            kind = self._kinds[code] = _kind_of(code.co_filename)
+        return kind
+
+    def _place(self, frame: FrameType) -> int | None:
+        code = frame.f_code
+        key = (code, frame.f_lineno or code.co_firstlineno)
+        number = self._places.get(key)
+        if number is None and len(self._places) < MOST_PLACES:
+            name = getattr(code, "co_qualname", code.co_name)
+            number = self._places[key] = self._name(f"{code.co_filename}:{key[1]}:{name}")
+        return number
+
+
+def _kind_of(file: str) -> int:
+    if file.endswith(_OUTSIDE_FILES):
+        return _OUTSIDE
+    if file.startswith("<frozen ") or any(folder in file for folder in _PACKAGES):
+        return _OTHERS
+    return _OTHERS if os.path.realpath(file).startswith((*_STDLIB, _PROBE)) else _OWN

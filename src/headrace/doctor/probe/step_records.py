@@ -1,0 +1,81 @@
+"""The evidence's records of one step, and of its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .clock import Clock
+    from .device_marks import DeviceMarks
+    from .evidence import Record
+    from .steps import Step
+
+
+class Received(NamedTuple):
+    """A batch, as docs/doctor/evidence.md has it; times are readings of the clock."""
+
+    pass_: int
+    index_: int
+    start: int
+    end: int
+    arrived: int | None
+    unpickle: int | None
+    pin_start: int | None
+    pin: int | None
+    bytes: int | None
+    shape: int | None
+
+
+def step_records(clock: Clock, step: Step, cost: int) -> list[Record]:
+    """Its batches first, then the step; `cost` is the probe's, in tenths of a microsecond."""
+    zero = clock.us(step.start)
+    spans = [
+        (kind, clock.us(start) - zero, (end - start + 500) // 1000) for kind, start, end in step.spans if end > start
+    ]
+    records = batch_records(clock, step)
+    records.append(("step", step.number, zero, clock.us(step.end or step.start), spans, cost))
+    if step.ready is not None:
+        records.append(("ready", step.number, clock.us(step.ready)))
+    for start, end, (name, size) in step.collectives:
+        records.append(("collective", step.number, clock.us(start), (end - start) // 1000, name, size))
+    return records
+
+
+def batch_records(clock: Clock, step: Step) -> list[Record]:
+    """A batch for an evaluation is a `fetch`, since no step waited for it."""
+    return [
+        _batch_record(clock, "fetch" if event.pass_ in step.evaluated else "get", batch) for event, batch in step.gets
+    ]
+
+
+def fetch_records(clock: Clock, batches: Iterable[Received]) -> list[Record]:
+    """Batches that another thread received."""
+    return [_batch_record(clock, "fetch", batch) for batch in batches]
+
+
+def device_records(marks: DeviceMarks) -> list[Record]:
+    """Of the steps that the device has come past."""
+    return [
+        ("device", number, [(kind, round(us, 1)) for kind, us in step_marks]) for number, step_marks in marks.read()
+    ]
+
+
+def _batch_record(clock: Clock, kind: str, batch: Received) -> Record:
+    return (
+        kind,
+        batch.pass_,
+        batch.index_,
+        clock.us(batch.start),
+        (batch.end - batch.start) // 1000,
+        _us(clock, batch.arrived),
+        None if batch.unpickle is None else batch.unpickle // 1000,
+        _us(clock, batch.pin_start),
+        None if batch.pin is None else batch.pin // 1000,
+        batch.bytes,
+        batch.shape,
+    )
+
+
+def _us(clock: Clock, reading: int | None) -> int | None:
+    return None if reading is None else clock.us(reading)

@@ -1,0 +1,348 @@
+"""What the training hooks of a process share: they tell it what happens, and it keeps the step that is open."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from threading import get_ident, main_thread
+from typing import TYPE_CHECKING, Any, Callable
+
+from .cost import Costs
+from .device_marks import DeviceMarks
+from .ending import Finished, Limit
+from .passes import Readers
+from .ranges import Ranges
+from .step_records import Received, batch_records, device_records, fetch_records, step_records
+from .steps import BACKWARD, OPTIMIZER, Step, Steps
+
+if TYPE_CHECKING:
+    from .probe import Probe
+
+now = time.monotonic_ns
+NOBODY = -1
+"""No thread's identity."""
+READY_EVERY = 5
+"""Where there are several ranks, every how many-th step is stamped with the moment when its own gradients were done."""
+MOST_ELSEWHERE = 1024
+MOST_HELD = 128
+"""Batches that other threads fetched ahead, and are still expected in the training thread."""
+FLUSH_GETS = 64
+"""So many batches are written together where no optimizer has stepped."""
+
+
+class Training:
+    """The training thread is the main one, or else the first other one in which an optimizer steps. What other threads
+    do makes no span; batches that they receive are kept apart.
+
+    Its methods are called in the order in which things happen, and `Finished` apart never raise: a failure switches all
+    of it off.
+    """
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self.thread = NOBODY
+        self.marks: DeviceMarks | None = None
+        self.ranges: Ranges | None = None
+        self.readers = Readers()
+        self.costs = Costs()
+        self.limit = Limit(probe.settings.warmup, None if probe.settings.observe else probe.settings.steps)
+        self.at_close: list[Callable[[], None]] = []
+        """Called when a step has been written: what is to be done now and then."""
+        self.at_first_fetcher: list[Callable[[], None]] = []
+        """Called when a batch was received in another thread than the training thread for the first time."""
+        self.at_finish: list[Callable[[], None]] = []
+        self.world_size: Callable[[], int] = lambda: 1
+        self._said: set[str] = set()
+        self._begin(main_thread().ident or get_ident())
+
+    def _begin(self, thread: int) -> None:
+        self.thread = thread
+        self.steps = Steps()
+        self.elsewhere: deque[Received] = deque(maxlen=MOST_ELSEWHERE)
+        """Batches that other threads received, and that the training thread was not seen to take over."""
+        self.fetchers: set[int] = set()
+        """The threads that received them."""
+        self.passes = 0
+        self.opening: int | None = None
+        """The number of the pass that is being begun in `iter(loader)`."""
+        self.is_fetching = False
+        """Whether the training thread is in a `next()` or `iter()` of a DataLoader."""
+        self.is_stamped = False
+        """Whether the moment at which the open step's own gradients are done is wanted."""
+        self.steps_seen = 0
+        self.backwards_seen = 0
+
+    def follow_device(self, marks: DeviceMarks) -> None:
+        self.marks = marks
+        self.costs.pricing["marks"] = marks.price_ns
+
+    # Passes and batches.
+
+    def begin_pass(self) -> int:
+        """Gives its number. To be followed by `pass_begun` in the same thread."""
+        number = self.opening = self.passes
+        self.passes += 1
+        if get_ident() == self.thread:
+            self.is_fetching = True
+        return number
+
+    def pass_begun(self, number: int, start: int, with_grad: bool) -> None:
+        self.opening = None
+        if get_ident() == self.thread:
+            self.is_fetching = False
+            self.steps.pass_begun(number, start, now(), with_grad)
+
+    def ask(self) -> int:
+        """The training thread asks for a batch from the time on that this gives."""
+        closed = self.steps.fetching()
+        if closed is not None:
+            self._close(closed)
+        if self.limit.is_over:
+            raise Finished
+        if self.marks is not None:
+            self.marks.mark("w")
+        if self.ranges is not None:
+            self.ranges.enter("w")
+        self.is_fetching = True
+        return now()
+
+    def received(self) -> int:
+        """It has one, or the pass has ended: the time of that."""
+        end = now()
+        self.is_fetching = False
+        if self.marks is not None:
+            self.marks.mark("r")
+        if self.ranges is not None:
+            self.ranges.leave()
+        self.costs.gets += 1
+        return end
+
+    def pass_ended(self, number: int, start: int, with_grad: bool) -> None:
+        """The `next()` called at `start` found no more batch."""
+        end = now()
+        self.steps.pass_ended(number, start, end, with_grad)
+        clock = self.probe.clock
+        self.probe.evidence.write(("last", number, clock.us(start), (end - start) // 1000))
+
+    def got_elsewhere(self, batch: Received, thread: str) -> None:
+        """Another thread has a batch."""
+        self.elsewhere.append(batch)
+        self.fetchers.add(get_ident())
+        while self.at_first_fetcher:
+            self.at_first_fetcher.pop()()
+        self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
+
+    def took_over(self, start: int, is_taken: bool) -> None:
+        """The training thread has waited since `start` for another thread's batch: the oldest one, if it has it now."""
+        try:
+            end = self.received()
+            if is_taken and self.elsewhere:
+                self.got(self.elsewhere.popleft()._replace(start=start, end=end), True)
+        except Exception as error:
+            self.fail("prefetcher", error)
+
+    def got(self, batch: Received, with_grad: bool) -> None:
+        self.steps.got(batch.pass_, batch.start, batch.end, with_grad, batch)
+        step = self.steps.step
+        if not self.steps_seen and step is not None and len(step.gets) >= FLUSH_GETS:
+            self.probe.evidence.write(*batch_records(self.probe.clock, step))
+            step.gets.clear()
+
+    # Spans.
+
+    def is_here(self) -> bool:
+        """Whether the calling thread is the training thread, and does not wait for a batch: what it does counts."""
+        return get_ident() == self.thread and not self.is_fetching
+
+    def enter(self, kind: str, mark: str = "") -> bool:
+        """A span begins, if this is true; `leave` ends it. `mark` is the kind of the device's mark."""
+        if get_ident() != self.thread or self.is_fetching:
+            return False
+        try:
+            self.steps.enter(kind, now())
+            if self.marks is not None and mark:
+                self.marks.mark(mark)
+            if self.ranges is not None:
+                self.ranges.enter(kind)
+            self.costs.spans += 1
+            self.backwards_seen += kind is BACKWARD
+        except Exception as error:
+            self.fail("spans", error)
+            return False
+        return True
+
+    def leave(self, mark: str = "") -> None:
+        if get_ident() != self.thread:
+            return
+        try:
+            self.steps.leave(now())
+            if self.marks is not None and mark:
+                self.marks.mark(mark)
+            if self.ranges is not None:
+                self.ranges.leave()
+        except Exception as error:
+            self.fail("spans", error)
+
+    def collective(self, name: str, start: int, size: int | None) -> None:
+        """A synchronous call has ended in the training thread."""
+        if self.steps.step is not None:
+            self.steps.step.collectives.append((start, now(), (self.probe.evidence.name(name), size)))
+
+    def gradients_ready(self) -> None:
+        """This rank's own gradients are done; it has waited for no other rank yet."""
+        try:
+            if self.steps.step is not None:
+                self.steps.step.ready = now()
+            if self.marks is not None:
+                self.marks.mark("g")
+        except Exception as error:
+            self.fail("gradients", error)
+
+    # Optimizers.
+
+    def optimizer_begins(self, optimizer: Any) -> bool:
+        """True where `optimizer_ends` must be called."""
+        if not self._is_training_thread(optimizer):
+            return False
+        closed = self.steps.optimizer_begins(id(optimizer), now())
+        if closed is not None:
+            self._close(closed)
+        if self.limit.is_over:
+            raise Finished
+        if self.marks is not None:
+            self.marks.mark("o")
+        if self.ranges is not None:
+            self.ranges.enter(OPTIMIZER)
+        return True
+
+    def optimizer_ends(self, optimizer: Any) -> None:
+        self.steps.optimizer_ends(id(optimizer), now())
+        if self.ranges is not None:
+            self.ranges.leave()
+        self.costs.optimizers += 1
+        self._step_ended()
+
+    def skipped(self, optimizer: Any, start: int) -> None:
+        """GradScaler found infinite gradients and called no optimizer."""
+        if get_ident() != self.thread:
+            return
+        self.steps.skipped(id(optimizer), start, now())
+        self.say("scaler", "GradScaler skipped steps because gradients were infinite. Each is counted as a step.")
+        self._step_ended()
+
+    def _is_training_thread(self, optimizer: Any) -> bool:
+        thread = get_ident()
+        if thread == self.thread:
+            return not self.is_fetching
+        if self.thread == NOBODY:
+            return False
+        if self.steps.is_within(BACKWARD):
+            self.steps.stepped_inside(id(optimizer))
+        elif not self.steps_seen:
+            self._begin_in(thread)
+            return True
+        else:
+            self.say("engine", "Optimizers step in several threads at once; only one of them was followed.")
+        return False
+
+    def _begin_in(self, thread: int) -> None:
+        passes = self.passes
+        self._begin(thread)
+        self.passes = passes
+
+    def _step_ended(self) -> None:
+        self.steps_seen += 1
+        if self.marks is not None:
+            self.marks.mark("p")
+        if self.limit.is_reached(self.steps.number + 1) and self.steps.is_whole():
+            self.finish()
+            self.limit.is_over = True
+            self.probe.ending = "steps"
+            raise Finished
+
+    # Writing.
+
+    def finish(self) -> None:
+        """Writes what is left. The process, its observation or its measured steps end."""
+        if self.thread == NOBODY:
+            return
+        try:
+            closed = self.steps.finish()
+            if closed is not None:
+                self._close(closed)
+            step = self.steps.step
+            if step is not None and step.gets:
+                self.probe.evidence.write(*batch_records(self.probe.clock, step))
+                step.gets.clear()
+            if self.ranges is not None:
+                self.ranges.close()
+            for call in self.at_finish:
+                call()
+        except Exception as error:
+            self.fail("finish", error)
+
+    def _left_elsewhere(self) -> list[Received]:
+        """Batches that other threads received, but for those that may still be held for the training thread."""
+        held = MOST_HELD if self.steps.gets else 0
+        return [self.elsewhere.popleft() for _ in range(len(self.elsewhere) - held)]
+
+    def stop(self) -> None:
+        """The same, and nothing is observed from now on, by whatever functions of ours others still hold."""
+        self.finish()
+        self.thread = NOBODY
+        self.readers.clear()
+
+    def _close(self, step: Step) -> None:
+        start = now()
+        cost = self.costs.take()
+        evidence = self.probe.evidence
+        is_wanted = step.number % evidence.stride == 0
+        records = step_records(self.probe.clock, step, cost) if is_wanted else []
+        records += fetch_records(self.probe.clock, self._left_elsewhere())
+        if self.marks is not None:
+            self.costs.marks += self.marks.set
+            self.marks.set = 0
+            self.marks.close(step.number, is_wanted)
+            records += device_records(self.marks)
+        if self.limit.settle(step.number, self.steps.gets):
+            records.append(("facts", self.probe.clock.now_us(), {"warmup_steps": self.limit.warmup}))
+        if records:
+            evidence.write(*records)
+        if self.steps.optimizers > 1:
+            self.say("optimizers", f"{self.steps.optimizers} optimizers take part in a step.")
+        for call in self.at_close:
+            call()
+        self.is_stamped = self.steps.number % READY_EVERY == 0 and self.world_size() > 1
+        if self.ranges is not None:
+            self.ranges.step(self.steps.number)
+        self.costs.measured_ns += now() - start
+
+    def scratch(self) -> Training:
+        """One that writes nothing, to try hooks on in the calling thread."""
+        scratch = type(self)(self.probe)
+        scratch.thread = get_ident()
+        scratch.steps_seen = 1
+        return scratch
+
+    # Trouble.
+
+    def say(self, code: str, text: str) -> None:
+        """Notes something for the report, each code once."""
+        if code not in self._said:
+            self._said.add(code)
+            self.probe.note(code, text)
+
+    def fail(self, where: str, error: BaseException) -> None:
+        """Something of ours went wrong: from now on nothing of this process's training is observed."""
+        self.thread = NOBODY
+        self.readers.clear()
+        self.probe.fault(f"training: {where}", error)
+
+    def forked(self) -> None:
+        """In the child of a fork: it has trained nothing yet. CUDA cannot be used in it."""
+        self.marks = None
+        self.ranges = None
+        self.readers.clear()
+        self.costs = Costs()
+        self._said = set()
+        self._begin(get_ident())

@@ -1,0 +1,66 @@
+"""A view of a run while it goes on: beside its output in a terminal, as a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from .live_page import live_line, live_page
+from .pace import PaceMeter
+from .tail import Tail
+
+REFRESH_S = 0.5
+LINE_EVERY_S = 10.0
+
+Gpu = Callable[[], float | None]
+"""The GPU's activity now, a share; None where it is not measured."""
+
+
+class LiveView:
+    """Follows the evidence in a thread of its own while it is entered. `relay` prints above it."""
+
+    def __init__(self, evidence: Path, console: Console, *, gpu: Gpu = lambda: None) -> None:
+        self._tail = Tail(evidence)
+        self._meter = PaceMeter()
+        self._console = console
+        self._gpu = gpu
+        self._is_over = threading.Event()
+        self._live: Live | None = None
+        self._thread = threading.Thread(target=self._run, name="headrace-doctor-live", daemon=True)
+
+    def __enter__(self) -> LiveView:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
+            self._live.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        if self._live is not None:
+            self._live.stop()
+
+    def relay(self, line: str) -> None:
+        """A line of the command's output, with the colours it came in."""
+        self._console.print(Text.from_ansi(line), soft_wrap=True, highlight=False)
+
+    def _run(self) -> None:
+        every = REFRESH_S if self._live is not None else LINE_EVERY_S
+        while not self._is_over.wait(every):
+            self._meter.add(self._tail.new_records())
+            self._show()
+
+    def _show(self) -> None:
+        pace, ascii_only = self._meter.pace(), self._console.options.ascii_only
+        if self._live is not None:
+            page = live_page(pace, self._gpu(), width=self._console.width, ascii_only=ascii_only)
+            self._live.update(Group(*page.lines), refresh=True)
+        elif pace.step is not None:
+            line = live_line(pace, self._gpu(), ascii_only=ascii_only)
+            self._console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,76 @@
+"""How batches were made, on a page: stages, lines, slow samples, start-up."""
+
+from __future__ import annotations
+
+from headrace.doctor.analyse.diagnosis import Diagnosis, Making, StagePart
+
+from .detail import Detail
+from .figures import counted, duration, number, share
+from .page import Page, Row
+from .step import heat
+
+
+def put_making(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:
+    """The loaders that made most, most first."""
+    makings = sorted(diagnosis.makings, key=lambda making: -making.batches * making.batch_us)
+    for making in makings[: detail.loaders]:
+        page.heading(_title(making, many=len(makings) > 1), _summary(making))
+        _put_stages(page, making, detail.stages)
+        _put_lines(page, making, detail.lines)
+        _put_slow(page, making, detail.slow)
+        page.sentence(_start_up(making), lead="  start-up: ")
+    if len(makings) > detail.loaders:
+        page.line(f"and {counted(len(makings) - detail.loaders, 'loader')} more: --verbose", style="dim")
+
+
+def _title(making: Making, *, many: bool) -> str:
+    who = counted(making.workers, "worker") if making.workers else "Batches are made in the training process"
+    return f"{who}, loader {making.loader} of process {making.trainer}" if many else who
+
+
+def _summary(making: Making) -> str:
+    texts = [f"{duration(making.batch_us)} a batch", f"{number(making.cores)} cores used"]
+    if making.workers:
+        texts.insert(0, f"busy {share(making.busy)}")
+    return " · ".join([*texts, counted(making.batches, "batch")])
+
+
+def _put_stages(page: Page, making: Making, most: int) -> None:
+    stages = sorted(making.stages, key=lambda stage: -stage.share)
+    rows = [_stage_row(stage) for stage in stages[:most]]
+    rest = stages[most:]
+    if rest:
+        wall = sum(stage.wall_us for stage in rest)
+        of_whole = sum(stage.share for stage in rest)
+        rows.append(Row(f"{len(rest)} more", (duration(wall), share(of_whole)), of_whole, "dim"))
+    page.rows(rows)
+
+
+def _stage_row(stage: StagePart) -> Row:
+    label = f"{stage.category} {stage.label}" if stage.label else stage.category
+    return Row(label, (duration(stage.wall_us), share(stage.share)), stage.share, heat(stage.share), _remark(stage))
+
+
+def _remark(stage: StagePart) -> str:
+    """Whether it computes or waits, and how often it is called."""
+    calls = f"{number(stage.calls)} × a batch" if stage.calls > 0 else ""
+    cpu = None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
+    computing = "" if cpu is None else f"{share(cpu)} CPU"
+    return ", ".join(filter(None, (calls, computing)))
+
+
+def _put_lines(page: Page, making: Making, most: int) -> None:
+    rows = [Row(line.place, (share(line.share),)) for line in making.lines[:most]]
+    page.rows([Row(f"line {row.label}", row.cells) for row in rows], keep="end")
+
+
+def _put_slow(page: Page, making: Making, most: int) -> None:
+    for slow in making.slow[:most]:
+        where = f"slow sample, {duration(slow.wall_us)}, {number(slow.times)} × the median, most in {slow.stage}: "
+        page.line(where + slow.key)
+
+
+def _start_up(making: Making) -> str:
+    start = f"{duration(making.start_up_us)} to start, {duration(making.first_batch_us)} to the first batch"
+    again = " (new workers each time)" if making.respawned else ""
+    return f"{start}, {counted(making.passes, 'pass')}{again}"

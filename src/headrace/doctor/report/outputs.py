@@ -1,0 +1,110 @@
+"""Where a diagnosis goes: the terminal, a text file, a session file, a trace."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from headrace.doctor.analyse.diagnosis import Diagnosis
+from headrace.doctor.session.model import Session
+from headrace.errors import UsageError
+
+from .document import document
+from .files import write_whole
+from .terminal import show, text
+from .trace import trace
+
+STANDARD_OUTPUT = "-"
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What was asked for. One that cannot be written is named and leaves the others be."""
+
+    report: Path | None = None
+    json: str | None = None
+    """`-` for standard output: then everything else goes to standard error."""
+    trace: Path | None = None
+    verbose: bool = False
+
+    @property
+    def json_to_standard_output(self) -> bool:
+        return self.json == STANDARD_OUTPUT
+
+    def console(self) -> Console:
+        return Console(stderr=self.json_to_standard_output)
+
+    def check(self) -> None:
+        """Raises UsageError where a file cannot be written: better now than after hours."""
+        for option, path in (("--report", self.report), ("--json", self._json_path), ("--trace", self.trace)):
+            if path is None:
+                continue
+            folder = path.parent
+            if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+                raise UsageError(f"{option}: expected a file in a folder that can be written, got {path}")
+
+    @contextmanager
+    def standard_output_aside(self) -> Iterator[None]:
+        """Where JSON goes to standard output it stands there alone: what a command writes to it meanwhile goes to
+        standard error."""
+        if not self.json_to_standard_output:
+            yield
+            return
+        sys.stdout.flush()
+        ours = os.dup(1)
+        os.dup2(2, 1)
+        try:
+            yield
+        finally:
+            os.dup2(ours, 1)
+            os.close(ours)
+
+    def put(self, session: Session, diagnosis: Diagnosis, *, saved: Path | None) -> list[str]:
+        """Writes everything; says what failed. `saved` is a session file that is there already."""
+        failed = _written("--json", self._json_path, lambda: [document(session, diagnosis)])
+        again = _again(saved if failed else self._json_path or saved)
+        failed += _written("--trace", self.trace, lambda: trace(session, diagnosis))
+        failed += _written("--report", self.report, lambda: [text(session, diagnosis, again=again)])
+        failed += _printed("the report", lambda: show(session, diagnosis, self.console(), self.verbose, again))
+        if self.json_to_standard_output:
+            failed += _printed("--json -", lambda: print(document(session, diagnosis), end="", flush=True))
+        return failed
+
+    @property
+    def _json_path(self) -> Path | None:
+        return None if self.json is None or self.json_to_standard_output else Path(self.json)
+
+
+def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]) -> list[str]:
+    """What went wrong, if anything."""
+    if path is None:
+        return []
+    try:
+        write_whole(path, pieces())
+    except OSError as error:
+        return [f"{option}: expected a file to write, got {path} ({error.strerror or error})"]
+    return []
+
+
+def _printed(what: str, put: Callable[[], None]) -> list[str]:
+    """A reader that has gone away, as `head` does, is no failure; rich leaves the program then."""
+    try:
+        put()
+    except (BrokenPipeError, SystemExit):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python fails at its end, when it flushes
+    except OSError as error:
+        return [f"{what} could not be printed ({error.strerror or error})"]
+    return []
+
+
+def _again(saved: Path | None) -> str:
+    if saved is None:
+        return "run it with --json session.json, then: headrace doctor show session.json"
+    return f"headrace doctor show {shlex.quote(str(saved))}"

@@ -1,0 +1,71 @@
+"""The training loop of one trainer, as slices."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from headrace.doctor.session.model import Trainer
+
+from .slices import Slice, by_start
+
+SPANS = {
+    "h": "host to device",
+    "b": "backward",
+    "o": "optimizer",
+    "s": "skipped step",
+    "c": "collective",
+    "e": "evaluation",
+}
+"""By the kinds of docs/doctor/evidence.md."""
+
+
+def loop_slices(trainer: Trainer) -> Iterator[Slice]:
+    """In order: steps, and in them what was timed; forward is what lies between a batch's arrival and its backward."""
+    return heapq.merge(_starts(trainer), _gets(trainer), _steps(trainer), key=by_start)
+
+
+def _steps(trainer: Trainer) -> Iterator[Slice]:
+    steps, gets = trainer.steps, trainer.gets
+    received = sorted(start + duration for start, duration in zip(gets.start, gets.duration, strict=True))
+    at = 0
+    for number, start, end, spans, probe in zip(
+        steps.number, steps.start, steps.end, steps.spans, steps.probe, strict=True
+    ):
+        yield Slice(f"step {number}", start, end - start, {"probe_us": probe})
+        arrivals = []
+        while at < len(received) and received[at] <= end:
+            arrivals.append(received[at])
+            at += 1
+        yield from sorted(_spans(spans, start, arrivals), key=by_start)
+
+
+def _starts(trainer: Trainer) -> Iterator[Slice]:
+    for one in trainer.passes:
+        yield Slice(f"iter(loader {one.loader})", one.start, one.ready - one.start, {"workers": len(one.workers)})
+
+
+def _gets(trainer: Trainer) -> Iterator[Slice]:
+    gets = trainer.gets
+    for row, start in enumerate(gets.start):
+        shape = gets.shape[row]
+        args = {
+            "batch": gets.index[row],
+            "pass": gets.pass_[row],
+            "unpickle_us": gets.unpickle[row],
+            "pin_us": gets.pin[row],
+            "bytes": gets.bytes[row],
+            "shape": None if shape is None else trainer.shapes[shape],
+        }
+        yield Slice("data wait", start, max(gets.duration[row], 1), args)
+
+
+def _spans(spans: list[tuple[str, int, int]], start: int, arrivals: list[int]) -> Iterator[Slice]:
+    """`arrivals` are the ends of the step's data waits."""
+    free = start
+    for kind, begin, duration in sorted(spans, key=lambda span: span[1]):
+        free = max([free, *(arrival for arrival in arrivals if arrival <= begin)])
+        if kind == "b" and begin > free:
+            yield Slice("forward", free, begin - free)
+        yield Slice(SPANS.get(kind, kind), begin, duration)
+        free = max(free, begin + duration)

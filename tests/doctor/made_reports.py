@@ -1,0 +1,228 @@
+"""A session and a diagnosis made by hand, of figures that are easy to find again in a report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.doctor.analyse.diagnosis import (
+    Cost,
+    Diagnosis,
+    Finding,
+    LinePart,
+    Making,
+    Part,
+    RankView,
+    SlowSampleFinding,
+    StagePart,
+    StepBudget,
+    WaitSplit,
+)
+from headrace.doctor.session.model import (
+    Batches,
+    Gets,
+    Loader,
+    Machine,
+    Maker,
+    Note,
+    Outcome,
+    Pass,
+    Process,
+    Session,
+    Steps,
+    Trainer,
+    Unreached,
+)
+
+STEP_US = 100_000
+BATCH_US = 180_000
+TRAINER, WORKERS = 100, (201, 202)
+
+
+def made_session(steps: int = 4) -> Session:
+    """One trainer and two workers: each step waits 70 ms for a batch that takes 180 ms to make."""
+    return Session(
+        created="2026-01-02T03:04:05Z",
+        mode="measure",
+        headrace="0.1.0",
+        warmup=None,
+        steps=steps,
+        outcome=Outcome(["python", "train.py", "--lr", "1e-3"], 0, "steps", 41_300_000),
+        processes=[_process(TRAINER, 1, "trainer"), *(_process(pid, TRAINER, "worker") for pid in WORKERS)],
+        trainers=[_trainer(steps)],
+        makers=[_maker(worker, pid, steps) for worker, pid in enumerate(WORKERS)],
+        machines=[_machine(steps)],
+        unreached=[Unreached(300, "python -I tool.py", "it was started with -I")],
+        notes=[Note("scaler", "3 steps were skipped by GradScaler", TRAINER, 5)],
+    )
+
+
+def made_diagnosis() -> Diagnosis:
+    return Diagnosis(
+        verdict="GPU waits 70 % of each step for data; 58 % of making a batch is tar lookup, in 2 workers.",
+        wait_share=0.7,
+        seen_by="gpu",
+        budgets=[_budget()],
+        waits=[WaitSplit(TRAINER, [Part("not ready", 68_600, 0.98), Part("pin", 1_400, 0.02), Part("unknown", 0, 0)])],
+        makings=[_making()],
+        findings=[
+            Finding(
+                "archive-lookup",
+                0.41,
+                "Each read searches the tar's member list by name.",
+                "lookup tarfile.getmember: 104 ms of the 180 ms of a batch, 97 % of it computing",
+                "Read members by offset: headrace.IndexedTar takes the place of tarfile.open.",
+            ),
+            Finding(
+                "respawn",
+                0.03,
+                "Each epoch starts new workers.",
+                "1.20 s to start, 3 passes",
+                "Set persistent_workers=True.",
+            ),
+        ],
+        cost=Cost(step_us=48.0, step_share=0.00048, worker_share=0.003, evidence_bytes=1_234_567),
+    )
+
+
+def made_ranks() -> Diagnosis:
+    """The same on two ranks, of which the second is late."""
+    ranks = [
+        RankView(0, 100, 100_000, 0.02, 800, 19_400, 2_100, 1_000, None),
+        RankView(1, 101, 100_000, 0.98, 19_800, None, 2_100, 20_500, "decode:PIL.Image.load"),
+    ]
+    return replace(made_diagnosis(), ranks=ranks)
+
+
+def _budget() -> StepBudget:
+    parts = [
+        Part("data wait", 70_000, 0.70),
+        Part("host to device", 1_200, 0.012),
+        Part("forward", 9_000, 0.09),
+        Part("backward", 16_000, 0.16),
+        Part("optimizer", 3_400, 0.034),
+        Part("collective", 0, 0.0),
+        Part("other", 400, 0.004),
+    ]
+    device = [Part("data wait", 69_100, 0.691), Part("backward", 17_000, 0.17)]
+    return StepBudget(TRAINER, 0, "step", 200, 16.0, 100_000, 98_000, 131_000, parts, device)
+
+
+def _making() -> Making:
+    stages = [
+        StagePart("lookup", "tarfile.getmember", 0.58, 104_000, 101_000, 16),
+        StagePart("decode", "PIL.Image.load", 0.27, 48_600, 48_000, 16),
+        StagePart("read", "tarfile.read", 0.08, 14_400, 2_000, 16),
+        StagePart("transform", "RandomResizedCrop", 0.03, 5_400, 5_400, 16),
+        StagePart("collate", "default_collate", 0.02, 3_600, 3_600, 1),
+        StagePart("getitem", "", 0.015, 2_700, 2_700, 16),
+        StagePart("other", "", 0.005, 900, 0, 1),
+    ]
+    lines = [LinePart("/home/ada/train/data/dataset.py:41:__getitem__", 0.57), LinePart("train.py:80:crop", 0.04)]
+    slow = [
+        SlowSampleFinding("'a/0001.png'", 410_000, 36.0, "decode PIL.Image.load"),
+        SlowSampleFinding("17", 90_000, 8.0, "lookup tarfile.getmember"),
+        SlowSampleFinding("18", 80_000, 7.0, "lookup tarfile.getmember"),
+    ]
+    return Making(TRAINER, 0, 2, 200, 0.99, 1.9, BATCH_US, stages, lines, slow, 1_200_000, None, 3, True)
+
+
+def _process(pid: int, parent: int, role: str) -> Process:
+    return Process(pid, parent, "box", role, 0, 40_000_000, "steps", facts={"argv": ["python", "train.py"]})
+
+
+def _trainer(steps: int) -> Trainer:
+    starts = [1_000_000 + number * STEP_US for number in range(steps)]
+    return Trainer(
+        pid=TRAINER,
+        host="box",
+        rank=0,
+        steps=Steps(
+            number=list(range(steps)),
+            start=starts,
+            end=[start + STEP_US for start in starts],
+            spans=[
+                [("h", start + 70_000, 1_200), ("b", start + 80_200, 16_000), ("o", start + 96_200, 3_400)]
+                for start in starts
+            ],
+            probe=[4.8] * steps,
+            device=[
+                [(kind, start - 1_000_000.0 + at) for kind, at in [("s", 0), ("w", 200), ("r", 70_100), ("b", 80_900)]]
+                for start in starts
+            ],
+            ready=[None] * steps,
+        ),
+        gets=Gets(
+            pass_=[0] * steps,
+            index=list(range(steps)),
+            start=starts,
+            duration=[70_000] * steps,
+            arrived=[start + 69_000 for start in starts],
+            unpickle=[400] * steps,
+            pin_start=[None] * steps,
+            pin=[None] * steps,
+            bytes=[19_267_584] * steps,
+            shape=[0] * steps,
+        ),
+        passes=[Pass(0, 0, 100_000, 900_000, 0, list(WORKERS))],
+        loaders=[Loader(0, {"num_workers": 2, "prefetch_factor": 2, "dataset": "data.Pairs"})],
+        shapes=["float32[32,3,224,224]"],
+    )
+
+
+def _maker(worker: int, pid: int, steps: int) -> Maker:
+    indices = list(range(worker, steps, len(WORKERS)))
+    starts = [1_000_000 + index * STEP_US - BATCH_US for index in indices]
+    return Maker(
+        pid=pid,
+        host="box",
+        trainer=TRAINER,
+        worker=worker,
+        started=200_000,
+        begun=700_000,
+        stages=["lookup:tarfile.getmember", "decode:PIL.Image.load"],
+        batches=Batches(
+            epoch=[0] * len(indices),
+            index=indices,
+            start=starts,
+            fetched=[start + BATCH_US for start in starts],
+            sent=[start + BATCH_US + 500 for start in starts],
+            serialise=[300] * len(indices),
+            samples=[16] * len(indices),
+            stages=[[(0, 16, 120_000, 118_000), (1, 16, 60_000, 60_000)]] * len(indices),
+        ),
+        probe=2_000,
+    )
+
+
+def _machine(steps: int) -> Machine:
+    """Eight cores of which two are busy, and a GPU whose SMs are mostly not; one column measured nothing."""
+    readings = range(0, 1_000_000 + steps * STEP_US, 250_000)
+    columns: dict[str, float | None] = {
+        "cpu_cores_busy": 2.4,
+        "cpu_cores_command": 1.9,
+        "cpu_throttled_cores": None,
+        "command_pss_bytes": 4.1e9,
+        "shm_used_bytes": 1.2e9,
+        "gpu0_sm_percent": 22.0,
+        "gpu0_utilisation_percent": 64.0,
+        "gpu0_memory_used_bytes": 12e9,
+        "gpu0_sm_clock_mhz": 1755.0,
+        "gpu0_slowed_by_heat": 0.0,
+        "disk_nvme0n1_read_bytes_s": 210e6,
+        "disk_sda_read_bytes_s": 400.0,
+    }
+    facts = {
+        "cores": 8,
+        "cpu_model": "AMD EPYC 7713",
+        "container": "Docker",
+        "memory_bytes": 64_000_000_000,
+        "memory_limit_bytes": None,
+        "shm_bytes": 8_000_000_000,
+        "gpus": {"gpu0": {"name": "NVIDIA H100", "memory_bytes": 80_000_000_000, "sm_clock_max_mhz": 1980}},
+    }
+    return Machine(
+        host="box",
+        facts=facts,
+        time=list(readings),
+        columns={name: [value for _ in readings] for name, value in columns.items()},
+    )

@@ -1,0 +1,39 @@
+"""Reports as the terminals of different people would show them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from headrace.doctor.analyse.diagnosis import Diagnosis
+from headrace.doctor.report.terminal import show
+from headrace.doctor.session.model import Session
+
+GOLDEN = Path(__file__).parent / "golden"
+AGAIN = "headrace doctor show session.json"
+
+
+def printed(
+    session: Session,
+    diagnosis: Diagnosis,
+    *,
+    width: int = 100,
+    encoding: str = "utf-8",
+    colour: bool = False,
+    verbose: bool = False,
+) -> str:
+    """What a terminal of that width and encoding receives."""
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="")
+    console = Console(
+        file=file,
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        legacy_windows=False,
+        _environ={},
+    )
+    show(session, diagnosis, console, verbose=verbose, again=AGAIN)
+    file.flush()
+    return file.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]

@@ -1,0 +1,192 @@
+"""What each next() waited for, and which stages that comes from."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_run, write_settings
+
+from headrace.doctor.analyse import diagnose
+from headrace.doctor.analyse.waits import split
+
+LONG = 10_000
+
+
+def wait_parts(session) -> dict[str, float]:
+    (waits,) = diagnose(session).waits
+    return {part.name: part.us for part in waits.parts}
+
+
+def cause_shares(session) -> dict[str, float]:
+    (causes,) = diagnose(session).causes
+    return {part.name: part.share for part in causes.parts}
+
+
+@given(
+    st.integers(0, 100),
+    st.integers(0, 100),
+    st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(-50, 250)), max_size=6),
+)
+def test_a_split_sums_to_the_wait(start, duration, cuts):
+    parts = split(start, start + duration, cuts, "last")
+    assert sum(parts.values()) == duration
+    assert all(us > 0 for us in parts.values())
+
+
+def test_cuts_that_lie_behind_take_nothing():
+    assert split(10, 30, [("a", 5), ("b", 20), ("c", 15), ("d", None), ("e", 28)], "f") == {"b": 10, "e": 8, "f": 2}
+
+
+def one_get(tmp_path, get, batch, *, pids=(8,), begun=0, facts=None):
+    """A session of one get in one step, and of one worker's batches; get and batches as in the evidence, from the
+    index on."""
+    write_settings(tmp_path, warmup=0)
+    loader = ["loader", 0, 0, {"num_workers": len(pids), "prefetch_factor": 2} | (facts or {})]
+    records = [loader, ["pass", 0, 0, 0, 0, 0, list(pids)], ["get", 0, *get], ["step", 0, 900, 2_000, [], 0]]
+    write_evidence(tmp_path, "a", [process(7), *records])
+    batches = [["batch", 0, *one] for one in batch]
+    write_evidence(tmp_path, "b", [process(8), ["worker", begun, {"id": 0, "parent": 7}], *batches])
+    return read(tmp_path)
+
+
+def test_the_way_of_a_batch_is_what_was_waited_for(tmp_path):
+    get = [3, 1_000, 150, 1_090, 20, 1_100, 40, 64, None]
+    session = one_get(tmp_path, get, [[3, 900, 1_040, 1_060, 15, 1, []]])
+    assert wait_parts(session) == {
+        "not ready": 40,
+        "pickle": 20,
+        "unpickle and copy": 30,
+        "pin": 50,
+        "sampler": 10,
+    }
+
+
+def test_a_batch_that_lay_ready_leaves_only_the_drawing_of_indices(tmp_path):
+    get = [3, 1_000, 9, 990, 20, None, None, 64, None]
+    assert wait_parts(one_get(tmp_path, get, [[3, 800, 900, 950, 15, 1, []]])) == {"sampler": 9}
+
+
+def test_a_worker_that_had_not_begun_is_start_up(tmp_path):
+    get = [0, 1_000, 150, 1_150, 0]
+    session = one_get(tmp_path, get, [[0, 1_070, 1_140, 1_145, 5, 1, []]], begun=1_060)
+    assert wait_parts(session) == {"start-up": 60, "not ready": 80, "pickle": 5, "unpickle and copy": 5}
+
+
+@pytest.mark.parametrize(("in_order", "held"), [(True, 60), (None, 60), (False, 0)])
+def test_a_later_batch_that_is_ready_first_is_held_up(tmp_path, in_order, held):
+    get = [3, 1_000, 100, 1_100, 0]
+    batches = [[3, 900, 1_100, 1_100, 0, 1, []], [4, 900, 1_030, 1_040, 0, 1, []]]
+    parts = wait_parts(one_get(tmp_path, get, batches, facts={"in_order": in_order}))
+    assert parts.get("ready but out of order", 0) == held
+    assert parts["not ready"] == 100 - held
+
+
+def test_batches_beyond_the_queue_hold_nothing_up(tmp_path):
+    """One worker, two batches in flight: index 3 and the one after it."""
+    get = [3, 1_000, 100, 1_100, 0]
+    batches = [[3, 900, 1_100, 1_100, 0, 1, []], [5, 900, 1_030, 1_040, 0, 1, []]]
+    assert wait_parts(one_get(tmp_path, get, batches)) == {"not ready": 100}
+
+
+def test_a_batch_of_which_nobody_tells_is_unknown(tmp_path):
+    session = one_get(tmp_path, [3, 1_000, 100, 1_080, 5], [])
+    assert wait_parts(session) == {"unknown": 80, "sampler": 20}
+
+
+def test_a_batch_that_had_arrived_is_known_whoever_made_it(tmp_path):
+    assert wait_parts(one_get(tmp_path, [3, 1_000, 7, 900, 5], [])) == {"sampler": 7}
+
+
+def test_batches_of_another_epoch_of_the_same_worker_are_not_mistaken(tmp_path):
+    write_settings(tmp_path, warmup=0)
+    loader = ["loader", 0, 0, {"num_workers": 1, "persistent_workers": True}]
+    passes = [["pass", 0, 0, 0, 0, 0, [8]], ["pass", 1, 0, 500, 500, 1, [8]]]
+    gets = [["get", 0, 0, 0, 100, 100, 0], ["get", 1, 0, 500, 100, 600, 0]]
+    steps = [["step", 0, 0, 200, [], 0], ["step", 1, 200, 700, [], 0]]
+    write_evidence(tmp_path, "a", [process(7), loader, *passes, *gets, *steps])
+    names = [["name", 1, "decode:a"], ["name", 2, "read:b"]]
+    batches = [
+        ["batch", 0, 0, 0, 90, 90, 0, 1, [[1, 1, 90, 90]]],
+        ["batch", 1, 0, 500, 590, 590, 0, 1, [[2, 1, 90, 9]]],
+    ]
+    write_evidence(tmp_path, "b", [process(8), *names, ["worker", 0, {"id": 0, "parent": 7}], *batches])
+    shares = cause_shares(read(tmp_path))
+    assert shares["decode:a"] == shares["read:b"] == pytest.approx(0.45)
+
+
+def test_without_workers_the_batch_is_made_in_next(tmp_path):
+    write_settings(tmp_path, warmup=0)
+    loader = ["loader", 0, 0, {"num_workers": 0}]
+    get = ["get", 0, 0, 1_000, 100, None, None, 1_085, 10]
+    batch = ["batch", 0, 0, 1_005, 1_080, None, None, 1, []]
+    rest = [loader, ["pass", 0, 0, 0, 0, 0, [7]], get, ["step", 0, 900, 2_000, [], 0], batch]
+    write_evidence(tmp_path, "a", [process(7), *rest])
+    assert wait_parts(read(tmp_path)) == {"made here": 75, "pin": 15, "sampler": 10}
+
+
+def test_a_thinned_worker_leaves_no_unknown(tmp_path):
+    run = MadeRun(workers=1, steps=40)
+    write_settings(tmp_path)
+    for name, records in simulate(run).items():
+        kept = [record for record in records if record[0] != "batch" or record[2] % 4 == 0]
+        write_evidence(tmp_path, name, kept)
+    path = tmp_path / "evidence" / "host-101-0.jsonl"
+    write_settings(tmp_path, most_bytes=path.stat().st_size * 2)
+    split = wait_parts(read(tmp_path))
+    assert set(split) == {"not ready"}
+
+
+def test_the_batches_of_a_worker_without_evidence_are_unknown(tmp_path):
+    """Of two workers the loop waits for the first in each turn; the second is done by then."""
+    write_settings(tmp_path)
+    write_run(tmp_path, MadeRun(workers=2))
+    seen = wait_parts(read(tmp_path))
+    (tmp_path / "evidence" / "host-101-0.jsonl").unlink()
+    assert wait_parts(read(tmp_path)) == {"unknown": seen["not ready"]}
+
+
+def test_the_wait_comes_from_the_stages_of_the_batches_waited_for(tmp_path):
+    """Only batches that are slow in their first stage are waited for at all."""
+    slow = dict.fromkeys(range(0, 80, 8), LONG)
+    stages = {"decode:a": 1_000, "collate:b": 1_000}
+    run = MadeRun(steps=60, workers=2, stages=stages, slow_batches=slow, prefetch=1, forward=500, backward=500)
+    session = made_session(tmp_path, run)
+    shares = cause_shares(session)
+    assert shares["decode:a"] > 0.9
+    (making,) = diagnose(session).makings
+    assert making.stages[0].share < 0.75, "though over all batches it is less"
+
+
+def test_what_lies_between_worker_and_loop_is_a_cause_of_its_own(tmp_path):
+    shares = cause_shares(made_session(tmp_path, MadeRun(workers=1, stages={"decode:a": 500}, unpickle=4_000)))
+    assert shares["unpickle and copy"] > 0.9
+
+
+def test_several_loaders_do_not_mix(tmp_path):
+    write_settings(tmp_path, warmup=0)
+    loaders = [["loader", number, 0, {"num_workers": 1}] for number in (0, 1)]
+    passes = [["pass", 0, 0, 0, 0, 0, [8]], ["pass", 1, 1, 0, 0, 0, [9]]]
+    gets = [["get", 0, 0, 0, 100, 100, 0], ["get", 1, 0, 100, 300, 400, 0]]
+    write_evidence(tmp_path, "a", [process(7), *loaders, *passes, *gets, ["step", 0, 0, 500, [], 0]])
+    for pid, fetched, stage in ((8, 100, "decode:a"), (9, 400, "read:b")):
+        batch = ["batch", 0, 0, 0, fetched, fetched, 0, 1, [[1, 1, fetched, 1]]]
+        records = [process(pid), ["name", 1, stage], ["worker", 0, {"id": 0, "parent": 7}], batch]
+        write_evidence(tmp_path, str(pid), records)
+    diagnosis = diagnose(read(tmp_path))
+    assert [(making.loader, making.batches) for making in diagnosis.makings] == [(1, 1), (0, 1)]
+    (causes,) = diagnosis.causes
+    assert [(part.name, part.us) for part in causes.parts] == [("read:b", 300), ("decode:a", 100)]
+
+
+def test_a_pid_given_again_is_the_newer_process(tmp_path):
+    write_settings(tmp_path, warmup=0)
+    passes = [["pass", 0, 0, 0, 5, 0, [8]], ["pass", 1, 0, 500, 505, 0, [8]]]
+    gets = [["get", 0, 0, 10, 90, 100, 0], ["get", 1, 0, 510, 90, 600, 0]]
+    step = ["step", 0, 0, 700, [], 0]
+    write_evidence(tmp_path, "a", [process(7), ["loader", 0, 0, {"num_workers": 1}], *passes, *gets, step])
+    for started, stage in ((2, "decode:a"), (502, "read:b")):
+        batch = ["batch", 0, 0, started + 10, started + 98, started + 98, 0, 1, [[1, 1, 88, 1]]]
+        worker = ["worker", started + 8, {"id": 0, "parent": 7, "started_us": started}]
+        write_evidence(tmp_path, f"8-{started}", [process(8), ["name", 1, stage], worker, batch])
+    assert cause_shares(read(tmp_path))["decode:a"] == cause_shares(read(tmp_path))["read:b"] > 0.4

@@ -1,0 +1,243 @@
+"""The command's processes: who was not reached and why, and who is still there in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attach_runs import evidence, observed, python, stub_torch
+from processes import eventually
+
+from headrace.doctor.attach import proc
+from headrace.doctor.attach.leftovers import Patience
+from headrace.doctor.attach.processes import Descendants, adopting_orphans
+from headrace.doctor.attach.unreached import Unreached, ignoring_option
+
+UNTIL_SEEN = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+open(sys.argv[2]).read()
+"""
+"""It imports torch and lives until somebody opens its FIFO for writing."""
+
+
+@pytest.fixture
+def fifo(tmp_path):
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.fixture
+def seen(monkeypatch, fifo):
+    """Lets UNTIL_SEEN go on once so many processes have been judged."""
+
+    def let_go(unreached: Unreached, expected: int) -> None:
+        if len(unreached.missed) + len(unreached.reached) >= expected:
+            with contextlib.suppress(OSError):  # ENXIO: it has not come to open it
+                os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+
+    def after(expected: int) -> str:
+        look = Unreached.look
+
+        def watched(self: Unreached, descendants: Descendants) -> None:
+            look(self, descendants)
+            let_go(self, expected)
+
+        monkeypatch.setattr(Unreached, "look", watched)
+        return str(fifo)
+
+    return after
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return stub_torch(tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture(scope="module")
+def old_site(tmp_path_factory):
+    """As a Python 3.8 has it: what is looked at is the path that torch was loaded from."""
+    return stub_torch(tmp_path_factory.mktemp("old") / "lib" / "python3.8" / "site-packages")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "options", "why"),
+    [
+        ([], ["-I"], "it was started with -I, so that Python runs no sitecustomize of ours"),
+        ([], ["-BE"], "it was started with -E, so that Python runs no sitecustomize of ours"),
+        ([], ["-W", "ignore", "-S"], "it was started with -S, so that Python runs no sitecustomize of ours"),
+        (["env", "-i"], [], "its environment was scrubbed: HEADRACE_DOCTOR is not set"),
+        (["env", "PYTHONPATH=/x"], [], "its PYTHONPATH was replaced by one without the probe's folder"),
+    ],
+    ids=["-I", "-E", "-S", "scrubbed", "replaced"],
+)
+def test_a_process_without_a_probe_is_named(prefix, options, why, site, seen, tmp_path):
+    command = [*prefix, sys.executable, *options, "-c", UNTIL_SEEN, str(site), seen(1)]
+    ended = observed(["sh", "-c", '"$@"; exit 4', "sh", *command], tmp_path)
+    assert ended.status == 4
+    assert [(missed.why, missed.command) for missed in ended.missed] == [(why, command[len(prefix) :])]
+    assert evidence(tmp_path) == {}
+
+
+def test_a_python_that_is_too_old_is_named(old_site, seen, tmp_path):
+    ended = observed(["env", "HEADRACE_DOCTOR=", *python(UNTIL_SEEN, str(old_site), seen(1))], tmp_path)
+    assert [missed.why for missed in ended.missed] == ["its Python 3.8 is older than 3.9"]
+
+
+def test_a_probe_that_fails_to_start_is_named_and_breaks_nothing(site, seen, tmp_path, capfd):
+    source = "import os; os.remove(os.environ['HEADRACE_DOCTOR'] + '/settings.json')"
+    second = [sys.executable, "-c", UNTIL_SEEN, str(site), seen(1)]
+    ended = observed(["sh", "-c", '"$0" -c "$1"; shift; "$@"', sys.executable, source, *second], tmp_path)
+    assert ended.status == 0
+    assert [missed.why for missed in ended.missed] == [
+        f"its probe failed to start: FileNotFoundError: [Errno 2] No such file or directory: '{tmp_path}/settings.json'"
+    ]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_process_with_a_probe_is_not(site, seen, tmp_path):
+    source = UNTIL_SEEN.replace("open(", "child = os.fork()\nopen(") + "\nif child: os.wait()\nelse: os._exit(0)"
+    ended = observed(python(source, str(site), seen(2)), tmp_path)
+    assert ended.missed == []
+    assert len(evidence(tmp_path)) == 1  # the fork had nothing to write
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        ("python train.py -I", None),
+        ("python -m train -E", None),
+        ("python -c pass -S", None),
+        ("python -cpass -S", None),
+        ("python -", None),
+        ("python -u -X dev -I train.py", "I"),
+        ("python -Xdev -WI train.py", None),
+        ("python -W I train.py", None),
+        ("python -uBs train.py", None),
+        ("python --check-hash-based-pycs always -sE train.py", "E"),
+        ("python", None),
+    ],
+)
+def test_options_are_read_as_python_reads_them(arguments, option):
+    assert ignoring_option(arguments.split()) == option
+
+
+def test_workers_that_end_by_themselves_are_waited_for(tmp_path):
+    """As a DataLoader's do, which look for their parent every now and then."""
+    source = """
+        import os
+        parent = os.getpid()
+        if os.fork():
+            os._exit(3)
+        while os.getppid() == parent:
+            os.sched_yield()
+    """
+    ended = observed(python(source), tmp_path, patience=Patience())
+    assert (ended.status, ended.leftovers) == (3, [])
+
+
+@pytest.mark.parametrize(
+    ("source", "fate"),
+    [
+        ("sleep 1000", "terminated"),
+        ("trap '' TERM; while :; do sleep 0.05; done", "killed"),
+    ],
+)
+def test_what_the_command_leaves_running_is_ended_and_named(source, fate, tmp_path):
+    patience = Patience(grace_s=0.05, terminate_s=0.5)
+    ended = observed(["sh", "-c", 'sh -c "$0" & exit 0', source], tmp_path, patience=patience)
+    assert ended.status == 0
+    assert {leftover.fate for leftover in ended.leftovers} <= {fate, "terminated"}
+    assert fate in {leftover.fate for leftover in ended.leftovers}
+    assert all(proc.stat(leftover.pid) is None for leftover in ended.leftovers)
+
+
+@pytest.mark.parametrize("detach", ["setsid", "nohup"])
+@pytest.mark.parametrize("orphan", [False, True], ids=["child", "grandchild"])
+def test_what_has_detached_itself_is_left_alone_and_named(detach, orphan, fifo, tmp_path):
+    start = f'{detach} sh -c "echo > {fifo}; exec sleep 1000" > /dev/null 2>&1 & read _ < {fifo}'
+    ended = observed(["sh", "-c", f"sh -c '{start}'" if orphan else start], tmp_path)
+    try:
+        assert [(leftover.command, leftover.fate) for leftover in ended.leftovers] == [(["sleep", "1000"], "left")]
+        assert proc.stat(ended.leftovers[0].pid) is not None
+    finally:
+        for leftover in ended.leftovers:
+            os.kill(leftover.pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(leftover.pid, 0)
+
+
+def test_nothing_detached_keeps_the_doctor_waiting_for_output(fifo, tmp_path, capfd):
+    """It holds the pipe open, and would for ever."""
+    start = f"setsid sh -c 'echo early; echo > {fifo}; exec sleep 1000' & read _ < {fifo}"
+    ended = observed(["sh", "-c", start], tmp_path, relay=True)
+    os.kill(ended.leftovers[0].pid, signal.SIGKILL)
+    os.waitpid(ended.leftovers[0].pid, 0)
+    assert capfd.readouterr().out == "early\n"
+
+
+def test_orphans_are_found_and_buried():
+    script = "sh -c 'sleep 1000 & echo $!' "
+    with adopting_orphans():
+        descendants = Descendants()
+        command = subprocess.Popen(["sh", "-c", script], process_group=0, stdout=subprocess.PIPE, text=True)
+        assert command.stdout is not None
+        orphan = int(command.stdout.readline())
+        descendants.started(command.pid)
+        assert eventually(lambda: proc.stat(orphan).parent == os.getpid())
+        descendants.look()
+        assert set(descendants.live) == {orphan}
+        descendants.signal(signal.SIGKILL)
+        assert eventually(lambda: [descendants.look(), descendants.live] == [None, {}])
+        assert proc.stat(orphan) is None
+        command.wait()
+        command.stdout.close()
+
+
+def test_children_of_the_doctor_itself_are_none_of_the_commands():
+    own = subprocess.Popen(["sleep", "1000"])
+    command = subprocess.Popen(["sleep", "1000"], process_group=0)
+    descendants = Descendants()
+    descendants.started(command.pid)
+    assert set(descendants.live) == {command.pid}
+    for process in (own, command):
+        process.kill()
+        process.wait()
+
+
+def test_a_pid_that_is_another_process_by_now_is_not_signalled(monkeypatch):
+    command = subprocess.Popen(["sleep", "1000"], process_group=0)
+    descendants = Descendants()
+    descendants.started(command.pid)
+    (then,) = descendants.live.values()
+    descendants.live = {then.pid: proc.Stat(then.pid, "S", then.parent, then.group, then.session, then.started - 1)}
+    descendants.signal(signal.SIGKILL)
+    assert command.poll() is None
+    command.kill()
+    command.wait()
+
+
+def test_proc_of_what_is_not_there():
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    assert proc.stat(process.pid) is None
+    assert proc.arguments(process.pid) == []
+    assert proc.environment(process.pid) is None
+    assert proc.maps(process.pid) == ""
+    assert not proc.ignores_hangup(process.pid)
+
+
+def test_a_name_with_anything_in_it(tmp_path):
+    path = Path(tmp_path / "a) R 1 (b")
+    path.symlink_to("/bin/sleep")
+    with subprocess.Popen([path, "1000"]) as process:
+        assert eventually(lambda: proc.arguments(process.pid) == [str(path), "1000"])
+        assert proc.stat(process.pid).parent == os.getpid()
+        process.kill()

@@ -1,0 +1,193 @@
+"""Signals that come to the doctor: the command gets each once, is waited for, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from attach_runs import doctor, ended, python
+from processes import eventually
+
+from headrace.doctor.attach import proc
+from headrace.doctor.attach.signals import Signals
+
+COUNTS = """
+import os, signal, sys
+
+got = []
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+    signal.signal(number, lambda number, _: (got.append(signal.Signals(number).name), print("got", flush=True)))
+signal.signal(signal.SIGUSR2, lambda *_: (print(*got, flush=True), os._exit(5)))
+print("ready", os.getpid(), flush=True)
+while True:
+    signal.pause()
+"""
+
+STUBBORN = """
+import signal, subprocess, sys
+
+signal.signal(signal.SIGINT, lambda *_: print("got", flush=True))
+signal.signal(signal.SIGTERM, lambda *_: print("asked to end", flush=True))
+print("ready", flush=True)
+child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+print("child", child.pid, flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def heard(process: subprocess.Popen[str], word: str) -> list[str]:
+    """The rest of the next line that begins so."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        first, *rest = line.split() or [""]
+        if first == word:
+            return rest
+    raise AssertionError(f"the doctor ended before it said {word!r}")
+
+
+def to_process(process: subprocess.Popen[str], signum: int) -> None:
+    os.kill(process.pid, signum)
+
+
+def to_group(process: subprocess.Popen[str], signum: int) -> None:
+    os.killpg(process.pid, signum)
+
+
+@pytest.mark.parametrize("relay", [True, False], ids=["relayed", "inherited"])
+@pytest.mark.parametrize("send", [to_process, to_group])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1], ids=str)
+def test_the_command_gets_a_signal_once(signum, send, relay, tmp_path):
+    with doctor(python(COUNTS), tmp_path, relay=relay) as process:
+        heard(process, "ready")
+        send(process, signum)
+        heard(process, "got")
+        send(process, signal.SIGUSR2)  # passed on after the other one, and all copies of it
+        assert heard(process, signal.Signals(signum).name) == []
+        said = ended(process)
+    assert said["status"] == 5
+    assert said["why"] == ("failed" if signum == signal.SIGUSR1 else "interrupted")
+    assert said["leftovers"] == []
+
+
+def test_a_second_request_terminates_and_a_third_kills(tmp_path):
+    with doctor(python(STUBBORN), tmp_path) as process:
+        heard(process, "ready")
+        child = int(heard(process, "child")[0])
+        process.send_signal(signal.SIGINT)
+        heard(process, "got")
+        process.send_signal(signal.SIGINT)
+        assert heard(process, "asked") == ["to", "end"]
+        assert eventually(lambda: proc.stat(child) is None or proc.stat(child).state == "Z")  # in a session of its own
+        process.send_signal(signal.SIGINT)
+        said = ended(process)
+    assert (said["status"], said["why"]) == (128 + signal.SIGKILL, "interrupted")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_comes_before_the_command_is_not_lost(signum):
+    with Signals(lambda _: None, lambda: None) as signals:
+        signal.raise_signal(signum)
+        command = subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=0)
+        signals.started(command.pid)
+        assert command.wait() == -signum
+        assert signals.requests == 1
+    assert command.stdin is not None
+    command.stdin.close()
+
+
+def test_what_was_there_before_is_there_again():
+    before = [signal.getsignal(signum) for signum in signal.valid_signals()]
+    with Signals(lambda _: None, lambda: None):
+        assert signal.getsignal(signal.SIGINT) != signal.default_int_handler
+    assert [signal.getsignal(signum) for signum in signal.valid_signals()] == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_what_nohup_ignores_stays_ignored(tmp_path):
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    source = "import os, signal; print('ready', signal.getsignal(1) is signal.SIG_IGN, flush=True); input()"
+    with doctor(python(source), tmp_path, stdin=subprocess.PIPE, preexec_fn=ignore) as process:
+        assert heard(process, "ready") == ["True"]
+        process.send_signal(signal.SIGHUP)
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        said = ended(process)
+    assert (said["status"], said["why"]) == (0, "finished")
+
+
+@contextmanager
+def doctor_on_terminal(command: list[str], folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The doctor leads a session that has a terminal, of which the test holds the other end."""
+    outer, inner = pty.openpty()
+    attributes = termios.tcgetattr(inner)
+    attributes[3] &= ~termios.ECHO
+    termios.tcsetattr(inner, termios.TCSANOW, attributes)
+
+    def take_terminal() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    with doctor(command, folder, stdin=inner, preexec_fn=take_terminal) as process:
+        os.close(inner)
+        yield process, outer
+    os.close(outer)
+
+
+def test_ctrl_c_reaches_the_command_once(tmp_path):
+    with doctor_on_terminal(python(COUNTS), tmp_path) as (process, keys):
+        heard(process, "ready")
+        os.write(keys, b"\x03")
+        heard(process, "got")
+        to_process(process, signal.SIGUSR2)
+        assert heard(process, "SIGINT") == []
+        assert ended(process)["why"] == "interrupted"
+
+
+ASKS = "print('ready', flush=True); print('read', input(), flush=True); print('read', input(), flush=True)"
+
+
+def test_a_command_may_ask_at_the_terminal(tmp_path):
+    with doctor_on_terminal(python(ASKS), tmp_path) as (process, keys):
+        heard(process, "ready")
+        os.write(keys, b"one\n")
+        assert heard(process, "read") == ["one"]
+        os.write(keys, b"two\n")
+        assert heard(process, "read") == ["two"]
+        assert ended(process)["status"] == 0
+
+
+def test_ctrl_c_ends_a_command_that_has_the_terminal(tmp_path):
+    with doctor_on_terminal(python(ASKS), tmp_path) as (process, keys):
+        heard(process, "ready")
+        os.write(keys, b"one\n")
+        assert heard(process, "read") == ["one"]
+        os.write(keys, b"\x03")
+        said = ended(process)
+    assert (said["status"], said["why"]) == (128 + signal.SIGINT, "interrupted")
+
+
+def test_ctrl_z_stops_both_and_both_go_on(tmp_path):
+    with doctor_on_terminal(python(COUNTS), tmp_path) as (process, keys):
+        command = int(heard(process, "ready")[0])
+        os.write(keys, b"\x1a")
+        assert eventually(lambda: state(process.pid) == state(command) == "T")
+        process.send_signal(signal.SIGCONT)
+        assert eventually(lambda: state(process.pid) != "T" and state(command) != "T")
+        process.send_signal(signal.SIGUSR2)
+        assert ended(process)["status"] == 5
+
+
+def state(pid: int) -> str:
+    now = proc.stat(pid)
+    return "" if now is None else now.state

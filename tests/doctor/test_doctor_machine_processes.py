@@ -1,0 +1,356 @@
+"""Which processes belong to a command, and what each used, on machines made of texts."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from machine_double import MOUNTINFO_V2, Texts, rollup_text
+
+from headrace.doctor.machine.budget import Budget
+from headrace.doctor.machine.cores import TICKS_A_SECOND
+from headrace.doctor.machine.disks import Disks
+from headrace.doctor.machine.process import Memory
+from headrace.doctor.machine.processes import MOST_PROCESSES, Processes
+from headrace.doctor.machine.rates import Rates
+from headrace.doctor.machine.table import Table
+from headrace.doctor.machine.tree import Tree
+
+KIB = 1024
+
+
+def processes(machine: Texts, root: int = 10) -> Processes:
+    return Processes(machine, root, 0.0, lambda ticks: ticks * 1_000_000 // TICKS_A_SECOND)
+
+
+def test_children_of_children_belong_and_others_do_not() -> None:
+    machine = Texts()
+    for pid, parent in ((10, 1), (11, 10), (12, 11), (20, 1), (21, 20)):
+        machine.process(pid, parent=parent)
+    assert Tree(machine, 10).scan() == {10, 11, 12}
+
+
+def test_a_child_with_a_lower_number_than_its_parent_belongs() -> None:
+    machine = Texts()
+    for pid, parent in ((10, 1), (900, 10), (3, 900)):
+        machine.process(pid, parent=parent)
+    assert Tree(machine, 10).scan() == {3, 10, 900}
+
+
+def test_who_is_given_to_another_parent_stays() -> None:
+    machine = Texts()
+    for pid, parent in ((10, 1), (11, 10), (12, 11)):
+        machine.process(pid, parent=parent)
+    tree = Tree(machine, 10)
+    tree.scan()
+    machine.end(11)
+    machine.process(12, parent=1)
+    assert tree.scan() == {10, 12}
+
+
+def test_who_lost_its_parent_before_it_was_seen_belongs_by_group_or_session() -> None:
+    machine = Texts()
+    machine.process(10, parent=1, group=10, session=10)
+    machine.process(30, parent=1, group=10, session=5)
+    machine.process(31, parent=1, group=31, session=10)
+    machine.process(32, parent=1, group=32, session=5)
+    assert Tree(machine, 10).scan() == {10, 30, 31}
+
+
+def test_the_orphan_of_a_session_whose_leader_has_just_gone_belongs() -> None:
+    machine = Texts()
+    machine.process(10)
+    machine.process(11, parent=10, session=11)
+    tree = Tree(machine, 10)
+    tree.scan()
+    machine.end(11)
+    machine.process(12, parent=1, group=12, session=11)
+    assert tree.scan() == {10, 12}
+
+
+def test_foreign_processes_are_looked_at_once() -> None:
+    machine = Texts()
+    machine.process(10)
+    for pid in range(100, 200):
+        machine.process(pid, parent=1)
+    tree = Tree(machine, 10)
+    tree.scan()
+    machine.asked.clear()
+    tree.scan()
+    assert machine.asked == []
+
+
+def test_a_number_given_to_a_foreign_process_is_no_longer_ours() -> None:
+    machine = Texts()
+    machine.process(10)
+    machine.process(11, parent=10, started=100, user=500)
+    found = processes(machine)
+    found.read(1.0)
+    machine.end(11)
+    found.read(2.0)
+    machine.process(11, parent=1, started=900, user=7)
+    assert found.read(3.0)["command_processes"] == 1
+    assert found.figures()[11]["cpu_user_s"] == 500 / TICKS_A_SECOND
+
+
+def test_a_number_given_again_within_the_command_is_the_later_process() -> None:
+    machine = Texts()
+    machine.process(10)
+    machine.process(11, parent=10, started=100, user=500)
+    found = processes(machine)
+    found.read(1.0)
+    machine.process(11, parent=10, started=900, user=7)
+    found.read(2.0)
+    found.read(3.0)
+    assert found.figures()[11]["cpu_user_s"] == 7 / TICKS_A_SECOND
+    assert found.figures()[11]["started"] == 900 * 1_000_000 // TICKS_A_SECOND
+
+
+def test_what_a_process_used_without_permission_to_look_into_it() -> None:
+    """Another user's process: stat and status only."""
+    machine = Texts()
+    machine.process(10, name="python", parent=4, major=3, user=150, system=50, threads=8)
+    machine.texts["/proc/10/status"] = "VmHWM:\t2048 kB\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t6\n"
+    found = processes(machine)
+    row = found.read(1.0)
+    figures = found.figures()[10]
+    assert figures["cpu_s"] == 200 / TICKS_A_SECOND
+    assert (figures["threads_peak"], figures["major_faults"], figures["rss_bytes_peak"]) == (8, 3, 2048 * KIB)
+    assert (figures["switches_voluntary"], figures["switches_involuntary"]) == (5, 6)
+    for unknown in ("read_call_bytes", "read_bytes", "pss_bytes_peak", "private_bytes_peak", "cow_bytes", "cpu_wait_s"):
+        assert figures[unknown] is None
+    assert row["command_pss_bytes"] is None
+    assert row["command_read_bytes_per_s"] is None
+
+
+def test_rates_are_of_all_processes_that_ever_were() -> None:
+    machine = Texts()
+    machine.process(10, user=0)
+    machine.process(11, parent=10, user=100)
+    found = processes(machine)
+    found.read(0.0)
+    machine.end(11)
+    machine.process(10, user=TICKS_A_SECOND)
+    assert found.read(2.0)["cpu_cores_command"] == 0.5
+
+
+def test_a_worker_that_came_between_readings_counts_with_all_it_used() -> None:
+    machine = Texts()
+    machine.process(10)
+    found = processes(machine)
+    found.read(0.0)
+    machine.process(11, parent=10, user=TICKS_A_SECOND // 2)
+    assert found.read(1.0)["cpu_cores_command"] == 0.5
+
+
+def test_a_zombie_has_used_what_it_used_and_holds_nothing() -> None:
+    machine = Texts()
+    machine.process(10)
+    machine.process(11, parent=10, user=10)
+    machine.texts["/proc/11/io"] = "rchar: 5\nread_bytes: 6\nwrite_bytes: 7\n"
+    found = processes(machine)
+    found.read(0.0)
+    del machine.texts["/proc/11/io"]
+    machine.process(11, parent=10, state="Z", user=12, threads=1)
+    assert found.read(1.0)["command_processes"] == 1
+    assert found.figures()[11]["cpu_user_s"] == 12 / TICKS_A_SECOND
+    assert found.figures()[11]["read_call_bytes"] == 5
+
+
+def test_of_very_many_processes_those_with_least_work_are_let_go_and_their_sums_stay() -> None:
+    machine = Texts()
+    machine.process(10, user=1000)
+    found = processes(machine)
+    found.read(0.0)
+    many = MOST_PROCESSES + 5
+    for pid in range(100, 100 + many):
+        machine.process(pid, parent=10, user=pid)
+    found.read(1.0)
+    for pid in range(100, 100 + many):
+        machine.end(pid)
+    row = found.read(2.0)
+    assert row["cpu_cores_command"] == 0
+    assert found.facts()["processes_let_go"] == 5
+    assert len(found.figures()) == MOST_PROCESSES + 1
+    assert min(set(found.figures()) - {10}) == 105
+
+
+def test_mounts_of_files_that_are_open_to_read() -> None:
+    machine = Texts({"/proc/10/mountinfo": MOUNTINFO_V2})
+    machine.process(10)
+    machine.texts["/proc/diskstats"] = disk_line(259, "nvme0n1", 1) + disk_line(259, "nvme0n1p2", 2)
+    files = ["/data/a.tar", "/cache/b.bin", "/data/log.txt", "/dev/null", "socket:[7]", "/home/x"]
+    for number, path in enumerate(files):
+        machine.links[f"/proc/10/fd/{number}"] = path
+    machine.texts["/proc/10/fdinfo/0"] = "pos:\t0\nflags:\t0100000\n"
+    machine.texts["/proc/10/fdinfo/2"] = "pos:\t0\nflags:\t0102001\n"
+    found = processes(machine)
+    found.read(0.0)
+    told = {mount["path"]: mount for mount in found.facts()["mounts"]}
+    assert set(told) == {"/data", "/cache", "/"}
+    assert told["/data"] == {
+        "path": "/data",
+        "kind": "nfs4",
+        "source": "server:/export two",
+        "network": True,
+        "disk": None,
+        "files_seen": 1,
+    }
+    assert told["/cache"]["disk"] == "nvme0n1", "expected the disk of btrfs's source, since its number is its own"
+
+
+def test_threads_are_counted_by_the_names_that_libraries_give_them() -> None:
+    machine = Texts()
+    machine.process(10, threads=5)
+    for thread, name in enumerate(["python", "pt_autograd_0", "pt_autograd_1", "cuda-EvtHandlr", "python"]):
+        machine.texts[f"/proc/10/task/{thread}/comm"] = name + "\n"
+    found = processes(machine)
+    found.read(0.0)
+    assert found.figures()[10]["threads_by_name"] == {"python": 2, "pt_autograd": 2, "cuda-EvtHandlr": 1}
+
+
+def test_copying_is_what_shared_memory_lost_to_private_memory() -> None:
+    memory = Memory()
+    memory.read(smaps(anonymous=1000, private=100))
+    assert memory.figures()["cow_bytes"] is None, "expected two looks before growth is known"
+    memory.read(smaps(anonymous=1000, private=400))
+    assert memory.figures()["cow_bytes"] == 300 * KIB
+    assert memory.figures()["shared_bytes_first"] == 900 * KIB
+
+
+def test_new_memory_is_no_copy() -> None:
+    memory = Memory()
+    memory.read(smaps(anonymous=1000, private=100))
+    memory.read(smaps(anonymous=1500, private=600))
+    assert memory.figures()["cow_bytes"] == 0
+
+
+def test_inherited_memory_that_is_freed_is_no_copy() -> None:
+    memory = Memory()
+    memory.read(smaps(anonymous=1000, private=100))
+    memory.read(smaps(anonymous=200, private=100))
+    assert memory.figures()["cow_bytes"] == 0
+
+
+def test_a_sandbox_without_rollup_has_no_memory_figures() -> None:
+    memory = Memory()
+    memory.read({})
+    memory.read({"Pss": 5})
+    assert memory.figures() == {
+        "pss_bytes_peak": 5,
+        "private_bytes_peak": None,
+        "shared_bytes_first": None,
+        "cow_bytes": None,
+    }
+
+
+def test_dear_readings_are_rare_and_no_one_is_passed_over() -> None:
+    machine = Texts()
+    for pid in (10, 11, 12):
+        machine.process(pid, parent=10)
+        machine.texts[f"/proc/{pid}/smaps_rollup"] = rollup_text(Pss=pid)
+    found = processes(machine)
+    found.read(0.0)
+    assert {figures["pss_bytes_peak"] for figures in found.figures().values()} == {10 * KIB, 11 * KIB, 12 * KIB}
+    machine.asked.clear()
+    found.read(1.0)
+    assert not [path for path in machine.asked if path.endswith("smaps_rollup")]
+    found.read(6.0)
+    assert len([path for path in machine.asked if path.endswith("smaps_rollup")]) == 3
+
+
+def test_a_budget_that_is_overdrawn_waits_until_it_has_earned() -> None:
+    budget = Budget(share=0.01, most_s=0.1, now_s=0.0)
+    budget.spend(0.15)
+    budget.earn(4.0)
+    assert not budget.is_left
+    budget.earn(6.0)
+    assert budget.is_left
+    budget.earn(10_000.0)
+    budget.spend(0.1)
+    assert not budget.is_left, "expected no more than most_s to be saved up"
+
+
+def test_disks_without_their_partitions() -> None:
+    machine = Texts()
+    machine.names("/sys/block")
+    machine.texts["/sys/block/nvme0n1/queue/rotational"] = "0\n"
+    machine.texts["/sys/block/nvme0n1/device/model"] = "Fast SSD   \n"
+    machine.texts["/proc/diskstats"] = disk_line(259, "nvme0n1", 0, reads=1) + disk_line(259, "nvme0n1p1", 1, reads=1)
+    disks = Disks(machine)
+    disks.read(0.0)
+    machine.texts["/proc/diskstats"] = disk_line(
+        259, "nvme0n1", 0, reads=201, sectors=4000, read_ms=500, busy_ms=900, queue_ms=3000
+    ) + disk_line(259, "nvme0n1p1", 1, reads=201)
+    row = disks.read(2.0)
+    assert {name.removeprefix("disk_nvme0n1_"): value for name, value in row.items()} == {
+        "read_bytes_per_s": 4000 * 512 / 2,
+        "write_bytes_per_s": 0,
+        "reads_per_s": 100,
+        "writes_per_s": 0,
+        "read_latency_us": 2500,
+        "write_latency_us": None,
+        "busy_share": 0.45,
+        "queue": 1.5,
+    }
+    assert disks.facts() == {"disks": {"nvme0n1": {"model": "Fast SSD", "rotational": False}}}
+
+
+def test_disks_where_sys_is_hidden() -> None:
+    machine = Texts({"/proc/diskstats": disk_line(8, "sda", 0, reads=1) + disk_line(8, "sda1", 1, reads=1)})
+    assert list(Disks(machine).facts()["disks"]) == ["sda"]
+
+
+def test_a_disk_that_was_never_used_is_left_out() -> None:
+    machine = Texts({"/proc/diskstats": disk_line(7, "loop0", 0) + disk_line(8, "sda", 0, reads=1)})
+    assert list(Disks(machine).facts()["disks"]) == ["sda"]
+
+
+def test_a_counter_that_went_back_has_no_rate() -> None:
+    rates = Rates()
+    assert [rates.per_second("a", value, float(now)) for now, value in enumerate([5, 8, 2, None, 4, 5])] == [
+        None,
+        3,
+        None,
+        None,
+        None,
+        1,
+    ]
+
+
+def test_a_long_run_keeps_its_means_in_bounded_memory() -> None:
+    """Each reading is the mean of the seconds since the one before, and there are fewer the longer the run."""
+    table = Table(most_rows=8)
+    second = 0
+    while second < 64:
+        second += table.merged
+        seconds = range(second - table.merged + 1, second + 1)
+        late: dict[str, float | None] = {"late": 1.0} if second > 32 else {}
+        table.append(second, {"seconds": fmean(seconds), **late})
+    assert (table.time, table.merged) == ([16, 32, 48, 64], 16)
+    assert table.columns["seconds"] == [8.5, 24.5, 40.5, 56.5]
+    assert table.columns["late"] == [None, None, 1.0, 1.0]
+
+
+def test_two_readings_of_which_one_is_unknown_are_the_one_that_is_known() -> None:
+    table = Table(most_rows=4)
+    for reading, value in enumerate([None, 4.0, None, None]):
+        table.append(reading, {"a": value})
+    assert (table.time, table.columns["a"]) == ([1, 3], [4.0, None])
+
+
+def smaps(*, anonymous: int, private: int) -> dict[str, int]:
+    return {"Pss": anonymous * KIB, "Anonymous": anonymous * KIB, "Private_Dirty": private * KIB}
+
+
+def disk_line(
+    major: int,
+    name: str,
+    minor: int,
+    *,
+    reads: int = 0,
+    sectors: int = 0,
+    read_ms: int = 0,
+    busy_ms: int = 0,
+    queue_ms: int = 0,
+) -> str:
+    return f" {major} {minor} {name} {reads} 0 {sectors} {read_ms} 0 0 0 0 0 {busy_ms} {queue_ms} 0 0 0 0 0 0\n"

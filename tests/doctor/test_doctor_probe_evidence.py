@@ -1,0 +1,242 @@
+"""One file a process: whole lines, bounded, and never a reason for a run to fail."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+from processes import in_fork
+
+from headrace.doctor.probe.encoding import line
+from headrace.doctor.probe.evidence import LAST_BYTES, Evidence
+
+HEADER = ("process", 0, {"pid": 1})
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Begins evidence, and closes it at the end."""
+    begun: list[Evidence] = []
+
+    def make(path=tmp_path / "evidence.jsonl", most_bytes=1 << 20, header=lambda: HEADER) -> Evidence:
+        begun.append(Evidence(str(path), most_bytes, header))
+        return begun[-1]
+
+    yield make
+    for evidence in begun:
+        evidence.close()
+
+
+def lines(path) -> list[list[object]]:
+    return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_header_comes_with_the_first_record(begin, tmp_path):
+    evidence = begin()
+    assert not evidence.is_begun
+    assert not (tmp_path / "evidence.jsonl").exists()
+    evidence.write(("a", 1), ("b", 2))
+    assert evidence.is_begun
+    assert lines(tmp_path / "evidence.jsonl") == [list(HEADER), ["a", 1], ["b", 2]]
+
+
+def test_a_name_is_written_once_before_it_is_used(begin, tmp_path):
+    evidence = begin()
+    number = evidence.name("decode:jpeg")
+    assert evidence.name("decode:jpeg") == number
+    evidence.write(("a", number))
+    evidence.write(("a", number))
+    assert lines(tmp_path / "evidence.jsonl")[1:] == [["name", number, "decode:jpeg"], ["a", number], ["a", number]]
+
+
+def test_the_bound_is_kept_and_the_end_has_room(begin, tmp_path):
+    evidence = begin(most_bytes=4 * LAST_BYTES)
+    for number in range(20_000):
+        evidence.write(("fill", number, "x" * 20))
+    evidence.write_last(("end", 1, "exit"))
+    size = (tmp_path / "evidence.jsonl").stat().st_size
+    assert 3 * LAST_BYTES - 100 < size < 3 * LAST_BYTES + 100
+    for number in range(20_000):
+        evidence.write_last(("fill", number, "x" * 20))
+    assert (tmp_path / "evidence.jsonl").stat().st_size <= 4 * LAST_BYTES
+    assert ["end", 1, "exit"] in lines(tmp_path / "evidence.jsonl")
+
+
+def test_a_name_that_found_no_room_comes_with_the_next_record_that_does(begin, tmp_path):
+    evidence = begin(most_bytes=1000)
+    number = evidence.name("x" * 300)
+    evidence.write(("long", number, "y" * 700))
+    evidence.write(("short", number))
+    assert lines(tmp_path / "evidence.jsonl")[1:] == [["name", number, "x" * 300], ["short", number]]
+
+
+def test_the_stride_doubles_with_each_half_of_what_is_left(begin):
+    evidence = begin(most_bytes=(1 << 20) + LAST_BYTES)
+    strides = []
+    for share in (0, 0.49, 0.5, 0.74, 0.75, 0.875, 1):
+        evidence._written = int(share * (1 << 20))
+        strides.append(evidence.stride)
+    assert strides == [1, 1, 2, 2, 4, 8, 1 << 20]
+
+
+def test_steps_that_keep_to_the_stride_never_fill_the_file(begin, tmp_path):
+    evidence = begin(most_bytes=1 << 16)
+    for number in range(50_000):
+        if number % evidence.stride == 0:
+            evidence.write(("step", number, 0, 0, [], 0))
+    steps = [record[1] for record in lines(tmp_path / "evidence.jsonl") if record[0] == "step"]
+    assert steps[-1] > 45_000
+    assert all(later > earlier for earlier, later in zip(steps, steps[1:], strict=False))
+
+
+def test_a_signal_handler_may_come_back_through_a_hook(begin, tmp_path):
+    def header():
+        signal.raise_signal(signal.SIGUSR1)
+        return HEADER
+
+    evidence = begin(header=header)
+    before = signal.signal(signal.SIGUSR1, lambda *_: evidence.name("from the handler"))
+    try:
+        evidence.write(("a", 1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert lines(tmp_path / "evidence.jsonl")[-1] == ["a", 1]
+
+
+def test_a_fork_gets_a_file_of_its_own_though_a_thread_held_the_lock(begin, tmp_path):
+    evidence = begin()
+    number = evidence.name("decode:jpeg")
+    evidence.write(("parent", number))
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with evidence._lock:
+            inside.set()
+            assert leave.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert inside.wait(20)
+
+    def child() -> bytes:
+        evidence.forked(str(tmp_path / "child.jsonl"))
+        evidence.write(("child", number))
+        return b""
+
+    result = in_fork(child)
+    result()
+    leave.set()
+    thread.join()
+    evidence.write(("parent again", number))
+    assert [record[0] for record in lines(tmp_path / "child.jsonl")] == ["process", "name", "child"]
+    assert [record[0] for record in lines(tmp_path / "evidence.jsonl")] == [
+        "process",
+        "name",
+        "parent",
+        "parent again",
+    ]
+
+
+@pytest.mark.parametrize("moment", ["before", "meanwhile"])
+def test_a_folder_that_goes_away_ends_the_evidence_only(moment, begin, tmp_path, capsys):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    evidence = begin(folder / "evidence.jsonl")
+    if moment == "meanwhile":
+        evidence.write(("a", 1))
+        os.remove(folder / "evidence.jsonl")
+    folder.rmdir()
+    evidence.write(("a", 2))
+    evidence.write(("a", 3))
+    said = capsys.readouterr().err
+    if moment == "before":
+        assert said == (
+            f"headrace: {folder}/evidence.jsonl: [Errno 2] No such file or directory: '{folder}/evidence.jsonl'; "
+            "the run goes on, this process is no longer observed\n"
+        )
+    else:
+        assert said == ""
+
+
+def test_a_full_disk_is_said_once_and_closes_the_file(begin, capsys):
+    """/dev/full takes nothing."""
+    evidence = begin("/dev/full")
+    before = set(os.listdir("/proc/self/fd"))
+    for number in range(3):
+        evidence.write(("a", number))
+    evidence.write_last(("end", 1, "exit"))
+    assert capsys.readouterr().err == (
+        "headrace: /dev/full: [Errno 28] No space left on device; the run goes on, this process is no longer observed\n"
+    )
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_size_limit_ends_the_evidence_only(begin, tmp_path):
+    """A write that is cut short, as the last one on a disk that fills up."""
+
+    def child() -> bytes:
+        import resource
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        os.dup2(os.open(tmp_path / "said", os.O_WRONLY | os.O_CREAT), 2)
+        evidence = Evidence(str(tmp_path / "evidence.jsonl"), 1 << 20, lambda: HEADER)
+        for number in range(20):
+            evidence.write(("number", number))
+        return b"went on"
+
+    assert in_fork(child)() == b"went on"
+    *whole, cut = (tmp_path / "evidence.jsonl").read_text().split("\n")
+    assert [json.loads(text)[0] for text in whole] == ["process", *["number"] * (len(whole) - 1)]
+    assert cut
+
+
+def test_a_closed_standard_error_is_nobody_to_tell(begin, monkeypatch):
+    monkeypatch.setattr("sys.stderr", None)
+    begin("/nowhere/evidence.jsonl").write(("a", 1))
+
+
+class Odd(enum.Enum):
+    one = 1
+
+
+class Refuses:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (np.int64(3), 3),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), 1),
+        (math.nan, None),
+        (-math.inf, None),
+        ([1, (math.inf, {"a": np.int32(1)})], [1, [None, {"a": 1}]]),
+        ({(1, 2): 3, None: np.int8(4)}, {"(1, 2)": 3, "None": 4}),
+        ({1}, [1]),
+        (Odd.one, "Odd.one"),
+        (b"\xff", "b'\\xff'"),
+        ("\udcff/\ud800 \U0001f600 é \x00\n", "?/? \U0001f600 é \x00\n"),
+        (10**40, 10**40),
+    ],
+    ids=repr,
+)
+def test_odd_values_become_what_json_knows(value, shown):
+    text = line(("a", value))
+    assert text.endswith(b"\n")
+    assert text.count(b"\n") == 1
+    assert json.loads(text, parse_constant=lambda name: pytest.fail(name)) == ["a", shown]
+
+
+def test_a_value_that_cannot_be_shown_ends_the_evidence_only(begin, capsys):
+    evidence = begin()
+    evidence.write(("a", Refuses()))
+    assert "no; the run goes on" in capsys.readouterr().err

@@ -1,0 +1,157 @@
+"""The terminal's report: what it says first, how it fits, and that it never shows what was not measured as 0."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from made_reports import made_diagnosis, made_ranks, made_session
+from report_pages import AGAIN, GOLDEN, printed
+from rich.cells import cell_len
+from rich.console import Console
+
+from headrace.doctor.analyse.diagnosis import Cost, Diagnosis, Making, StepBudget
+from headrace.doctor.report.terminal import text
+from headrace.doctor.session.model import Outcome, Session
+
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "encoding", "verbose"),
+    [("screen", 100, "utf-8", False), ("narrow-ascii", 60, "ascii", False), ("verbose", 100, "utf-8", True)],
+)
+def test_looks_as_it_was_agreed(name: str, width: int, encoding: str, verbose: bool) -> None:
+    diagnosis = made_ranks() if verbose else made_diagnosis()
+    shown = printed(made_session(), diagnosis, width=width, encoding=encoding, verbose=verbose)
+    assert shown == (GOLDEN / f"report-{name}.txt").read_text(encoding="utf-8")
+
+
+def test_says_first_what_is_wrong_and_then_what_to_do() -> None:
+    lines = printed(made_session(), made_diagnosis()).splitlines()
+    assert lines[0] == made_diagnosis().verdict
+    assert lines[1] == f"→ {made_diagnosis().findings[0].advice}"
+    assert lines[-1] == f"Again: {AGAIN}"
+
+
+def test_fits_a_terminal_of_forty_lines() -> None:
+    assert len(printed(made_session(), made_diagnosis()).splitlines()) <= 40
+
+
+@pytest.mark.parametrize("width", [60, 61, 79, 100, 200])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_no_line_is_wider_than_the_terminal(width: int, encoding: str) -> None:
+    diagnosis = _with_long_texts(made_ranks())
+    lines = printed(made_session(), diagnosis, width=width, encoding=encoding, verbose=True).splitlines()
+    assert max(map(cell_len, lines)) <= width
+
+
+def test_a_terminal_narrower_than_sixty_gets_sixty() -> None:
+    assert printed(made_session(), made_diagnosis(), width=20) == printed(made_session(), made_diagnosis(), width=60)
+
+
+def test_colours_the_wait_by_its_share() -> None:
+    shown = printed(made_session(), made_diagnosis(), colour=True)
+    wait = next(line for line in shown.splitlines() if "data wait" in line)
+    assert "\x1b[31m█" in wait
+    assert "\x1b[1;31m" in shown.splitlines()[0]
+    calm = printed(made_session(), replace(made_diagnosis(), wait_share=0.02), colour=True)
+    assert "\x1b[1;32m" in calm.splitlines()[0]
+
+
+def test_colours_change_nothing_else() -> None:
+    plain = printed(made_session(), made_diagnosis())
+    coloured = ESCAPES.sub("", printed(made_session(), made_diagnosis(), colour=True))
+    assert [line.rstrip() for line in coloured.splitlines()] == plain.splitlines()
+
+
+def test_no_colour_where_nobody_wants_any(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from headrace.doctor.report.terminal import show
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with Console(force_terminal=True, width=100).capture() as captured:
+        pass
+    console = Console(force_terminal=True, width=100)
+    with console.capture() as captured:
+        show(made_session(), made_diagnosis(), console)
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", captured.get())
+
+
+def test_what_was_not_measured_is_a_dash() -> None:
+    making = replace(made_diagnosis().makings[0], start_up_us=None, first_batch_us=None)
+    diagnosis = replace(made_diagnosis(), makings=[making], cost=Cost(None, None, None, 0))
+    shown = printed(made_session(), diagnosis)
+    assert "start-up: – to start, – to the first batch" in shown
+    assert "measuring cost – a step (–), – of the making of batches" in shown
+    assert "GPU –" in next(line for line in shown.splitlines() if "forward" in line)
+
+
+def test_stages_left_out_are_summed_and_shown_when_asked_for() -> None:
+    short = printed(made_session(), made_diagnosis())
+    assert re.search(r"3 more +7.2 ms +4.0 %", short)
+    assert "default_collate" not in short
+    whole = printed(made_session(), made_diagnosis(), verbose=True)
+    assert "default_collate" in whole
+    assert " more" not in whole
+
+
+def test_ranks_come_late_ones_first_with_what_makes_them_late() -> None:
+    lines = printed(made_session(), made_ranks()).splitlines()
+    ranks = [line.split() for line in lines if line.strip().startswith("rank ")]
+    assert [rank[1] for rank in ranks] == ["1", "0"]
+    assert ranks[0][-2:] == ["decode", "PIL.Image.load"]
+
+
+def test_a_command_that_failed_shows_its_last_words() -> None:
+    outcome = Outcome(["python", "x.py"], 3, "failed", 2_000_000, [f"line {number}" for number in range(20)])
+    shown = printed(replace(made_session(), outcome=outcome), Diagnosis("It failed.", None, "cpu"))
+    assert "it failed with exit status 3 after 2.0 s" in shown
+    assert "  line 19" in shown
+    assert "  line 13" not in shown
+
+
+@pytest.mark.parametrize(
+    ("outcome", "says"),
+    [
+        (Outcome(["x"], 0, "finished", 1_000_000), "x: it ran to its end, 1.0 s"),
+        (Outcome(["x"], 137, "failed", 1_000_000), "x: signal 9 ended it after 1.0 s"),
+        (Outcome(["x"], 127, "not found", 0), "x: it could not be started"),
+        (Outcome(["x"], 130, "interrupted", 5_000), "x: it was interrupted, 5.0 ms, exit status 130"),
+        (Outcome([], None, "finished", 1_000_000), "watched in this process, 1.0 s"),
+    ],
+)
+def test_says_how_it_ended(outcome: Outcome, says: str) -> None:
+    session = Session("", "observe", "", None, 0, outcome)
+    assert printed(session, Diagnosis("No training was seen.", None, "cpu")).splitlines()[1].startswith(says)
+
+
+def test_a_session_without_anything_is_short() -> None:
+    session = Session("", "measure", "", None, 0, Outcome(["x"], 0, "finished", 1_000_000))
+    lines = printed(session, Diagnosis("No training was seen.", None, "cpu")).splitlines()
+    assert lines[0] == "No training was seen."
+    assert len(lines) < 8
+
+
+def test_the_text_is_the_whole_report() -> None:
+    assert text(made_session(), made_diagnosis(), again=AGAIN) == printed(
+        made_session(), made_diagnosis(), verbose=True
+    )
+
+
+def _with_long_texts(diagnosis: Diagnosis) -> Diagnosis:
+    long, wide = "word " * 60 + "x" * 300, "映像" * 90
+    making: Making = diagnosis.makings[0]
+    stages = [replace(stage, label=wide) for stage in making.stages]
+    lines = [replace(line, place=f"/{'long/' * 60}{wide}:1:f") for line in making.lines]
+    slow = [replace(one, key=long) for one in making.slow]
+    budget: StepBudget = diagnosis.budgets[0]
+    return replace(
+        diagnosis,
+        verdict=long,
+        makings=[replace(making, stages=stages, lines=lines, slow=slow)],
+        findings=[replace(one, text=long, evidence=wide, advice=long) for one in diagnosis.findings],
+        budgets=[replace(budget, parts=[replace(part, name=wide) for part in budget.parts])],
+        ranks=[replace(rank, cause=wide) for rank in diagnosis.ranks],
+    )

@@ -1,0 +1,120 @@
+"""Texts of the user's data can do no more than be seen: on a terminal, in the JSON and in the trace."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_reports import made_ranks, made_session
+from report_pages import printed
+
+from headrace.doctor.report.document import document
+from headrace.doctor.report.escape import safe, safe_json
+from headrace.doctor.report.terminal import text
+from headrace.doctor.report.trace import trace
+from headrace.doctor.session.document import decode
+
+HOSTILE = {
+    "ansi": "\x1b[2J\x1b]0;owned\x07",
+    "markup": "[bold red]x[/] [link=file:///etc/passwd]y[/link]",
+    "line": "a\nGPU waits 0 % of each step\r\x0b\x0c\x85\u2028\u2029b",
+    "bidi": "abc\u202egnp.\u2066x\u2069\u200f",
+    "invisible": "a\u200bb\ufeffc\u00add\u2060e\ufffee",
+    "c1": "\x9b31m\x9d0;x\x9c",
+    "bytes": "name\udcff\udc80.png",
+    "html": "</script><img src=x onerror=alert(1)>",
+    "json": '"],"x":{"ph":"X',
+    "null": "a\x00b\x7f",
+    "tags": "x\U000e0041\u0600y",
+    "emoji": ":warning: \U0001f600",
+}
+CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Of Unicode: control, format, surrogate, line and paragraph separator."""
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_on_a_terminal(name: str, encoding: str) -> None:
+    evil = HOSTILE[name]
+    shown = printed(_spoilt(made_session(), evil), _spoilt(made_ranks(), evil), verbose=True, encoding=encoding)
+    clean = printed(_spoilt(made_session(), "x"), _spoilt(made_ranks(), "x"), verbose=True, encoding=encoding)
+    assert _dangerous(shown.replace("\n", "")) == []
+    assert "Machine" in shown
+    assert [line for line in shown.splitlines() if line.startswith("GPU waits")] == []
+    assert len([line for line in shown.split("\n") if not line]) == len(
+        [line for line in clean.split("\n") if not line]
+    )
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_in_a_text_file(name: str) -> None:
+    shown = text(_spoilt(made_session(), HOSTILE[name]), _spoilt(made_ranks(), HOSTILE[name]))
+    assert _dangerous(shown.replace("\n", "")) == []
+    shown.encode("utf-8")
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if name != "bytes"])
+def test_in_the_json_which_reads_back_the_same(name: str) -> None:
+    session = _spoilt(made_session(), HOSTILE[name])
+    shown = document(session, _spoilt(made_ranks(), HOSTILE[name]))
+    assert _dangerous(shown[:-1]) == []
+    assert decode(shown.encode()) == session
+    assert json.loads(shown)["diagnosis"]["verdict"] == HOSTILE[name]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_in_the_trace(name: str) -> None:
+    session, diagnosis = _spoilt(made_session(), HOSTILE[name]), _spoilt(made_ranks(), HOSTILE[name])
+    shown = "".join(trace(session, diagnosis))
+    assert _dangerous(shown.replace("\n", "")) == []
+    for event in json.loads(shown)["traceEvents"]:
+        assert _dangerous(json.dumps(event, ensure_ascii=False)) == []
+
+
+def test_markup_is_shown_and_not_followed() -> None:
+    session = replace(made_session(), outcome=replace(made_session().outcome, command=["[red]x[/red]"]))
+    assert "'[red]x[/red]'" in printed(session, made_ranks())
+
+
+@given(st.text())
+def test_what_is_safe_stays_and_the_rest_is_one_line_of_seen_characters(anything: str) -> None:
+    shown = safe(anything)
+    assert _dangerous(shown) == []
+    if anything.isprintable():
+        assert shown == anything
+    assert safe(anything, ascii_only=True).isascii()
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_json_keeps_its_meaning(anything: str) -> None:
+    shown = safe_json(json.dumps({"x": anything}, ensure_ascii=False))
+    assert json.loads(shown) == {"x": anything}
+    assert _dangerous(shown) == []
+
+
+def test_ordinary_names_of_every_script_stay_as_they_are() -> None:
+    names = "bücher/映像/фото/صورة/😀 (1).png"
+    assert safe(names) == names
+    assert safe(names, ascii_only=True).startswith("b\\xfccher/\\u6620")
+
+
+def _dangerous(shown: str) -> list[str]:
+    return [repr(character) for character in shown if unicodedata.category(character) in CATEGORIES]
+
+
+def _spoilt(value: Any, evil: str) -> Any:
+    """The same object with `evil` for each text that the user's data, or what runs it, could have made."""
+    kept = {"role", "code", "why", "ended", "mode", "format", "created", "spans", "device"}
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = {one.name: _spoilt(getattr(value, one.name), evil) for one in fields(value) if one.name not in kept}
+        return replace(value, **changed)
+    if isinstance(value, list):
+        return [_spoilt(one, evil) for one in value]
+    if isinstance(value, dict):
+        return {key: _spoilt(one, evil) for key, one in value.items()}
+    return evil if isinstance(value, str) else value

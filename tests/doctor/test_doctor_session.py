@@ -1,0 +1,102 @@
+"""The session's document: a round trip, and what damaged and newer ones are told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from made_sessions import MadeRun, machine, made_session
+
+from headrace.doctor.session.document import decode, encode
+from headrace.doctor.session.model import Unreached
+from headrace.errors import HeadraceError, SessionError
+
+
+@pytest.fixture
+def session(tmp_path):
+    facts = machine(cores=2.0)
+    facts.time, facts.columns, facts.processes = [1, 2], {"cpu_cores_busy": [None, 1.5]}, {100: {"threads_peak": 3}}
+    unreached = [Unreached(9, "python -I x.py", "-I")]
+    return made_session(tmp_path, MadeRun(gpu=True, steps=5), machines=[facts], unreached=unreached)
+
+
+def test_a_session_comes_back_as_it_was(session):
+    assert decode(encode(session)) == session
+
+
+def test_the_same_session_gives_the_same_bytes(session):
+    assert encode(decode(encode(session))) == encode(session)
+
+
+def test_the_document_says_what_it_is(session):
+    document = json.loads(encode(session))
+    assert (document["format"], document["version"]) == ("headrace-session", 1)
+
+
+def test_fields_of_a_newer_doctor_are_ignored(session):
+    document = json.loads(encode(session))
+    document["weather"] = "fine"
+    document["trainers"][0]["mood"] = 3
+    assert decode(json.dumps(document).encode()) == session
+
+
+def changed(session, **changes):
+    return json.dumps(json.loads(encode(session)) | changes).encode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"version": 2},
+            "s.json: expected a session of version 1 to 1, got version 2; read it with the headrace that wrote it, or "
+            "a newer one",
+        ),
+        (
+            {"format": "headrace-index"},
+            's.json: expected a session of the doctor\'s ("format": \'headrace-session\'), got "format": '
+            "'headrace-index'; give the session.json that `headrace doctor` wrote",
+        ),
+        (
+            {"steps": "many"},
+            "s.json: expected `int`, got `str` - at `$.steps`; the file was changed after it was written",
+        ),
+    ],
+)
+def test_another_document_is_told_what_was_expected_and_where(session, changes, message):
+    with pytest.raises(SessionError) as caught:
+        decode(changed(session, **changes), where="s.json")
+    assert str(caught.value) == message
+
+
+def test_a_document_without_a_format_is_none_of_ours():
+    with pytest.raises(SessionError, match=r"expected a session of the doctor's .*, got no `format`"):
+        decode(b"{}")
+
+
+def test_a_session_cut_short_is_called_that(session):
+    data = encode(session)[:1000]
+    with pytest.raises(SessionError) as caught:
+        decode(data, where="s.json")
+    assert str(caught.value) == (
+        "s.json: expected one whole JSON document, got 1000 bytes that are none (input data was truncated); the file "
+        "is damaged or was cut short"
+    )
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00\x01", b"[1, 2]", b'"text"', b"\xff\xfe{}", b'{"format": 3}'])
+def test_whatever_is_no_session_is_refused_in_words(data):
+    with pytest.raises(SessionError, match=r"^the document: expected"):
+        decode(data)
+
+
+def test_the_error_is_a_value_error_of_headrace():
+    assert issubclass(SessionError, HeadraceError)
+    assert issubclass(SessionError, ValueError)
+
+
+def test_a_missing_part_is_named(session):
+    document = json.loads(encode(session))
+    del document["outcome"]["command"]
+    with pytest.raises(SessionError, match=r"missing required field `command` - at `\$.outcome`"):
+        decode(json.dumps(document).encode())
