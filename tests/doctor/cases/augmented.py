@@ -38,7 +38,7 @@ class Augmented(Dataset[torch.Tensor]):
         return len(self.files)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        image = np.array(decoded(self.files[index]).convert("RGB"))
+        image = np.stack([decoded(self.files[index])] * 3, axis=-1)
         return torch.from_numpy(self.transform(image=image)["image"])
 
 
