@@ -40,17 +40,17 @@ class Everything(Dataset[Sample]):
             self.file = h5py.File(self.path)
         with stage("getitem"):
             sleep(0.001)
-        with stage("lookup"):
-            repeat(0.001, lambda: self.file[f"{index % 10}"])
-            entry = self.file[f"{index % 10}"]
-        with stage("read"):
-            repeat(0.001, lambda: entry[()])
-            data = entry[()].tobytes()
-        image = self.transform(image=np.stack([decoded(data)] * 3, axis=-1))["image"]
-        with stage("tokenise"):
-            repeat(0.002, lambda: self.tokenizer(TEXT))
-            tokens = self.tokenizer(TEXT)["input_ids"]
-        return torch.from_numpy(image), tokens, PacedPickle(0.001, 0.0005)
+            with stage("lookup"):
+                repeat(0.001, lambda: self.file[f"{index % 10}"])
+                entry = self.file[f"{index % 10}"]
+            with stage("read"):
+                repeat(0.001, lambda: entry[()])
+                data = entry[()]
+            image = self.transform(image=np.stack([decoded(data.tobytes())] * 3, axis=-1))["image"]
+            with stage("tokenise"):
+                repeat(0.002, lambda: self.tokenizer(TEXT))
+                tokens = self.tokenizer(TEXT)["input_ids"]
+            return torch.from_numpy(image), tokens, PacedPickle(0.001, 0.0005)
 
 
 def collate(samples: list[Sample]) -> list[Sample]:

@@ -32,13 +32,14 @@ class TarMembers(Dataset[torch.Tensor]):
                 self.tar = tarfile.open(self.path)  # noqa: SIM115 - as long as the worker lives
                 self.tar.getmembers()
         tar, name = self.tar, f"{index % 50:06d}.paced"
-        with stage("lookup"):
-            repeat(0.003, lambda: tar.getmember(name))
-            member = tar.getmember(name)
-        with stage("read"):
-            repeat(0.001, lambda: tar.extractfile(member).read())
-            data = tar.extractfile(member).read()
-        return torch.from_numpy(decoded(data))
+        with stage("getitem"):
+            with stage("lookup"):
+                repeat(0.003, lambda: tar.getmember(name))
+                member = tar.getmember(name)
+            with stage("read"):
+                repeat(0.001, lambda: tar.extractfile(member).read())
+                data = tar.extractfile(member).read()
+            return torch.from_numpy(decoded(data))
 
 
 def write_tar(path: Path) -> None:
