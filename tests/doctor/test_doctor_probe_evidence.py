@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import json
 import math
 import os
@@ -92,7 +93,7 @@ def test_steps_that_keep_to_the_stride_never_fill_the_file(begin, tmp_path):
             evidence.write(("step", number, 0, 0, [], 0))
     steps = [record[1] for record in lines(tmp_path / "evidence.jsonl") if record[0] == "step"]
     assert steps[-1] > 45_000
-    assert all(later > earlier for earlier, later in zip(steps, steps[1:], strict=False))
+    assert all(later > earlier for earlier, later in itertools.pairwise(steps))
 
 
 def test_a_signal_handler_may_come_back_through_a_hook(begin, tmp_path):
