@@ -130,6 +130,7 @@ class Batch(Record, tag="batch"):
     serialise: int | None = None
     samples: int | None = None
     stages: list[tuple[int, int, int, int]] = []
+    beside: list[tuple[int, int, int, int]] = []
 
 
 class Slow(Record, tag="slow"):

@@ -106,6 +106,9 @@ class Batches:
     serialise: list[int | None] = field(default_factory=list)
     samples: list[int | None] = field(default_factory=list)
     stages: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
+    beside: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
+    """The same of other threads of the process meanwhile, which are no part of the batch's time; empty where there
+    were none for any batch."""
 
 
 @dataclass
