@@ -1,7 +1,7 @@
 """torch.compile: no function of the probe's is compiled.
 
 After a break in a graph the compiler looks at every function that Python calls, the probe's among them. What a traced
-function itself calls of ours is another matter: it asks `is_compiling()` first, and then leads straight to the original.
+function itself calls of ours is another matter: that asks `is_compiling()` first, and leads straight to the original.
 """
 
 from __future__ import annotations

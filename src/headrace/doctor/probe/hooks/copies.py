@@ -49,7 +49,7 @@ class Method:
 def _to(training: Training, torch: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
     tensor_type = torch.Tensor
 
-    def to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def to(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
         if get_ident() != training.thread:
             return original(tensor, *args, **kwargs)
         training.costs.conversions += 1
@@ -64,7 +64,7 @@ def _to(training: Training, torch: ModuleType, original: Callable[..., Any]) -> 
 def _cuda(training: Training, torch: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
     tensor_type = torch.Tensor
 
-    def cuda(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def cuda(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
         if get_ident() != training.thread:
             return original(tensor, *args, **kwargs)
         training.costs.conversions += 1
