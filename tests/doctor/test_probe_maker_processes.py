@@ -29,6 +29,7 @@ class Process:
     notes: list[Any] = field(default_factory=list)
     has_ended: bool = False
     names: list[str] = field(default_factory=list)
+    gets: list[Any] = field(default_factory=list)
 
     def stages(self, batch: Any) -> dict[str, list[int]]:
         return {self.names[number]: rest for number, *rest in batch[8]}
@@ -71,6 +72,8 @@ def _read(path: Path) -> Process:
             process.probe.append(rest[1])
         elif kind == "note":
             process.notes.append(rest)
+        elif kind == "get":
+            process.gets.append(rest)
         elif kind == "end":
             process.has_ended = True
     return process
@@ -126,8 +129,16 @@ def test_a_worker_says_what_it_is(processes: list[Process], trainer: Process, st
 def test_without_workers_the_trainer_makes_the_batches(trainer: Process) -> None:
     own = [batch for batch in trainer.batches if "collate:collate" in trainer.stages(batch)]
     assert [batch[2] for batch in own] == 2 * list(range(BATCHES))
-    assert own[0][1] < own[-1][1]  # another pass
+    assert {batch[1] for batch in own} == {0, 1}  # the passes that the trainer's own records number
     assert {(batch[5], batch[6], batch[7]) for batch in own} == {(None, None, BATCH)}
+
+
+def test_a_batch_made_is_a_batch_received(processes: list[Process], trainer: Process) -> None:
+    """By pass, or by epoch of the workers', and index."""
+    made = {(batch[1], batch[2]) for batch in trainer.batches if batch[1] >= 0}
+    received = {(get[0], get[1]) for get in trainer.gets}
+    assert made < received
+    assert len(made) == len([batch for batch in trainer.batches if batch[1] >= 0])
 
 
 def test_a_stream_is_told_without_its_end(processes: list[Process], trainer: Process) -> None:

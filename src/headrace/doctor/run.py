@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import traceback
@@ -102,10 +103,10 @@ def _report(
     """The share of a step that it waits."""
     session, diagnosis = conclude(
         folder.path,
-        outcome=Outcome(ended.command, ended.status, ended.why, ended.duration_us, ended.last_lines),
+        outcome=Outcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),
         mode="observe" if asked.observe else "measure",
         machines=machines,
-        unreached=[Unreached(missed.pid, shlex.join(missed.command), missed.why) for missed in ended.missed],
+        unreached=[Unreached(missed.pid, shlex.join(_texts(missed.command)), missed.why) for missed in ended.missed],
         notes=[_leftover(one) for one in ended.leftovers],
     )
     saved = _saved(folder, session, diagnosis) if folder.is_kept else None
@@ -116,7 +117,12 @@ def _report(
 def _leftover(process: Leftover) -> Note:
     fates = {"left": "goes on, since it detached itself", "stuck": "goes on, since not even SIGKILL ends it"}
     fate = fates.get(process.fate, f"was {process.fate}")
-    return Note("leftover", f"{shlex.join(process.command)} outlived the command and {fate}", process.pid)
+    return Note("leftover", f"{shlex.join(_texts(process.command))} outlived the command and {fate}", process.pid)
+
+
+def _texts(arguments: list[str]) -> list[str]:
+    """A session holds Unicode; of an argument that is none, the bytes that are not are shown as such."""
+    return [os.fsencode(argument).decode("utf-8", "backslashreplace") for argument in arguments]
 
 
 def _saved(folder: SessionFolder, session: Session, diagnosis: Diagnosis) -> Path:

@@ -44,33 +44,29 @@ class Descendants:
         self.look()
 
     def look(self) -> None:
-        """Sees who is new, and who has ended; takes note of the end of orphans, which is this process's to do."""
+        """Sees who is new, and who has ended; takes note of the end of orphans, which is this process's to do. A signal
+        handler may look while this does, so that nothing is changed but at the end."""
         pids = proc.pids()
-        self._strangers &= pids
         known = [proc.stat(pid) for pid in self.live]
-        self.live = {now.pid: now for now in known if now is not None and self._is_live(now)}
-        self._add([now for pid in pids - self._strangers - self.live.keys() if (now := proc.stat(pid)) is not None])
+        live = {now.pid: now for now in known if now is not None and self._is_live(now)}
+        strangers = self._strangers & pids
+        unknown = [now for pid in pids - strangers - live.keys() if (now := proc.stat(pid)) is not None]
+        while found := [now for now in unknown if self._is_ours(now, live)]:  # parents come before children
+            live.update({now.pid: now for now in found if self._is_live(now)})
+            unknown = [now for now in unknown if now not in found]
+        self.live, self._strangers = live, strangers.union(now.pid for now in unknown)
 
     def signal(self, signum: int) -> None:
         """To each of them that still is the process that it was."""
+        self.look()
         for before in list(self.live.values()):
             now = proc.stat(before.pid)
             if now is not None and now.started == before.started:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(before.pid, signum)
 
-    def _add(self, unknown: list[Stat]) -> None:
-        """Parents before children, in whatever order they come."""
-        while True:
-            found = [now for now in unknown if self._is_ours(now)]
-            if not found:
-                break
-            self.live.update({now.pid: now for now in found if self._is_live(now)})
-            unknown = [now for now in unknown if now not in found]
-        self._strangers.update(now.pid for now in unknown)
-
-    def _is_ours(self, now: Stat) -> bool:
-        if now.pid == self._command or now.parent in self.live:
+    def _is_ours(self, now: Stat, live: dict[int, Stat]) -> bool:
+        if now.pid == self._command or now.parent in live:
             return True
         return now.parent == os.getpid() and now.group != os.getpgrp()
 

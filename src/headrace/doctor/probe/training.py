@@ -80,10 +80,11 @@ class Training:
 
     def begin_pass(self) -> int:
         """Gives its number. To be followed by `pass_begun` in the same thread."""
+        if get_ident() == self.thread:
+            self._close_what_ended()
+            self.is_fetching = True
         number = self.opening = self.passes
         self.passes += 1
-        if get_ident() == self.thread:
-            self.is_fetching = True
         return number
 
     def pass_begun(self, number: int, start: int, with_grad: bool) -> None:
@@ -92,13 +93,15 @@ class Training:
             self.is_fetching = False
             self.steps.pass_begun(number, start, now(), with_grad)
 
+    def pass_failed(self) -> None:
+        """`iter(loader)` raised."""
+        self.opening = None
+        if get_ident() == self.thread:
+            self.is_fetching = False
+
     def ask(self) -> int:
         """The training thread asks for a batch from the time on that this gives."""
-        closed = self.steps.fetching()
-        if closed is not None:
-            self._close(closed)
-        if self.limit.is_over:
-            raise Finished
+        self._close_what_ended()
         if self.marks is not None:
             self.marks.mark("w")
         if self.ranges is not None:
@@ -285,6 +288,13 @@ class Training:
         """Batches that other threads received, but for those that may still be held for the training thread."""
         held = MOST_HELD if self.steps.gets else 0
         return [self.elsewhere.popleft() for _ in range(len(self.elsewhere) - held)]
+
+    def _close_what_ended(self) -> None:
+        closed = self.steps.fetching()
+        if closed is not None:
+            self._close(closed)
+        if self.limit.is_over:
+            raise Finished
 
     def stop(self) -> None:
         """The same, and nothing is observed from now on, by whatever functions of ours others still hold."""

@@ -53,10 +53,11 @@ class LiveView:
     def _run(self) -> None:
         every = REFRESH_S if self._live is not None else LINE_EVERY_S
         while not self._is_over.wait(every):
-            self._meter.add(self._tail.new_records())
-            self._show()
+            self.look()
 
-    def _show(self) -> None:
+    def look(self) -> None:
+        """Takes in what is new and shows it. The view's own thread does so now and then."""
+        self._meter.add(self._tail.new_records())
         pace, ascii_only = self._meter.pace(), self._console.options.ascii_only
         if self._live is not None:
             page = live_page(pace, self._gpu(), width=self._console.width, ascii_only=ascii_only)

@@ -9,6 +9,9 @@ from .figures import counted, duration, number, share
 from .page import Page, Row
 from .step import heat
 
+KEY_CELLS = 40
+"""A sample's key is cut where it is longer: what it cost stands behind it."""
+
 
 def put_making(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:
     """The loaders that made most, most first."""
@@ -24,14 +27,13 @@ def put_making(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:
 
 
 def _title(making: Making, *, many: bool) -> str:
-    who = counted(making.workers, "worker") if making.workers else "Batches are made in the training process"
-    return f"{who}, loader {making.loader} of process {making.trainer}" if many else who
+    who = counted(making.workers, "worker") if making.workers else "In the trainer"
+    return f"{who}, loader {making.loader}" if many else who
 
 
 def _summary(making: Making) -> str:
     texts = [f"{duration(making.batch_us)} a batch", f"{number(making.cores)} cores used"]
-    if making.workers:
-        texts.insert(0, f"busy {share(making.busy)}")
+    texts.insert(0, f"busy {share(making.busy)}" if making.workers else "no workers")
     return " · ".join([*texts, counted(making.batches, "batch")])
 
 
@@ -40,23 +42,23 @@ def _put_stages(page: Page, making: Making, most: int) -> None:
     rows = [_stage_row(stage) for stage in stages[:most]]
     rest = stages[most:]
     if rest:
-        wall = sum(stage.wall_us for stage in rest)
         of_whole = sum(stage.share for stage in rest)
-        rows.append(Row(f"{len(rest)} more", (duration(wall), share(of_whole)), of_whole, "dim"))
+        time = f"{duration(sum(stage.wall_us for stage in rest))}/sample"
+        rows.append(Row(f"{len(rest)} more", (share(of_whole),), of_whole, "dim", time))
     page.rows(rows)
 
 
 def _stage_row(stage: StagePart) -> Row:
     label = f"{stage.category} {stage.label}" if stage.label else stage.category
-    return Row(label, (duration(stage.wall_us), share(stage.share)), stage.share, heat(stage.share), _remark(stage))
+    return Row(label, (share(stage.share),), stage.share, heat(stage.share), _remark(stage))
 
 
 def _remark(stage: StagePart) -> str:
-    """Whether it computes or waits, and how often it is called."""
-    calls = f"{number(stage.calls)} × a batch" if stage.calls > 0 else ""
+    """What it costs, whether it computes or waits, and how often it is called."""
+    calls = f"{number(stage.calls)}/batch" if stage.calls > 0 else ""
     cpu = None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
     computing = "" if cpu is None else f"{share(cpu)} CPU"
-    return ", ".join(filter(None, (calls, computing)))
+    return ", ".join(filter(None, (f"{duration(stage.wall_us)}/sample", computing, calls)))
 
 
 def _put_lines(page: Page, making: Making, most: int) -> None:
@@ -66,8 +68,8 @@ def _put_lines(page: Page, making: Making, most: int) -> None:
 
 def _put_slow(page: Page, making: Making, most: int) -> None:
     for slow in making.slow[:most]:
-        where = f"slow sample, {duration(slow.wall_us)}, {number(slow.times)} × the median, most in {slow.stage}: "
-        page.line(where + slow.key)
+        key, stage = page.shorten(slow.key, KEY_CELLS), slow.stage.replace(":", " ", 1)
+        page.line(f"slow sample {key}: {duration(slow.wall_us)}, {number(slow.times)} × the median, most in {stage}")
 
 
 def _start_up(making: Making) -> str:

@@ -36,7 +36,7 @@ class Row:
 
 
 class Page:
-    """Lines as they will be printed, none wider than the page. Every text put on it is escaped."""
+    """Lines as they will be printed, none wider than the page but those to be copied. Every text on it is escaped."""
 
     def __init__(self, width: int = MOST_WIDTH, *, ascii_only: bool = False) -> None:
         self.width = min(max(width, LEAST_WIDTH), MOST_WIDTH)
@@ -64,6 +64,10 @@ class Page:
     def line(self, text: str, *, style: str = "", indent: int = 2, keep: str = "start") -> None:
         """One line; `keep` says which end of it matters where it is too long."""
         self.lines.append(Text(" " * indent).append(self.shorten(text, self.width - indent, keep=keep), style))
+
+    def copyable(self, text: str, *, lead: str) -> None:
+        """A line to be copied, which a terminal may wrap and this page does not."""
+        self.lines.append(Text(self.shown(lead), "bold").append(self.shown(text), "not bold"))
 
     def rows(self, rows: Sequence[Row], *, indent: int = 2, keep: str = "start") -> None:
         """Rows under each other: columns aligned, bars from one zero. `keep` is for labels that are too long."""

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..steps import BACKWARD
+from .compiler import compiling
 from .spans import price_of_a_span
 
 if TYPE_CHECKING:
@@ -14,14 +15,16 @@ if TYPE_CHECKING:
     from ..training import Training
 
 
-def install(probe: Probe, autograd: ModuleType) -> None:
+def install(probe: Probe, torch: ModuleType) -> None:
     """Hooks torch.autograd.backward, which Tensor.backward calls."""
     training = probe.training
+    autograd = torch.autograd
+    is_compiling = compiling(torch)
 
     def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if not training.enter(BACKWARD, "b"):
+            if is_compiling() or not training.enter(BACKWARD, "b"):
                 return original(tensors, *args, **kwargs)
             stamp = _stamped(training, autograd, tensors) if training.is_stamped else None
             try:

@@ -56,13 +56,19 @@ class Hooks:
             is_inner = training.is_fetching and get_ident() == training.thread
             if training.thread == NOBODY or is_inner or self._dataloader._utils.worker.get_worker_info() is not None:
                 return original(loader)
-            number = training.begin_pass()
+            try:
+                number = training.begin_pass()
+            except Exception as error:
+                training.fail("DataLoader.__iter__", error)
+                return original(loader)
             start = now()
             try:
                 iterator = original(loader)
-            finally:
-                training.pass_begun(number, start, self._is_grad_enabled())
+            except BaseException:
+                training.pass_failed()
+                raise
             try:
+                training.pass_begun(number, start, self._is_grad_enabled())
                 self._write_pass(loader, iterator, number, start)
             except Exception as error:
                 training.fail("DataLoader.__iter__", error)

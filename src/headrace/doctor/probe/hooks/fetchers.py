@@ -30,7 +30,7 @@ class _FetchHook:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._passes = 0
+        self._unknown = 0
         self._made: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()
         guard = Guard(probe, "fetch")
         self._count, self._begin, self._end = guard(self._count_pass), guard(self._begin_fetch), guard(self._end_fetch)
@@ -59,8 +59,12 @@ class _FetchHook:
         return fetch
 
     def _count_pass(self, fetcher: Any) -> None:
-        self._made[fetcher] = [self._passes, 0]
-        self._passes += 1
+        """A pass that the training thread does not begin has no number of its own: it gets one below 0."""
+        number = self._probe.training.opening
+        if number is None:
+            self._unknown -= 1
+            number = self._unknown
+        self._made[fetcher] = [number, 0]
 
     def _begin_fetch(self, fetcher: Any) -> _Fetch | None:
         batch = self._probe.batches.current()
@@ -75,7 +79,9 @@ class _FetchHook:
 
     def _next_of(self, fetcher: Any) -> tuple[int, int]:
         """Pass, and number in it, of the batch that a fetcher makes in a process without a worker loop."""
-        made = self._made.setdefault(fetcher, [0, 0])
+        if fetcher not in self._made:  # it was there before the probe
+            self._count_pass(fetcher)
+        made = self._made[fetcher]
         made[1] += 1
         return made[0], made[1] - 1
 

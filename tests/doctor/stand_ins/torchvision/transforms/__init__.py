@@ -1,0 +1,3 @@
+from .transforms import Compose, RandomApply, Resize, ToTensor
+
+__all__ = ["Compose", "RandomApply", "Resize", "ToTensor"]
