@@ -106,9 +106,10 @@ def test_ranks_come_late_ones_first_with_what_makes_them_late() -> None:
 
 def test_a_command_that_failed_shows_its_last_words() -> None:
     outcome = Outcome(["python", "x.py"], 3, "failed", 2_000_000, [f"line {number}" for number in range(20)])
+    outcome.last_lines[-1] = "    " + "x" * 150
     shown = printed(replace(made_session(), outcome=outcome), Diagnosis("It failed.", None, "cpu"))
     assert "failed after 2.0 s, exit status 3: python x.py" in shown
-    assert "  line 19" in shown
+    assert "  line 18\n      " + "x" * 94 + "\n  " + "x" * 56 in shown
     assert "  line 13" not in shown
 
 
