@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..session.model import Loader, Session
-from .advice import counted, percent, time
+from .advice import counted, named, percent, time
 from .diagnosis import Finding, Making, Part
 from .parts import COPY, WAIT
 from .slow import MOST
@@ -121,7 +121,7 @@ def _slow(view: View, making: Making) -> Iterator[Finding]:
         code="slow-samples",
         weight=0.0,
         text=f"{many} of the samples took more than {SLOW:g} times as long as the median; the worst {worst.times:.0f} "
-        f"times, most of it in {worst.stage}.",
+        f"times, most of it in {named(worst.stage)}.",
         evidence=f"{worst.key}: {time(worst.wall_us)}",
         advice="Look at these samples: a batch takes as long as all of its samples, and later ones may wait for it.",
     )

@@ -106,6 +106,9 @@ class Batches:
     serialise: list[int | None] = field(default_factory=list)
     samples: list[int | None] = field(default_factory=list)
     stages: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
+    beside: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
+    """The same of other threads of the process meanwhile, which are no part of the batch's time; empty where there
+    were none for any batch."""
 
 
 @dataclass
@@ -143,8 +146,6 @@ class Maker:
     stages: list[str] = field(default_factory=list)
     """`category:label`."""
     batches: Batches = field(default_factory=Batches)
-    beside: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Stages in other threads of the process while it made batches, as in `Batches`, summed: no part of their time."""
     slow: list[SlowSample] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     probe: int | None = None
