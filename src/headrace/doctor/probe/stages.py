@@ -104,7 +104,7 @@ class Stages:
 class Account:
     """The open stages of one thread and the totals of those that have ended."""
 
-    __slots__ = ("_categories", "_inside", "_open", "_stages", "beside", "totals")
+    __slots__ = ("_categories", "_inside", "_open", "_stages", "_whole", "beside", "totals")
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
@@ -112,6 +112,7 @@ class Account:
         self._open: list[list[int]] = []  # stage, wall at start, CPU at start, wall and CPU of inner stages
         self._inside: set[str | None] = set()
         self.totals: Totals = {}
+        self._whole: Totals = {}
         self.beside: Account | None = None
 
     def enter(self, stage: int) -> Account | None:
@@ -126,42 +127,48 @@ class Account:
     def leave(self) -> int:
         """Wall ns of the stage that ends, inner ones included."""
         try:
-            return self._leave()
+            cpu = time.thread_time_ns()
+            wall = time.monotonic_ns()
+            stage, wall_start, cpu_start, inner_wall, inner_cpu = self._open.pop()
+            self._inside.discard(self._categories.get(stage))
+            wall -= wall_start
+            cpu -= cpu_start
+            if self._open:
+                outer = self._open[-1]
+                outer[3] += wall
+                outer[4] += cpu
+            total = self.totals.get(stage)
+            if total is None:
+                total = self.totals[stage] = [0, 0, 0]
+            total[0] += 1
+            total[1] += wall - inner_wall
+            total[2] += cpu - inner_cpu
+            return wall
         except Exception as error:
             self._stages.fail(error)
             return 0
 
-    def _leave(self) -> int:
-        cpu = time.thread_time_ns()
-        wall = time.monotonic_ns()
-        stage, wall_start, cpu_start, inner_wall, inner_cpu = self._open.pop()
-        self._inside.discard(self._categories.get(stage))
-        wall -= wall_start
-        cpu -= cpu_start
-        if self._open:
-            outer = self._open[-1]
-            outer[3] += wall
-            outer[4] += cpu
-        total = self.totals.get(stage)
-        if total is None:
-            total = self.totals[stage] = [0, 0, 0]
-        total[0] += 1
-        total[1] += wall - inner_wall
-        total[2] += cpu - inner_cpu
-        return wall
+    def begin_part(self, stage: int) -> None:
+        """Enters `stage`, and keeps apart what is counted from now on: a sample's stages from its batch's."""
+        self._whole, self.totals = self.totals, {}
+        self.enter(stage)
+
+    def end_part(self) -> tuple[int, Totals]:
+        """Wall ns and the totals of the part, which are added to the whole's."""
+        wall = self.leave()
+        part, self.totals = self.totals, self._whole
+        add(self.totals, part)
+        return wall, part
 
     def take(self) -> Totals:
-        """The totals so far, which begin anew: those of a sample, say, before they join its batch's by `add`."""
+        """The totals so far, which begin anew."""
         totals, self.totals = self.totals, {}
         return totals
 
-    def add(self, totals: Totals) -> None:
-        add(self.totals, totals)
-
 
 def add(sum_: Totals, totals: Totals) -> None:
-    """Adds `totals`, which another thread may still write to, to `sum_`."""
-    for stage, (calls, wall, cpu) in list(totals.items()):
+    """Adds `totals` to `sum_`."""
+    for stage, (calls, wall, cpu) in totals.items():
         total = sum_.get(stage)
         if total is None:
             sum_[stage] = [calls, wall, cpu]
@@ -172,7 +179,8 @@ def add(sum_: Totals, totals: Totals) -> None:
 
 
 def _sum(parts: Iterable[Totals]) -> Totals:
+    """Of parts that other threads may still write to."""
     result: Totals = {}
     for totals in parts:
-        add(result, totals)
+        add(result, dict(totals))
     return result
