@@ -108,6 +108,7 @@ def _probe(folder: Path) -> tuple[Probe, MadeTime]:
 def _work(folder: Path, steps: int, worker: int, workers: int, draw: random.Random) -> None:
     probe, made = _probe(folder)
     known = [probe.stage(category, label) for category, label in STAGES]
+    rest = probe.stage("getitem", "rest")
     collate = probe.stage("collate", "default_collate")
     facts = {"id": worker, "parent": os.getppid(), "num_workers": workers, "dataset": "made.Photos"}
     probe.evidence.write(("worker", probe.clock.now_us(), {**facts, "start_method": "fork", "started_us": 0}))
@@ -115,11 +116,13 @@ def _work(folder: Path, steps: int, worker: int, workers: int, draw: random.Rand
     for index in range(worker, steps, workers):
         batch = probe.batches.begin(0, index)
         for key in range(SAMPLES):
-            probe.batches.begin_sample(batch)
+            batch.account.begin_part(rest)
             for stage in known:
                 _spend(probe, made, stage, draw.expovariate(1 / a_stage_ns))
             made.pass_by(20_000)
-            probe.batches.end_sample(batch, index * SAMPLES + key, 1)
+            wall, totals = batch.account.end_part()
+            probe.batches.slow.offer(0, index, index * SAMPLES + key, wall, totals)
+        batch.samples = SAMPLES
         _spend(probe, made, collate, 3e6)
         probe.batches.end(batch)
         made.pass_by(2e6)
