@@ -14,12 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.probe.device_marks import DeviceMarks
-from headrace.doctor.probe.training import Received, Training
-
 from headrace.doctor.probe import batches, clock, stages, training
+from headrace.doctor.probe.device_marks import DeviceMarks
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import Settings
+from headrace.doctor.probe.training import Received, Training
 
 SAMPLES = 8
 STEP_NS = 100_000_000

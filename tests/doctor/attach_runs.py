@@ -69,16 +69,16 @@ def doctor(command: list[str], folder: Path, *, relay: bool = True, **options: A
     finally:
         process.kill()
         process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        for file in filter(None, (process.stdin, process.stdout)):
+            file.close()
 
 
 def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
     """What such a doctor says in the end."""
-    out, _ = process.communicate(timeout=DEADLINE_S)
-    line = next(line for line in out.splitlines() if line.startswith("ended "))
+    assert process.stdout is not None
+    line = next(line for line in process.stdout if line.startswith("ended "))
     said: dict[str, Any] = json.loads(line.removeprefix("ended "))
-    assert process.returncode == said["status"]
+    assert process.wait(DEADLINE_S) == said["status"]
     return said
 
 

@@ -137,6 +137,12 @@ def test_starting_and_ending_a_pass_is_waiting_for_data():
     assert parts == {"data wait": 30 + 60 + 40, "other": 50 + 20, "forward": 50, "backward": 50}
 
 
+def test_a_pass_that_begins_with_its_first_batch_hides_it_not():
+    """Both at the same moment, the one of no length."""
+    trainer = trainer_of([(0, 300, [("b", 200, 100)])], [(0, 90)], [Pass(0, 0, 0, 0, 0, [2])])
+    assert shares(trainer)["data wait"] == 90
+
+
 def test_a_wait_that_was_measured_and_was_none_is_zero():
     parts = shares(trainer_of([(0, 300, [("b", 200, 100)])], [(0, 0)], [Pass(0, 0, 0, 0, 0, [2])]))
     assert parts["data wait"] == 0

@@ -162,10 +162,12 @@ def test_what_the_command_leaves_running_is_ended_and_named(source, fate, tmp_pa
 @pytest.mark.parametrize("detach", ["setsid", "nohup"])
 @pytest.mark.parametrize("orphan", [False, True], ids=["child", "grandchild"])
 def test_what_has_detached_itself_is_left_alone_and_named(detach, orphan, fifo, tmp_path):
-    start = f'{detach} sh -c "echo > {fifo}; exec sleep 1000" > /dev/null 2>&1 & read _ < {fifo}'
-    ended = observed(["sh", "-c", f"sh -c '{start}'" if orphan else start], tmp_path)
+    start = f"{detach} sh -c 'echo $$ > {fifo}; exec sleep 1000' > /dev/null 2>&1 & read pid < {fifo}; echo $pid"
+    lines: list[str] = []
+    script = ["sh", "-c", '"$@"; exit 0', "sh", "sh", "-c", start] if orphan else ["sh", "-c", start]
+    ended = observed(script, tmp_path, relay=True, on_line=lines.append)
     try:
-        assert [(leftover.command, leftover.fate) for leftover in ended.leftovers] == [(["sleep", "1000"], "left")]
+        assert [(str(leftover.pid), leftover.fate) for leftover in ended.leftovers] == [(lines[0], "left")]
         assert proc.stat(ended.leftovers[0].pid) is not None
     finally:
         for leftover in ended.leftovers:
@@ -184,7 +186,7 @@ def test_nothing_detached_keeps_the_doctor_waiting_for_output(fifo, tmp_path, ca
 
 
 def test_orphans_are_found_and_buried():
-    script = "sh -c 'sleep 1000 & echo $!' "
+    script = "sleep 1000 & echo $!"
     with adopting_orphans():
         descendants = Descendants()
         command = subprocess.Popen(["sh", "-c", script], process_group=0, stdout=subprocess.PIPE, text=True)
@@ -194,7 +196,7 @@ def test_orphans_are_found_and_buried():
         assert eventually(lambda: proc.stat(orphan).parent == os.getpid())
         descendants.look()
         assert set(descendants.live) == {orphan}
-        descendants.signal(signal.SIGKILL)
+        descendants.signal_all(signal.SIGKILL)
         assert eventually(lambda: [descendants.look(), descendants.live] == [None, {}])
         assert proc.stat(orphan) is None
         command.wait()
@@ -212,13 +214,13 @@ def test_children_of_the_doctor_itself_are_none_of_the_commands():
         process.wait()
 
 
-def test_a_pid_that_is_another_process_by_now_is_not_signalled(monkeypatch):
+def test_a_pid_that_is_another_process_by_now_is_not_signalled():
     command = subprocess.Popen(["sleep", "1000"], process_group=0)
     descendants = Descendants()
     descendants.started(command.pid)
     (then,) = descendants.live.values()
     descendants.live = {then.pid: proc.Stat(then.pid, "S", then.parent, then.group, then.session, then.started - 1)}
-    descendants.signal(signal.SIGKILL)
+    descendants.signal([command.pid], signal.SIGKILL)
     assert command.poll() is None
     command.kill()
     command.wait()

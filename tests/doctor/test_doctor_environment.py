@@ -9,7 +9,7 @@ import pytest
 
 from headrace.doctor.analyse.diagnosis import Finding
 from headrace.doctor.analyse.environment import findings
-from headrace.doctor.analyse.words import counted, number, share, size
+from headrace.doctor.analyse.words import number, size
 from headrace.doctor.session.model import Loader, Machine, Maker, Outcome, Pass, Process, Session, Steps, Trainer
 
 GB = 10**9
@@ -41,7 +41,7 @@ class Run:
             loaders=[Loader(0, {"num_workers": self.workers})],
         )
         makers = [Maker(pid, self.host, TRAINER, worker) for worker, pid in enumerate(pids)]
-        trainers_facts = {"torch": {"device": self.device}, "facts": self.trainer_facts}
+        trainers_facts = {"facts": {"device": self.device, **self.trainer_facts}}
         return Session(
             created="",
             mode="measure",
@@ -67,7 +67,8 @@ class Run:
             facts=self.facts,
             time=list(range(1, ROWS + 1)),
             columns={name: [value] * ROWS for name, value in self.columns.items()},
-            processes={pid: {"started": 0, "last": 10_000_000, **self.worker_figures} for pid in makers},
+            processes={TRAINER: {}}
+            | {pid: {"started": 0, "last": 10_000_000, **self.worker_figures} for pid in makers},
         )
 
 
@@ -104,10 +105,10 @@ THREADS = Run(
 def test_threads_that_share_cores() -> None:
     found = only(THREADS)
     assert found.code == "threads"
-    assert found.text == "17 threads want to run on 4 cores"
+    assert found.text == "17 threads want to run on 4 cores."
     assert found.evidence == (
         "2 workers × 8 and 1 training process with 1 by what torch, OpenMP and OpenCV say; "
-        "work that was ready to run waited for a core 40 % of the time"
+        "work that was ready to run waited for a core 40 % of the time."
     )
     assert "cv2.setNumThreads(0)" in found.advice
     assert found.weight == pytest.approx(0.4)
@@ -120,7 +121,7 @@ def test_a_trainer_without_a_gpu_computes_with_torchs_threads() -> None:
         trainer_facts={"torch_threads": 8},
         columns={"pressure_cpu_some_share": 0.5},
     )
-    assert only(run).text == "8 threads want to run on 2 cores"
+    assert only(run).text == "8 threads want to run on 2 cores."
     run.device = "NVIDIA H100"
     assert codes(run) == []
 
@@ -143,7 +144,7 @@ def test_threads_that_have_cores_or_are_unknown(change: dict[str, Any]) -> None:
 def test_threads_whose_waiting_was_not_measured_weigh_nothing() -> None:
     found = only(Run(**{**vars(THREADS), "worker_figures": {}}))
     assert found.weight == 0
-    assert found.evidence.endswith("how long they waited for a core was not measured")
+    assert found.evidence.endswith("how long they waited for a core was not measured.")
 
 
 def test_more_workers_than_cores() -> None:
@@ -153,8 +154,8 @@ def test_more_workers_than_cores() -> None:
         worker_figures={"cpu_wait_s": 7.0},
     )
     found = only(run)
-    assert (found.code, found.text) == ("workers-cores", "8 workers share 1.5 cores")
-    assert found.evidence.startswith("the process may use a quota of 1.5 of 64 cores; ")
+    assert (found.code, found.text) == ("workers-cores", "8 workers share 1.5 cores.")
+    assert found.evidence.startswith("The process may use a quota of 1.5 of 64 cores; ")
     run.worker_figures = {"cpu_wait_s": 0.2}
     assert codes(run) == [], "expected none where they wait for storage, not for cores"
 
@@ -163,18 +164,40 @@ def test_cores_held_back_by_a_quota() -> None:
     columns = {"cpu_throttled_cores": 0.5, "cpu_throttled_periods_share": 0.4, "cpu_cores_command": 2.0}
     found = only(Run(facts={"cores_quota": 2.0}, columns=columns))
     assert found.code == "cpu-throttled"
-    assert found.text == "the control group's CPU quota held the processes back in 40 % of its periods"
-    assert found.evidence == "a quota of 2 cores; 0.5 cores' worth of work stood still on average"
+    assert found.text == "The control group's CPU quota held the processes back in 40 % of its periods."
+    assert found.evidence == "A quota of 2 cores; 0.5 cores' worth of work stood still on average."
     assert found.weight == pytest.approx(0.2)
     assert codes(Run(columns={**columns, "cpu_throttled_periods_share": 0.0})) == []
 
 
 def test_other_processes_take_cores() -> None:
-    columns = {"cpu_cores_busy": 3.9, "cpu_cores_other": 1.0}
+    columns = {"cpu_cores_busy": 4.0, "cpu_cores_other": 1.0, "cpu_cores_command": 2.9, "pressure_cpu_some_share": 0.4}
     found = only(Run(facts={"cores": 4}, columns=columns))
-    assert found.text == "other processes use 1 of 4 cores"
-    assert found.evidence == "98 % of the cores were busy; the command itself had 2.9"
+    assert found.text == "Other processes use 1 of 4 cores."
+    assert found.evidence == "100 % of the cores were busy; the command itself had 2.9."
+    assert found.weight == pytest.approx(0.1), "expected their part of the waiting"
     assert codes(Run(facts={"cores": 8}, columns=columns)) == [], "expected none while cores are free"
+
+
+def test_waiting_that_others_cause_is_not_laid_to_threads() -> None:
+    columns = {"cpu_cores_busy": 4.0, "cpu_cores_other": 3.0, "cpu_cores_command": 1.0}
+    found = findings(Run(**{**vars(THREADS), "columns": columns}).session())
+    assert [(finding.code, finding.weight) for finding in found] == [
+        ("cpu-others", pytest.approx(0.3)),
+        ("threads", pytest.approx(0.1)),
+    ]
+
+
+def test_workers_of_many_threads_are_one_finding() -> None:
+    run = Run(**{**vars(THREADS), "facts": {"cores": 1}})
+    assert codes(run) == ["threads"]
+
+
+def test_a_gpu_by_its_mig_instance() -> None:
+    run = gpu({})
+    run.facts["gpus"] = {"gpu0_mig1": GPU}
+    run.columns = {"gpu0_mig1_memory_used_bytes": 1.0 * GB}
+    assert only(run).text.startswith("GPU 0 MIG 1 has ")
 
 
 def test_cores_given_to_other_machines() -> None:
@@ -186,14 +209,14 @@ def test_an_out_of_memory_kill_comes_first() -> None:
     columns = {"command_pss_bytes": 7.9 * GB, "cpu_cores_stolen": 0.4}
     found = findings(Run(facts={"oom_kills": 1, "memory_limit_bytes": 8 * GB, "cores": 4}, columns=columns).session())
     assert [finding.code for finding in found] == ["oom-kill", "cpu-stolen"]
-    assert found[0].text == "the kernel killed 1 process for want of memory during the run"
-    assert found[0].evidence == "in a control group of 8.0 GB; the command held 7.9 GB at most, as far as was seen"
+    assert found[0].text == "The kernel killed 1 process for want of memory during the run."
+    assert found[0].evidence == "In a control group of 8.0 GB; the command held 7.9 GB at most, as far as was seen."
     assert codes(Run(facts={"oom_kills": 0})) == []
 
 
 def test_memory_that_nears_its_limit() -> None:
     run = Run(facts={"memory_limit_bytes": 10 * GB}, columns={"cgroup_memory_used_bytes": 9.5 * GB})
-    assert only(run).text == "memory is nearly used up: 9.5 GB of 10 GB"
+    assert only(run).text == "Memory is nearly used up: 9.5 GB of 10 GB."
     run.columns = {"cgroup_memory_used_bytes": 8.0 * GB}
     assert codes(run) == []
 
@@ -201,8 +224,8 @@ def test_memory_that_nears_its_limit() -> None:
 def test_swapping() -> None:
     columns = {"swap_in_bytes_per_s": 5e6, "swap_out_bytes_per_s": None, "pressure_memory_some_share": 0.3}
     found = only(Run(columns={**columns, "swap_used_bytes": 2 * GB, "memory_available_bytes": 0.1 * GB}))
-    assert found.text == "the machine swaps 5.0 MB a second"
-    assert found.evidence == "2.0 GB of swap in use, 100 MB of memory left at the least"
+    assert found.text == "The machine swaps 5.0 MB a second."
+    assert found.evidence == "2.0 GB of swap in use, 100 MB of memory left at the least."
     assert found.weight == pytest.approx(0.3)
 
 
@@ -214,9 +237,9 @@ def test_copies_of_what_was_shared_are_named() -> None:
     )
     found = only(run)
     assert found.code == "copy-on-write"
-    assert found.text == "workers copied 2.0 GB of memory that they shared with their parent"
+    assert found.text == "Workers copied 2.0 GB of memory that they shared with their parent."
     assert found.evidence == (
-        "4 workers; they shared 8.0 GB when first seen, and can grow by that much, of 16 GB that there is (50 %)"
+        "4 workers; they shared 8.0 GB when first seen, and can grow by that much, of 16 GB that there is (50 %)."
     )
     run.worker_figures["cow_bytes"] = 1_000_000
     assert codes(run) == []
@@ -237,10 +260,10 @@ def test_reads_that_come_from_disk() -> None:
         worker_figures={"read_call_bytes": 10 * GB, "read_bytes": 9 * GB},
     )
     found = only(run)
-    assert found.text == "90 % of what is read comes from disk, not from the page cache"
+    assert found.text == "90 % of what is read comes from disk, not from the page cache."
     assert found.evidence == (
         "18 GB in all, 50 MB a second; something waited for storage 25 % of the time; "
-        "that is more than the 8.0 GB of memory, so it cannot all be cached"
+        "that is more than the 8.0 GB of memory, so it cannot all be cached."
     )
     run.facts["memory_bytes"] = 64 * GB
     assert "was not seen" in only(run).evidence
@@ -255,8 +278,8 @@ def test_data_that_comes_over_a_network() -> None:
     ]
     run = Run(facts={"mounts": mounts}, columns={"command_read_call_bytes_per_s": 30e6})
     found = only(run)
-    assert found.text == "data is read over a network: /data (nfs4, from server:/export)"
-    assert found.evidence == "30 MB a second in all; the figures of this machine's disks are without it"
+    assert found.text == "Data is read over a network: /data (nfs4, from server:/export)."
+    assert found.evidence == "30 MB a second in all; the figures of this machine's disks are without it."
     run.columns = {"command_read_call_bytes_per_s": 10.0}
     assert codes(run) == []
     run = Run(facts={"mounts": mounts[1:]}, columns={"command_read_call_bytes_per_s": 30e6})
@@ -267,8 +290,10 @@ def test_a_disk_that_gives_no_more() -> None:
     disk = {"busy_share": 0.97, "read_bytes_per_s": 120e6, "reads_per_s": 250.0, "read_latency_us": 8000.0}
     columns: dict[str, float | None] = {f"disk_sda_{name}": value for name, value in disk.items()}
     found = only(Run(facts={"disks": {"sda": {}, "sdb": {}}}, columns={**columns, "pressure_io_some_share": 0.5}))
-    assert found.text == "disk sda is busy 97 % of the time"
-    assert found.evidence == ("120 MB and 250 reads a second, 8 ms each; something waited for storage 50 % of the time")
+    assert found.text == "Disk sda is busy 97 % of the time."
+    assert found.evidence == (
+        "120 MB and 250 reads a second, 8 ms each; something waited for storage 50 % of the time."
+    )
     assert codes(Run(facts={"disks": {"sda": {}}}, columns={**columns, "pressure_io_some_share": 0.0})) == []
 
 
@@ -294,32 +319,32 @@ def gpu(columns: dict[str, float | None], **facts: Any) -> Run:
         (
             gpu({"slowed_by_heat": 0.5, "sm_clock_mhz": 1000.0}),
             "gpu-heat",
-            "gpu0 was slowed down by heat in 50 % of the readings",
-            "SM clock 1000 MHz on average, 2,000 at most",
+            "GPU 0 was slowed down by heat in 50 % of the readings.",
+            "SM clock 1000 MHz on average, 2,000 at most.",
         ),
         (
             gpu({"slowed_by_power": 1.0, "sm_clock_mhz": 1900.0}),
             "gpu-power",
-            "gpu0 was held at its power limit in 100 % of the readings",
-            "SM clock 1900 MHz on average, 2,000 at most; its limit is 700 W",
+            "GPU 0 was held at its power limit in 100 % of the readings.",
+            "SM clock 1900 MHz on average, 2,000 at most; its limit is 700 W.",
         ),
         (
             gpu({"pcie_received_bytes_per_s": 3e9}, pcie_width=4),
             "gpu-pcie",
-            "gpu0 is linked by PCIe 5 ×4 of 5 ×16",
-            "the widest and fastest seen in the run; it received 3.0 GB a second",
+            "GPU 0 is linked by PCIe 5 ×4 of 5 ×16.",
+            "The widest and fastest seen in the run; it received 3.0 GB a second.",
         ),
         (
             gpu({"memory_used_bytes": 20.0 * GB}),
             "gpu-memory-left",
-            "gpu0 has 60 GB of 80 GB of memory left",
-            "all processes together, at the fullest reading; torch's cache counts as used",
+            "GPU 0 has 60 GB of 80 GB of memory left.",
+            "All processes together, at the fullest reading; torch's cache counts as used.",
         ),
         (
             gpu({"utilisation_percent": 98.0, "sm_percent": 23.0}),
             "gpu-util",
-            "gpu0 shows 98 % GPU-Util, yet 23 % of its SMs were active",
-            "GPU-Util says that some kernel ran, not that the GPU was busy",
+            "GPU 0 shows 98 % GPU-Util, yet 23 % of its SMs were active.",
+            "GPU-Util says that some kernel ran, not that the GPU was busy.",
         ),
     ],
 )
@@ -346,7 +371,7 @@ def test_a_gpu_of_another_command_is_left_alone() -> None:
     run.facts["gpus"]["gpu0"]["pids"] = [TRAINER + 1]
     run.facts["gpus"]["gpu1"] = {**GPU, "pids": [9]}
     run.columns["gpu1_memory_used_bytes"] = 1.0 * GB
-    assert [finding.text.split()[0] for finding in findings(run.session())] == ["gpu0"]
+    assert [finding.text[:5] for finding in findings(run.session())] == ["GPU 0"]
 
 
 def test_in_a_container_whose_processes_have_other_numbers_the_gpus_in_use_count() -> None:
@@ -376,11 +401,5 @@ def test_each_finding_says_what_to_do() -> None:
 
 
 def test_words() -> None:
-    assert [share(0.071), share(1.0)] == ["7 %", "100 %"]
     assert [size(812), size(1_400_000), size(23 * GB), size(5e12)] == ["812 B", "1.4 MB", "23 GB", "5.0 TB"]
     assert [number(3.0), number(1.94), number(1204.4)] == ["3", "1.9", "1,204"]
-    assert [counted(1, "worker"), counted(4, "worker"), counted(2, "process")] == [
-        "1 worker",
-        "4 workers",
-        "2 processes",
-    ]

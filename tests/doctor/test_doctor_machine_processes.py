@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from statistics import fmean
 
 from machine_double import MOUNTINFO_V2, Texts, rollup_text
@@ -54,6 +55,14 @@ def test_who_lost_its_parent_before_it_was_seen_belongs_by_group_or_session() ->
     machine.process(31, parent=1, group=31, session=10)
     machine.process(32, parent=1, group=32, session=5)
     assert Tree(machine, 10).scan() == {10, 30, 31}
+
+
+def test_an_orphan_in_a_session_of_its_own_that_the_doctor_adopted_belongs() -> None:
+    machine = Texts()
+    machine.process(10)
+    machine.process(30, parent=os.getpid(), group=30, session=30)
+    machine.process(31, parent=os.getpid(), group=os.getpgrp(), session=5)
+    assert Tree(machine, 10).scan() == {10, 30}, "expected no helper of the doctor's own, which is in its group"
 
 
 def test_the_orphan_of_a_session_whose_leader_has_just_gone_belongs() -> None:

@@ -56,7 +56,7 @@ QUICK = [mixture for mixture in MIXTURES if mixture.case in ("images", "tar_memb
 
 def run(mixture: Mixture, folder, steps: int) -> tuple[Observed, OwnFigures]:
     truth = folder / "truth"
-    observed = observe(mixture.command(truth, steps), folder)
+    observed = observe(mixture.command(truth, steps), folder, "--warmup", "0")
     assert observed.status == 0, observed.error
     return observed, OwnFigures.read(truth)
 

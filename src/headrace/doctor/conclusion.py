@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from .analyse.analysis import diagnose
@@ -40,8 +40,5 @@ def conclude(
 
 
 def _version() -> str:
-    """Empty where Headrace runs from its sources and is not installed."""
-    try:
-        return version("headrace")
-    except PackageNotFoundError:
-        return ""
+    """The root package's, which is loaded as this one's parent; nothing below may import from it."""
+    return str(sys.modules["headrace"].__version__)

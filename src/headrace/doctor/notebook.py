@@ -51,17 +51,21 @@ def watch(*, show: bool = True, ranges: bool = False, console: Console | None = 
     machines: list[Machine] = []
     with ExitStack() as until_read:
         folder = _observed_already()
-        why = "failed"
+        why = None  # until the body begins
         try:
             with ExitStack() as while_running:
                 if folder is None:
                     folder = until_read.enter_context(session_folder(observe=True, ranges=ranges)).path
                     while_running.enter_context(_probe_in(folder))
                 while_running.enter_context(_sampled(Clock(Settings.read(str(folder))), machines))
+                why = "failed"
                 yield watched
             why = "finished"
+        except KeyboardInterrupt:
+            why = "interrupted"
+            raise
         finally:
-            if folder is not None:
+            if folder is not None and why is not None:
                 duration_us = (time.monotonic_ns() - begun_ns) // 1000
                 outcome = Outcome(command=[], status=None, why=why, duration=duration_us)
                 _guarded(lambda: _conclude(watched, folder, outcome, machines))

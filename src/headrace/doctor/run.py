@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import traceback
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+
+from rich.console import Console
 
 from headrace.errors import SessionError
 
@@ -83,17 +86,18 @@ def _run(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[E
             asked.command,
             folder.settings,
             relay=asked.live or not asked.observe,
-            on_line=None if view is None else view.relay,
+            on_line=view.relay if view is not None and view.draws else None,
             on_start=lambda pid: samplers.append(Sampler(folder.clock, pid).start()),
         )
     return ended, [sampler.machine() for sampler in samplers]
 
 
 def _live_view(folder: SessionFolder, outputs: Outputs, samplers: list[Sampler]) -> LiveView:
-    """`samplers` gets its one once the command has started."""
-    return LiveView(
-        folder.evidence, outputs.console(), gpu=lambda: gpu_busy(samplers[0].machine()) if samplers else None
-    )
+    """`samplers` gets its one once the command has started. The view needs all of what goes to the terminal; where
+    some of it goes elsewhere there are lines on standard error, and the output is left alone."""
+    has_all = sys.stdout.isatty() and sys.stderr.isatty() and not outputs.json_to_standard_output
+    console = Console() if has_all else Console(stderr=True, force_terminal=False)
+    return LiveView(folder.evidence, console, gpu=lambda: gpu_busy(samplers[0].machine()) if samplers else None)
 
 
 def _report(
@@ -102,10 +106,10 @@ def _report(
     """The share of a step that it waits."""
     session, diagnosis = conclude(
         folder.path,
-        outcome=Outcome(ended.command, ended.status, ended.why, ended.duration_us, ended.last_lines),
+        outcome=Outcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),
         mode="observe" if asked.observe else "measure",
         machines=machines,
-        unreached=[Unreached(missed.pid, shlex.join(missed.command), missed.why) for missed in ended.missed],
+        unreached=[Unreached(missed.pid, shlex.join(_texts(missed.command)), missed.why) for missed in ended.missed],
         notes=[_leftover(one) for one in ended.leftovers],
     )
     saved = _saved(folder, session, diagnosis) if folder.is_kept else None
@@ -116,7 +120,12 @@ def _report(
 def _leftover(process: Leftover) -> Note:
     fates = {"left": "goes on, since it detached itself", "stuck": "goes on, since not even SIGKILL ends it"}
     fate = fates.get(process.fate, f"was {process.fate}")
-    return Note("leftover", f"{shlex.join(process.command)} outlived the command and {fate}", process.pid)
+    return Note("leftover", f"{shlex.join(_texts(process.command))} outlived the command and {fate}", process.pid)
+
+
+def _texts(arguments: list[str]) -> list[str]:
+    """A session holds Unicode; of an argument that is none, the bytes that are not are shown as such."""
+    return [os.fsencode(argument).decode("utf-8", "backslashreplace") for argument in arguments]
 
 
 def _saved(folder: SessionFolder, session: Session, diagnosis: Diagnosis) -> Path:

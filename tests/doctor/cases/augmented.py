@@ -38,8 +38,9 @@ class Augmented(Dataset[torch.Tensor]):
         return len(self.files)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        image = np.array(decoded(self.files[index]).convert("RGB"))
-        return torch.from_numpy(self.transform(image=image)["image"])
+        with stage("getitem"):
+            image = np.stack([decoded(self.files[index])] * 3, axis=-1)
+            return torch.from_numpy(self.transform(image=image)["image"])
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ from augmented import Asleep
 from known_training import Pace, arguments, loader, train
 from known_truth import stage
 from known_work import PacedImage, PacedPickle, decoded, repeat, sleep
-from sentences import tokenizer
+from sentences import WORDS, tokenizer
 from torch.utils.data import Dataset
+
+TEXT = " ".join(WORDS * 40)
 
 Sample = tuple[torch.Tensor, list[int], PacedPickle]
 
@@ -38,17 +40,17 @@ class Everything(Dataset[Sample]):
             self.file = h5py.File(self.path)
         with stage("getitem"):
             sleep(0.001)
-        with stage("lookup"):
-            repeat(0.001, lambda: self.file[f"{index % 10}"])
-            entry = self.file[f"{index % 10}"]
-        with stage("read"):
-            repeat(0.001, lambda: entry[()])
-            data = entry[()].tobytes()
-        image = self.transform(image=np.array(decoded(data).convert("RGB")))["image"]
-        with stage("tokenise"):
-            repeat(0.002, lambda: self.tokenizer("what does this script wait for"))
-            tokens = self.tokenizer("what does this script wait for")["input_ids"]
-        return torch.from_numpy(image), tokens, PacedPickle(0.001, 0.0005)
+            with stage("lookup"):
+                repeat(0.001, lambda: self.file[f"{index % 10}"])
+                entry = self.file[f"{index % 10}"]
+            with stage("read"):
+                repeat(0.001, lambda: entry[()])
+                data = entry[()]
+            image = self.transform(image=np.stack([decoded(data.tobytes())] * 3, axis=-1))["image"]
+            with stage("tokenise"):
+                repeat(0.002, lambda: self.tokenizer(TEXT))
+                tokens = self.tokenizer(TEXT)["input_ids"]
+            return torch.from_numpy(image), tokens, PacedPickle(0.001, 0.0005)
 
 
 def collate(samples: list[Sample]) -> list[Sample]:
@@ -60,7 +62,7 @@ def collate(samples: list[Sample]) -> list[Sample]:
 def write_file(path: Path) -> None:
     with h5py.File(path, "w") as file:
         for number in range(10):
-            data = PacedImage.encoded(8, slept=0.001, burnt=0.001) + bytes(200_000)
+            data = PacedImage.encoded(8, slept=0.001, burnt=0.001) + bytes(3_000_000)
             file[str(number)] = np.frombuffer(data, np.uint8)
 
 

@@ -54,9 +54,10 @@ def train(batches: DataLoader[Any], pace: Pace, *, steps: int, accumulate: int =
     for _ in range(steps):
         parts = Parts()
         for _ in range(accumulate):
-            timed(parts, "data wait", lambda: next(endless))
-            timed(parts, "forward", lambda: sleep(pace.forward))
-            timed(parts, "backward", lambda: PacedBackward.apply(weight, pace.backward).sum().backward())
+            batch = [timed(parts, "data wait", lambda: next(endless))]
+            loss = timed(parts, "forward", lambda: paced_forward(weight, pace))
+            timed(parts, "backward", loss.backward)
+            timed(parts, "other", batch.clear)  # giving back a large one takes its time
         timed(parts, "optimizer", optimizer.step)
         timed(parts, "other", lambda: sleep(pace.other))
         known_truth.step(parts)
@@ -67,10 +68,16 @@ def forever(batches: DataLoader[Any]) -> Iterator[Any]:
         yield from batches
 
 
-def timed(parts: Parts, name: str, part: Callable[[], Any]) -> None:
+def timed(parts: Parts, name: str, part: Callable[[], Any]) -> Any:
     start = time.monotonic_ns()
-    part()
+    result = part()
     parts[name] = parts.get(name, 0.0) + (time.monotonic_ns() - start) / 1000
+    return result
+
+
+def paced_forward(weight: torch.Tensor, pace: Pace) -> torch.Tensor:
+    sleep(pace.forward)
+    return PacedBackward.apply(weight, pace.backward).sum()
 
 
 class PacedBackward(torch.autograd.Function):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 
-import numpy as np
 import torch
 from known_work import PacedImage, decoded, sleep
 from torch.nn.parallel import DistributedDataParallel
@@ -27,7 +26,7 @@ class RankImages(Dataset[torch.Tensor]):
         return len(self.files)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.from_numpy(np.array(decoded(self.files[index]))).float()
+        return torch.from_numpy(decoded(self.files[index])).float()
 
 
 def main() -> None:

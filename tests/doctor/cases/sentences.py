@@ -32,7 +32,7 @@ class Sentences(Dataset[list[int]]):
         return self.count
 
     def __getitem__(self, index: int) -> list[int]:
-        sentence = " ".join(WORDS[: 2 + index % 4]) * 50
+        sentence = " ".join(WORDS[: 2 + index % 4]) * 200
         with stage("getitem"):
             burn(0.001)
             with stage("tokenise"):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 from known_training import Pace, arguments, loader, train
 from known_truth import stage
@@ -22,7 +21,7 @@ class Stream(IterableDataset[torch.Tensor]):
         while True:
             with stage("getitem"):
                 sleep(0.003)
-                image = torch.from_numpy(np.array(decoded(file)))
+                image = torch.from_numpy(decoded(file))
             yield image
 
 

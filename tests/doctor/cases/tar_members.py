@@ -9,14 +9,13 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import torch
 from known_training import Pace, arguments, loader, train
 from known_truth import stage
 from known_work import PacedImage, decoded, repeat
 from torch.utils.data import Dataset
 
-MEMBERS = 1500
+MEMBERS = 15_000
 
 
 class TarMembers(Dataset[torch.Tensor]):
@@ -33,17 +32,18 @@ class TarMembers(Dataset[torch.Tensor]):
                 self.tar = tarfile.open(self.path)  # noqa: SIM115 - as long as the worker lives
                 self.tar.getmembers()
         tar, name = self.tar, f"{index % 50:06d}.paced"
-        with stage("lookup"):
-            repeat(0.003, lambda: tar.getmember(name))
-            member = tar.getmember(name)
-        with stage("read"):
-            repeat(0.001, lambda: tar.extractfile(member).read())
-            data = tar.extractfile(member).read()
-        return torch.from_numpy(np.array(decoded(data)))
+        with stage("getitem"):
+            with stage("lookup"):
+                repeat(0.003, lambda: tar.getmember(name))
+                member = tar.getmember(name)
+            with stage("read"):
+                repeat(0.001, lambda: tar.extractfile(member).read())
+                data = tar.extractfile(member).read()
+            return torch.from_numpy(decoded(data))
 
 
 def write_tar(path: Path) -> None:
-    data = PacedImage.encoded(8, burnt=0.003) + bytes(200_000)
+    data = PacedImage.encoded(8, burnt=0.003) + bytes(2_000_000)
     with tarfile.open(path, "w") as tar:
         for number in range(MEMBERS):
             member = tarfile.TarInfo(f"{number:06d}.paced")

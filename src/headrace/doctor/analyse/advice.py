@@ -21,9 +21,9 @@ NAMES = {
     waits.START_UP: "starting workers",
     waits.SHUT_DOWN: "ending workers",
     waits.PICKLE: "pickling in the workers",
-    waits.UNPICKLE: "unpickling in the trainer",
+    waits.UNPICKLE: "receiving and unpickling",
     waits.PIN: "pinning memory",
-    waits.SAMPLER: "drawing indices",
+    waits.SAMPLER: "drawing and sending indices",
     waits.UNKNOWN: "batches whose making was not seen",
 }
 LOOK = {
@@ -51,7 +51,7 @@ LOOK = {
     waits.UNPICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is unpickled "
     "in the training process.",
     waits.PIN: "Look at the number of tensors in a batch: each is pinned by itself.",
-    waits.SAMPLER: "Look at the sampler: it runs in the training thread, between batches.",
+    waits.SAMPLER: "Look at the sampler: it runs in the training thread, in each next().",
     waits.UNKNOWN: "Look at the notes: workers that could not be observed.",
 }
 
@@ -65,7 +65,7 @@ def named(cause: str) -> str:
     """`decode (PIL.Image.open)` for a stage; labels that only say that it is the rest say nothing."""
     head, _, label = cause.partition(":")
     words = NAMES.get(head, head)
-    return words if cause in (REST, SERIALISE) or label in ("", "rest") else f"{words} ({label})"
+    return words if cause in (REST, SERIALISE) or label in ("", "rest", "fetch") else f"{words} ({label})"
 
 
 def look(cause: str) -> str:

@@ -21,7 +21,7 @@ def diagnose(session: Session) -> Diagnosis:
     ranks = together(views)
     by_rank = rank_views(ranks)
     return Diagnosis(
-        verdict=verdict(session, main),
+        verdict=verdict(session, main, by_rank),
         wait_share=None if main is None else main.wait_share,
         seen_by="gpu" if main is not None and main.has_gpu else "cpu",
         budgets=[view.budget for view in views if view.budget is not None],

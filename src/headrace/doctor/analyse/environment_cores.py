@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from statistics import median
 
+from headrace.doctor.analyse.advice import counted, percent
 from headrace.doctor.analyse.diagnosis import Finding
 from headrace.doctor.analyse.host import Host
-from headrace.doctor.analyse.words import counted, number, share
+from headrace.doctor.analyse.words import number
 from headrace.doctor.session.model import Maker
 
 CONTENDED = 0.1
@@ -26,7 +27,7 @@ def too_many_threads(host: Host) -> list[Finding]:
     cores = host.cores
     if cores is None or each is None or max([each, *own]) <= 1 or host.workers * each + sum(own) <= cores:
         return []
-    waited = _contention(host)
+    waited = _own_waiting(host)
     if waited is not None and waited < CONTENDED:
         return []
     threads = host.workers * each + sum(own)
@@ -36,20 +37,21 @@ def too_many_threads(host: Host) -> list[Finding]:
         Finding(
             "threads",
             waited or 0.0,
-            f"{threads} threads want to run on {number(cores)} cores",
-            f"{' and '.join(makeup)} by what torch, OpenMP and OpenCV say; " + _waited_text(waited),
-            "set torch.set_num_threads(1), OMP_NUM_THREADS=1 and cv2.setNumThreads(0) in the workers (worker_init_fn), "
-            "and as many workers as cores",
+            f"{threads} threads want to run on {number(cores)} cores.",
+            f"{' and '.join(makeup)} by what torch, OpenMP and OpenCV say; " + _waited_text(host),
+            "Set torch.set_num_threads(1), OMP_NUM_THREADS=1 and cv2.setNumThreads(0) in the workers (worker_init_fn), "
+            "and start as many workers as there are cores.",
         )
     ]
 
 
 def too_many_workers(host: Host) -> list[Finding]:
-    """More workers than cores is right where they wait for storage, and harmful where they compute."""
+    """More workers than cores is right where they wait for storage, and harmful where they compute. Said of workers
+    of one thread each; else their threads are what is too many."""
     cores, workers = host.cores, host.workers
-    if cores is None or workers <= cores:
+    if cores is None or workers <= cores or too_many_threads(host):
         return []
-    waited = _contention(host)
+    waited = _own_waiting(host)
     if waited is not None and waited < CONTENDED:
         return []
     quota = host.fact("cores_quota")
@@ -58,9 +60,9 @@ def too_many_workers(host: Host) -> list[Finding]:
         Finding(
             "workers-cores",
             waited or 0.0,
-            f"{workers} workers share {number(cores)} cores",
-            f"the process may use {why} of {number(host.fact('cores_online') or cores)} cores; {_waited_text(waited)}",
-            "more workers than cores help only while they wait for storage: give the job more cores, or fewer workers",
+            f"{workers} workers share {number(cores)} cores.",
+            f"The process may use {why} of {number(host.fact('cores_online') or cores)} cores; {_waited_text(host)}",
+            "More workers than cores help only while they wait for storage: give the job more cores, or fewer workers.",
         )
     ]
 
@@ -75,24 +77,27 @@ def throttled_cores(host: Host) -> list[Finding]:
         Finding(
             "cpu-throttled",
             min(held / (held + used), 1.0) if used else periods,
-            f"the control group's CPU quota held the processes back in {share(periods)} of its periods",
-            f"a quota of {limit}; {number(held)} cores' worth of work stood still on average",
-            "raise the CPU limit (docker --cpus, Kubernetes resources.limits.cpu), or use fewer workers and threads",
+            f"The control group's CPU quota held the processes back in {percent(periods)} of its periods.",
+            f"A quota of {limit}; {number(held)} cores' worth of work stood still on average.",
+            "Raise the CPU limit (docker --cpus, Kubernetes resources.limits.cpu), or use fewer workers and threads.",
         )
     ]
 
 
 def other_processes(host: Host) -> list[Finding]:
     cores, busy, other = host.cores, host.mean("cpu_cores_busy"), host.mean("cpu_cores_other")
-    if cores is None or busy is None or other is None or busy < FULL * cores or other < TAKEN * cores:
+    command = host.mean("cpu_cores_command")
+    if cores is None or busy is None or other is None or command is None:
+        return []
+    if busy < FULL * cores or other < TAKEN * cores:
         return []
     return [
         Finding(
             "cpu-others",
-            other / cores,
-            f"other processes use {number(other)} of {number(cores)} cores",
-            f"{share(busy / cores)} of the cores were busy; the command itself had {number(busy - other)}",
-            "see with top what else runs here, and stop it or give this job cores of its own",
+            (_waited(host) or 0.0) * min(other / busy, 1.0),
+            f"Other processes use {number(other)} of {number(cores)} cores.",
+            f"{percent(min(busy / cores, 1.0))} of the cores were busy; the command itself had {number(command)}.",
+            "See with top what else runs here, and stop it, or give this job cores of its own.",
         )
     ]
 
@@ -105,9 +110,9 @@ def stolen_cores(host: Host) -> list[Finding]:
         Finding(
             "cpu-stolen",
             stolen / cores,
-            f"the hypervisor gave {number(stolen)} of {number(cores)} cores to other machines",
-            f"steal time, {share(stolen / cores)} of the cores' time",
-            "take a machine with cores of its own; timings taken on this one vary with its neighbours",
+            f"The hypervisor gave {number(stolen)} of {number(cores)} cores to other machines.",
+            f"Steal time: {percent(stolen / cores)} of the cores' time.",
+            "Take a machine with cores of its own; timings taken on this one vary with its neighbours.",
         )
     ]
 
@@ -125,18 +130,27 @@ def _pool(host: Host, maker: Maker) -> int | None:
 
 def _trainer_threads(host: Host, pid: int) -> int:
     """A trainer with a GPU has one thread that launches; one without computes with torch's pool."""
-    if host.told(pid, "torch", "device") is not None:
+    if host.told(pid, "facts", "device") is not None:
         return 1
     return host.told(pid, "facts", "torch_threads") or 1
 
 
-def _contention(host: Host) -> float | None:
+def _waited(host: Host) -> float | None:
     """Share of time that work waited for a core: the makers' own, else of the whole control group or machine."""
     waited = host.waited_share()
     return waited if waited is not None else host.mean("pressure_cpu_some_share")
 
 
-def _waited_text(waited: float | None) -> str:
+def _own_waiting(host: Host) -> float | None:
+    """The part of it that is not due to other processes, as far as it is known what they took."""
+    waited, busy, other = _waited(host), host.mean("cpu_cores_busy"), host.mean("cpu_cores_other")
+    if waited is None or not busy or other is None:
+        return waited
+    return waited * max(1 - other / busy, 0.0)
+
+
+def _waited_text(host: Host) -> str:
+    waited = _waited(host)
     if waited is None:
-        return "how long they waited for a core was not measured"
-    return f"work that was ready to run waited for a core {share(waited)} of the time"
+        return "how long they waited for a core was not measured."
+    return f"work that was ready to run waited for a core {percent(waited)} of the time."

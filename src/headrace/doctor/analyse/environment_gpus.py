@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.doctor.analyse.advice import percent
 from headrace.doctor.analyse.diagnosis import Finding
 from headrace.doctor.analyse.host import Host
-from headrace.doctor.analyse.words import number, share, size
+from headrace.doctor.analyse.words import number, size
 
 OFTEN = 0.05
 """Share of the readings."""
@@ -30,7 +31,7 @@ def _used(host: Host, gpus: dict[str, dict[str, Any]]) -> list[str]:
     """Those that a process of the command computes on. In a container NVML may number processes as the host does: then
     all that may be in use count, where the command trains on a GPU, since only the container's are shown."""
     ours = [name for name, facts in gpus.items() if set(facts.get("pids") or ()) & set(host.machine.processes)]
-    has_gpu = any(host.told(trainer.pid, "torch", "device") is not None for trainer in host.trainers)
+    has_gpu = any(host.told(trainer.pid, "facts", "device") is not None for trainer in host.trainers)
     return ours or [name for name, facts in gpus.items() if has_gpu and facts.get("pids") != []]
 
 
@@ -41,9 +42,9 @@ def _slowed_by_heat(host: Host, gpu: str, facts: dict[str, Any]) -> Finding | No
     return Finding(
         "gpu-heat",
         slowed * _lost(clock, facts),
-        f"{gpu} was slowed down by heat in {share(slowed)} of the readings",
-        _clock_text(clock, facts),
-        "see to its cooling and to what runs beside it",
+        f"{_label(gpu)} was slowed down by heat in {percent(slowed)} of the readings.",
+        f"{_clock_text(clock, facts)}.",
+        "See to its cooling, and to what runs beside it.",
     )
 
 
@@ -57,9 +58,9 @@ def _slowed_by_power(host: Host, gpu: str, facts: dict[str, Any]) -> Finding | N
     return Finding(
         "gpu-power",
         slowed * _lost(clock, facts),
-        f"{gpu} was held at its power limit in {share(slowed)} of the readings",
-        _clock_text(clock, facts) + limit,
-        "usual under full load; if the limit was lowered, whoever runs the machine can raise it",
+        f"{_label(gpu)} was held at its power limit in {percent(slowed)} of the readings.",
+        f"{_clock_text(clock, facts)}{limit}.",
+        "Usual under full load; if the limit was lowered, whoever runs the machine can raise it.",
     )
 
 
@@ -71,13 +72,13 @@ def _narrow_link(host: Host, gpu: str, facts: dict[str, Any]) -> Finding | None:
     if not is_narrow and not is_slow:
         return None
     received = host.mean(f"{gpu}_pcie_received_bytes_per_s")
+    traffic = f"; it received {size(received)} a second" if received is not None else ""
     return Finding(
         "gpu-pcie",
         0.0,
-        f"{gpu} is linked by PCIe {generation} ×{width} of {most_generation} ×{most_width}",
-        "the widest and fastest seen in the run"
-        + (f"; it received {size(received)} a second" if received is not None else ""),
-        "copies to the device take longer than they need: see to the slot, the riser and the BIOS, and pin memory",
+        f"{_label(gpu)} is linked by PCIe {generation} ×{width} of {most_generation} ×{most_width}.",
+        f"The widest and fastest seen in the run{traffic}.",
+        "Copies to the device take longer than they need: see to the slot, the riser and the BIOS, and pin memory.",
     )
 
 
@@ -88,9 +89,9 @@ def _memory_left(host: Host, gpu: str, facts: dict[str, Any]) -> Finding | None:
     return Finding(
         "gpu-memory-left",
         0.0,
-        f"{gpu} has {size(total - used)} of {size(total)} of memory left",
-        "all processes together, at the fullest reading; torch's cache counts as used",
-        "a larger batch may use the GPU better, where training allows one",
+        f"{_label(gpu)} has {size(total - used)} of {size(total)} of memory left.",
+        "All processes together, at the fullest reading; torch's cache counts as used.",
+        "A larger batch may use the GPU better, where training allows one.",
     )
 
 
@@ -101,10 +102,15 @@ def _misleading_utilisation(host: Host, gpu: str, facts: dict[str, Any]) -> Find
     return Finding(
         "gpu-util",
         0.0,
-        f"{gpu} shows {utilisation:.0f} % GPU-Util, yet {sm:.0f} % of its SMs were active",
-        "GPU-Util says that some kernel ran, not that the GPU was busy",
-        "go by SM activity: kernels are small or few at a time; larger batches, torch.compile or CUDA graphs help",
+        f"{_label(gpu)} shows {utilisation:.0f} % GPU-Util, yet {sm:.0f} % of its SMs were active.",
+        "GPU-Util says that some kernel ran, not that the GPU was busy.",
+        "Go by SM activity: kernels are small or few at a time; larger batches, torch.compile or CUDA graphs help.",
     )
+
+
+def _label(gpu: str) -> str:
+    """`GPU 0`, `GPU 0 MIG 1`."""
+    return gpu.replace("gpu", "GPU ").replace("_mig", " MIG ")
 
 
 def _lost(clock: float | None, facts: dict[str, Any]) -> float:
@@ -115,5 +121,5 @@ def _lost(clock: float | None, facts: dict[str, Any]) -> float:
 
 def _clock_text(clock: float | None, facts: dict[str, Any]) -> str:
     if clock is None:
-        return "its clock was not measured"
+        return "Its clock was not measured"
     return f"SM clock {clock:.0f} MHz on average, {number(facts.get('sm_clock_max_mhz') or clock)} at most"

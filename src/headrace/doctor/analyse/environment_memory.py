@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from headrace.doctor.analyse.advice import counted, percent
 from headrace.doctor.analyse.diagnosis import Finding
 from headrace.doctor.analyse.host import Host
-from headrace.doctor.analyse.words import counted, share, size
+from headrace.doctor.analyse.words import size
 
 MIB = 1 << 20
 DOCKER_SHM_BYTES = 64 * MIB
@@ -22,14 +23,14 @@ def out_of_memory(host: Host) -> list[Finding]:
     if not kills:
         return []
     limit = host.fact("memory_limit_bytes")
-    where = f"in a control group of {size(limit)}" if limit is not None else "on this machine"
+    where = f"In a control group of {size(limit)}" if limit is not None else "On this machine"
     return [
         Finding(
             "oom-kill",
             1.0,
-            f"the kernel killed {counted(int(kills), 'process')} for want of memory during the run",
-            f"{where}; the command held {_size(host.peak('command_pss_bytes'))} at most, as far as was seen",
-            "raise the memory limit, or use fewer workers, a smaller prefetch_factor or smaller batches",
+            f"The kernel killed {counted(int(kills), 'process')} for want of memory during the run.",
+            f"{where}; the command held {_size(host.peak('command_pss_bytes'))} at most, as far as was seen.",
+            "Raise the memory limit, or use fewer workers, a smaller prefetch_factor or smaller batches.",
         )
     ]
 
@@ -42,9 +43,9 @@ def little_memory(host: Host) -> list[Finding]:
         Finding(
             "memory-near-limit",
             host.mean("pressure_memory_some_share") or 0.0,
-            f"memory is nearly used up: {size(used)} of {size(limit)}",
-            "the control group's limit, file cache that can be dropped not counted",
-            "raise the limit before a worker is killed, or use fewer workers or a smaller prefetch_factor",
+            f"Memory is nearly used up: {size(used)} of {size(limit)}.",
+            "The control group's limit; file cache that can be dropped is not counted.",
+            "Raise the limit before a worker is killed, or use fewer workers or a smaller prefetch_factor.",
         )
     ]
 
@@ -58,10 +59,10 @@ def swapping(host: Host) -> list[Finding]:
         Finding(
             "swapping",
             host.mean("pressure_memory_some_share") or 0.0,
-            f"the machine swaps {size(moved)} a second",
+            f"The machine swaps {size(moved)} a second.",
             f"{_size(host.peak('swap_used_bytes'))} of swap in use, "
-            f"{_size(min(host.known('memory_available_bytes'), default=None))} of memory left at the least",
-            "use fewer workers or a smaller prefetch_factor, or keep less of the dataset in Python objects",
+            f"{_size(min(host.known('memory_available_bytes'), default=None))} of memory left at the least.",
+            "Use fewer workers or a smaller prefetch_factor, or keep less of the dataset in Python objects.",
         )
     ]
 
@@ -77,11 +78,11 @@ def copied_memory(host: Host) -> list[Finding]:
         Finding(
             "copy-on-write",
             0.0,
-            f"workers copied {size(copied)} of memory that they shared with their parent",
+            f"Workers copied {size(copied)} of memory that they shared with their parent.",
             f"{counted(len(makers), 'worker')}; they shared {size(shared)} when first seen, and can grow by that much, "
-            f"of {size(most)} that there is ({share(shared / most)})",
-            "keep paths and labels in numpy arrays or torch tensors, not in lists and dicts of Python objects: reading "
-            "one counts a reference, which writes to its page and copies it",
+            f"of {size(most)} that there is ({percent(shared / most)}).",
+            "Keep paths and labels in numpy arrays or torch tensors, not in lists and dicts of Python objects: reading "
+            "one counts a reference, which writes to its page and copies it.",
         )
     ]
 
@@ -96,9 +97,9 @@ def little_shared_memory(host: Host) -> list[Finding]:
         Finding(
             "shm",
             0.0,
-            f"/dev/shm is {'nearly full' if is_full else 'small'}: {_size(used)} of {size(total)} in use at most",
-            f"{counted(host.workers, 'worker')} put batches there; one that finds no room dies with a bus error",
-            "docker run --shm-size=8g or --ipc=host; in Kubernetes an emptyDir of medium Memory at /dev/shm",
+            f"/dev/shm is {'nearly full' if is_full else 'small'}: {_size(used)} of {size(total)} in use at most.",
+            f"{counted(host.workers, 'worker')} put batches there; one that finds no room dies with a bus error.",
+            "Start the container with --shm-size=8g or --ipc=host; in Kubernetes mount an emptyDir in memory there.",
         )
     ]
 

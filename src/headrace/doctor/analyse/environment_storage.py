@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.doctor.analyse.advice import percent
 from headrace.doctor.analyse.diagnosis import Finding
 from headrace.doctor.analyse.host import Host
-from headrace.doctor.analyse.words import number, share, size
+from headrace.doctor.analyse.words import number, size
 
 MIB = 1 << 20
 FROM_DISK = 0.2
@@ -28,10 +29,10 @@ def reads_from_disk(host: Host) -> list[Finding]:
         Finding(
             "reads-from-disk",
             stalled or 0.0,
-            f"{share(min(disk / read, 1.0))} of what is read comes from disk, not from the page cache",
-            f"{size(disk)} in all, {size(rate)} a second{_stalled_text(stalled)}; {_fits(host, disk)}",
-            "a second epoch reads it again unless it fits into memory: pack small files into larger ones, read them in "
-            "order, or put them on faster storage",
+            f"{percent(min(disk / read, 1.0))} of what is read comes from disk, not from the page cache.",
+            f"{size(disk)} in all, {size(rate)} a second{_stalled_text(stalled)}; {_fits(host, disk)}.",
+            "A second epoch reads it again unless it fits into memory: pack small files into larger ones, read them in "
+            "order, or put them on faster storage.",
         )
     ]
 
@@ -47,9 +48,9 @@ def network_storage(host: Host) -> list[Finding]:
         Finding(
             "network-storage",
             0.0,
-            f"data is read over a network: {named}",
-            f"{size(rate)} a second in all; the figures of this machine's disks are without it",
-            "to open a file costs a round trip: pack small files into larger ones, or copy them to a local disk",
+            f"Data is read over a network: {named}.",
+            f"{size(rate)} a second in all; the figures of this machine's disks are without it.",
+            "To open a file costs a round trip: pack small files into larger ones, or copy them to a local disk.",
         )
     ]
 
@@ -74,10 +75,10 @@ def _busy_disk(host: Host, disk: str, stalled: float | None) -> Finding | None:
     return Finding(
         "disk-saturated",
         stalled or 0.0,
-        f"disk {disk} is busy {share(busy)} of the time",
-        f"{size(rate)} and {number(requests or 0)} reads a second{latency}{_stalled_text(stalled)}",
-        "many small reads: pack files into larger ones and read them in order; large ones: the disk gives no more, use "
-        "several, or local NVMe",
+        f"Disk {disk} is busy {percent(busy)} of the time.",
+        f"{size(rate)} and {number(requests or 0)} reads a second{latency}{_stalled_text(stalled)}.",
+        "Many small reads: pack files into larger ones and read them in order; large ones: the disk gives no more, use "
+        "several, or local NVMe.",
     )
 
 
@@ -92,4 +93,4 @@ def _fits(host: Host, disk: float) -> str:
 
 
 def _stalled_text(stalled: float | None) -> str:
-    return "" if stalled is None else f"; something waited for storage {share(stalled)} of the time"
+    return "" if stalled is None else f"; something waited for storage {percent(stalled)} of the time"

@@ -15,8 +15,8 @@ SHOWN = 4
 
 
 def rank_findings(ranks: Together, by_rank: Sequence[RankView]) -> Iterator[Finding]:
-    for view, rank in zip(ranks.views, by_rank, strict=True):
-        if is_late(view, len(by_rank), rank.late, rank.lateness_us):
+    for rank in by_rank:
+        if is_late(rank, len(by_rank)):
             yield _late(rank, by_rank)
     yield from _shapes(ranks)
 

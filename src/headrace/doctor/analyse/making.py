@@ -11,21 +11,31 @@ from .join import Finder, Join, Made
 from .slow import line_parts, slow_samples
 from .spans import Span
 from .stages import costs, stage_parts
-from .steps import Training
+from .steps import Training, pass_of
 from .waits import is_here
 
 
 def makings(training: Training, join: Join) -> list[Making]:
-    """Of the loaders that made batches in the measured steps, the busiest first."""
-    found = [_making(training, join, loader) for loader in training.trainer.loaders]
-    return sorted((one for one in found if one is not None), key=lambda one: -one.batches * one.batch_us)
+    """Of the loaders that made batches in the measured steps: those that steps waited for first, and the busiest first
+    of these."""
+    ends = _last_ends(training.trainer)
+    found = [_making(training, join, loader, ends) for loader in training.trainer.loaders]
+    fed = fed_loaders(training)
+    made = [one for one in found if one is not None]
+    return sorted(made, key=lambda one: (one.loader not in fed, -one.batches * one.batch_us))
 
 
-def _making(training: Training, join: Join, loader: Loader) -> Making | None:
+def fed_loaders(training: Training) -> set[int]:
+    """Loaders whose batches measured steps waited for, and not only an evaluation."""
+    passes, numbers = pass_of(training.trainer), training.trainer.gets.pass_
+    return {one.loader for row in training.gets if (one := passes.get(numbers[row])) is not None}
+
+
+def _making(training: Training, join: Join, loader: Loader, ends: dict[int, int]) -> Making | None:
     trainer = training.trainer
     passes = [one for one in trainer.passes if one.loader == loader.number]
     finders = {one.number: join.finder(trainer, one) for one in passes}
-    stretches = {one.number: stretch for one in passes if (stretch := _stretch(training, one)) is not None}
+    stretches = {one.number: stretch for one in passes if (stretch := _stretch(training, one, ends)) is not None}
     made = {number: _made_in(stretch, finders[number]) for number, stretch in stretches.items()}
     all_made = [one for of_pass in made.values() for one in of_pass]
     if not all_made:
@@ -54,13 +64,20 @@ def _making(training: Training, join: Join, loader: Loader) -> Making | None:
     )
 
 
-def _stretch(training: Training, one: Pass) -> Span | None:
+def _last_ends(trainer: Trainer) -> dict[int, int]:
+    """When the last batch of each pass was received."""
+    ends: dict[int, int] = {}
+    for gets in (trainer.gets, trainer.fetches):
+        for number, start, duration in zip(gets.pass_, gets.start, gets.duration, strict=True):
+            ends[number] = max(ends.get(number, 0), start + duration)
+    return ends
+
+
+def _stretch(training: Training, one: Pass, ends: dict[int, int]) -> Span | None:
     """When a pass's makers had work to do, within the measured steps: from its start to its last batch's arrival."""
-    gets = training.trainer.gets
-    ends = [gets.start[row] + gets.duration[row] for row, number in enumerate(gets.pass_) if number == one.number]
-    if not ends or not training.steps:
+    if one.number not in ends or not training.steps:
         return None
-    start, end = max(one.start, training.steps[0].start), min(max(ends), training.steps[-1].end)
+    start, end = max(one.start, training.steps[0].start), min(ends[one.number], training.steps[-1].end)
     return Span("pass", start, end) if end > start else None
 
 
@@ -78,9 +95,10 @@ def _in_all(made: Sequence[Made], finder: Finder) -> int:
 
 def _first_batch_us(trainer: Trainer, passes: Iterable[Pass]) -> float | None:
     """Mean duration of the next() that gave a pass's first batch."""
-    numbers, gets = {one.number for one in passes}, trainer.gets
+    numbers = {one.number for one in passes}
     first = [
         duration
+        for gets in (trainer.gets, trainer.fetches)
         for number, index, duration in zip(gets.pass_, gets.index, gets.duration, strict=True)
         if index == 0 and number in numbers
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from .diagnosis import RankView
@@ -25,7 +26,7 @@ def rank_views(ranks: Together | None) -> list[RankView]:
         return []
     late, lateness = _lateness(ranks)
     waits = peer_waits(ranks)
-    return [
+    found = [
         RankView(
             rank=view.trainer.rank,
             pid=view.trainer.pid,
@@ -35,20 +36,20 @@ def rank_views(ranks: Together | None) -> list[RankView]:
             peer_wait_us=None if waits is None else waits[place].wait_us,
             collective_us=None if waits is None else waits[place].own_us,
             data_wait_us=data_wait_us(view),
-            cause=_cause(ranks.views, place, late[place], lateness[place]),
+            cause=None,
         )
         for place, view in enumerate(ranks.views)
     ]
+    return [replace(rank, cause=_cause(ranks.views, place, rank)) for place, rank in enumerate(found)]
 
 
 def data_wait_us(view: View) -> float:
     return 0.0 if view.budget is None else next((part.us for part in view.budget.parts if part.name == WAIT), 0.0)
 
 
-def is_late(view: View, ranks: int, late: float, lateness_us: float) -> bool:
+def is_late(rank: RankView, ranks: int) -> bool:
     """Oftener than chance has it, and by more than noise."""
-    step_us = view.budget.mean_us if view.budget is not None else 0.0
-    return late * ranks >= OFTEN and late * lateness_us >= MUCH * step_us > 0
+    return rank.late * ranks >= OFTEN and rank.late * rank.lateness_us >= MUCH * rank.step_us > 0
 
 
 def _lateness(ranks: Together) -> tuple[list[float], list[float]]:
@@ -66,12 +67,12 @@ def _lateness(ranks: Together) -> tuple[list[float], list[float]]:
     return [len(times) / max(counted, 1) for times in waited], [fmean(times) if times else 0.0 for times in waited]
 
 
-def _cause(views: Sequence[View], place: int, late: float, lateness_us: float) -> str | None:
+def _cause(views: Sequence[View], place: int, rank: RankView) -> str | None:
     """The stage that takes its makers longest beyond what it takes the other ranks', where the rank is late because it
     waits longer for data than they do."""
     view, others = views[place], [view for at, view in enumerate(views) if at != place]
-    longer = data_wait_us(view) - fmean(data_wait_us(other) for other in others)
-    if not is_late(view, len(views), late, lateness_us) or longer < BY_DATA * late * lateness_us:
+    longer = rank.data_wait_us - fmean(data_wait_us(other) for other in others)
+    if not is_late(rank, len(views)) or longer < BY_DATA * rank.late * rank.lateness_us:
         return None
     own, theirs = _stage_us(view), [_stage_us(other) for other in others]
     excess = {stage: us - fmean(of.get(stage, 0.0) for of in theirs) for stage, us in own.items()}

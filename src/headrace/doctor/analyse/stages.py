@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from ..session.model import Maker
 from .diagnosis import StagePart
 from .join import Made
+from .threads import Figures, with_threads
 
 REST = "other:rest"
 """Time of a batch that no stage covers."""
 SERIALISE = "serialise:to the trainer"
 """Pickling a batch into the pipe, its tensors into shared memory."""
-
-Figures = tuple[int, int, int | None]
-"""Calls, wall and CPU."""
 
 
 @dataclass
@@ -66,18 +64,20 @@ def batch_stages(maker: Maker, row: int, *, serialise: bool = True) -> dict[str,
     """Calls, wall and CPU of one batch by stage, with what they leave of its time as `other:rest`, and with the time
     that it took to `serialise`, which the worker's other thread does while the next batch is begun."""
     batches = maker.batches
-    stages: dict[str, Figures] = {}
-    covered = 0
-    for number, calls, wall, cpu in batches.stages[row]:
-        stages[maker.stages[number]] = (calls, wall, cpu)
-        covered += wall
-    rest = batches.fetched[row] - batches.start[row] - covered
+    stages = _named(maker, batches.stages[row])
+    rest = batches.fetched[row] - batches.start[row] - sum(wall for _, wall, _ in stages.values())
+    if batches.beside and batches.beside[row]:
+        stages = with_threads(stages, _named(maker, batches.beside[row]))
     if rest > 0:
         stages[REST] = (1, rest, None)
     pickling = batches.serialise[row]
     if serialise and pickling:
         stages[SERIALISE] = (1, pickling, None)
     return stages
+
+
+def _named(maker: Maker, rows: list[tuple[int, int, int, int]]) -> dict[str, Figures]:
+    return {maker.stages[number]: (calls, wall, cpu) for number, calls, wall, cpu in rows}
 
 
 def stage_parts(sums: Costs) -> list[StagePart]:

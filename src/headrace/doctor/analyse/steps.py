@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 from ..session.model import Pass, Session, Trainer
 from .parts import WAIT
@@ -49,7 +51,12 @@ class Training:
     """Steps left out at the start."""
     steps: list[Step]
     waits: list[Span]
-    """Whatever of the loaders blocks the loop, in order: gets, the start of a pass, its last `next()`."""
+    """Whatever of the loaders blocks the loop, by its start: gets, the start of a pass, its last `next()`."""
+
+    @cached_property
+    def _reached(self) -> list[float]:
+        """Until when the waits up to each have lasted."""
+        return list(accumulate((span.end for span in self.waits), max))
 
     @property
     def gets(self) -> list[int]:
@@ -61,8 +68,8 @@ class Training:
         return sum(step.duration for step in self.steps)
 
     def waits_in(self, step: Step) -> list[Span]:
-        """Those that reach into a step, and are none of an evaluation. They are one thread's, so follow one another."""
-        first = bisect_right(self.waits, float(step.start), key=_end)
+        """Those that reach into a step, and are none of an evaluation."""
+        first = bisect_right(self._reached, step.start)
         last = bisect_left(self.waits, float(step.end), key=_start)
         return [span for span in self.waits[first:last] if not _within(span.start, step.evaluations)]
 
@@ -163,7 +170,3 @@ def _waits(trainer: Trainer) -> list[Span]:
 
 def _start(span: Span) -> float:
     return span.start
-
-
-def _end(span: Span) -> float:
-    return span.end

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 from ..session.model import Session
-from .advice import category, counted, named, percent, who
-from .diagnosis import Causes, Part, StepBudget
+from .advice import category, counted, named, percent, time, who
+from .diagnosis import Causes, Part, RankView, StepBudget
 from .parts import WAIT
+from .ranks import is_late
 from .view import View
 
 BOUND = 0.05
@@ -21,9 +23,9 @@ MOST_WORDS = 300
 """Characters of the command's own last line."""
 
 
-def verdict(session: Session, view: View | None) -> str:
+def verdict(session: Session, view: View | None, ranks: Sequence[RankView]) -> str:
     """How the command ended, where it did not end well; then what it waits for, or why that is not known."""
-    return " ".join([*_ending(session, view), *_waiting(session, view)])
+    return " ".join([*_ending(session, view), *_waiting(session, view), *_late(ranks)])
 
 
 def _ending(session: Session, view: View | None) -> Iterator[str]:
@@ -52,7 +54,9 @@ def _last_line(session: Session) -> str:
     errors = [process.error for process in session.processes if process.error is not None and process.role != "worker"]
     lines = [line.strip() for text in [*session.outcome.last_lines, *errors[:1]] for line in text.splitlines()]
     last = next((line for line in reversed(lines) if line), "")
-    return f": {last[:MOST_WORDS]}" if last else "."
+    if not last:
+        return "."
+    return f": {last[:MOST_WORDS]}" + ("" if last[:MOST_WORDS].endswith((".", "!", "?")) else ".")
 
 
 def _waiting(session: Session, view: View | None) -> Iterator[str]:
@@ -149,6 +153,15 @@ def _most(view: View) -> str:
     heaviest = max((part for part in parts if part.name != WAIT), key=lambda part: part.share, default=None)
     unit = view.training.unit
     return "" if heaviest is None else f"The largest part of a {unit} is {heaviest.name} ({percent(heaviest.share)})."
+
+
+def _late(ranks: Sequence[RankView]) -> Iterator[str]:
+    """The rank that all others wait for, where there is one."""
+    for rank in ranks:
+        if is_late(rank, len(ranks)):
+            peers = [other.peer_wait_us for other in ranks if other.peer_wait_us is not None and other is not rank]
+            waiting = f"; the others wait {time(fmean(peers))} of each step for a peer" if peers else ""
+            yield f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps{waiting}."
 
 
 def _short(session: Session, view: View) -> Iterator[str]:

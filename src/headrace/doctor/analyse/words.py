@@ -1,10 +1,6 @@
-"""Figures in the sentences of findings."""
+"""Sizes and numbers in the sentences of findings."""
 
 from __future__ import annotations
-
-
-def share(part: float) -> str:
-    return f"{part:.0%}".replace("%", " %")
 
 
 def size(count: float) -> str:
@@ -19,7 +15,3 @@ def size(count: float) -> str:
 def number(value: float) -> str:
     """Whole where it is, or where it is large: `3`, `1.9`, `12`."""
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 99.5 else f"{value:.1f}"
-
-
-def counted(many: int, one: str) -> str:
-    return f"{many} {one}" if many == 1 else f"{many} {one}es" if one.endswith("s") else f"{many} {one}s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from . import proc
 from .proc import Stat
@@ -27,13 +27,15 @@ def adopting_orphans() -> Iterator[None]:
 
 
 class Descendants:
-    """The command, which leads a process group of its own, and whatever comes from it.
+    """The command, in a process group that is not this process's, and whatever comes from it.
 
     A look reads the state of those known and of pids not seen before, so that a machine full of strangers costs one
     listing. An unknown child of this process is an orphan of the command's, unless it is in this process's group.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, besides: int = 0) -> None:
+        """`besides` is a child of this process that is none of the command's, though in its group."""
+        self._besides = besides
         self._command: int | None = None
         self.live: dict[int, Stat] = {}
         self._strangers: set[int] = set()
@@ -43,34 +45,40 @@ class Descendants:
         self._command = command
         self.look()
 
+    def command(self) -> Stat | None:
+        """The command itself, also once it has ended, until it was waited for."""
+        return None if self._command is None else proc.stat(self._command)
+
     def look(self) -> None:
-        """Sees who is new, and who has ended; takes note of the end of orphans, which is this process's to do."""
+        """Sees who is new, and who has ended; takes note of the end of orphans, which is this process's to do. A signal
+        handler may look while this does, so that nothing is changed but at the end."""
         pids = proc.pids()
-        self._strangers &= pids
         known = [proc.stat(pid) for pid in self.live]
-        self.live = {now.pid: now for now in known if now is not None and self._is_live(now)}
-        self._add([now for pid in pids - self._strangers - self.live.keys() if (now := proc.stat(pid)) is not None])
-
-    def signal(self, signum: int) -> None:
-        """To each of them that still is the process that it was."""
-        for before in list(self.live.values()):
-            now = proc.stat(before.pid)
-            if now is not None and now.started == before.started:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(before.pid, signum)
-
-    def _add(self, unknown: list[Stat]) -> None:
-        """Parents before children, in whatever order they come."""
-        while True:
-            found = [now for now in unknown if self._is_ours(now)]
-            if not found:
-                break
-            self.live.update({now.pid: now for now in found if self._is_live(now)})
+        live = {now.pid: now for now in known if now is not None and self._is_live(now)}
+        strangers = self._strangers & pids
+        unknown = [now for pid in pids - strangers - live.keys() if (now := proc.stat(pid)) is not None]
+        while found := [now for now in unknown if self._is_ours(now, live)]:  # parents come before children
+            live.update({now.pid: now for now in found if self._is_live(now)})
             unknown = [now for now in unknown if now not in found]
-        self._strangers.update(now.pid for now in unknown)
+        self.live, self._strangers = live, strangers.union(now.pid for now in unknown)
 
-    def _is_ours(self, now: Stat) -> bool:
-        if now.pid == self._command or now.parent in self.live:
+    def signal_all(self, signum: int) -> None:
+        self.look()
+        self.signal(self.live, signum)
+
+    def signal(self, pids: Iterable[int], signum: int) -> None:
+        """To each of these that still is the process that it was."""
+        live = self.live
+        for pid in list(pids):
+            now = proc.stat(pid)
+            if now is not None and now.started == live[pid].started:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signum)
+
+    def _is_ours(self, now: Stat, live: dict[int, Stat]) -> bool:
+        if now.pid == self._besides:
+            return False
+        if now.pid == self._command or now.parent in live:
             return True
         return now.parent == os.getpid() and now.group != os.getpgrp()
 

@@ -29,39 +29,45 @@ class Missed:
 
 class Unreached:
     """Looks at each process until it has evidence or torch; more and more rarely, since reading what it has mapped
-    makes it wait. A probe begins its file before torch is loaded, so one that has torch and no file has no probe."""
+    makes it wait. A probe begins its file before torch is loaded, so one that has torch and no file has no probe,
+    unless it is a fork of one that has, and has had nothing to write."""
 
     def __init__(self, evidence: Path, *, now: Callable[[], float] = time.monotonic) -> None:
         self._evidence = evidence
         self._now = now
         self._next: dict[int, tuple[float, float]] = {}
+        self._reached_commands: set[tuple[str, ...]] = set()
         self.reached: set[int] = set()
         self.missed: dict[int, Missed] = {}
 
     def look(self, descendants: Descendants) -> None:
         now = self._now()
+        self._note_reached(descendants)
         for pid in descendants.live.keys() - self.reached - self.missed.keys():
             at, pause = self._next.get(pid, (now, 0.1))
             if at <= now:
                 self._next[pid] = (now + pause, min(2 * pause, MOST_SECONDS_BETWEEN))
-                self._judge(pid, descendants.live[pid].parent)
+                self._judge(pid)
 
-    def _judge(self, pid: int, parent: int) -> None:
-        maps = proc.maps(pid)
-        has_torch = TORCH in maps
-        arguments = proc.arguments(pid)
-        if self._has_evidence(pid):
+    def _note_reached(self, descendants: Descendants) -> None:
+        written = {int(file.name.rsplit("-", 2)[1]) for file in self._evidence.glob("*-*-*.jsonl")}
+        for pid in written.intersection(descendants.live) - self.reached:
             self.reached.add(pid)
-        elif has_torch and arguments:
-            if parent in self.reached and arguments == proc.arguments(parent):
-                self.reached.add(pid)  # a fork, with its parent's probe, that has had nothing to write
-            else:
-                self.missed[pid] = Missed(pid, arguments, self._why(pid, arguments, maps))
+            self.missed.pop(pid, None)
+            self._reached_commands.add(tuple(proc.arguments(pid)))
 
-    def _has_evidence(self, pid: int) -> bool:
-        return any(self._evidence.glob(f"*-{pid}-*.jsonl"))
+    def _judge(self, pid: int) -> None:
+        maps = proc.maps(pid)
+        arguments = proc.arguments(pid)
+        if TORCH not in maps or not arguments:
+            return
+        why = self._why(pid, arguments, maps)
+        if why is None and tuple(arguments) in self._reached_commands:
+            self.reached.add(pid)
+        else:
+            self.missed[pid] = Missed(pid, arguments, why or "for no reason that can be seen from outside")
 
-    def _why(self, pid: int, arguments: list[str], maps: str) -> str:
+    def _why(self, pid: int, arguments: list[str], maps: str) -> str | None:
         environment = proc.environment(pid)
         option = ignoring_option(arguments)
         if option is not None:
@@ -74,7 +80,7 @@ class Unreached:
             return f"its environment was scrubbed: {FOLDER_VARIABLE} is not set"
         if str(SITE) not in environment.get("PYTHONPATH", "").split(os.pathsep):
             return "its PYTHONPATH was replaced by one without the probe's folder"
-        return self._failure(pid) or "for no reason that can be seen from outside"
+        return self._failure(pid)
 
     def _failure(self, pid: int) -> str | None:
         try:

@@ -19,9 +19,8 @@ class MakerSide:
     def __init__(self) -> None:
         self.maker = Maker(pid=0, host="", trainer=None, worker=None)
         self._names: dict[int, str] = {}
-        self._stages: dict[int, int] = {}
+        self._stages: dict[str, int] = {}
         self._lines: dict[str, int] = {}
-        self._beside: dict[int, list[int]] = {}
 
     @property
     def is_worker(self) -> bool:
@@ -48,8 +47,9 @@ class MakerSide:
         maker.pid, maker.host = pid, host
         maker.trainer = maker.facts.get("parent") if self.is_worker else pid
         heaviest = sorted(self._lines.items(), key=lambda item: -item[1])
-        maker.beside = [(self._stage(name), calls, wall, cpu) for name, (calls, wall, cpu) in self._beside.items()]
         maker.lines = [Line(place, us) for place, us in heaviest]
+        if not any(maker.batches.beside):
+            maker.batches.beside = []
         return maker
 
     def _worker(self, record: records.Worker) -> None:
@@ -68,22 +68,23 @@ class MakerSide:
         batches.sent.append(record.sent_t)
         batches.serialise.append(record.serialise)
         batches.samples.append(record.samples)
-        batches.stages.append([(self._stage(name), calls, wall, cpu) for name, calls, wall, cpu in record.stages])
-        for name, *figures in record.beside:
-            sums = self._beside.setdefault(name, [0, 0, 0])
-            sums[:] = map(sum, zip(sums, figures, strict=True))
+        batches.stages.append(self._table(record.stages))
+        batches.beside.append(self._table(record.beside))
 
     def _slow(self, record: records.Slow) -> None:
         stages = [(self._stage(name), wall) for name, wall in record.stages]
         self.maker.slow.append(SlowSample(record.key, record.epoch, record.index, record.wall, stages))
 
+    def _table(self, rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+        return [(self._stage(name), calls, wall, cpu) for name, calls, wall, cpu in rows]
+
     def _stage(self, name: int) -> int:
-        """Into `Maker.stages`."""
-        number = self._stages.get(name)
-        if number is None:
-            number = self._stages[name] = len(self.maker.stages)
-            self.maker.stages.append(self._names.get(name, UNNAMED))
-        return number
+        """Into `Maker.stages`, which holds each text once."""
+        stage = self._names.get(name, UNNAMED)
+        if stage not in self._stages:
+            self._stages[stage] = len(self.maker.stages)
+            self.maker.stages.append(stage)
+        return self._stages[stage]
 
     def _count_lines(self, record: records.Lines) -> None:
         for name, us in record.counts:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.doctor.machine.kernel import Kernel, is_whole, line, rows
+from headrace.doctor.machine.kernel import Kernel, is_whole, rows, stripped
 from headrace.doctor.machine.part import Row
 from headrace.doctor.machine.rates import Rates, ratio
 
@@ -55,9 +55,9 @@ class Disks:
 
     def _describe(self, disk: str) -> dict[str, Any]:
         folder = f"/sys/block/{disk}"
-        rotational = line(self._kernel.text(f"{folder}/queue/rotational"))
+        rotational = stripped(self._kernel.text(f"{folder}/queue/rotational"))
         return {
-            "model": line(self._kernel.text(f"{folder}/device/model")),
+            "model": stripped(self._kernel.text(f"{folder}/device/model")),
             "rotational": None if rotational is None else rotational == "1",
         }
 

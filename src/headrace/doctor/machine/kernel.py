@@ -84,7 +84,7 @@ def whole(text: str | None) -> int | None:
     return int(text) if is_whole(text) else None
 
 
-def line(text: str | None) -> str | None:
+def stripped(text: str | None) -> str | None:
     """The text without the space around it; None where nothing is left."""
     return (text or "").strip() or None
 

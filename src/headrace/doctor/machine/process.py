@@ -36,13 +36,12 @@ class Process:
         yet, a zombie, only the times are still told."""
         status = pairs(self._text("status"))
         io = pairs(self._text("io"))
-        user_s, system_s = seen.user_ticks / TICKS_A_SECOND, seen.system_ticks / TICKS_A_SECOND
         self.threads = seen.threads or self.threads
         self._keep("name", seen.name)
         self._keep("last", round(now_s * 1e6))
-        self._keep("cpu_s", user_s + system_s)
-        self._keep("cpu_user_s", user_s)
-        self._keep("cpu_system_s", system_s)
+        self._keep("cpu_s", (seen.user_ticks + seen.system_ticks) / TICKS_A_SECOND)
+        self._keep("cpu_user_s", seen.user_ticks / TICKS_A_SECOND)
+        self._keep("cpu_system_s", seen.system_ticks / TICKS_A_SECOND)
         self._keep("cpu_wait_s", _waited(self._text("schedstat")))
         self._keep("threads_peak", _largest(self.figures.get("threads_peak"), self.threads))
         self._keep("major_faults", seen.major_faults)

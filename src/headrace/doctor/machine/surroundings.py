@@ -7,7 +7,7 @@ import socket
 from typing import Any
 
 from headrace.doctor.machine.cgroups import Cgroups
-from headrace.doctor.machine.kernel import Kernel, line, span
+from headrace.doctor.machine.kernel import Kernel, span, stripped
 from headrace.doctor.machine.part import Row
 
 _CONTAINERS = {"kubepods": "Kubernetes", "docker": "Docker", "libpod": "Podman", "lxc": "LXC", "slurm": "Slurm"}
@@ -42,7 +42,7 @@ class Surroundings:
         same as one that hides it."""
         folder = "/sys/class/dmi/id"
         names = " ".join(
-            filter(None, [line(self._kernel.text(f"{folder}/{file}")) for file in ("sys_vendor", "product_name")])
+            filter(None, [stripped(self._kernel.text(f"{folder}/{file}")) for file in ("sys_vendor", "product_name")])
         )
         if any(known in names for known in _HYPERVISORS):
             return names

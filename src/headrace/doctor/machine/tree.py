@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from headrace.doctor.machine.kernel import Kernel, is_whole
@@ -49,8 +50,9 @@ def stat(kernel: Kernel, pid: int) -> Stat | None:
 
 class Tree:
     """The processes below a root, and those that left it: a child whose parent is gone belongs by the process group or
-    session that a process of ours leads. Each process is looked at once, so that a machine with thousands costs no
-    more than their list; a foreign one cannot become ours."""
+    session that a process of ours leads, or because it was given to this process, which adopts the command's orphans
+    (`attach.processes`). Each process is looked at once, so that a machine with thousands costs no more than their
+    list; a foreign one cannot become ours."""
 
     def __init__(self, kernel: Kernel, root: int) -> None:
         self._kernel = kernel
@@ -72,4 +74,5 @@ class Tree:
         return self._ours & listed
 
     def _belongs(self, seen: Stat) -> bool:
-        return bool({seen.parent, seen.group, seen.session} & self._ours)
+        is_adopted = seen.parent == os.getpid() and seen.group != os.getpgrp()
+        return is_adopted or bool({seen.parent, seen.group, seen.session} & self._ours)

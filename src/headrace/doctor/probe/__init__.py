@@ -34,6 +34,11 @@ def start(folder: str) -> Probe:
     return _active
 
 
+def active() -> Probe | None:
+    """The probe of this process, while there is one."""
+    return _active
+
+
 def stop() -> None:
     """Takes every hook out again and closes the evidence. For `watch()`; an observed command just ends."""
     global _active

@@ -81,10 +81,12 @@ class Evidence:
 
     @property
     def stride(self) -> int:
-        """Of steps and batches, those whose number it divides are worth writing: 1 until the file is half full, 2 until
-        three quarters, and so on, so that a run of any length fits."""
+        """Of steps and batches, those whose number it divides are worth writing: 1 until the file is half full, 4 until
+        three quarters, 16 until seven eighths, and so on. Each such part covers twice the steps of the one before, so
+        that a run of any length fits; were the stride doubled, each would cover only as many."""
         free = self._usual_bytes - self._written
-        return 1 if free * 2 > self._usual_bytes else 1 << (self._usual_bytes // max(free, 1)).bit_length() - 1
+        halvings = (self._usual_bytes // max(free, 1)).bit_length() - 1
+        return 1 if free * 2 > self._usual_bytes else 1 << 2 * halvings
 
     def close(self) -> None:
         with self._lock:

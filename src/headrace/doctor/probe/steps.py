@@ -96,7 +96,7 @@ class Steps:
             step.gets.append((event, facts))
 
     def fetching(self) -> Step | None:
-        """A batch is about to be asked for: the step that has ended by now, if one has."""
+        """A batch is about to be asked for, or a pass to begin: the step that has ended by now, if one has."""
         step = self.step
         return None if step is None or step.end is None or self._open else self._close(step, step.end)
 

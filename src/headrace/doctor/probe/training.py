@@ -60,6 +60,10 @@ class Training:
         self.steps = Steps()
         self.elsewhere: deque[Received] = deque(maxlen=MOST_ELSEWHERE)
         """Batches that other threads received, and that the training thread was not seen to take over."""
+        self.last_elsewhere: Received | None = None
+        """The newest of them, until it is put into a queue."""
+        self.hands_over = False
+        """Whether they come to the training thread in a way that is seen."""
         self.fetchers: set[int] = set()
         """The threads that received them."""
         self.passes = 0
@@ -80,10 +84,11 @@ class Training:
 
     def begin_pass(self) -> int:
         """Gives its number. To be followed by `pass_begun` in the same thread."""
+        if get_ident() == self.thread:
+            self._close_what_ended()
+            self.is_fetching = True
         number = self.opening = self.passes
         self.passes += 1
-        if get_ident() == self.thread:
-            self.is_fetching = True
         return number
 
     def pass_begun(self, number: int, start: int, with_grad: bool) -> None:
@@ -92,13 +97,15 @@ class Training:
             self.is_fetching = False
             self.steps.pass_begun(number, start, now(), with_grad)
 
+    def pass_failed(self) -> None:
+        """`iter(loader)` raised."""
+        self.opening = None
+        if get_ident() == self.thread:
+            self.is_fetching = False
+
     def ask(self) -> int:
         """The training thread asks for a batch from the time on that this gives."""
-        closed = self.steps.fetching()
-        if closed is not None:
-            self._close(closed)
-        if self.limit.is_over:
-            raise Finished
+        self._close_what_ended()
         if self.marks is not None:
             self.marks.mark("w")
         if self.ranges is not None:
@@ -127,17 +134,22 @@ class Training:
     def got_elsewhere(self, batch: Received, thread: str) -> None:
         """Another thread has a batch."""
         self.elsewhere.append(batch)
+        self.last_elsewhere = batch
         self.fetchers.add(get_ident())
         while self.at_first_fetcher:
             self.at_first_fetcher.pop()()
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
 
-    def took_over(self, start: int, is_taken: bool) -> None:
-        """The training thread has waited since `start` for another thread's batch: the oldest one, if it has it now."""
+    def oldest_elsewhere(self) -> Received | None:
+        return self.elsewhere[0] if self.elsewhere else None
+
+    def took_over(self, start: int, batch: Received | None) -> None:
+        """The training thread has waited since `start` for another thread, and has this batch of it now, if any."""
         try:
             end = self.received()
-            if is_taken and self.elsewhere:
-                self.got(self.elsewhere.popleft()._replace(start=start, end=end), True)
+            if batch is not None and batch in self.elsewhere:
+                self.elsewhere.remove(batch)
+                self.got(batch._replace(start=start, end=end), True)
         except Exception as error:
             self.fail("prefetcher", error)
 
@@ -271,9 +283,12 @@ class Training:
             if closed is not None:
                 self._close(closed)
             step = self.steps.step
-            if step is not None and step.gets:
-                self.probe.evidence.write(*batch_records(self.probe.clock, step))
+            left = fetch_records(self.probe.clock, self.elsewhere)
+            self.elsewhere.clear()
+            if step is not None:
+                left += batch_records(self.probe.clock, step)
                 step.gets.clear()
+            self.probe.evidence.write(*left)
             if self.ranges is not None:
                 self.ranges.close()
             for call in self.at_finish:
@@ -283,8 +298,15 @@ class Training:
 
     def _left_elsewhere(self) -> list[Received]:
         """Batches that other threads received, but for those that may still be held for the training thread."""
-        held = MOST_HELD if self.steps.gets else 0
+        held = MOST_HELD if self.hands_over else 0
         return [self.elsewhere.popleft() for _ in range(len(self.elsewhere) - held)]
+
+    def _close_what_ended(self) -> None:
+        closed = self.steps.fetching()
+        if closed is not None:
+            self._close(closed)
+        if self.limit.is_over:
+            raise Finished
 
     def stop(self) -> None:
         """The same, and nothing is observed from now on, by whatever functions of ours others still hold."""

@@ -12,11 +12,11 @@ from .figures import counted, duration, share, size
 from .page import Page
 
 _ENDINGS = {
-    "finished": "it ran to its end",
-    "steps": "the doctor ended it after the steps asked for",
-    "not found": "it could not be started",
-    "interrupted": "it was interrupted",
-    "running": "it is still running",
+    "finished": "ran to its end in {}",
+    "steps": "ended by the doctor after the steps asked for, in {}",
+    "not found": "could not be started",
+    "interrupted": "interrupted after {}",
+    "running": "still running after {}",
 }
 
 
@@ -26,13 +26,14 @@ def command_line(session: Session) -> str:
 
 
 def ending(outcome: Outcome) -> str:
-    """One clause: how the command ended, with its exit status."""
+    """A few words: how the command ended, with its exit status."""
+    took = duration(outcome.duration)
     if outcome.why == "failed" and outcome.status is not None and outcome.status > 128:
-        return f"signal {outcome.status - 128} ended it after {duration(outcome.duration)}"
+        return f"ended by signal {outcome.status - 128} after {took}"
     if outcome.why == "failed":
-        return f"it failed with exit status {outcome.status} after {duration(outcome.duration)}"
+        return f"failed after {took}" + ("" if outcome.status is None else f", exit status {outcome.status}")
     status = "" if outcome.status in (0, None) else f", exit status {outcome.status}"
-    return f"{_ENDINGS.get(outcome.why, outcome.why)}, {duration(outcome.duration)}{status}"
+    return _ENDINGS.get(outcome.why, outcome.why).format(took) + status
 
 
 def put_last_lines(page: Page, session: Session, *, most: int) -> None:
@@ -45,7 +46,7 @@ def put_last_lines(page: Page, session: Session, *, most: int) -> None:
     if lines:
         page.heading("Last lines of the command")
         for line in lines[-most:]:
-            page.line(line)
+            page.quote(line)
 
 
 def put_notes(page: Page, session: Session, cost: Cost, *, most: int) -> None:

@@ -34,7 +34,7 @@ class LiveView:
         self._thread = threading.Thread(target=self._run, name="headrace-doctor-live", daemon=True)
 
     def __enter__(self) -> LiveView:
-        if self._console.is_terminal:
+        if self.draws:
             self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
             self._live.start()
         self._thread.start()
@@ -46,6 +46,11 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
 
+    @property
+    def draws(self) -> bool:
+        """Whether there is a terminal to draw on; else lines are printed."""
+        return self._console.is_terminal and not self._console.is_dumb_terminal
+
     def relay(self, line: str) -> None:
         """A line of the command's output, with the colours it came in."""
         self._console.print(Text.from_ansi(line), soft_wrap=True, highlight=False)
@@ -53,10 +58,11 @@ class LiveView:
     def _run(self) -> None:
         every = REFRESH_S if self._live is not None else LINE_EVERY_S
         while not self._is_over.wait(every):
-            self._meter.add(self._tail.new_records())
-            self._show()
+            self.look()
 
-    def _show(self) -> None:
+    def look(self) -> None:
+        """Takes in what is new and shows it. The view's own thread does so now and then."""
+        self._meter.add(self._tail.new_records())
         pace, ascii_only = self._meter.pace(), self._console.options.ascii_only
         if self._live is not None:
             page = live_page(pace, self._gpu(), width=self._console.width, ascii_only=ascii_only)

@@ -7,14 +7,21 @@ from headrace.doctor.analyse.diagnosis import Diagnosis, Making, StagePart
 from .detail import Detail
 from .figures import counted, duration, number, share
 from .page import Page, Row
-from .step import heat
+from .step import heat, waiting_most
+
+KEY_CELLS = 40
+"""A sample's key is cut where it is longer: what it cost stands behind it."""
 
 
 def put_making(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:
-    """The loaders that made most, most first."""
-    makings = sorted(diagnosis.makings, key=lambda making: -making.batches * making.batch_us)
+    """The loaders of the rank that waits longest come first, and of those, the ones that made most."""
+    ranks = {budget.pid: budget.rank for budget in waiting_most(diagnosis)}
+    order = list(ranks)
+    makings = sorted(diagnosis.makings, key=lambda making: (_place(order, making), -making.batches * making.batch_us))
     for making in makings[: detail.loaders]:
-        page.heading(_title(making, many=len(makings) > 1), _summary(making))
+        rank = ranks.get(making.trainer) if len(ranks) > 1 else None
+        loader = making.loader if len(makings) > max(len(ranks), 1) else None
+        page.heading(_title(making, rank=rank, loader=loader), _summary(making))
         _put_stages(page, making, detail.stages)
         _put_lines(page, making, detail.lines)
         _put_slow(page, making, detail.slow)
@@ -23,15 +30,21 @@ def put_making(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:
         page.line(f"and {counted(len(makings) - detail.loaders, 'loader')} more: --verbose", style="dim")
 
 
-def _title(making: Making, *, many: bool) -> str:
-    who = counted(making.workers, "worker") if making.workers else "Batches are made in the training process"
-    return f"{who}, loader {making.loader} of process {making.trainer}" if many else who
+def _place(order: list[int], making: Making) -> int:
+    return order.index(making.trainer) if making.trainer in order else len(order)
+
+
+def _title(making: Making, *, rank: int | None, loader: int | None) -> str:
+    """The rank and the loader are named where there are several."""
+    who = counted(making.workers, "worker") if making.workers else "No workers"
+    which = (("rank", rank), ("loader", loader))
+    where = ", ".join(f"{what} {number}" for what, number in which if number is not None)
+    return f"{who} ({where})" if where else who
 
 
 def _summary(making: Making) -> str:
     texts = [f"{duration(making.batch_us)} a batch", f"{number(making.cores)} cores used"]
-    if making.workers:
-        texts.insert(0, f"busy {share(making.busy)}")
+    texts.insert(0, f"busy {share(making.busy)}" if making.workers else "made in the training thread")
     return " · ".join([*texts, counted(making.batches, "batch")])
 
 
@@ -40,23 +53,23 @@ def _put_stages(page: Page, making: Making, most: int) -> None:
     rows = [_stage_row(stage) for stage in stages[:most]]
     rest = stages[most:]
     if rest:
-        wall = sum(stage.wall_us for stage in rest)
         of_whole = sum(stage.share for stage in rest)
-        rows.append(Row(f"{len(rest)} more", (duration(wall), share(of_whole)), of_whole, "dim"))
+        time = f"{duration(sum(stage.wall_us for stage in rest))}/sample"
+        rows.append(Row(f"{len(rest)} more", (share(of_whole),), of_whole, "dim", time))
     page.rows(rows)
 
 
 def _stage_row(stage: StagePart) -> Row:
     label = f"{stage.category} {stage.label}" if stage.label else stage.category
-    return Row(label, (duration(stage.wall_us), share(stage.share)), stage.share, heat(stage.share), _remark(stage))
+    return Row(label, (share(stage.share),), stage.share, heat(stage.share), _remark(stage))
 
 
 def _remark(stage: StagePart) -> str:
-    """Whether it computes or waits, and how often it is called."""
-    calls = f"{number(stage.calls)} × a batch" if stage.calls > 0 else ""
+    """What it costs, whether it computes or waits, and how often it is called."""
+    calls = f"{number(stage.calls)}/batch" if stage.calls > 0 else ""
     cpu = None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
     computing = "" if cpu is None else f"{share(cpu)} CPU"
-    return ", ".join(filter(None, (calls, computing)))
+    return ", ".join(filter(None, (f"{duration(stage.wall_us)}/sample", computing, calls)))
 
 
 def _put_lines(page: Page, making: Making, most: int) -> None:
@@ -66,8 +79,8 @@ def _put_lines(page: Page, making: Making, most: int) -> None:
 
 def _put_slow(page: Page, making: Making, most: int) -> None:
     for slow in making.slow[:most]:
-        where = f"slow sample, {duration(slow.wall_us)}, {number(slow.times)} × the median, most in {slow.stage}: "
-        page.line(where + slow.key)
+        key, stage = page.shorten(slow.key, KEY_CELLS), slow.stage.replace(":", " ", 1)
+        page.line(f"slow sample {key}: {duration(slow.wall_us)}, {number(slow.times)} × the median, most in {stage}")
 
 
 def _start_up(making: Making) -> str:

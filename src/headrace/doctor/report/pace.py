@@ -45,7 +45,7 @@ class PaceMeter:
         for process, record in records:
             try:
                 self._take(process, record)
-            except (IndexError, TypeError, ValueError):
+            except (LookupError, TypeError, ValueError):
                 continue
 
     def pace(self) -> Pace:

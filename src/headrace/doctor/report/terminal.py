@@ -9,7 +9,7 @@ from headrace.doctor.session.model import Session
 
 from .detail import ALL, SCREEN, Detail
 from .ending import command_line, ending, put_last_lines, put_notes
-from .figures import counted, duration, share
+from .figures import counted, share
 from .machine import put_machines
 from .making import put_making
 from .page import Page
@@ -38,7 +38,7 @@ def put_report(page: Page, session: Session, diagnosis: Diagnosis, *, detail: De
     page.sentence(diagnosis.verdict, style=f"bold {_colour(diagnosis)}")
     if diagnosis.findings:
         page.sentence(diagnosis.findings[0].advice, lead="→ ", style="bold")
-    page.line(f"{command_line(session)}{_how_it_ended(session)}", indent=0, style="dim")
+    page.line(f"{ending(session.outcome)}: {command_line(session)}", indent=0, style="dim")
     put_last_lines(page, session, most=detail.last_lines)
     put_step(page, diagnosis, detail)
     put_making(page, diagnosis, detail)
@@ -47,12 +47,7 @@ def put_report(page: Page, session: Session, diagnosis: Diagnosis, *, detail: De
     _put_findings(page, diagnosis.findings, most=detail.findings)
     put_notes(page, session, diagnosis.cost, most=detail.notes)
     if again:
-        page.sentence(again, lead="Again: ", lead_style="bold")
-
-
-def _how_it_ended(session: Session) -> str:
-    outcome = session.outcome
-    return f": {ending(outcome)}" if outcome.command else f", {duration(outcome.duration)}"
+        page.copyable(again, lead="Again: ")
 
 
 def _colour(diagnosis: Diagnosis) -> str:

@@ -88,6 +88,8 @@ class Trainer:
     rank: int
     steps: Steps = field(default_factory=Steps)
     gets: Gets = field(default_factory=Gets)
+    fetches: Gets = field(default_factory=Gets)
+    """Batches that no step waited for: of evaluations, or received by another thread and not seen to be taken over."""
     passes: list[Pass] = field(default_factory=list)
     loaders: list[Loader] = field(default_factory=list)
     collectives: Collectives = field(default_factory=Collectives)
@@ -106,6 +108,9 @@ class Batches:
     serialise: list[int | None] = field(default_factory=list)
     samples: list[int | None] = field(default_factory=list)
     stages: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
+    beside: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
+    """The same of other threads of the process meanwhile, which are no part of the batch's time; empty where there
+    were none for any batch."""
 
 
 @dataclass
@@ -143,8 +148,6 @@ class Maker:
     stages: list[str] = field(default_factory=list)
     """`category:label`."""
     batches: Batches = field(default_factory=Batches)
-    beside: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Stages in other threads of the process while it made batches, as in `Batches`, summed: no part of their time."""
     slow: list[SlowSample] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     probe: int | None = None

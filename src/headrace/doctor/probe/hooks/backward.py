@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..steps import BACKWARD
+from .compiler import compiling
 from .spans import price_of_a_span
 
 if TYPE_CHECKING:
@@ -14,14 +16,16 @@ if TYPE_CHECKING:
     from ..training import Training
 
 
-def install(probe: Probe, autograd: ModuleType) -> None:
+def install(probe: Probe, torch: ModuleType) -> None:
     """Hooks torch.autograd.backward, which Tensor.backward calls."""
     training = probe.training
+    autograd = torch.autograd
+    is_compiling = compiling(torch)
 
     def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if not training.enter(BACKWARD, "b"):
+            if is_compiling() or not training.enter(BACKWARD, "b"):
                 return original(tensors, *args, **kwargs)
             stamp = _stamped(training, autograd, tensors) if training.is_stamped else None
             try:
@@ -41,6 +45,9 @@ def _stamped(training: Training, autograd: ModuleType, tensors: Any) -> Any | No
     """A hook on the root of the graph, which queues a callback for when all gradients are done. Callbacks run in the
     order in which they were queued, and DistributedDataParallel queues the one that waits for the other ranks later,
     when its last bucket is full."""
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    if getattr(compiled, "compiled_autograd_enabled", False):
+        return None  # it traces what hooks do
     root = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
 
     def queue(_: Any) -> None:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from ..steps import COLLECTIVE
 from ..training import now
+from .compiler import compiling
 
 if TYPE_CHECKING:
     from ..probe import Probe
+    from ..training import Training
 
 NAMES = (
     "all_reduce",
@@ -36,18 +38,18 @@ NAMES = (
 )
 
 
-def install(probe: Probe, distributed: ModuleType) -> None:
+def install(probe: Probe, torch: ModuleType) -> None:
     """Hooks torch.distributed, and the module that its functions come from, whose own calls of them are then inner ones
     of a call that is counted. FSDP and DDP call others, which do not wait."""
-    training = probe.training
-    training.world_size = lambda: distributed.get_world_size() if distributed.is_initialized() else 1
+    distributed = torch.distributed
     if not distributed.is_available():
         return
+    probe.training.world_size = lambda: distributed.get_world_size() if distributed.is_initialized() else 1
     origin = sys.modules["torch.distributed.distributed_c10d"]
     for name in NAMES:
         if not hasattr(origin, name):
             continue
-        hooked = _hooked(probe, name)
+        hooked = _hooked(probe.training, compiling(torch), name)
         probe.patches.replace(origin, name, hooked)
         probe.patches.replace(distributed, name, partial(_same, getattr(origin, name)))
 
@@ -56,12 +58,14 @@ def _same(hooked: Callable[..., Any], _: Any) -> Callable[..., Any]:
     return hooked
 
 
-def _hooked(probe: Probe, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    training = probe.training
-
+def _hooked(
+    training: Training, is_compiling: Callable[[], bool], name: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def collective(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(*args, **kwargs)
             is_inner = not training.is_here() or training.steps.is_within(COLLECTIVE)
             if is_inner or kwargs.get("async_op") or not training.enter(COLLECTIVE):
                 return original(*args, **kwargs)

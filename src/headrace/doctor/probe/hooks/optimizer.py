@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from ..cost import price_ns
 from ..steps import CLOSURE
 from ..training import NOBODY, Training
+from .compiler import compiling
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -22,7 +23,7 @@ def install(probe: Probe, torch: ModuleType) -> None:
     if not hasattr(optimizer, "register_optimizer_step_pre_hook"):
         training.say("engine", "This torch has no hooks for all optimizers (2.0 has); no steps were seen.")
         return
-    begins, ends = hooks(training, torch.compiler.is_compiling)
+    begins, ends = hooks(training, compiling(torch))
     probe.at_detach(optimizer.register_optimizer_step_pre_hook(begins).remove)
     probe.at_detach(optimizer.register_optimizer_step_post_hook(ends).remove)
     training.costs.pricing["optimizers"] = lambda: _price_ns(training)

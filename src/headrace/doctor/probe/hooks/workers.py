@@ -33,7 +33,7 @@ def _observed(probe: Probe, original: Callable[..., None]) -> Callable[..., None
         try:
             original(*args, **kwargs)
         finally:
-            probe.batches.close()
+            probe.batches.guard(probe.batches.close)()
 
     return _worker_loop
 
@@ -81,24 +81,24 @@ class _IndexQueue:
     def __init__(self, probe: Probe, queue: Any) -> None:
         self._batches = probe.batches
         self._epoch = 0
-        guard = Guard(probe, "index queue")
-        self._asks, self._got = guard(self._drop_unsent), guard(self._begin)
+        guard = probe.batches.guard
+        self._drop, self._begin = guard(self._drop_unsent), guard(self._begin_batch)
         self._get = queue.get
         queue.get = self.get
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
-        self._asks()
+        self._drop()
         message = self._get(*args, **kwargs)
-        self._got(message)
+        self._begin(message)
         return message
 
     def _drop_unsent(self) -> None:
-        """Once a pass is over, the loop skips what it gets."""
+        """The loop skips what it gets once the pass is over."""
         unsent = self._batches.current()
         if unsent is not None:
             self._batches.drop(unsent)
 
-    def _begin(self, message: Any) -> None:
+    def _begin_batch(self, message: Any) -> None:
         if type(message) is tuple and message and type(message[0]) is int:
             self._batches.begin(self._epoch, message[0])
         elif type(message).__name__ == "_ResumeIteration":
@@ -117,17 +117,17 @@ class _DataQueue:
         self._unsent: dict[int, Batch] = {}
         self._sending: Batch | None = None
         self._serialise = 0
-        guard = Guard(probe, "data queue")
-        self._fetched, self._sent = guard(self._end), guard(self._write)
+        guard = probe.batches.guard
+        self._end, self._written = guard(self._end_batch), guard(self._write_sent)
         self._put, self._send = queue.put, queue._send_bytes
         queue.put, queue._send_bytes = self.put, self.send
         probe.patches.replace(ForkingPickler, "dumps", self._pickling)
 
     def put(self, message: Any, *args: Any, **kwargs: Any) -> None:
-        self._fetched(message)
+        self._end(message)
         self._put(message, *args, **kwargs)
 
-    def _end(self, message: Any) -> None:
+    def _end_batch(self, message: Any) -> None:
         batch = self._batches.current()
         if batch is not None and batch.is_done:
             self._batches.end(batch)
@@ -151,9 +151,9 @@ class _DataQueue:
 
     def send(self, data: Any) -> None:
         self._send(data)
-        self._sent(time.monotonic_ns())
+        self._written()
 
-    def _write(self, sent: int) -> None:
+    def _write_sent(self) -> None:
         batch, self._sending = self._sending, None
         if batch is not None:
-            self._batches.write(batch, sent, self._serialise)
+            self._batches.write(batch, time.monotonic_ns(), self._serialise)

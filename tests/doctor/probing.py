@@ -1,0 +1,56 @@
+"""A probe in this very process, and the evidence that it wrote."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headrace.doctor.probe.clock import boot_id
+from headrace.doctor.probe.probe import Probe
+from headrace.doctor.probe.settings import Settings
+
+
+def settings(folder: Path, **changed: Any) -> Settings:
+    """Of a session in `folder` that begins now and ends nothing, but for what is changed."""
+    values: dict[str, Any] = {
+        "folder": str(folder),
+        "origin_us": time.monotonic_ns() // 1000,
+        "origin_wall_us": time.time_ns() // 1000,
+        "boot_id": boot_id(),
+        "observe": True,
+    }
+    return Settings(**{**values, **changed})
+
+
+@contextmanager
+def probed(folder: Path, **changed: Any) -> Iterator[Probe]:
+    """A probe that is attached meanwhile. Read its evidence afterwards."""
+    its_settings = settings(folder, **changed)
+    its_settings.write()
+    probe = Probe(its_settings)
+    try:
+        probe.attach()
+        yield probe
+    finally:
+        probe.detach()
+
+
+def records(folder: Path, *kinds: str) -> list[list[Any]]:
+    """All records of these kinds, in order; of one process after the other."""
+    files = sorted((folder / "evidence").glob("*.jsonl"))
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [line for line in lines if line[0] in kinds]
+
+
+def notes(folder: Path) -> dict[str, str]:
+    """Texts by code."""
+    return {code: text for _, _, code, text in records(folder, "note")}
+
+
+def kinds(step: list[Any]) -> str:
+    """The kinds of a step record's spans, one letter each."""
+    return "".join(kind for kind, _, _ in step[4])

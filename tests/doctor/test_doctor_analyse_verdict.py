@@ -1,0 +1,243 @@
+"""What a report says first, word for word, and what it says of processes."""
+
+from __future__ import annotations
+
+import pytest
+from made_sessions import MadeRun, made_session, outcome, process, read, write_evidence, write_settings
+
+from headrace.doctor.analyse import diagnose
+from headrace.doctor.analyse.advice import counted, named, percent, time
+from headrace.doctor.session.model import Note, Process, Unreached
+
+LOOKUP = {"lookup:tarfile": 12_000, "decode:PIL": 3_000, "collate:default": 200}
+
+
+def test_a_run_that_waits_says_who_for_what_and_where(tmp_path):
+    diagnosis = diagnose(made_session(tmp_path, MadeRun(stages=LOOKUP, gpu=True, workers=2)))
+    assert diagnosis.verdict == (
+        "The GPU waits 55 % of each step for data; 79 % of that is archive lookup (tarfile) in 2 workers, 20 % decode "
+        "(PIL)."
+    )
+    assert diagnosis.seen_by == "gpu"
+    assert diagnosis.wait_share == pytest.approx(0.55, abs=0.005)
+
+
+def test_without_a_gpu_the_training_loop_waits(tmp_path):
+    diagnosis = diagnose(made_session(tmp_path, MadeRun(stages=LOOKUP, workers=1)))
+    assert diagnosis.verdict.startswith("The training loop waits 77 % of each step for data; 79 % of that is archive")
+    assert "in 1 worker," in diagnosis.verdict
+    assert diagnosis.seen_by == "cpu"
+
+
+def test_without_workers_that_is_where_it_is_made(tmp_path):
+    verdict = diagnose(made_session(tmp_path, MadeRun(workers=0, stages={"decode:PIL": 7_000}))).verdict
+    assert verdict == (
+        "The training loop waits 67 % of each step for data; 100 % of that is decode (PIL) in the training process, "
+        "which has no workers."
+    )
+
+
+def test_several_stages_of_one_kind_are_summed(tmp_path):
+    stages = {"transform:Crop": 5_000, "transform:Flip": 4_000, "decode:PIL": 3_000}
+    verdict = diagnose(made_session(tmp_path, MadeRun(stages=stages))).verdict
+    assert "75 % of that is transforms in 2 workers, 25 % decode (PIL)." in verdict
+
+
+def test_what_is_no_stage_has_its_place_in_its_name(tmp_path):
+    verdict = diagnose(made_session(tmp_path, MadeRun(workers=1, stages={"decode:a": 100}, unpickle=9_000))).verdict
+    assert verdict.endswith("100 % of that is receiving and unpickling.")
+
+
+def test_a_healthy_run_is_called_that(tmp_path):
+    diagnosis = diagnose(made_session(tmp_path, MadeRun(stages={"decode:a": 2_000}, unpickle=30)))
+    assert diagnosis.verdict == (
+        "Not input-bound: the training loop waits 0.8 % of each step for data. The largest part of a step is backward "
+        "(57 %)."
+    )
+
+
+def test_a_short_run_says_so(tmp_path):
+    session = made_session(tmp_path, MadeRun(steps=21), mode="measure", settings={"steps": 200, "warmup": 4})
+    assert diagnose(session).verdict.endswith("Measured over 17 steps of the 200 asked for: the run ended first.")
+
+
+def test_a_measured_run_that_gave_its_steps_does_not(tmp_path):
+    session = made_session(tmp_path, MadeRun(steps=30), mode="measure", settings={"steps": 20, "warmup": 4})
+    assert "asked for" not in diagnose(session).verdict
+
+
+@pytest.mark.parametrize(
+    ("changes", "begins"),
+    [
+        (
+            {"status": 1, "why": "failed", "last_lines": ["Traceback …", "ValueError: odd", ""]},
+            "The command failed with exit status 1 after 40 steps: ValueError: odd. The training loop waits",
+        ),
+        (
+            {"status": 137, "why": "failed", "last_lines": []},
+            "The command failed with exit status 137 (SIGKILL) after 40 steps. The training loop waits",
+        ),
+        ({"status": 130, "why": "interrupted"}, "The run was interrupted after 40 steps. The training loop waits"),
+        ({"status": 143, "why": "steps"}, "The training loop waits"),
+        ({"status": None, "why": "running"}, "The training loop waits"),
+    ],
+)
+def test_how_the_command_ended_comes_first(tmp_path, changes, begins):
+    assert diagnose(made_session(tmp_path, outcome=outcome(**changes))).verdict.startswith(begins)
+
+
+def test_the_exception_that_ended_it_is_its_last_line(tmp_path):
+    write_settings(tmp_path)
+    traceback = "Traceback (most recent call last):\n  File x\nKeyError: 'label'"
+    write_evidence(tmp_path, "a", [process(7), ["torch", 1, {}], ["error", 5, traceback], ["end", 6, "exit"]])
+    diagnosis = diagnose(read(tmp_path, outcome=outcome(status=1, why="failed", last_lines=["epoch 1"])))
+    assert diagnosis.verdict == (
+        "The command failed with exit status 1: KeyError: 'label'. No training was seen: torch was imported, but no "
+        "DataLoader was iterated and no optimizer stepped."
+    )
+    assert diagnosis.wait_share is None
+
+
+def test_a_command_that_is_not_there(tmp_path):
+    write_settings(tmp_path)
+    gone = outcome(command=["pyhton", "x.py"], status=127, why="not found")
+    assert diagnose(read(tmp_path, outcome=gone)).verdict == (
+        "The command could not be started: pyhton was not found. Nothing was run."
+    )
+
+
+def test_a_command_without_torch(tmp_path):
+    write_settings(tmp_path)
+    write_evidence(tmp_path, "a", [process(7), ["end", 6, "exit"]])
+    assert diagnose(read(tmp_path)).verdict == (
+        "No training was seen: no Python process that could be observed imported torch."
+    )
+
+
+def test_processes_out_of_reach_are_counted_and_found(tmp_path):
+    write_settings(tmp_path)
+    unreached = [Unreached(9, "python -I train.py", "-I keeps PYTHONPATH from it")]
+    diagnosis = diagnose(read(tmp_path, unreached=unreached))
+    assert diagnosis.verdict == (
+        "No training was seen: no Python process that could be observed imported torch; 1 process could not be "
+        "observed."
+    )
+    (found,) = [one for one in diagnosis.findings if one.code == "unreached"]
+    assert found.text == "Process 9 could not be observed: -I keeps PYTHONPATH from it"
+    assert found.evidence == "python -I train.py"
+
+
+def test_training_without_a_loader_is_told(tmp_path):
+    write_settings(tmp_path, warmup=0)
+    steps = [["step", number, number * 100, number * 100 + 100, [["b", 20, 70]], 0] for number in range(8)]
+    write_evidence(tmp_path, "a", [process(7), ["torch", 1, {}], *steps])
+    diagnosis = diagnose(read(tmp_path))
+    assert diagnosis.verdict == (
+        "No DataLoader was iterated in 8 measured steps, so there is no wait for data. The largest part of a step is "
+        "backward (70 %)."
+    )
+    assert diagnosis.wait_share is None
+
+
+def test_batches_that_only_another_thread_received_are_not_called_no_loader(tmp_path):
+    write_settings(tmp_path, warmup=0)
+    steps = [["step", number, number * 100, number * 100 + 100, [["b", 20, 70]], 0] for number in range(8)]
+    write_evidence(tmp_path, "a", [process(7), ["pass", 0, 0, 0, 0, 0, [7]], *steps])
+    assert diagnose(read(tmp_path)).verdict.startswith(
+        "A DataLoader was iterated, but no batch of it was received by the training thread for one of 8 measured steps"
+    )
+
+
+def test_a_trainer_that_came_to_nothing_says_so(tmp_path):
+    write_settings(tmp_path)
+    write_evidence(tmp_path, "a", [process(7), ["loader", 0, 0, {}], ["pass", 0, 0, 0, 0, 0, [7]]])
+    assert diagnose(read(tmp_path)).verdict == (
+        "No step was completed and no batch was received, so there is nothing to say about its data."
+    )
+
+
+def test_without_an_optimizer_it_is_each_batch(tmp_path):
+    write_settings(tmp_path, warmup=0)
+    gets = [["get", 0, index, index * 100, 30] for index in range(8)]
+    loader = [["loader", 0, 0, {"num_workers": 1}], ["pass", 0, 0, 0, 0, 0, [8]]]
+    write_evidence(tmp_path, "a", [process(7), *loader, *gets])
+    assert diagnose(read(tmp_path)).verdict.startswith("The training loop waits 33 % of each batch for data")
+
+
+def test_a_hung_worker_is_named_with_its_stack(tmp_path):
+    session = made_session(tmp_path)
+    stack = "hung: Thread 0x1\n  File io.py line 3 in read\n  File data.py line 9 in load"
+    next(one for one in session.processes if one.pid == 102).stacks.append(stack)
+    diagnosis = diagnose(session)
+    assert diagnosis.verdict.startswith("Worker 1 (process 102) hangs. The training loop waits")
+    found = diagnosis.findings[0]
+    assert (found.code, found.text) == (
+        "hung",
+        "Worker 1 (process 102) hangs: it has been at one batch far longer than at any before.",
+    )
+    assert found.evidence == "hung: Thread 0x1 | File io.py line 3 in read | File data.py line 9 in load"
+
+
+def test_notes_are_findings_once_however_many_processes_say_them(tmp_path):
+    session = made_session(tmp_path)
+    session.notes = [Note("hook-off", "Image.load: TypeError", pid) for pid in (101, 102, 102)]
+    session.notes += [Note("killed", "worker 0 (pid 101)", 100), Note("new-code", "odd")]
+    findings = {one.code: one for one in diagnose(session).findings}
+    assert findings["hook-off"].text == "A hook of the doctor failed and was taken off: Image.load: TypeError"
+    assert findings["hook-off"].evidence == "process 101 and 1 other"
+    assert findings["killed"].weight == 1.0
+    assert findings["new-code"].text == "The probe notes 'new-code': odd"
+
+
+def test_evidence_that_was_cut_is_told(tmp_path):
+    session = made_session(tmp_path)
+    session.processes[1].cut = True
+    (found,) = [one for one in diagnose(session).findings if one.code == "cut"]
+    assert found.text == "The evidence of 1 process is a sample, or ends in the middle."
+    assert found.evidence == "101"
+
+
+def test_the_trainer_that_waits_longest_is_the_one_that_is_told_of(tmp_path):
+    session = made_session(tmp_path, MadeRun(stages={"decode:a": 100}), MadeRun(pid=300, stages=LOOKUP))
+    assert "archive lookup" in diagnose(session).verdict
+
+
+def test_a_diagnosis_is_a_function_of_the_session(tmp_path):
+    session = made_session(tmp_path, MadeRun(gpu=True, slow_batches={12: 30_000}))
+    assert diagnose(session) == diagnose(session)
+
+
+def test_an_empty_session_has_a_diagnosis(tmp_path):
+    write_settings(tmp_path)
+    diagnosis = diagnose(read(tmp_path))
+    assert (diagnosis.budgets, diagnosis.makings, diagnosis.ranks, diagnosis.wait_share) == ([], [], [], None)
+
+
+def test_a_process_of_no_role_is_only_listed(tmp_path):
+    session = made_session(tmp_path)
+    session.processes.append(Process(1, 0, "host", "other", 0, None, None))
+    assert diagnose(session).verdict == diagnose(made_session(tmp_path)).verdict
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.713, "71 %"), (0.1, "10 %"), (0.0996, "10 %"), (0.0994, "9.9 %"), (0.008, "0.8 %"), (0, "0.0 %")],
+)
+def test_percentages_have_the_digits_that_they_bear(share, text):
+    assert percent(share) == text
+
+
+@pytest.mark.parametrize(("us", "text"), [(412.4, "412 µs"), (1_750, "1.75 ms"), (20_000, "20 ms"), (2.5e6, "2.5 s")])
+def test_times_have_their_unit(us, text):
+    assert time(us) == text
+
+
+def test_words():
+    assert [counted(1, "batch"), counted(2, "batch"), counted(3, "process"), counted(0, "step")] == [
+        "1 batch",
+        "2 batches",
+        "3 processes",
+        "0 steps",
+    ]
+    assert named("getitem:rest") == "the dataset's own code"
+    assert named("weather:rain") == "weather (rain)"

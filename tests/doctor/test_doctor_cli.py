@@ -1,0 +1,165 @@
+"""`headrace doctor`: which options mean what, what is refused, and how that is said."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_reports import made_diagnosis, made_session
+from typer.testing import CliRunner
+
+from headrace.cli import app
+from headrace.doctor.report.document import document
+from headrace.doctor.report.outputs import Outputs
+from headrace.doctor.run import Examination
+from headrace.doctor.status import DOCTOR_FAILED, FAILED_ABOVE, exit_status
+from headrace.errors import UsageError
+
+Asked = list[tuple[Examination, Outputs]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """What would have been examined; the status is given."""
+    seen: Asked = []
+
+    def examine(examination: Examination, outputs: Outputs) -> int:
+        seen.append((examination, outputs))
+        return 7
+
+    monkeypatch.setattr("headrace.doctor.run.examine", examine)
+    return seen
+
+
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["doctor", *arguments])
+
+
+def words(text: str) -> str:
+    """Without the box that typer draws around what it says."""
+    return re.sub(r"[\s│╭╮╰╯─]+", " ", text)
+
+
+def test_everything_behind_the_dashes_is_the_command(asked: Asked) -> None:
+    result = invoke("--steps", "9", "--", "python", "x.py", "--steps", "3", "--", "show", "--help", "")
+    assert result.exit_code == 7
+    assert asked[0][0] == Examination(["python", "x.py", "--steps", "3", "--", "show", "--help", ""], steps=9)
+
+
+def test_a_command_named_show_is_a_command(asked: Asked) -> None:
+    invoke("--", "show", "session.json")
+    assert asked[0][0].command == ["show", "session.json"]
+
+
+def test_every_option_arrives(asked: Asked, tmp_path: Path) -> None:
+    options = ["--warmup", "3", "--observe", "--live", "--ranges", "--keep", str(tmp_path / "k")]
+    files = ["--report", "r.txt", "--json", "-", "--trace", "t.json", "--fail-above", "2.5%", "-v"]
+    invoke(*options, *files, "--", "x")
+    examination, outputs = asked[0]
+    assert examination == Examination(
+        ["x"], warmup=3, observe=True, live=True, ranges=True, keep=tmp_path / "k", fail_above=0.025
+    )
+    assert outputs == Outputs(report=Path("r.txt"), json="-", trace=Path("t.json"), verbose=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--"], "expected -- and the command, got none: headrace doctor [options] -- python train.py"),
+        (["python", "x.py"], "expected options, then -- and the command, got 'python'"),
+        (["sho", "x"], "expected options, then -- and the command, got 'sho'"),
+        (["x", "--", "y"], "expected options, then -- and the command, got 'x'"),
+        (["--steps", "0", "--", "x"], "--steps"),
+        (["--warmup", "-1", "--", "x"], "--warmup"),
+        (["--steps", "5", "--observe", "--", "x"], "--steps ends the run, --observe lets it go on"),
+        (["--fail-above", "5", "--", "x"], "expected a share such as 5%, got '5'"),
+        (["--fail-above", "0.05", "--", "x"], "expected a share such as 5%, got '0.05'"),
+        (["--fail-above", "101%", "--", "x"], "expected a share such as 5%, got '101%'"),
+        (["--verbose", "show", "x"], "expected --verbose behind show, got it before"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(asked: Asked, arguments: list[str], says: str) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert says in words(result.stderr)
+    assert asked == []
+
+
+def test_without_anything_it_explains_itself() -> None:
+    result = invoke()
+    assert result.exit_code == 0
+    assert "headrace doctor -- python" in words(result.stdout)
+
+
+def test_an_error_of_ours_is_one_line_and_a_status_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def examine(examination: Examination, outputs: Outputs) -> int:
+        raise UsageError("--keep: expected a new folder, got x")
+
+    monkeypatch.setattr("headrace.doctor.run.examine", examine)
+    result = invoke("--", "x")
+    assert (result.exit_code, result.stderr) == (DOCTOR_FAILED, "headrace: --keep: expected a new folder, got x\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "wait_share", "fail_above", "status"),
+    [
+        (0, 0.7, None, 0),
+        (3, 0.7, None, 3),
+        (137, None, None, 137),
+        (None, 0.7, None, 0),
+        (0, 0.7, 0.05, FAILED_ABOVE),
+        (0, 0.05, 0.05, 0),
+        (3, 0.7, 0.05, 3),
+        (0, None, 0.05, DOCTOR_FAILED),
+        (None, 0.7, 0.05, FAILED_ABOVE),
+    ],
+)
+def test_exit_statuses(command: int | None, wait_share: float | None, fail_above: float | None, status: int) -> None:
+    assert exit_status(command, wait_share=wait_share, fail_above=fail_above) == status
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "session.json"
+    path.write_text(document(made_session(40), made_diagnosis()), encoding="utf-8")
+    return path
+
+
+def test_show_renders_a_saved_session_again(saved: Path, tmp_path: Path) -> None:
+    report, trace, again = tmp_path / "r.txt", tmp_path / "t.json", tmp_path / "again.json"
+    result = invoke("show", str(saved), "--report", str(report), "--trace", str(trace), "--json", str(again))
+    assert result.exit_code == 0
+    assert "data wait" in result.stdout
+    assert f"headrace doctor show {again}" in re.sub(r"\s+", " ", result.stdout)
+    assert "data wait" in report.read_text()
+    assert "traceEvents" in trace.read_text()
+    assert CliRunner().invoke(app, ["doctor", "show", str(again)]).stdout.splitlines()[0] in result.stdout
+
+
+def test_show_to_standard_output_stands_alone(saved: Path) -> None:
+    result = invoke("show", str(saved), "--json", "-")
+    assert result.stdout.startswith('{"')
+    assert "data wait" in result.stderr
+
+
+def test_show_fails_above(saved: Path) -> None:
+    assert invoke("show", str(saved), "--fail-above", "5%").exit_code == FAILED_ABOVE
+    assert invoke("show", str(saved), "--fail-above", "100%").exit_code == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format":"x"}', b"\xff\xfe", b"\x00" * 10])
+def test_show_says_what_is_no_session(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    result = invoke("show", str(path))
+    assert result.exit_code == DOCTOR_FAILED
+    assert result.stderr.startswith(f"headrace: {path}: expected ")
+
+
+def test_show_says_what_is_not_there(tmp_path: Path) -> None:
+    result = invoke("show", str(tmp_path / "none.json"))
+    assert result.stderr == (
+        f"headrace: expected a session file, got {tmp_path / 'none.json'} (No such file or directory)\n"
+    )

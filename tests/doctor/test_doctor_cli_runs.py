@@ -1,0 +1,198 @@
+"""`headrace doctor -- …` with commands that end, fail, are not there, or whose report cannot be made."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from processes import run_python
+
+from headrace.doctor.probe.settings import Settings
+from headrace.doctor.report.outputs import Outputs
+from headrace.doctor.run import Examination, examine
+from headrace.doctor.session.document import decode
+from headrace.doctor.status import DOCTOR_FAILED
+from headrace.errors import UsageError
+
+Out = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders go, so that a test sees what is left there."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+def python(source: str) -> list[str]:
+    return [sys.executable, "-c", source]
+
+
+@pytest.mark.parametrize("status", [0, 3, 255])
+def test_the_status_is_the_commands_own(status: int, capfd: Out, temporary: Path) -> None:
+    assert examine(Examination(python(f"import sys; print('hello'); sys.exit({status})")), Outputs()) == status
+    out = capfd.readouterr().out
+    assert out.startswith("hello\n")
+    assert "No training was seen" in out
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_signal_is_a_status_as_shells_have_it(capfd: Out) -> None:
+    assert examine(Examination(python("import os; os.kill(os.getpid(), 9)")), Outputs()) == 137
+    assert "ended by signal 9 after" in capfd.readouterr().out
+
+
+def test_a_command_that_is_not_there(capfd: Out, temporary: Path) -> None:
+    assert examine(Examination(["no-such-program-here"]), Outputs()) == 127
+    assert "The command could not be started: no-such-program-here was not found." in capfd.readouterr().out
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_is_kept_can_be_shown_again(tmp_path: Path, capfd: Out) -> None:
+    examine(Examination(python("pass"), keep=tmp_path / "kept", observe=True), Outputs())
+    assert decode((tmp_path / "kept" / "session.json").read_bytes()).mode == "observe"
+    assert f"headrace doctor show {tmp_path}/kept/session.json" in capfd.readouterr().out
+    with pytest.raises(UsageError, match=r"expected a new folder, got .*kept, which holds a session"):
+        examine(Examination(python("pass"), keep=tmp_path / "kept"), Outputs())
+
+
+def test_json_on_standard_output_stands_alone(capfd: Out) -> None:
+    examine(Examination(python("print('from the command')")), Outputs(json="-"))
+    captured = capfd.readouterr()
+    assert json.loads(captured.out)["outcome"]["status"] == 0
+    assert "from the command" in captured.err
+    assert "No training was seen" in captured.err
+
+
+def test_without_a_wait_there_is_nothing_to_judge() -> None:
+    assert examine(Examination(python("pass"), fail_above=0.05), Outputs()) == DOCTOR_FAILED
+
+
+@pytest.mark.parametrize("option", ["report", "json", "trace"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_command_runs(option: str, tmp_path: Path) -> None:
+    witness = tmp_path / "ran"
+    where = tmp_path / "nowhere" / "x"
+    outputs = Outputs(**{option: str(where) if option == "json" else where})
+    with pytest.raises(UsageError, match=f"--{option}: expected a file in a folder that can be written, got {where}"):
+        examine(Examination(python(f"open({str(witness)!r}, 'w')")), outputs)
+    assert not witness.exists()
+
+
+def test_where_there_is_no_room_for_evidence_nothing_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
+) -> None:
+    witness = tmp_path / "ran"
+    command = python(f"open({str(witness)!r}, 'w')")
+
+    def full(self: Settings) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tempfile.tempdir", str(tmp_path / "none"))
+        with pytest.raises(UsageError, match=r"expected a folder for the evidence, got none \(No such file .*TMPDIR"):
+            examine(Examination(command), Outputs())
+    monkeypatch.setattr(Settings, "write", full)
+    with pytest.raises(UsageError, match=r"got .* \(No space left on device\); make room there, set TMPDIR"):
+        examine(Examination(command), Outputs())
+    assert not witness.exists()
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which takes nothing")
+def test_a_full_disk_is_named_and_leaves_the_rest_be(capfd: Out) -> None:
+    full = Path("/dev/full")
+    assert examine(Examination(python("raise SystemExit(4)")), Outputs(report=full, json=str(full), trace=full)) == 4
+    captured = capfd.readouterr()
+    for option in ("--report", "--json", "--trace"):
+        said = f"headrace: {option}: expected a file to write, got /dev/full (No space left on device)"
+        assert said in captured.err
+    assert "exit status 4" in captured.out
+
+
+def test_no_half_of_a_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Out) -> None:
+    def half(*_: object) -> object:
+        yield "x" * 100_000
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("headrace.doctor.report.outputs.trace", half)
+    kept = tmp_path / "trace.json"
+    kept.write_text("older")
+    examine(Examination(python("pass")), Outputs(trace=kept))
+    assert kept.read_text() == "older"
+    assert [path.name for path in tmp_path.iterdir() if "trace" in path.name] == ["trace.json"]
+    assert "--trace: expected a file to write" in capfd.readouterr().err
+
+
+def test_a_report_that_fails_leaves_the_status_and_the_evidence(
+    monkeypatch: pytest.MonkeyPatch, capfd: Out, temporary: Path
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr("headrace.doctor.run.conclude", fail)
+    assert examine(Examination(python("raise SystemExit(5)")), Outputs()) == 5
+    error = capfd.readouterr().err
+    (kept,) = temporary.iterdir()
+    assert f"the report failed, which is a fault of the doctor's; the evidence is in {kept}" in error
+    assert "RuntimeError: a fault of ours" in error
+    assert examine(Examination(python("pass"), fail_above=0.05), Outputs()) == DOCTOR_FAILED
+
+
+def test_ctrl_c_during_the_report_leaves_the_status_and_the_evidence(
+    monkeypatch: pytest.MonkeyPatch, capfd: Out, temporary: Path
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headrace.doctor.report.outputs.show", interrupted)
+    assert examine(Examination(python("raise SystemExit(6)")), Outputs()) == 6
+    (kept,) = temporary.iterdir()
+    assert capfd.readouterr().err == f"headrace: interrupted while reporting; the evidence is in {kept}\n"
+
+
+def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
+    """As `head` does."""
+    source = """
+        import os, sys
+        from headrace.doctor.report.outputs import Outputs
+        from headrace.doctor.run import Examination, examine
+        read, write = os.pipe()
+        os.close(read)
+        os.dup2(write, 1)
+        status = examine(Examination([sys.executable, "-c", "raise SystemExit(4)"]), Outputs(json=sys.argv[1]))
+        sys.exit(status)
+    """
+    status, _, error = run_python(source, tmp_path / "s.json")
+    assert (status, error) == (4, "")
+    assert json.loads((tmp_path / "s.json").read_text())["outcome"]["status"] == 4
+
+
+def test_live_lines_go_to_standard_error_where_there_is_no_terminal(capfd: Out) -> None:
+    examine(Examination(python("print('from the command')"), live=True), Outputs())
+    captured = capfd.readouterr()
+    assert captured.out.startswith("from the command\n")
+    assert "from the command" not in captured.err
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    examine(Examination(python("pass")), Outputs(report=tmp_path / "link"))
+    assert (tmp_path / "link").is_symlink()
+    assert "No training was seen" in (tmp_path / "file").read_text()
+
+
+def test_hostile_arguments_reach_the_command_and_come_back_harmless(tmp_path: Path, capfd: Out) -> None:
+    evil = ["a\nb", "\x1b[2J", "[red]x", "\udcff", "\u202egnp", ""]
+    source = f"import os, sys; open({str(tmp_path / 'got')!r}, 'wb').write(b'|'.join(map(os.fsencode, sys.argv[1:])))"
+    examine(Examination([*python(source), *evil]), Outputs(json=str(tmp_path / "s.json"), trace=tmp_path / "t.json"))
+    assert (tmp_path / "got").read_bytes() == b"|".join(map(os.fsencode, evil))
+    out = capfd.readouterr().out
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert decode((tmp_path / "s.json").read_bytes()).outcome.command[-4:-2] == ["[red]x", "\\xff"]
+    json.loads((tmp_path / "t.json").read_text())

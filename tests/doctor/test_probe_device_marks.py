@@ -1,0 +1,155 @@
+"""The device's view of a step, on a simulated stream that lags behind the thread which fills it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from headrace.doctor.probe.device_marks import DeviceMarks
+
+
+@dataclass
+class Mark:
+    done_us: float = 0.0
+
+
+@dataclass
+class Stream:
+    """Work is queued at `now_us` and done in order: a device. Marks take no time."""
+
+    now_us: float = 0.0
+    done_us: float = 0.0
+    may_mark: bool = True
+    made: int = 0
+    marks: list[Mark] = field(default_factory=list)
+
+    def work(self, us: float) -> None:
+        self.done_us = max(self.done_us, self.now_us) + us
+
+    def record(self, spare: Mark | None) -> Mark | None:
+        if not self.may_mark:
+            return None
+        if spare is None:
+            self.made += 1
+            spare = Mark()
+        assert spare not in [mark for mark in self.marks if mark is spare], "a mark that is in use was set again"
+        spare.done_us = max(self.done_us, self.now_us)
+        return spare
+
+    def is_done(self, mark: Mark) -> bool:
+        return mark.done_us <= self.now_us
+
+    def elapsed_us(self, earlier: Mark, later: Mark) -> float:
+        assert self.is_done(earlier), "asked of a mark that is not done: that waits"
+        assert self.is_done(later), "asked of a mark that is not done: that waits"
+        return later.done_us - earlier.done_us
+
+
+def _step(marks: DeviceMarks, stream: Stream, wait_us: float, backward_us: float) -> None:
+    """The thread waits for a batch, then queues work in no time."""
+    marks.mark("w")
+    stream.now_us += wait_us
+    marks.mark("r")
+    marks.mark("b")
+    stream.work(backward_us)
+    marks.mark("c")
+    marks.mark("o")
+    stream.work(10)
+    marks.mark("p")
+
+
+def _parts(marks: list[tuple[str, float]]) -> dict[str, float]:
+    """Microseconds up to each mark, from the one before it."""
+    return {kind: us - before for (_, before), (kind, us) in itertools.pairwise(marks)}
+
+
+@pytest.mark.parametrize(("wait_us", "stood_still_us"), [(100, 0), (510, 0), (600, 90), (5000, 4490)])
+def test_a_device_with_work_left_does_not_wait_for_the_batch(wait_us: float, stood_still_us: float) -> None:
+    stream = Stream()
+    marks = DeviceMarks(stream)
+    _step(marks, stream, 0, 500)
+    marks.close(0, True)
+    _step(marks, stream, wait_us, 500)
+    marks.close(1, True)
+    stream.now_us = 1e9
+    (first, second) = marks.read()
+    assert [first[0], second[0]] == [0, 1]
+    assert _parts(second[1])["r"] == stood_still_us
+    assert _parts(second[1])["c"] == 500
+    assert second[1][0] == ("s", first[1][-1][1])
+
+
+def test_a_step_is_read_only_once_the_device_has_come_past_it() -> None:
+    stream = Stream()
+    marks = DeviceMarks(stream)
+    _step(marks, stream, 0, 1000)
+    marks.close(0, True)
+    assert marks.read() == []
+    stream.now_us = 1009
+    assert marks.read() == []
+    stream.now_us = 1010
+    assert [number for number, _ in marks.read()] == [0]
+    assert marks.read() == []
+
+
+def test_marks_are_used_again() -> None:
+    stream = Stream()
+    marks = DeviceMarks(stream)
+    for number in range(500):
+        _step(marks, stream, 2000, 500)
+        marks.close(number, number % 4 == 0)
+        stream.now_us = stream.done_us
+        marks.read()
+    assert stream.made < 3 * 6 + 500  # a step that is not wanted leaves the one mark that the next begins with
+
+
+def test_a_device_far_behind_gets_no_marks_until_it_has_caught_up() -> None:
+    stream = Stream()
+    marks = DeviceMarks(stream, most_steps=4)
+    read: list[tuple[int, Any]] = []
+    for number in range(20):
+        _step(marks, stream, 0, 1000)
+        marks.close(number, True)
+        read += marks.read()
+    made = stream.made
+    assert [number for number, _ in read] == []
+    stream.now_us = stream.done_us
+    read += marks.read()
+    assert [number for number, _ in read] == [0, 1, 2, 3]
+    for number in range(20, 24):
+        _step(marks, stream, 2000, 500)
+        stream.now_us = stream.done_us
+        marks.close(number, True)
+        read += marks.read()
+    assert [number for number, _ in read] == [0, 1, 2, 3, 20, 21, 22, 23]
+    assert made < 40
+    assert all(kinds_of(marks_) == "swrbcop" for _, marks_ in read)
+    times = [us for _, marks_ in read for _, us in marks_]
+    assert times == sorted(times)
+
+
+def test_no_mark_is_set_where_none_may_be() -> None:
+    stream = Stream(may_mark=False)
+    marks = DeviceMarks(stream)
+    _step(marks, stream, 0, 500)
+    marks.close(0, True)
+    assert marks.read() == []
+
+
+def test_a_step_that_is_not_wanted_is_left_out() -> None:
+    stream = Stream()
+    marks = DeviceMarks(stream)
+    for number in range(4):
+        _step(marks, stream, 0, 500)
+        marks.close(number, number % 2 == 0)
+    stream.now_us = 1e9
+    read = marks.read()
+    assert [number for number, _ in read] == [0, 2]
+    assert read[1][1][0] == ("s", 2 * 510)
+
+
+def kinds_of(marks: list[tuple[str, float]]) -> str:
+    return "".join(kind for kind, _ in marks)

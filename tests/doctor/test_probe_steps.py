@@ -1,0 +1,215 @@
+"""Where steps begin and end, and what belongs to each: the rules alone, fed with readings of no clock."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.doctor.probe.steps import BACKWARD, CLOSURE, COLLECTIVE, COPY, EVALUATION, OPTIMIZER, Step, Steps
+
+
+class Script:
+    """Runs a training script of one-letter acts through `Steps`; each act takes 10, and 1 passes between two.
+
+    `g` a batch of pass 0, `v` one of pass 1 without autograd, `b` backward, `o` and `p` two optimizers, `h` a copy,
+    `s` a step that the scaler skipped.
+    """
+
+    def __init__(self) -> None:
+        self.steps = Steps()
+        self.now = 0
+        self.closed: list[Step] = []
+
+    def run(self, acts: str) -> Script:
+        for act in acts:
+            self.act(act)
+        return self
+
+    def act(self, act: str) -> None:
+        start, end = self.now + 1, self.now + 11
+        if act in "gv":
+            self.close(self.steps.fetching())
+            self.steps.got(int(act == "v"), start, end, act == "g", act)
+        elif act in "bh":
+            self.steps.enter({"b": BACKWARD, "h": COPY}[act], start)
+            self.steps.leave(end)
+        elif act in "op":
+            self.close(self.steps.optimizer_begins(act, start))
+            self.steps.optimizer_ends(act, end)
+        elif act == "s":
+            self.steps.skipped("o", start, end)
+        self.now = end
+
+    def close(self, step: Step | None) -> None:
+        self.closed += [] if step is None else [step]
+
+    def finish(self) -> list[Step]:
+        self.close(self.steps.finish())
+        return self.closed
+
+    def shapes(self) -> list[str]:
+        """Each step's batches and spans, in order of start."""
+        return [_shape(step) for step in self.finish()]
+
+
+def _shape(step: Step) -> str:
+    acts = [(event.start, facts) for event, facts in step.gets] + [(start, kind) for kind, start, _ in step.spans]
+    return "".join(act for _, act in sorted(acts))
+
+
+@pytest.mark.parametrize(
+    ("acts", "steps"),
+    [
+        ("gbogbogbo", ["gbo", "gbo", "gbo"]),
+        ("gbgbgbogbo", ["gbgbgbo", "gbo"]),  # accumulation
+        ("gbobpgbobp", ["gbobo", "gbobo"]),  # two optimizers a step
+        ("gbobobo", ["gbo", "bo", "bo"]),  # one batch, several steps
+        ("ggbogbogbobo", ["ggbo", "gbo", "gbo", "bo"]),  # a fetcher that is one ahead
+        ("gbsgbo", ["gbs", "gbo"]),  # the scaler skipped one
+        ("ghbogvvvgbo", ["ghbo", "gevvvgbo"]),  # an evaluation
+        ("gb", []),  # it never ends
+    ],
+)
+def test_a_step_ends_with_its_last_optimizer(acts: str, steps: list[str]) -> None:
+    shapes = Script().run(acts).shapes()
+    assert [sorted(shape) for shape in shapes] == [sorted(shape) for shape in steps]
+
+
+def test_each_step_begins_where_the_one_before_ended() -> None:
+    steps = Script().run("gbogbgbobpgbo").finish()
+    assert [step.start for step in steps[1:]] == [step.end for step in steps[:-1]]
+    assert [step.number for step in steps] == list(range(len(steps)))
+
+
+def test_what_follows_the_optimizer_belongs_to_the_next_step() -> None:
+    first, second = Script().run("gbohgbo").finish()
+    assert [_shape(first), _shape(second)] == ["gbo", "hgbo"]
+
+
+def test_a_closure_is_not_the_optimizers_own_time() -> None:
+    steps = Steps()
+    steps.optimizer_begins("lbfgs", 0)
+    for start in (10, 50):
+        steps.enter(CLOSURE, start)
+        steps.enter(BACKWARD, start + 5)
+        steps.leave(start + 15)
+        steps.leave(start + 20)
+    steps.optimizer_ends("lbfgs", 100)
+    step = steps.finish()
+    assert step is not None
+    assert step.spans == [
+        (OPTIMIZER, 0, 10),
+        (BACKWARD, 15, 25),
+        (OPTIMIZER, 30, 50),
+        (BACKWARD, 55, 65),
+        (OPTIMIZER, 70, 100),
+    ]
+
+
+def test_optimizers_that_step_inside_a_backward_pass_end_the_step_with_it() -> None:
+    steps = Steps()
+    for origin in (0, 100):
+        assert (steps.fetching() is not None) == (origin > 0)
+        steps.got(0, origin, origin + 10, True, None)
+        steps.enter(BACKWARD, origin + 10)
+        for parameter in range(3):
+            assert steps.optimizer_begins(parameter, origin + 20 + parameter * 10) is None
+            steps.optimizer_ends(parameter, origin + 25 + parameter * 10)
+        steps.leave(origin + 80)
+    step = steps.finish()
+    assert step is not None
+    assert (step.number, step.start, step.end) == (1, 80, 180)
+    assert sum(end - start for kind, start, end in step.spans if kind == OPTIMIZER) == 15
+    assert sum(end - start for kind, start, end in step.spans if kind == BACKWARD) == 55
+
+
+def test_optimizers_in_a_thread_of_autograds_own_end_the_step_with_the_backward_pass() -> None:
+    steps = Steps()
+    steps.enter(BACKWARD, 0)
+    steps.stepped_inside("one")
+    steps.leave(50)
+    step = steps.finish()
+    assert step is not None
+    assert step.end == 50
+
+
+def test_an_optimizer_within_another_is_a_part_of_it() -> None:
+    steps = Steps()
+    for origin in (0, 100):
+        closed = steps.optimizer_begins("outer", origin)
+        assert (closed is not None) == (origin > 0)
+        for inner in (10, 30):
+            assert steps.optimizer_begins("inner", origin + inner) is None
+            steps.optimizer_ends("inner", origin + inner + 10)
+        steps.optimizer_ends("outer", origin + 60)
+    assert steps.number == 1
+
+
+def test_a_step_that_is_whole_has_seen_as_many_optimizers_as_the_one_before() -> None:
+    script = Script().run("gbobp")
+    script.run("gbo")
+    assert not script.steps.is_whole()
+    script.run("bp")
+    assert script.steps.is_whole()
+
+
+def test_spans_beyond_the_bound_keep_their_sum() -> None:
+    steps = Steps(most_spans=4)
+    for position in range(50):
+        steps.enter(COPY if position % 2 else COLLECTIVE, position * 10)
+        steps.leave(position * 10 + 3)
+    steps.optimizer_begins("o", 1000)
+    steps.optimizer_ends("o", 1000)
+    step = steps.finish()
+    assert step is not None
+    assert len(step.spans) == 4
+    assert sum(end - start for _, start, end in step.spans) == 50 * 3
+
+
+@given(st.lists(st.tuples(st.sampled_from("bhc)"), st.integers(0, 5)), max_size=60))
+def test_spans_never_overlap_and_lie_within_their_step(acts: list[tuple[str, int]]) -> None:
+    steps, now, depth, covered = Steps(), 0, 0, 0
+    steps.begin(0)
+    for act, wait in acts:
+        covered += wait if depth else 0
+        now += wait
+        if act == ")" and depth:
+            steps.leave(now)
+            depth -= 1
+        elif act != ")":
+            steps.enter(act, now)
+            depth += 1
+    for _ in range(depth):
+        steps.leave(now)
+    steps.optimizer_begins("o", now)
+    steps.optimizer_ends("o", now)
+    step = steps.finish()
+    assert step is not None
+    assert all(before[2] <= after[1] for before, after in _pairs(sorted(step.spans, key=lambda span: span[1])))
+    assert sum(end - start for _, start, end in step.spans) == covered
+    assert all(0 <= start <= end <= now for _, start, end in step.spans)
+
+
+def test_an_evaluation_is_set_apart_with_all_that_happens_in_it() -> None:
+    script = Script().run("gbo")
+    script.close(script.steps.fetching())
+    script.steps.pass_begun(1, 34, 35, False)
+    script.now = 35
+    script.run("vhvh")
+    script.steps.pass_ended(1, script.now, script.now + 5, False)
+    end = script.now + 5
+    script.now += 5
+    script.run("gbo")
+    step = script.finish()[1]
+    assert step.evaluated == {1}
+    assert [span for span in step.spans if span[0] == EVALUATION] == [(EVALUATION, 34, end)]
+    assert COPY not in {kind for kind, _, _ in step.spans}
+    assert script.steps.gets == 1
+
+
+def _pairs(spans: list[tuple[str, int, int]]) -> Iterator[tuple[tuple[str, int, int], tuple[str, int, int]]]:
+    return itertools.pairwise(spans)
