@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..batches import Batch
-from ..guard import Guard
 
 if TYPE_CHECKING:
     from ..probe import Probe
