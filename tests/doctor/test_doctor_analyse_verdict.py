@@ -98,6 +98,13 @@ def test_the_exception_that_ended_it_is_its_last_line(tmp_path):
     assert diagnosis.wait_share is None
 
 
+def test_an_exception_is_named_by_its_own_line_and_a_trainers_before_its_launchers(tmp_path):
+    session = made_session(tmp_path, outcome=outcome(status=1, why="failed"))
+    session.processes.insert(0, Process(1, 0, "host", "other", 0, None, "error", error="ChildFailedError: rank 0"))
+    session.processes[1].error = "Traceback:\n  File x\ntorch.cuda.OutOfMemoryError: no memory\n  of 3 GB left\nat all"
+    assert "after 40 steps: torch.cuda.OutOfMemoryError: no memory. The training" in diagnose(session).verdict
+
+
 def test_a_command_that_is_not_there(tmp_path):
     write_settings(tmp_path)
     gone = outcome(command=["pyhton", "x.py"], status=127, why="not found")
