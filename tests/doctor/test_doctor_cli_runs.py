@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import run_python
 
+from headrace.doctor.probe.settings import Settings
 from headrace.doctor.report.outputs import Outputs
 from headrace.doctor.run import Examination, examine
 from headrace.doctor.session.document import decode
@@ -81,6 +83,26 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_command_runs(option
     assert not witness.exists()
 
 
+def test_where_there_is_no_room_for_evidence_nothing_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
+) -> None:
+    witness = tmp_path / "ran"
+    command = python(f"open({str(witness)!r}, 'w')")
+
+    def full(self: Settings) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tempfile.tempdir", str(tmp_path / "none"))
+        with pytest.raises(UsageError, match=r"expected a folder for the evidence, got none \(No such file .*TMPDIR"):
+            examine(Examination(command), Outputs())
+    monkeypatch.setattr(Settings, "write", full)
+    with pytest.raises(UsageError, match=r"got .* \(No space left on device\); make room there, set TMPDIR"):
+        examine(Examination(command), Outputs())
+    assert not witness.exists()
+    assert list(temporary.iterdir()) == []
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which takes nothing")
 def test_a_full_disk_is_named_and_leaves_the_rest_be(capfd: Out) -> None:
     full = Path("/dev/full")
@@ -135,8 +157,6 @@ def test_ctrl_c_during_the_report_leaves_the_status_and_the_evidence(
 
 def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
     """As `head` does."""
-    from processes import run_python
-
     source = """
         import os, sys
         from headrace.doctor.report.outputs import Outputs
@@ -150,6 +170,20 @@ def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
     status, _, error = run_python(source, tmp_path / "s.json")
     assert (status, error) == (4, "")
     assert json.loads((tmp_path / "s.json").read_text())["outcome"]["status"] == 4
+
+
+def test_live_lines_go_to_standard_error_where_there_is_no_terminal(capfd: Out) -> None:
+    examine(Examination(python("print('from the command')"), live=True), Outputs())
+    captured = capfd.readouterr()
+    assert captured.out.startswith("from the command\n")
+    assert "from the command" not in captured.err
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    examine(Examination(python("pass")), Outputs(report=tmp_path / "link"))
+    assert (tmp_path / "link").is_symlink()
+    assert "No training was seen" in (tmp_path / "file").read_text()
 
 
 def test_hostile_arguments_reach_the_command_and_come_back_harmless(tmp_path: Path, capfd: Out) -> None:

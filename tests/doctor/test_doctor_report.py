@@ -104,11 +104,24 @@ def test_ranks_come_late_ones_first_with_what_makes_them_late() -> None:
     assert ranks[0][-2:] == ["decode", "PIL.Image.load"]
 
 
+def test_the_rank_that_waits_longest_is_the_one_shown() -> None:
+    first = made_ranks().budgets[0]
+    parts = [replace(part, share=0.9) if part.name == "data wait" else part for part in first.parts]
+    budgets = [first, replace(first, rank=1, pid=101, parts=parts)]
+    makings = [made_ranks().makings[0], replace(made_ranks().makings[0], trainer=101, workers=3)]
+    lines = printed(made_session(), replace(made_ranks(), budgets=budgets, makings=makings)).splitlines()
+    assert any(line.startswith("Rank 1  100 ms") for line in lines)
+    assert any(line.startswith("3 workers (rank 1)  busy") for line in lines)
+    assert not any(line.startswith("Rank 0") for line in lines)
+    assert "  and 1 loader more: --verbose" in lines
+
+
 def test_a_command_that_failed_shows_its_last_words() -> None:
     outcome = Outcome(["python", "x.py"], 3, "failed", 2_000_000, [f"line {number}" for number in range(20)])
+    outcome.last_lines[-1] = "    " + "x" * 150
     shown = printed(replace(made_session(), outcome=outcome), Diagnosis("It failed.", None, "cpu"))
     assert "failed after 2.0 s, exit status 3: python x.py" in shown
-    assert "  line 19" in shown
+    assert "  line 18\n      " + "x" * 94 + "\n  " + "x" * 56 in shown
     assert "  line 13" not in shown
 
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
+import select
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import DEADLINE_S, source_paths
 from rich.console import Console
 
 from headrace.doctor.report.live import LiveView
@@ -171,3 +178,41 @@ def test_its_thread_ends_with_it_however_that_comes(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     assert not any("live" in thread.name for thread in threading.enumerate())
     assert file.getvalue().count("\x1b[?25h") == 1
+
+
+def test_in_a_terminal_ctrl_c_ends_it_cleanly() -> None:
+    """The command gets the signal, the report comes, the cursor is back."""
+    outer, inner = pty.openpty()
+    command = [sys.executable, "-c", "import time; print('under way', flush=True); time.sleep(100)"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from headrace.cli import main; main()", "doctor", "--live", "--", *command],
+        preexec_fn=lambda: os.login_tty(inner),
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(source_paths()), "TERM": "xterm", "COLUMNS": "100"},
+    )
+    os.close(inner)
+    try:
+        shown = _read_until(outer, "under way")
+        os.write(outer, b"\x03")
+        shown += _read_until(outer, None)
+        assert process.wait(DEADLINE_S) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(outer)
+    assert "The run was interrupted." in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+    assert f"headrace{os.sep}doctor" not in shown  # a traceback, if any, is the command's
+
+
+def _read_until(terminal: int, text: str | None) -> str:
+    """What is written to the terminal until `text` has come, or until the last process has closed it."""
+    shown = b""
+    deadline = time.monotonic() + DEADLINE_S
+    while text is None or text.encode() not in shown:
+        if not select.select([terminal], [], [], deadline - time.monotonic())[0]:
+            raise AssertionError(f"hangs; it said:\n{shown.decode()}")
+        try:
+            shown += os.read(terminal, 1 << 16)
+        except OSError:  # EIO: nobody has it open any more
+            break
+    return shown.decode()

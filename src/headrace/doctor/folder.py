@@ -48,15 +48,35 @@ def session_folder(
 
     Raises UsageError where `keep` holds a session already, or cannot be made.
     """
-    path = Path(tempfile.mkdtemp(prefix="headrace-doctor-")) if keep is None else _made(keep)
+    path = _temporary() if keep is None else _made(keep)
     settings = _settings(path, observe=observe, warmup=warmup, steps=steps, ranges=ranges)
     folder = SessionFolder(path, settings, is_kept=keep is not None)
     try:
-        settings.write()
+        _write(settings)
         yield folder
     finally:
         if not folder.is_kept:
             shutil.rmtree(path, ignore_errors=True)  # a process that outlives the command may write there still
+
+
+def _temporary() -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="headrace-doctor-"))
+    except OSError as error:
+        raise UsageError(
+            f"expected a folder for the evidence, got none ({error.strerror}: {error.filename}); "
+            "set TMPDIR, or give --keep"
+        ) from error
+
+
+def _write(settings: Settings) -> None:
+    try:
+        settings.write()
+    except OSError as error:
+        raise UsageError(
+            f"expected a folder that takes the evidence, got {settings.folder} ({error.strerror}); "
+            "make room there, set TMPDIR, or give --keep"
+        ) from error
 
 
 def _made(keep: Path) -> Path:

@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+
 from headrace.errors import SessionError
 
 from .analyse.analysis import diagnose
@@ -84,17 +86,18 @@ def _run(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[E
             asked.command,
             folder.settings,
             relay=asked.live or not asked.observe,
-            on_line=None if view is None else view.relay,
+            on_line=view.relay if view is not None and view.draws else None,
             on_start=lambda pid: samplers.append(Sampler(folder.clock, pid).start()),
         )
     return ended, [sampler.machine() for sampler in samplers]
 
 
 def _live_view(folder: SessionFolder, outputs: Outputs, samplers: list[Sampler]) -> LiveView:
-    """`samplers` gets its one once the command has started."""
-    return LiveView(
-        folder.evidence, outputs.console(), gpu=lambda: gpu_busy(samplers[0].machine()) if samplers else None
-    )
+    """`samplers` gets its one once the command has started. The view needs all of what goes to the terminal; where
+    some of it goes elsewhere there are lines on standard error, and the output is left alone."""
+    has_all = sys.stdout.isatty() and sys.stderr.isatty() and not outputs.json_to_standard_output
+    console = Console() if has_all else Console(stderr=True, force_terminal=False)
+    return LiveView(folder.evidence, console, gpu=lambda: gpu_busy(samplers[0].machine()) if samplers else None)
 
 
 def _report(

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .evidence import Record
+from .guard import Guard
 from .lines import Lines
 from .sampler import Making, Sampler
 from .slow import SlowSamples
@@ -25,7 +26,6 @@ class Batch:
 
     __slots__ = (
         "account",
-        "before",
         "beside",
         "end",
         "epoch",
@@ -48,24 +48,8 @@ class Batch:
         self.samples: int | None = None
         self.is_fetching = False
         self.is_done = False
-        self.before: Totals = {}
         self.totals: Totals = {}
         self.beside: Totals = {}
-
-    def begin_sample(self, stage: int) -> None:
-        """The dataset's own code runs from now on, as `stage`."""
-        self.before = self.account.take()
-        self.account.enter(stage)
-
-    def end_sample(self, samples: int | None) -> tuple[int, Totals]:
-        """The dataset has given as many samples at once: None for something of which nobody knows whether it is one.
-        Wall ns, and all stages of it."""
-        wall = self.account.leave()
-        totals, self.account.totals = self.account.totals, self.before
-        self.account.add(totals)
-        if samples is not None:
-            self.samples = (self.samples or 0) + samples
-        return wall, totals
 
 
 class Batches:
@@ -74,6 +58,8 @@ class Batches:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
+        self.guard = Guard(probe, "making of batches")
+        """For the parts of every hook that feeds this."""
         self._fetch = probe.stage("other", "fetch")
         self.lines = Lines(self._name)
         self.sampler = self._new_sampler()

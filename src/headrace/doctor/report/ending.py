@@ -46,7 +46,7 @@ def put_last_lines(page: Page, session: Session, *, most: int) -> None:
     if lines:
         page.heading("Last lines of the command")
         for line in lines[-most:]:
-            page.line(line)
+            page.quote(line)
 
 
 def put_notes(page: Page, session: Session, cost: Cost, *, most: int) -> None:

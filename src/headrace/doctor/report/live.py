@@ -34,7 +34,7 @@ class LiveView:
         self._thread = threading.Thread(target=self._run, name="headrace-doctor-live", daemon=True)
 
     def __enter__(self) -> LiveView:
-        if self._console.is_terminal:
+        if self.draws:
             self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
             self._live.start()
         self._thread.start()
@@ -45,6 +45,11 @@ class LiveView:
         self._thread.join()
         if self._live is not None:
             self._live.stop()
+
+    @property
+    def draws(self) -> bool:
+        """Whether there is a terminal to draw on; else lines are printed."""
+        return self._console.is_terminal and not self._console.is_dumb_terminal
 
     def relay(self, line: str) -> None:
         """A line of the command's output, with the colours it came in."""

@@ -7,17 +7,21 @@ from headrace.doctor.analyse.diagnosis import Diagnosis, Making, StagePart
 from .detail import Detail
 from .figures import counted, duration, number, share
 from .page import Page, Row
-from .step import heat
+from .step import heat, waiting_most
 
 KEY_CELLS = 40
 """A sample's key is cut where it is longer: what it cost stands behind it."""
 
 
 def put_making(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:
-    """The loaders that made most, most first."""
-    makings = sorted(diagnosis.makings, key=lambda making: -making.batches * making.batch_us)
+    """The loaders of the rank that waits longest come first, and of those, the ones that made most."""
+    ranks = {budget.pid: budget.rank for budget in waiting_most(diagnosis)}
+    order = list(ranks)
+    makings = sorted(diagnosis.makings, key=lambda making: (_place(order, making), -making.batches * making.batch_us))
     for making in makings[: detail.loaders]:
-        page.heading(_title(making, many=len(makings) > 1), _summary(making))
+        rank = ranks.get(making.trainer) if len(ranks) > 1 else None
+        loader = making.loader if len(makings) > max(len(ranks), 1) else None
+        page.heading(_title(making, rank=rank, loader=loader), _summary(making))
         _put_stages(page, making, detail.stages)
         _put_lines(page, making, detail.lines)
         _put_slow(page, making, detail.slow)
@@ -26,14 +30,21 @@ def put_making(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:
         page.line(f"and {counted(len(makings) - detail.loaders, 'loader')} more: --verbose", style="dim")
 
 
-def _title(making: Making, *, many: bool) -> str:
-    who = counted(making.workers, "worker") if making.workers else "In the trainer"
-    return f"{who}, loader {making.loader}" if many else who
+def _place(order: list[int], making: Making) -> int:
+    return order.index(making.trainer) if making.trainer in order else len(order)
+
+
+def _title(making: Making, *, rank: int | None, loader: int | None) -> str:
+    """The rank and the loader are named where there are several."""
+    who = counted(making.workers, "worker") if making.workers else "No workers"
+    which = (("rank", rank), ("loader", loader))
+    where = ", ".join(f"{what} {number}" for what, number in which if number is not None)
+    return f"{who} ({where})" if where else who
 
 
 def _summary(making: Making) -> str:
     texts = [f"{duration(making.batch_us)} a batch", f"{number(making.cores)} cores used"]
-    texts.insert(0, f"busy {share(making.busy)}" if making.workers else "no workers")
+    texts.insert(0, f"busy {share(making.busy)}" if making.workers else "made in the training thread")
     return " · ".join([*texts, counted(making.batches, "batch")])
 
 

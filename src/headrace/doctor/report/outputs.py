@@ -17,7 +17,7 @@ from headrace.doctor.session.model import Session
 from headrace.errors import UsageError
 
 from .document import document
-from .files import write_whole
+from .files import can_be_written, write_whole
 from .terminal import show, text
 from .trace import trace
 
@@ -46,8 +46,7 @@ class Outputs:
         for option, path in (("--report", self.report), ("--json", self._json_path), ("--trace", self.trace)):
             if path is None:
                 continue
-            folder = path.parent
-            if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+            if not can_be_written(path):
                 raise UsageError(f"{option}: expected a file in a folder that can be written, got {path}")
 
     @contextmanager

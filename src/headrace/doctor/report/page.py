@@ -65,6 +65,11 @@ class Page:
         """One line; `keep` says which end of it matters where it is too long."""
         self.lines.append(Text(" " * indent).append(self.shorten(text, self.width - indent, keep=keep), style))
 
+    def quote(self, text: str, *, indent: int = 2) -> None:
+        """Somebody else's words: all of them, its spaces kept, cut into lines where the page ends."""
+        for piece in chop_cells(self.shown(text), self.width - indent) or [""]:
+            self.lines.append(Text(" " * indent + piece))
+
     def copyable(self, text: str, *, lead: str) -> None:
         """A line to be copied, which a terminal may wrap and this page does not."""
         self.lines.append(Text(self.shown(lead), "bold").append(self.shown(text), "not bold"))
@@ -78,8 +83,8 @@ class Page:
         self.lines += [self._row(row, indent, layout, keep) for row in rows]
 
     def show(self, console: Console) -> None:
-        for line in self.lines:
-            console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
+        """In one piece, since a notebook makes a block of its own of each."""
+        console.print(Text("\n").join(self.lines), soft_wrap=True, highlight=False)
 
     def shown(self, text: str) -> str:
         """`text` as this page can show it, escaped."""

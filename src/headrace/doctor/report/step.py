@@ -17,12 +17,17 @@ def put_step(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:
     """The budgets of the first ranks, each followed by what its wait consists of and comes from."""
     waits = {wait.pid: wait.parts for wait in diagnosis.waits}
     causes = {cause.pid: cause.parts for cause in diagnosis.causes}
-    for budget in diagnosis.budgets[: detail.budgets]:
+    for budget in waiting_most(diagnosis)[: detail.budgets]:
         name = "Step" if len(diagnosis.budgets) == 1 else f"Rank {budget.rank}"
         page.heading(name if budget.unit == "step" else f"{name} (by {budget.unit})", _summary(budget))
         _put_parts(page, budget)
         _put_shares(page, waits.get(budget.pid, []), lead="  of the wait: ", most=detail.stages)
         _put_shares(page, causes.get(budget.pid, []), lead="  caused by: ", most=detail.causes)
+
+
+def waiting_most(diagnosis: Diagnosis) -> list[StepBudget]:
+    """The budgets of all ranks; that of the one which waits longest for data, and so is spoken of, first."""
+    return sorted(diagnosis.budgets, key=lambda budget: (-budget.share(WAIT), budget.rank))
 
 
 def heat(of_whole: float) -> str:

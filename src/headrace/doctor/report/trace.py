@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import count
+
+import msgspec
 
 from headrace.doctor.analyse.diagnosis import Diagnosis
 from headrace.doctor.session.model import Machine, Maker, Session, Trainer
@@ -27,16 +28,17 @@ _FOREIGN = 1_000_000_000
 def trace(session: Session, diagnosis: Diagnosis) -> Iterator[str]:
     """The document piece by piece, so that a long run need not be held as text."""
     about = {
-        "headrace": session.headrace,
-        "created": session.created,
+        "headrace": safe(session.headrace),
+        "created": safe(session.created),
         "command": safe(command_line(session)),
         "verdict": safe(diagnosis.verdict),
         "cost_of_measuring": asdict(diagnosis.cost),
     }
-    yield '{"displayTimeUnit":"ms","otherData":' + json.dumps(about) + ',"traceEvents":[\n'
+    encode = msgspec.json.Encoder().encode
+    yield '{"displayTimeUnit":"ms","otherData":' + encode(about).decode() + ',"traceEvents":[\n'
     separator = ""
     for event in trace_events(session):
-        yield separator + json.dumps(event, separators=(",", ":"))
+        yield separator + encode(event).decode()
         separator = ",\n"
     yield "\n]}\n"
 
