@@ -6,7 +6,8 @@ import pytest
 from made_sessions import MadeRun, made_session, outcome, process, read, write_evidence, write_settings
 
 from headrace.doctor.analyse import diagnose
-from headrace.doctor.analyse.advice import counted, named, percent, time
+from headrace.doctor.analyse.advice import named
+from headrace.doctor.analyse.words import counted, percent, time
 from headrace.doctor.session.model import Note, Process, Unreached
 
 LOOKUP = {"lookup:tarfile": 12_000, "decode:PIL": 3_000, "collate:default": 200}
@@ -234,7 +235,19 @@ def test_percentages_have_the_digits_that_they_bear(share, text):
     assert percent(share) == text
 
 
-@pytest.mark.parametrize(("us", "text"), [(412.4, "412 µs"), (1_750, "1.75 ms"), (20_000, "20 ms"), (2.5e6, "2.5 s")])
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (412.4, "412 µs"),
+        (999.6, "1 ms"),
+        (1_750, "1.75 ms"),
+        (20_000, "20 ms"),
+        (999_400, "999 ms"),
+        (999_600, "1 s"),
+        (2.5e6, "2.5 s"),
+        (1_234.4e6, "1234 s"),
+    ],
+)
 def test_times_have_their_unit(us, text):
     assert time(us) == text
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from ..session.model import Session
-from .advice import category, counted, named, percent, time, who
+from .advice import category, named, who
 from .diagnosis import Causes, Part, RankView, StepBudget
 from .parts import WAIT
 from .ranks import is_late
 from .view import View
+from .words import counted, percent, time
 
 BOUND = 0.05
 """Share of a step from which a run is called input-bound: below it, nothing done about data gains more than this."""
