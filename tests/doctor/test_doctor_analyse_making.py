@@ -124,7 +124,7 @@ def test_slow_samples_are_the_worst_of_all_workers_with_their_stage(tmp_path):
     found = finding(diagnosis, "slow-samples")
     assert found is not None
     assert found.text == (
-        "1 of the samples took more than 5 times as long as the median; the worst 12 times, most of it in collate "
+        "At least 1 sample took 5 times as long as the median or longer; the worst 12 times, most of it in collate "
         "(default)."
     )
     assert found.evidence == "'a.png': 30 ms"

@@ -190,3 +190,28 @@ def test_a_pid_given_again_is_the_newer_process(tmp_path):
         worker = ["worker", started + 8, {"id": 0, "parent": 7, "started_us": started}]
         write_evidence(tmp_path, f"8-{started}", [process(8), ["name", 1, stage], worker, batch])
     assert cause_shares(read(tmp_path))["decode:a"] == cause_shares(read(tmp_path))["read:b"] > 0.4
+
+
+def test_an_evaluation_is_told_with_its_own_wait(tmp_path):
+    write_settings(tmp_path, warmup=0)
+    loaders = [["loader", number, 0, {"num_workers": 1}] for number in (0, 1)]
+    passes = [["pass", 0, 0, 0, 0, 0, [8]], ["pass", 1, 1, 500, 520, 0, [9]]]
+    batches = [["get", 0, 0, 0, 100, 100, 0], ["fetch", 1, 0, 520, 180, 700, 0]]
+    steps = [["step", 0, 0, 500, [], 0], ["step", 1, 500, 1_000, [["e", 0, 400], ["b", 450, 50]], 0]]
+    write_evidence(tmp_path, "a", [process(7), *loaders, *passes, *batches, *steps])
+    for pid, start, fetched in ((8, 10, 100), (9, 520, 700)):
+        made = ["batch", 0, 0, start, fetched, fetched, 0, 1, []]
+        write_evidence(tmp_path, str(pid), [process(pid), ["worker", 0, {"id": 0, "parent": 7}], made])
+    diagnosis = diagnose(read(tmp_path))
+    (budget,) = diagnosis.budgets
+    assert {part.name: part.us for part in budget.parts} == {
+        "data wait": 50,
+        "forward": 25,
+        "backward": 25,
+        "other": 400,
+    }
+    assert [making.loader for making in diagnosis.makings] == [0, 1], "the training's first"
+    (found,) = [one for one in diagnosis.findings if one.code == "evaluation"]
+    assert found.text == "Evaluation takes 40 % of the time, 45 % of which it waits for data."
+    assert found.evidence == "1 evaluation, 400 µs each; counted as `other` in a step"
+    assert found.weight == 0.18

@@ -196,7 +196,7 @@ def test_orphans_are_found_and_buried():
         assert eventually(lambda: proc.stat(orphan).parent == os.getpid())
         descendants.look()
         assert set(descendants.live) == {orphan}
-        descendants.signal(signal.SIGKILL)
+        descendants.signal_all(signal.SIGKILL)
         assert eventually(lambda: [descendants.look(), descendants.live] == [None, {}])
         assert proc.stat(orphan) is None
         command.wait()
@@ -214,13 +214,13 @@ def test_children_of_the_doctor_itself_are_none_of_the_commands():
         process.wait()
 
 
-def test_a_pid_that_is_another_process_by_now_is_not_signalled(monkeypatch):
+def test_a_pid_that_is_another_process_by_now_is_not_signalled():
     command = subprocess.Popen(["sleep", "1000"], process_group=0)
     descendants = Descendants()
     descendants.started(command.pid)
     (then,) = descendants.live.values()
     descendants.live = {then.pid: proc.Stat(then.pid, "S", then.parent, then.group, then.session, then.started - 1)}
-    descendants.signal(signal.SIGKILL)
+    descendants.signal([command.pid], signal.SIGKILL)
     assert command.poll() is None
     command.kill()
     command.wait()

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from attach_runs import doctor, ended, python
 from processes import eventually
 
 from headrace.doctor.attach import proc
+from headrace.doctor.attach.group import ProcessGroup
 from headrace.doctor.attach.signals import Signals
 
 COUNTS = """
@@ -30,6 +31,8 @@ print("ready", os.getpid(), flush=True)
 while True:
     signal.pause()
 """
+
+LEAVES = COUNTS.replace("got = []", "got = []; os.setsid()")
 
 STUBBORN = """
 import signal, subprocess, sys
@@ -78,6 +81,17 @@ def test_the_command_gets_a_signal_once(signum, send, relay, tmp_path):
     assert said["leftovers"] == []
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_a_command_in_a_session_of_its_own_gets_it_too(signum, tmp_path):
+    with doctor(python(LEAVES), tmp_path) as process:
+        heard(process, "ready")
+        process.send_signal(signum)
+        heard(process, "got")
+        process.send_signal(signal.SIGUSR2)
+        assert heard(process, signal.Signals(signum).name) == []
+        assert ended(process)["status"] == 5
+
+
 def test_a_second_request_terminates_and_a_third_kills(tmp_path):
     with doctor(python(STUBBORN), tmp_path) as process:
         heard(process, "ready")
@@ -94,9 +108,9 @@ def test_a_second_request_terminates_and_a_third_kills(tmp_path):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_comes_before_the_command_is_not_lost(signum):
-    with Signals(lambda _: None, lambda: None) as signals:
+    with closing(ProcessGroup()) as group, Signals(group.signal, lambda _: None, lambda: None) as signals:
         signal.raise_signal(signum)
-        command = subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=0)
+        command = subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=group.number)
         signals.started(command.pid)
         assert command.wait() == -signum
         assert signals.requests == 1
@@ -106,7 +120,7 @@ def test_a_signal_that_comes_before_the_command_is_not_lost(signum):
 
 def test_what_was_there_before_is_there_again():
     before = [signal.getsignal(signum) for signum in signal.valid_signals()]
-    with Signals(lambda _: None, lambda: None):
+    with Signals(lambda *_: None, lambda _: None, lambda: None):
         assert signal.getsignal(signal.SIGINT) != signal.default_int_handler
     assert [signal.getsignal(signum) for signum in signal.valid_signals()] == before
     assert signal.set_wakeup_fd(-1) == -1

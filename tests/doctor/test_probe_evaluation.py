@@ -15,8 +15,8 @@ from headrace.doctor.probe.evaluation import (
 
 
 def _events(script: str) -> tuple[list[Event], list[int]]:
-    """`<1` pass 1 begins, `1` a batch of it, `-1` one without autograd, `>1` it ends, `b` a backward pass: one after the
-    other, and each takes 10."""
+    """`<1` pass 1 begins, `1` a batch of it, `-1` one without autograd, `>1` it ends, `b` a backward pass: one after
+    the other, and each takes 10."""
     events, backwards = [], []
     for position, word in enumerate(script.split()):
         start, end = position * 10, position * 10 + 10

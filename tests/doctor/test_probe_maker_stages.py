@@ -156,11 +156,11 @@ def test_a_fork_begins_with_nothing_open(stages: Stages, clock: Clock) -> None:
 def test_a_sample_is_kept_apart_and_joins_its_batch(stages: Stages, clock: Clock) -> None:
     account = stages.open()
     run(stages, READ, lambda: clock.pass_(1))
-    before = account.take()
+    account.begin_part(REST)
     run(stages, READ, lambda: clock.pass_(10))
-    assert account.totals == {READ: [1, 10, 0]}
-    account.add(before)
-    assert stages.close()[0] == {READ: [2, 11, 0]}
+    clock.pass_(5)
+    assert account.end_part() == (15, {READ: [1, 10, 0], REST: [1, 5, 0]})
+    assert stages.close()[0] == {READ: [2, 11, 0], REST: [1, 5, 0]}
 
 
 class Shape:

@@ -65,7 +65,7 @@ def named(cause: str) -> str:
     """`decode (PIL.Image.open)` for a stage; labels that only say that it is the rest say nothing."""
     head, _, label = cause.partition(":")
     words = NAMES.get(head, head)
-    return words if cause in (REST, SERIALISE) or label in ("", "rest") else f"{words} ({label})"
+    return words if cause in (REST, SERIALISE) or label in ("", "rest", "fetch") else f"{words} ({label})"
 
 
 def look(cause: str) -> str:

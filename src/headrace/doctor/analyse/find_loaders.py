@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ..session.model import Loader, Session
 from .advice import counted, named, percent, time
 from .diagnosis import Finding, Making, Part
+from .making import fed_loaders
 from .parts import COPY, WAIT
-from .slow import MOST
 from .verdict import BOUND
 from .view import View
 from .waits import START_UP
@@ -26,9 +26,11 @@ WORTH_SAYING = 0.01
 
 
 def loader_findings(session: Session, view: View) -> Iterator[Finding]:
+    """Of the loaders that steps wait for."""
+    fed = fed_loaders(view.training)
     for making in view.makings:
         loader = view.loader(making.loader)
-        if loader is None:
+        if loader is None or making.loader not in fed:
             continue
         yield from _cores(session, view, making)
         yield from _busy(session, view, making)
@@ -116,12 +118,11 @@ def _slow(view: View, making: Making) -> Iterator[Finding]:
     if not slow:
         return
     worst = slow[0]
-    many = f"At least {len(slow)}" if len(slow) == MOST else f"{len(slow)}"
     yield Finding(
         code="slow-samples",
         weight=0.0,
-        text=f"{many} of the samples took more than {SLOW:g} times as long as the median; the worst {worst.times:.0f} "
-        f"times, most of it in {named(worst.stage)}.",
+        text=f"At least {counted(len(slow), 'sample')} took {SLOW:g} times as long as the median or longer; the worst "
+        f"{worst.times:.0f} times, most of it in {named(worst.stage)}.",
         evidence=f"{worst.key}: {time(worst.wall_us)}",
         advice="Look at these samples: a batch takes as long as all of its samples, and later ones may wait for it.",
     )

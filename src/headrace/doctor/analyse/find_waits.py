@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import waits
-from .advice import look, named, percent, time
+from .advice import counted, look, named, percent, time
 from .diagnosis import Finding, Part
 from .verdict import by_category
 from .view import View
@@ -25,9 +25,32 @@ def wait_findings(view: View) -> Iterator[Finding]:
     for cause in by_category(view.causes):
         if cause.share * share >= WORTH_SAYING:
             yield _cause(cause, share, view.training.unit)
+    yield from _evaluation(view)
     for part in view.split.parts if view.split is not None else []:
         if part.share * share >= WORTH_SAYING and part.name in (waits.HELD_UP, waits.MADE_HERE):
             yield _order(part, share) if part.name == waits.HELD_UP else _here(part, share)
+
+
+def _evaluation(view: View) -> Iterator[Finding]:
+    """What evaluations take of the time between steps, and what of that is waiting for their data."""
+    spans = [span for step in view.training.steps for span in step.evaluations]
+    spent = sum(span.end - span.start for span in spans)
+    share = spent / view.training.total_us if view.training.total_us else 0.0
+    if share < WORTH_SAYING:
+        return
+    fetches = view.trainer.fetches
+    waited = sum(
+        duration
+        for start, duration in zip(fetches.start, fetches.duration, strict=True)
+        if any(span.start <= start < span.end for span in spans)
+    )
+    yield Finding(
+        code="evaluation",
+        weight=waited / view.training.total_us,
+        text=f"Evaluation takes {percent(share)} of the time, {percent(waited / spent)} of which it waits for data.",
+        evidence=f"{counted(len(spans), 'evaluation')}, {time(spent / len(spans))} each; counted as `other` in a step",
+        advice="Look at the loader that evaluates: its workers, and whether they are kept between evaluations.",
+    )
 
 
 def _cause(cause: Part, wait: float, unit: str) -> Finding:

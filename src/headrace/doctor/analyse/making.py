@@ -11,15 +11,24 @@ from .join import Finder, Join, Made
 from .slow import line_parts, slow_samples
 from .spans import Span
 from .stages import costs, stage_parts
-from .steps import Training
+from .steps import Training, pass_of
 from .waits import is_here
 
 
 def makings(training: Training, join: Join) -> list[Making]:
-    """Of the loaders that made batches in the measured steps, the busiest first."""
+    """Of the loaders that made batches in the measured steps: those that steps waited for first, and the busiest first
+    of these."""
     ends = _last_ends(training.trainer)
     found = [_making(training, join, loader, ends) for loader in training.trainer.loaders]
-    return sorted((one for one in found if one is not None), key=lambda one: -one.batches * one.batch_us)
+    fed = fed_loaders(training)
+    made = [one for one in found if one is not None]
+    return sorted(made, key=lambda one: (one.loader not in fed, -one.batches * one.batch_us))
+
+
+def fed_loaders(training: Training) -> set[int]:
+    """Loaders whose batches measured steps waited for, and not only an evaluation."""
+    passes, numbers = pass_of(training.trainer), training.trainer.gets.pass_
+    return {one.loader for row in training.gets if (one := passes.get(numbers[row])) is not None}
 
 
 def _making(training: Training, join: Join, loader: Loader, ends: dict[int, int]) -> Making | None:
@@ -57,10 +66,10 @@ def _making(training: Training, join: Join, loader: Loader, ends: dict[int, int]
 
 def _last_ends(trainer: Trainer) -> dict[int, int]:
     """When the last batch of each pass was received."""
-    gets = trainer.gets
     ends: dict[int, int] = {}
-    for number, start, duration in zip(gets.pass_, gets.start, gets.duration, strict=True):
-        ends[number] = max(ends.get(number, 0), start + duration)
+    for gets in (trainer.gets, trainer.fetches):
+        for number, start, duration in zip(gets.pass_, gets.start, gets.duration, strict=True):
+            ends[number] = max(ends.get(number, 0), start + duration)
     return ends
 
 
@@ -86,9 +95,10 @@ def _in_all(made: Sequence[Made], finder: Finder) -> int:
 
 def _first_batch_us(trainer: Trainer, passes: Iterable[Pass]) -> float | None:
     """Mean duration of the next() that gave a pass's first batch."""
-    numbers, gets = {one.number for one in passes}, trainer.gets
+    numbers = {one.number for one in passes}
     first = [
         duration
+        for gets in (trainer.gets, trainer.fetches)
         for number, index, duration in zip(gets.pass_, gets.index, gets.duration, strict=True)
         if index == 0 and number in numbers
     ]

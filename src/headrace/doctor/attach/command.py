@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ..probe.settings import Settings
 from .environment import environment
+from .group import ProcessGroup
 from .leftovers import Leftover, Leftovers, Patience
 from .processes import Descendants, adopting_orphans
 from .relay import OnLine, Relay
@@ -81,9 +82,12 @@ class _Running:
     def __init__(self, settings: Settings, relay: Relay | None) -> None:
         self._relay = relay
         self._terminal = Terminal()
-        self._descendants = Descendants()
+        self._group = ProcessGroup()
+        self._descendants = Descendants(besides=self._group.number)
         self._unreached = Unreached(Path(settings.evidence))
-        self.signals = Signals(self._descendants.signal, (lambda: None) if relay is None else relay.resize)
+        self.signals = Signals(
+            self._group.signal, self._descendants.signal_all, (lambda: None) if relay is None else relay.resize
+        )
         self._process: subprocess.Popen[bytes] | None = None
         self._start = time.monotonic()
         self._end = self._start
@@ -95,10 +99,11 @@ class _Running:
         return self._process.pid
 
     def start(self, command: list[str], environ: dict[str, str]) -> None:
-        """In a process group of its own: what is sent to ours does not reach it, so that to pass it on is once."""
         out, error = (None, None) if self._relay is None else (self._relay.stdout, self._relay.stderr)
         try:
-            self._process = subprocess.Popen(command, env=environ, process_group=0, stdout=out, stderr=error)
+            self._process = subprocess.Popen(
+                command, env=environ, process_group=self._group.number, stdout=out, stderr=error
+            )
         finally:
             if self._relay is not None:
                 self._relay.started()
@@ -138,12 +143,14 @@ class _Running:
     def close(self) -> None:
         """Where an error of ours ended the watch, nobody is left to say what the command did: it ends, too."""
         if self._process is not None and self._process.returncode is None:
-            os.killpg(self.pid, signal.SIGKILL)
-            self._process.wait()
+            self._group.signal(self.pid, signal.SIGKILL)
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
             Leftovers(self._descendants, Patience(grace_s=0.0), wait=time.sleep, hurry=lambda: True).clear()
+            self._process.wait()
         if self._relay is not None:
             self._relay.close()
         self._terminal.close()
+        self._group.close()
 
     def _pause(self, seconds: float) -> None:
         """Passes at most so much time, in which output is relayed and processes are looked at."""
@@ -175,13 +182,12 @@ class _Running:
         if signum == signal.SIGSTOP:
             return
         wants_terminal = signum in (signal.SIGTTIN, signal.SIGTTOU)
-        if not (wants_terminal and self._terminal.lend(self.pid)):
+        if not (wants_terminal and self._terminal.lend(self._group.number)):
             was_lent = self._terminal.take_back()
             os.kill(os.getpid(), signal.SIGSTOP)
             if wants_terminal or was_lent:
-                self._terminal.lend(self.pid)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGCONT)
+                self._terminal.lend(self._group.number)
+        self._group.signal(self.pid, signal.SIGCONT)
 
 
 def _why(code: int, requests: int) -> str:

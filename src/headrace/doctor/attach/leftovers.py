@@ -31,8 +31,8 @@ class Leftover:
 
 
 class Leftovers:
-    """Waits for them, then ends them. One that detached itself, by a session of its own or by ignoring the hang-up
-    signal, was meant to outlive the command: it is left alone and named."""
+    """Waits for them, then ends them. One that detached itself, by a session that is neither ours nor the command's or
+    by ignoring the hang-up signal, was meant to outlive the command: it is left alone and named."""
 
     def __init__(
         self, descendants: Descendants, patience: Patience, wait: Callable[[float], None], hurry: Callable[[], bool]
@@ -42,6 +42,8 @@ class Leftovers:
         self._patience = patience
         self._wait = wait
         self._hurry = hurry
+        command = descendants.command()
+        self._sessions = {os.getsid(0), *([] if command is None else [command.session])}
         self._hangup_means_nothing = proc.ignores_hangup(os.getpid())
         self._commands: dict[int, list[str]] = {}
         self._fates: dict[int, str] = {}
@@ -55,9 +57,9 @@ class Leftovers:
         return [Leftover(pid, self._commands[pid], fate) for pid, fate in sorted(self._fates.items())]
 
     def _end(self, fate: str, signum: int, seconds: float) -> None:
-        for pid in self._attached():
-            self._fates[pid] = fate
-            os.kill(pid, signum)
+        attached = self._attached()
+        self._fates.update(dict.fromkeys(attached, fate))
+        self._descendants.signal(attached, signum)
         self._settle(seconds, until=lambda: False)
 
     def _settle(self, seconds: float, until: Callable[[], bool]) -> None:
@@ -72,6 +74,6 @@ class Leftovers:
         return [pid for pid in self._descendants.live if not self._is_detached(pid)]
 
     def _is_detached(self, pid: int) -> bool:
-        if self._descendants.live[pid].session != os.getsid(0):
+        if self._descendants.live[pid].session not in self._sessions:
             return True
         return not self._hangup_means_nothing and proc.ignores_hangup(pid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from . import proc
 from .proc import Stat
@@ -27,13 +27,15 @@ def adopting_orphans() -> Iterator[None]:
 
 
 class Descendants:
-    """The command, which leads a process group of its own, and whatever comes from it.
+    """The command, in a process group that is not this process's, and whatever comes from it.
 
     A look reads the state of those known and of pids not seen before, so that a machine full of strangers costs one
     listing. An unknown child of this process is an orphan of the command's, unless it is in this process's group.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, besides: int = 0) -> None:
+        """`besides` is a child of this process that is none of the command's, though in its group."""
+        self._besides = besides
         self._command: int | None = None
         self.live: dict[int, Stat] = {}
         self._strangers: set[int] = set()
@@ -42,6 +44,10 @@ class Descendants:
         """Its pid, which is this process's to wait for until the last of them is gone."""
         self._command = command
         self.look()
+
+    def command(self) -> Stat | None:
+        """The command itself, also once it has ended, until it was waited for."""
+        return None if self._command is None else proc.stat(self._command)
 
     def look(self) -> None:
         """Sees who is new, and who has ended; takes note of the end of orphans, which is this process's to do. A signal
@@ -56,16 +62,22 @@ class Descendants:
             unknown = [now for now in unknown if now not in found]
         self.live, self._strangers = live, strangers.union(now.pid for now in unknown)
 
-    def signal(self, signum: int) -> None:
-        """To each of them that still is the process that it was."""
+    def signal_all(self, signum: int) -> None:
         self.look()
-        for before in list(self.live.values()):
-            now = proc.stat(before.pid)
-            if now is not None and now.started == before.started:
+        self.signal(self.live, signum)
+
+    def signal(self, pids: Iterable[int], signum: int) -> None:
+        """To each of these that still is the process that it was."""
+        live = self.live
+        for pid in list(pids):
+            now = proc.stat(pid)
+            if now is not None and now.started == live[pid].started:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(before.pid, signum)
+                    os.kill(pid, signum)
 
     def _is_ours(self, now: Stat, live: dict[int, Stat]) -> bool:
+        if now.pid == self._besides:
+            return False
         if now.pid == self._command or now.parent in live:
             return True
         return now.parent == os.getpid() and now.group != os.getpgrp()

@@ -25,7 +25,15 @@ class Signals:
     Use it as a context in the main thread; `wake` becomes readable whenever a signal, or a child's end, has come.
     """
 
-    def __init__(self, signal_all: Callable[[int], None], resize: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        signal_group: Callable[[int, int], None],
+        signal_all: Callable[[int], None],
+        resize: Callable[[], None],
+    ) -> None:
+        """How to send a signal to the group of a command, and to all processes that come from it; what to do when our
+        terminal has another size."""
+        self._signal_group = signal_group
         self._signal_all = signal_all
         self._resize = resize
         self._command: int | None = None
@@ -87,8 +95,8 @@ class Signals:
 
     def _send(self, signum: int) -> None:
         assert self._command is not None
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if signum in TO_GROUP:
-                os.killpg(self._command, signum)
-            else:
+        if signum in TO_GROUP:
+            self._signal_group(self._command, signum)
+        else:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self._command, signum)

@@ -84,6 +84,10 @@ class Get(Record, tag="get"):
     shape: int | None = None
 
 
+class Fetch(Get, tag="fetch"):
+    """A batch that no step waited for."""
+
+
 class Last(Record, tag="last"):
     pass_: int
     t: int
@@ -153,7 +157,7 @@ class Probe(Record, tag="probe"):
 
 KINDS = (
     Process, Name, Torch, Facts, Note, Error, Stack, End,
-    Loader, Pass, Get, Last, Step, Device, Ready, Collective,
+    Loader, Pass, Get, Fetch, Last, Step, Device, Ready, Collective,
     Worker, Batch, Slow, Lines, Probe,
 )  # fmt: skip
 ANY: Any = Union[KINDS]  # noqa: UP007  (a union of a tuple has no other spelling)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..session.model import Loader, Pass, Trainer
+from ..session.model import Gets, Loader, Pass, Trainer
 from . import records
 
 Taker = Callable[[Any], None]
@@ -32,7 +32,8 @@ class TrainerSide:
         return {
             records.Loader: lambda record: self.trainer.loaders.append(Loader(record.loader, record.facts)),
             records.Pass: self._pass,
-            records.Get: self._get,
+            records.Get: lambda record: self._get(self.trainer.gets, record),
+            records.Fetch: lambda record: self._get(self.trainer.fetches, record),
             records.Last: self._last,
             records.Step: self._step,
             records.Device: lambda record: self._device.update({record.number: record.marks}),
@@ -53,8 +54,7 @@ class TrainerSide:
             Pass(record.number, record.loader, record.t, record.end_t, record.epoch, record.pids)
         )
 
-    def _get(self, record: records.Get) -> None:
-        gets = self.trainer.gets
+    def _get(self, gets: Gets, record: records.Get) -> None:
         gets.pass_.append(record.pass_)
         gets.index.append(record.index)
         gets.start.append(record.t)

@@ -25,7 +25,6 @@ class Batch:
 
     __slots__ = (
         "account",
-        "before",
         "beside",
         "end",
         "epoch",
@@ -48,24 +47,8 @@ class Batch:
         self.samples: int | None = None
         self.is_fetching = False
         self.is_done = False
-        self.before: Totals = {}
         self.totals: Totals = {}
         self.beside: Totals = {}
-
-    def begin_sample(self, stage: int) -> None:
-        """The dataset's own code runs from now on, as `stage`."""
-        self.before = self.account.take()
-        self.account.enter(stage)
-
-    def end_sample(self, samples: int | None) -> tuple[int, Totals]:
-        """The dataset has given as many samples at once: None for something of which nobody knows whether it is one.
-        Wall ns, and all stages of it."""
-        wall = self.account.leave()
-        totals, self.account.totals = self.account.totals, self.before
-        self.account.add(totals)
-        if samples is not None:
-            self.samples = (self.samples or 0) + samples
-        return wall, totals
 
 
 class Batches:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Callable
 
 MOST_PLACES = 2000
 """Of a process. Code that is made anew for each sample has no end of them."""
-MOST_CODES = 10_000
+MOST_FILES = 10_000
 """Whose kind is kept."""
 
 _OWN, _OTHERS, _OUTSIDE = range(3)
@@ -35,14 +35,15 @@ class Lines:
     def __init__(self, name: Callable[[str], int]) -> None:
         """`name` gives a text's number in the evidence."""
         self._name = name
-        self._kinds: dict[CodeType, int] = {}
-        self._places: dict[tuple[CodeType, int], int] = {}
+        # By texts and not by code objects, which are equal where their files differ.
+        self._kinds: dict[str, int] = {}
+        self._places: dict[tuple[str, int, str], int] = {}
         self._counts: dict[int, int] = {}
 
     def add(self, frame: FrameType | None, ns: int) -> None:
         """Charges the innermost line of the user's code; nothing, where only libraries are at work."""
         while frame is not None:
-            kind = self._kind(frame.f_code)
+            kind = self._kind(frame.f_code.co_filename)
             if kind == _OWN:
                 place = self._place(frame)
                 if place is not None:
@@ -55,21 +56,21 @@ class Lines:
         counts, self._counts = self._counts, {}
         return [(place, ns // 1000) for place, ns in list(counts.items())]
 
-    def _kind(self, code: CodeType) -> int:
-        kind = self._kinds.get(code)
+    def _kind(self, file: str) -> int:
+        kind = self._kinds.get(file)
         if kind is None:
-            if len(self._kinds) >= MOST_CODES:
+            if len(self._kinds) >= MOST_FILES:
                 self._kinds.clear()
-            kind = self._kinds[code] = _kind_of(code.co_filename)
+            kind = self._kinds[file] = _kind_of(file)
         return kind
 
     def _place(self, frame: FrameType) -> int | None:
         code = frame.f_code
-        key = (code, frame.f_lineno or code.co_firstlineno)
+        name: str = getattr(code, "co_qualname", code.co_name)
+        key = (code.co_filename, frame.f_lineno or code.co_firstlineno, name)
         number = self._places.get(key)
         if number is None and len(self._places) < MOST_PLACES:
-            name = getattr(code, "co_qualname", code.co_name)
-            number = self._places[key] = self._name(f"{code.co_filename}:{key[1]}:{name}")
+            number = self._places[key] = self._name("{}:{}:{}".format(*key))
         return number
 
 

@@ -36,13 +36,14 @@ class SlowSamples:
     are when they would be written are left out."""
 
     def __init__(self) -> None:
+        self.least_ns = -1
+        """What a sample must take more than, to be one of them."""
         self._worst: list[tuple[int, int, SlowSample]] = []
         self._offered = 0
         self._unwritten: set[int] = set()
 
     def offer(self, epoch: int, index: int, key: Any, wall_ns: int, totals: Totals) -> None:
-        if len(self._worst) == KEPT and wall_ns <= self._worst[0][0]:
-            return
+        """Takes it in. Not to be called for one that took no more than `least_ns`."""
         self._offered += 1
         entry = (wall_ns, self._offered, SlowSample(epoch, index, text_of(key), wall_ns, totals))
         self._unwritten.add(self._offered)
@@ -50,6 +51,8 @@ class SlowSamples:
             heapq.heappush(self._worst, entry)
         else:
             self._unwritten.discard(heapq.heappushpop(self._worst, entry)[1])
+        if len(self._worst) == KEPT:
+            self.least_ns = self._worst[0][0]
 
     def records(self) -> list[Record]:
         """Of those that are new since the last call."""

@@ -85,13 +85,14 @@ class Stages:
 class Account:
     """The open stages of one thread and the totals of those that have ended."""
 
-    __slots__ = ("_categories", "_inside", "_open", "beside", "totals")
+    __slots__ = ("_categories", "_inside", "_open", "_whole", "beside", "totals")
 
     def __init__(self, categories: dict[int, str]) -> None:
         self._categories = categories
         self._open: list[list[int]] = []  # stage, wall at start, CPU at start, wall and CPU of inner stages
         self._inside: set[str | None] = set()
         self.totals: Totals = {}
+        self._whole: Totals = {}
         self.beside: Account | None = None
 
     def enter(self, stage: int) -> Account | None:
@@ -123,18 +124,27 @@ class Account:
         total[2] += cpu - inner_cpu
         return wall
 
+    def begin_part(self, stage: int) -> None:
+        """Enters `stage`, and keeps apart what is counted from now on: a sample's stages from its batch's."""
+        self._whole, self.totals = self.totals, {}
+        self.enter(stage)
+
+    def end_part(self) -> tuple[int, Totals]:
+        """Wall ns and the totals of the part, which are added to the whole's."""
+        wall = self.leave()
+        part, self.totals = self.totals, self._whole
+        add(self.totals, part)
+        return wall, part
+
     def take(self) -> Totals:
-        """The totals so far, which begin anew: those of a sample, say, before they join its batch's by `add`."""
+        """The totals so far, which begin anew."""
         totals, self.totals = self.totals, {}
         return totals
 
-    def add(self, totals: Totals) -> None:
-        add(self.totals, totals)
-
 
 def add(sum_: Totals, totals: Totals) -> None:
-    """Adds `totals`, which another thread may still write to, to `sum_`."""
-    for stage, (calls, wall, cpu) in list(totals.items()):
+    """Adds `totals` to `sum_`."""
+    for stage, (calls, wall, cpu) in totals.items():
         total = sum_.get(stage)
         if total is None:
             sum_[stage] = [calls, wall, cpu]
@@ -145,7 +155,8 @@ def add(sum_: Totals, totals: Totals) -> None:
 
 
 def _sum(parts: Iterable[Totals]) -> Totals:
+    """Of parts that other threads may still write to."""
     result: Totals = {}
     for totals in parts:
-        add(result, totals)
+        add(result, dict(totals))
     return result

@@ -60,6 +60,10 @@ class Training:
         self.steps = Steps()
         self.elsewhere: deque[Received] = deque(maxlen=MOST_ELSEWHERE)
         """Batches that other threads received, and that the training thread was not seen to take over."""
+        self.last_elsewhere: Received | None = None
+        """The newest of them, until it is put into a queue."""
+        self.hands_over = False
+        """Whether they come to the training thread in a way that is seen."""
         self.fetchers: set[int] = set()
         """The threads that received them."""
         self.passes = 0
@@ -130,17 +134,22 @@ class Training:
     def got_elsewhere(self, batch: Received, thread: str) -> None:
         """Another thread has a batch."""
         self.elsewhere.append(batch)
+        self.last_elsewhere = batch
         self.fetchers.add(get_ident())
         while self.at_first_fetcher:
             self.at_first_fetcher.pop()()
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
 
-    def took_over(self, start: int, is_taken: bool) -> None:
-        """The training thread has waited since `start` for another thread's batch: the oldest one, if it has it now."""
+    def oldest_elsewhere(self) -> Received | None:
+        return self.elsewhere[0] if self.elsewhere else None
+
+    def took_over(self, start: int, batch: Received | None) -> None:
+        """The training thread has waited since `start` for another thread, and has this batch of it now, if any."""
         try:
             end = self.received()
-            if is_taken and self.elsewhere:
-                self.got(self.elsewhere.popleft()._replace(start=start, end=end), True)
+            if batch is not None and batch in self.elsewhere:
+                self.elsewhere.remove(batch)
+                self.got(batch._replace(start=start, end=end), True)
         except Exception as error:
             self.fail("prefetcher", error)
 
@@ -274,9 +283,12 @@ class Training:
             if closed is not None:
                 self._close(closed)
             step = self.steps.step
-            if step is not None and step.gets:
-                self.probe.evidence.write(*batch_records(self.probe.clock, step))
+            left = fetch_records(self.probe.clock, self.elsewhere)
+            self.elsewhere.clear()
+            if step is not None:
+                left += batch_records(self.probe.clock, step)
                 step.gets.clear()
+            self.probe.evidence.write(*left)
             if self.ranges is not None:
                 self.ranges.close()
             for call in self.at_finish:
@@ -286,7 +298,7 @@ class Training:
 
     def _left_elsewhere(self) -> list[Received]:
         """Batches that other threads received, but for those that may still be held for the training thread."""
-        held = MOST_HELD if self.steps.gets else 0
+        held = MOST_HELD if self.hands_over else 0
         return [self.elsewhere.popleft() for _ in range(len(self.elsewhere) - held)]
 
     def _close_what_ended(self) -> None:

@@ -88,6 +88,8 @@ class Trainer:
     rank: int
     steps: Steps = field(default_factory=Steps)
     gets: Gets = field(default_factory=Gets)
+    fetches: Gets = field(default_factory=Gets)
+    """Batches that no step waited for: of evaluations, or received by another thread and not seen to be taken over."""
     passes: list[Pass] = field(default_factory=list)
     loaders: list[Loader] = field(default_factory=list)
     collectives: Collectives = field(default_factory=Collectives)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -44,6 +45,9 @@ def _stamped(training: Training, autograd: ModuleType, tensors: Any) -> Any | No
     """A hook on the root of the graph, which queues a callback for when all gradients are done. Callbacks run in the
     order in which they were queued, and DistributedDataParallel queues the one that waits for the other ranks later,
     when its last bucket is full."""
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    if getattr(compiled, "compiled_autograd_enabled", False):
+        return None  # it traces what hooks do
     root = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
 
     def queue(_: Any) -> None:

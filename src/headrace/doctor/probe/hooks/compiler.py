@@ -1,7 +1,7 @@
 """torch.compile: no function of the probe's is compiled.
 
 After a break in a graph the compiler looks at every function that Python calls, the probe's among them. What a traced
-function itself calls of ours is another matter: it asks `is_compiling()` first, and then leads straight to the original.
+function itself calls of ours is another matter: that asks `is_compiling()` first, and leads straight to the original.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
 _PACKAGE = __name__.rpartition(".hooks.")[0]
 
 
-def install(probe: Probe, torch: ModuleType) -> None:
-    """Marks all code of the probe for the compiler to skip, without importing the compiler."""
-    skip: Callable[[CodeType], None] | None = getattr(torch._C._dynamo.eval_frame, "skip_code", None)
-    if skip is not None:
-        for code in _code():
-            skip(code)
+def install(probe: Probe, eval_frame: ModuleType) -> None:
+    """Marks all code of the probe for the compiler to skip, once that has been imported: torch._dynamo.eval_frame."""
+    for code in _code():
+        eval_frame.skip_code(code)
 
 
 def compiling(torch: ModuleType) -> Callable[[], bool]:

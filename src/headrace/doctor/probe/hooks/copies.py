@@ -49,7 +49,7 @@ class Method:
 def _to(training: Training, torch: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
     tensor_type = torch.Tensor
 
-    def to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def to(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
         if get_ident() != training.thread:
             return original(tensor, *args, **kwargs)
         training.costs.conversions += 1
@@ -64,7 +64,7 @@ def _to(training: Training, torch: ModuleType, original: Callable[..., Any]) -> 
 def _cuda(training: Training, torch: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
     tensor_type = torch.Tensor
 
-    def cuda(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def cuda(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
         if get_ident() != training.thread:
             return original(tensor, *args, **kwargs)
         training.costs.conversions += 1
@@ -86,7 +86,7 @@ def _copied(training: Training, original: Callable[..., Any], tensor: Any, args:
 
 def _leaves_host(torch: ModuleType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether arguments of `Tensor.to` name a device other than the CPU: a device, its name or index, or a tensor."""
-    target = args[0] if args else kwargs.get("device", kwargs.get("other"))
+    target = args[0] if args else kwargs.get("device", kwargs.get("tensor"))
     if target is None or isinstance(target, torch.dtype):
         return False
     if isinstance(target, str):

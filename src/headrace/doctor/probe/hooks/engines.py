@@ -60,9 +60,9 @@ def watch_end(probe: Probe, torch: ModuleType) -> None:
             training.say("engine", _UNSEEN_STEPS)
         elif training.passes and not training.steps_seen:
             training.say("no-optimizer", "No optimizer took a step: each batch counts as a step.")
-        frames = _compiled_frames()
-        if frames:
-            training.say("compile", f"torch.compile compiled {frames} functions while the run was observed.")
+        graphs = _compiled_graphs()
+        if graphs:
+            training.say("compile", f"torch.compile made {graphs} graphs while the run was observed.")
 
     training.at_finish.append(say)
 
@@ -73,6 +73,6 @@ _UNSEEN_STEPS = (
 )
 
 
-def _compiled_frames() -> int:
+def _compiled_graphs() -> int:
     utils = sys.modules.get("torch._dynamo.utils")
-    return 0 if utils is None else int(utils.counters["frames"]["ok"])
+    return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])

@@ -123,16 +123,22 @@ class _Samples:
         self.batch = batch
         self.auto_collation = auto_collation
         self._rest = probe.stage("getitem", "rest")
+        self._account = batch.account
         self._slow = probe.batches.slow
 
     def begin(self) -> None:
-        self.batch.begin_sample(self._rest)
+        """The dataset's own code runs from now on."""
+        self._account.begin_part(self._rest)
 
     def end(self, key: Any, samples: int | None) -> None:
-        """Of several samples at once, each is taken to have cost the same; of none, the call has raised."""
-        wall, totals = self.batch.end_sample(samples)
-        if samples != 0:
-            self._slow.offer(self.batch.epoch, self.batch.index, key, wall // (samples or 1), totals)
+        """It has given as many samples at once, each of which is taken to have cost the same; None for something of
+        which nobody knows whether it is one, 0 where it raised."""
+        wall, totals = self._account.end_part()
+        if samples:
+            self.batch.samples = (self.batch.samples or 0) + samples
+            wall //= samples
+        if samples != 0 and wall > self._slow.least_ns:
+            self._slow.offer(self.batch.epoch, self.batch.index, key, wall, totals)
 
 
 class _Dataset:

@@ -7,14 +7,14 @@ from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..training import NOBODY
-
 if TYPE_CHECKING:
     from ..probe import Probe
+    from ..step_records import Received
     from ..training import Training
 
-CARRIES = "_headrace_carries_batches"
-"""Attribute of a queue into which a thread that fetches has put something."""
+CARRIED = "_headrace_carried"
+"""Attribute of a queue into which a thread that fetches has put something: the batches in it, by the identity of what
+was put."""
 
 
 def watch_queues(probe: Probe, queue: ModuleType) -> None:
@@ -28,50 +28,62 @@ def watch_queues(probe: Probe, queue: ModuleType) -> None:
 
 
 def watch_prefetcher(probe: Probe, prefetcher: ModuleType) -> None:
-    """Hooks headrace.device.prefetcher, whose iterator hands over what its own thread has fetched."""
-    probe.patches.replace(
-        prefetcher.PrefetchIterator, "__next__", lambda original: _taking(probe.training, original, lambda _: True)
-    )
+    """Hooks headrace.device.prefetcher, whose iterator hands over what its own thread has fetched, in order."""
+    training = probe.training
+
+    def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            training.hands_over = True
+            return _take(training, functools.partial(original, iterator), lambda _: training.oldest_elsewhere())
+
+        return __next__
+
+    probe.patches.replace(prefetcher.PrefetchIterator, "__next__", hooked)
 
 
 def _hook_queues(probe: Probe, queue: ModuleType) -> None:
     training = probe.training
-    probe.patches.replace(queue.Queue, "put", lambda original: _putting(training, original))
-    probe.patches.replace(queue.Queue, "get", lambda original: _taking(training, original, _carries))
+
+    def putting(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def put(queue: Any, item: Any, *args: Any, **kwargs: Any) -> Any:
+            if get_ident() in training.fetchers:
+                training.hands_over = True
+                batch, training.last_elsewhere = training.last_elsewhere, None
+                vars(queue).setdefault(CARRIED, {})[id(item)] = batch
+            return original(queue, item, *args, **kwargs)
+
+        return put
+
+    def getting(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def get(queue: Any, *args: Any, **kwargs: Any) -> Any:
+            carried = vars(queue).get(CARRIED)
+            if carried is None:
+                return original(queue, *args, **kwargs)
+            call = functools.partial(original, queue, *args, **kwargs)
+            return _take(training, call, lambda item: carried.pop(id(item), None))
+
+        return get
+
+    probe.patches.replace(queue.Queue, "put", putting)
+    probe.patches.replace(queue.Queue, "get", getting)
 
 
-def _carries(queue: Any) -> bool:
-    return hasattr(queue, CARRIES)
-
-
-def _putting(training: Training, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def put(queue: Any, *args: Any, **kwargs: Any) -> Any:
-        if get_ident() in training.fetchers:
-            setattr(queue, CARRIES, True)
-        return original(queue, *args, **kwargs)
-
-    return put
-
-
-def _taking(training: Training, original: Callable[..., Any], carries: Callable[[Any], bool]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def take(source: Any, *args: Any, **kwargs: Any) -> Any:
-        is_ours = training.thread == get_ident() and training.fetchers and not training.is_fetching
-        if not is_ours or not carries(source):
-            return original(source, *args, **kwargs)
-        try:
-            start = training.ask()
-        except Exception as error:
-            training.fail("prefetcher", error)
-            return original(source, *args, **kwargs)
-        is_taken = False
-        try:
-            value = original(source, *args, **kwargs)
-            is_taken = True
-            return value
-        finally:
-            if training.thread != NOBODY:
-                training.took_over(start, is_taken)
-
-    return take
+def _take(training: Training, call: Callable[[], Any], batch_of: Callable[[Any], Received | None]) -> Any:
+    """Calls it, and counts that as the wait for the batch which `batch_of` what it gave names."""
+    if get_ident() != training.thread or training.is_fetching or not training.fetchers:
+        return call()
+    try:
+        start = training.ask()
+    except Exception as error:
+        training.fail("prefetcher", error)
+        return call()
+    try:
+        item = call()
+    except BaseException:
+        training.received()
+        raise
+    training.took_over(start, batch_of(item))
+    return item

@@ -34,12 +34,14 @@ def watch_torch(probe: Probe, torch: Any) -> None:
 
 
 def watch_children(probe: Probe, util: Any) -> None:
-    """A child of multiprocessing leaves without atexit, by its finalisers, which it clears before it calls this."""
+    """A child of multiprocessing leaves by its finalisers, without atexit: a forked one clears those that it inherited
+    before it calls what was registered for after a fork, a spawned one calls nothing such."""
 
-    def in_child(probe: Probe) -> None:
-        util.Finalize(None, _in_finaliser, args=(probe,), exitpriority=0)
+    def register(probe: Probe) -> None:
+        util.Finalize(None, _at_exit, args=(probe,), exitpriority=0)
 
-    util.register_after_fork(probe, in_child)
+    register(probe)
+    util.register_after_fork(probe, register)
 
 
 def write_facts(probe: Probe) -> None:
@@ -73,16 +75,10 @@ def _ends_thread(probe: Probe) -> Callable[[Any], Any]:
 
 
 def _at_exit(probe: Probe) -> None:
-    error = getattr(sys, "last_value", None)  # where another excepthook has replaced ours
-    if isinstance(error, BaseException) and not hasattr(sys, "ps1"):  # at a prompt, an error ends nothing
-        probe.last.failed(error)
-    probe.last.write(probe.ending)
-
-
-def _in_finaliser(probe: Probe) -> None:
-    """It runs while the error that ends the child is on its way, and multiprocessing prints it without a hook."""
-    error = sys.exc_info()[1]
-    if error is not None and not isinstance(error, SystemExit):
+    """In a child of multiprocessing, the error that ends it is on its way meanwhile, and is printed without a hook.
+    Elsewhere another excepthook may have replaced ours; at a prompt, an error ends nothing."""
+    error = sys.exc_info()[1] or (None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))
+    if isinstance(error, BaseException) and not isinstance(error, SystemExit):
         probe.last.failed(error)
     probe.last.write(probe.ending)
 

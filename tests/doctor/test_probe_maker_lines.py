@@ -1,0 +1,266 @@
+"""Where the user's code spends its time, by line, and the stack of a batch that hangs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from processes import eventually
+
+from headrace.doctor.probe import lines as lines_module
+from headrace.doctor.probe.lines import Lines
+from headrace.doctor.probe.sampler import HUNG_NS, HUNG_TIMES, PERIOD_NS, Sampler
+
+HERE = Path(__file__)
+DEADLINE_S = 20.0
+
+
+@dataclass
+class Making:
+    """A batch, made by the calling thread since some time ago."""
+
+    since_ns: int = 0
+    thread: int = field(default_factory=threading.get_ident)
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        self.start = time.monotonic_ns() - self.since_ns
+
+
+@dataclass
+class Looks:
+    """What a sampler told."""
+
+    places: list[str] = field(default_factory=list)
+    weights_ns: list[int] = field(default_factory=list)
+    hung: list[tuple[Any, int, str]] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+
+    def look(self, frame: FrameType, ns: int) -> None:
+        self.places.append(frame.f_code.co_name)
+        self.weights_ns.append(ns)
+
+    def sampler(self) -> Sampler:
+        return Sampler(self.look, lambda *told: self.hung.append(told), self.errors.append)
+
+
+@pytest.fixture
+def looks() -> Looks:
+    return Looks()
+
+
+@pytest.fixture
+def sampler(looks: Looks) -> Iterator[Sampler]:
+    sampler = looks.sampler()
+    yield sampler
+    sampler.stop()
+
+
+def spin_until(condition: Callable[[], Any]) -> None:
+    """As the user's code does: it runs, and gives way to other threads."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0)
+
+
+def test_looks_at_the_thread_that_makes_a_batch(sampler: Sampler, looks: Looks) -> None:
+    batch = Making()
+    sampler.begin(batch)
+    spin_until(lambda: len(looks.places) >= 3)
+    sampler.end(batch, time.monotonic_ns() - batch.start)
+    assert set(looks.places) <= {"spin_until", "<lambda>"}
+    assert looks.errors == []
+
+
+def test_each_look_stands_for_the_time_since_the_last(sampler: Sampler, looks: Looks) -> None:
+    batch = Making()
+    sampler.begin(batch)
+    spin_until(lambda: len(looks.weights_ns) >= 5)
+    wall_ns = time.monotonic_ns() - batch.start
+    sampler.end(batch, wall_ns)
+    assert min(looks.weights_ns) >= 0
+    assert sum(looks.weights_ns) <= wall_ns
+    assert sum(looks.weights_ns) >= wall_ns - 10 * PERIOD_NS - wall_ns // 2
+
+
+def test_short_batches_are_looked_at_in_their_turn(sampler: Sampler, looks: Looks) -> None:
+    """None is as long as the time between two looks."""
+
+    def make_batch() -> None:
+        batch = Making()
+        sampler.begin(batch)
+        deadline = batch.start + PERIOD_NS // 5
+        spin_until(lambda: time.monotonic_ns() > deadline)
+        sampler.end(batch, time.monotonic_ns() - batch.start)
+
+    spin_until(lambda: make_batch() or len(looks.places) >= 3)
+    assert len(looks.places) >= 3
+
+
+def test_nothing_is_looked_at_between_batches(sampler: Sampler, looks: Looks) -> None:
+    batch = Making()
+    sampler.begin(batch)
+    spin_until(lambda: looks.places)
+    sampler.end(batch, time.monotonic_ns() - batch.start)
+    gate = sampler._gate
+    assert eventually(lambda: not gate.is_set())  # it has gone to sleep
+    looks.places.clear()
+    assert sampler._batch is None
+    assert looks.places == []
+
+
+def test_the_thread_ends_when_told_and_comes_back_with_the_next_batch(sampler: Sampler, looks: Looks) -> None:
+    def threads() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name == "headrace-doctor-lines"]
+
+    assert threads() == []
+    sampler.begin(Making())
+    assert len(threads()) == 1
+    sampler.stop()
+    assert threads() == []
+    sampler.stop()
+    looks.places.clear()
+    sampler.begin(Making())
+    spin_until(lambda: looks.places)
+    assert looks.places
+
+
+def test_a_batch_that_hangs_is_told_once_with_its_stack(sampler: Sampler, looks: Looks) -> None:
+    batch = Making(since_ns=HUNG_NS + 1_000_000_000)
+    sampler.begin(batch)
+    spin_until(lambda: looks.hung)
+    told = len(looks.places)
+    sampler._due_ns = 0
+    spin_until(lambda: len(looks.places) > told)
+    ((what, taken_ns, stack),) = looks.hung
+    assert what is batch
+    assert taken_ns > HUNG_NS
+    assert "test_a_batch_that_hangs_is_told_once_with_its_stack" in stack
+    assert HERE.name in stack
+
+
+def test_batches_that_always_take_long_do_not_hang(sampler: Sampler, looks: Looks) -> None:
+    for _ in range(3):
+        sampler.end(Making(), HUNG_NS)
+    sampler.begin(Making(since_ns=HUNG_TIMES * HUNG_NS // 2))
+    spin_until(lambda: looks.places)
+    assert looks.hung == []
+
+
+def test_a_look_that_fails_is_the_last(looks: Looks) -> None:
+    def fail(frame: FrameType, ns: int) -> None:
+        raise LookupError
+
+    sampler = Sampler(fail, lambda *_: None, looks.errors.append)
+    sampler.begin(Making())
+    spin_until(lambda: looks.errors)
+    assert [type(error) for error in looks.errors] == [LookupError]
+    sampler.stop()
+    sampler.begin(Making())
+    assert sampler._thread is None
+
+
+def test_looking_costs_less_than_its_share(sampler: Sampler) -> None:
+    """By the pause that a look of that cost is given."""
+    batch = Making()
+    for cost_ns in (1_000, 100_000, 10_000_000):
+        assert sampler._pause_ns(batch, cost_ns) >= cost_ns / 0.005
+        assert sampler._pause_ns(batch, cost_ns) >= PERIOD_NS
+
+
+class Names:
+    """Numbers for texts, as the evidence gives."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, text: str) -> int:
+        self.texts.append(text)
+        return len(self.texts) - 1
+
+
+@pytest.fixture
+def names() -> Names:
+    return Names()
+
+
+@pytest.fixture
+def lines(names: Names) -> Lines:
+    return Lines(names)
+
+
+def test_the_innermost_line_of_the_users_code_is_charged(lines: Lines, names: Names) -> None:
+    """Here the library is json, which calls what it is given."""
+
+    def hook(_: Any) -> None:
+        lines.add(sys._getframe(), 2_000)
+
+    json.loads("{}", object_hook=hook)
+    lines.add(sys._getframe(), 1_000)
+    inner, outer = names.texts
+    assert inner.startswith(f"{HERE}:{hook.__code__.co_firstlineno + 1}:")
+    assert inner.endswith("hook")
+    assert outer.endswith("test_the_innermost_line_of_the_users_code_is_charged")
+    assert lines.take() == [(0, 2), (1, 1)]
+    assert lines.take() == []
+
+
+def test_a_library_between_is_passed_over(lines: Lines, names: Names) -> None:
+    class Watching(json.JSONDecoder):
+        def decode(self, s: str, *_: Any) -> Any:
+            return super().decode(s)
+
+    def looked() -> FrameType:
+        frames: list[FrameType] = []
+        json.loads("[1.5]", parse_float=lambda text: frames.append(sys._getframe(1)) or float(text))
+        return frames[0]
+
+    frame = looked()
+    assert "json" in frame.f_code.co_filename
+    lines.add(frame, 1_000)
+    (text,) = names.texts
+    assert text.endswith("looked")
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        ("/home/me/project/train.py", lines_module._OWN),
+        ("<ipython-input-3-abc>", lines_module._OWN),
+        ("/venv/lib/python3.11/site-packages/PIL/Image.py", lines_module._OTHERS),
+        ("/usr/lib/python3/dist-packages/numpy/core.py", lines_module._OTHERS),
+        ("<frozen importlib._bootstrap>", lines_module._OTHERS),
+        (json.__file__, lines_module._OTHERS),
+        (lines_module.__file__, lines_module._OTHERS),
+        ("/venv/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py", lines_module._OUTSIDE),
+        ("/venv/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", lines_module._OUTSIDE),
+        ("/venv/lib/python3.11/site-packages/torch/utils/data/dataset.py", lines_module._OTHERS),
+    ],
+)
+def test_whose_code_it_is(file: str, kind: int) -> None:
+    assert lines_module._kind_of(file) == kind
+
+
+def test_code_made_anew_for_each_sample_does_not_pile_up(
+    lines: Lines, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines_module, "MOST_PLACES", 5)
+    monkeypatch.setattr(lines_module, "MOST_FILES", 5)
+    for number in range(20):
+        frames: list[FrameType] = []
+        exec(
+            compile("frames.append(getframe())", f"/home/me/made{number}.py", "exec"),
+            {"frames": frames, "getframe": sys._getframe},
+        )
+        lines.add(frames[0], 1_000)
+    assert len(names.texts) == 5
+    assert len(lines.take()) == 5
+    assert len(lines._kinds) <= 5
