@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .evidence import Record
+from .guard import Guard
 from .lines import Lines
 from .sampler import Making, Sampler
 from .slow import SlowSamples
@@ -57,6 +58,8 @@ class Batches:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
+        self.guard = Guard(probe, "making of batches")
+        """For the parts of every hook that feeds this."""
         self._fetch = probe.stage("other", "fetch")
         self.lines = Lines(self._name)
         self.sampler = self._new_sampler()

@@ -33,7 +33,7 @@ class Probe:
         self.settings = settings
         self.clock = Clock(settings)
         self._start_us = self.clock.now_us()
-        self.stages = Stages()
+        self.stages = Stages(lambda error: self.fault("stages", error))
         self.patches = Patches()
         self.imports = ImportWatch()
         self._faults: set[str] = set()
@@ -101,11 +101,16 @@ class Probe:
         self.evidence.write(("note", self.clock.now_us(), code, text))
 
     def fault(self, hook: str, error: BaseException) -> None:
-        """Notes, once, that a hook of ours failed and is off from now on."""
-        if hook not in self._faults:
-            self._faults.add(hook)
+        """Notes, once, that a hook of ours failed and is off from now on. Never raises: what failed may be what notes
+        are written by."""
+        if hook in self._faults:
+            return
+        self._faults.add(hook)
+        try:
             last = traceback.format_exception_only(type(error), error)[-1].strip()
             self.note("hook-off", f"{hook}: {last}")
+        except Exception:
+            self.evidence.close()
 
     def forking(self) -> None:
         """Before a fork: no thread of ours goes through one."""

@@ -34,7 +34,7 @@ def _observed(probe: Probe, original: Callable[..., None]) -> Callable[..., None
         try:
             original(*args, **kwargs)
         finally:
-            probe.batches.close()
+            probe.batches.guard(probe.batches.close)()
 
     return _worker_loop
 
@@ -81,19 +81,28 @@ class _IndexQueue:
         self._batches = probe.batches
         self._get = queue.get
         self._epoch = 0
+        guard = probe.batches.guard
+        self._drop, self._begin = guard(self._drop_unsent), guard(self._begin_batch)
         queue.get = self.get
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
-        unsent = self._batches.current()
-        if unsent is not None:  # the loop skips what it gets once the pass is over
-            self._batches.drop(unsent)
+        self._drop()
         message = self._get(*args, **kwargs)
+        self._begin(message)
+        return message
+
+    def _drop_unsent(self) -> None:
+        """The loop skips what it gets once the pass is over."""
+        unsent = self._batches.current()
+        if unsent is not None:
+            self._batches.drop(unsent)
+
+    def _begin_batch(self, message: Any) -> None:
         if type(message) is tuple and message and type(message[0]) is int:
             self._batches.begin(self._epoch, message[0])
         elif type(message).__name__ == "_ResumeIteration":
             self._batches.flush()
             self._epoch += 1
-        return message
 
 
 class _DataQueue:
@@ -104,18 +113,23 @@ class _DataQueue:
         self._unsent: dict[int, Batch] = {}
         self._sending: Batch | None = None
         self._serialise = 0
+        guard = probe.batches.guard
+        self._end, self._written = guard(self._end_batch), guard(self._write_sent)
         self._put, self._send = queue.put, queue._send_bytes
         queue.put, queue._send_bytes = self.put, self.send
         probe.patches.replace(ForkingPickler, "dumps", self._pickling)
 
     def put(self, message: Any, *args: Any, **kwargs: Any) -> None:
+        self._end(message)
+        self._put(message, *args, **kwargs)
+
+    def _end_batch(self, message: Any) -> None:
         batch = self._batches.current()
         if batch is not None and batch.is_done:
             self._batches.end(batch)
             self._unsent[id(message)] = batch
         elif batch is not None:
             self._batches.drop(batch)
-        self._put(message, *args, **kwargs)
 
     def _pickling(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -133,6 +147,9 @@ class _DataQueue:
 
     def send(self, data: Any) -> None:
         self._send(data)
+        self._written()
+
+    def _write_sent(self) -> None:
         batch, self._sending = self._sending, None
         if batch is not None:
             self._batches.write(batch, time.monotonic_ns(), self._serialise)
