@@ -40,7 +40,8 @@ def put_last_lines(page: Page, session: Session, *, most: int) -> None:
     errors = [process.error for process in session.processes if process.error]
     if outcome.why not in ("failed", "not found") and not errors:
         return
-    lines = outcome.last_lines or (errors[-1].splitlines() if errors else [])
+    said = outcome.last_lines or (errors[-1].splitlines() if errors else [])
+    lines = [line for line in said if line.strip()]
     if lines:
         page.heading("Last lines of the command")
         for line in lines[-most:]:
