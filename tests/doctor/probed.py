@@ -13,6 +13,8 @@ from headrace.doctor.probe.clock import boot_id
 from headrace.doctor.probe.settings import Settings
 from headrace.doctor.session.model import Outcome, Session
 
+DEADLINE_S = 500
+
 
 def run_probed(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs `command` to its end, its evidence going to `folder`."""
@@ -24,7 +26,9 @@ def run_probed(command: list[str], folder: Path) -> subprocess.CompletedProcess[
         observe=True,
     )
     settings.write()
-    return subprocess.run(command, env=environment(folder, os.environ), capture_output=True, text=True, timeout=100)
+    return subprocess.run(
+        command, env=environment(folder, os.environ), capture_output=True, text=True, timeout=DEADLINE_S
+    )
 
 
 def merged(folder: Path) -> Session:

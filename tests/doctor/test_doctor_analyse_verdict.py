@@ -6,7 +6,8 @@ import pytest
 from made_sessions import MadeRun, made_session, outcome, process, read, write_evidence, write_settings
 
 from headrace.doctor.analyse import diagnose
-from headrace.doctor.analyse.advice import counted, named, percent, time
+from headrace.doctor.analyse.advice import named
+from headrace.doctor.analyse.words import counted, percent, time
 from headrace.doctor.session.model import Note, Process, Unreached
 
 LOOKUP = {"lookup:tarfile": 12_000, "decode:PIL": 3_000, "collate:default": 200}
@@ -98,6 +99,13 @@ def test_the_exception_that_ended_it_is_its_last_line(tmp_path):
     assert diagnosis.wait_share is None
 
 
+def test_an_exception_is_named_by_its_own_line_and_a_trainers_before_its_launchers(tmp_path):
+    session = made_session(tmp_path, outcome=outcome(status=1, why="failed"))
+    session.processes.insert(0, Process(1, 0, "host", "other", 0, None, "error", error="ChildFailedError: rank 0"))
+    session.processes[1].error = "Traceback:\n  File x\ntorch.cuda.OutOfMemoryError: no memory\n  of 3 GB left\nat all"
+    assert "after 40 steps: torch.cuda.OutOfMemoryError: no memory. The training" in diagnose(session).verdict
+
+
 def test_a_command_that_is_not_there(tmp_path):
     write_settings(tmp_path)
     gone = outcome(command=["pyhton", "x.py"], status=127, why="not found")
@@ -181,12 +189,38 @@ def test_a_hung_worker_is_named_with_its_stack(tmp_path):
 def test_notes_are_findings_once_however_many_processes_say_them(tmp_path):
     session = made_session(tmp_path)
     session.notes = [Note("hook-off", "Image.load: TypeError", pid) for pid in (101, 102, 102)]
-    session.notes += [Note("killed", "worker 0 (pid 101)", 100), Note("new-code", "odd")]
+    session.notes += [Note("new-code", "odd")]
     findings = {one.code: one for one in diagnose(session).findings}
     assert findings["hook-off"].text == "A hook of the doctor failed and was taken off: Image.load: TypeError"
     assert findings["hook-off"].evidence == "process 101 and 1 other"
-    assert findings["killed"].weight == 1.0
     assert findings["new-code"].text == "The probe notes 'new-code': odd"
+
+
+@pytest.mark.parametrize(
+    ("error", "whose"),
+    [
+        ("RuntimeError: DataLoader worker (pid(s) 102) exited unexpectedly", "Worker 1 (process 102)"),
+        ("RuntimeError: DataLoader worker (pid 102) is killed by signal: Killed. ", "Worker 1 (process 102)"),
+        ("ConnectionResetError: reset by peer", "Worker 0 (process 101) or Worker 1 (process 102)"),
+    ],
+)
+def test_a_worker_that_died_is_named_as_torch_does_or_as_its_evidence_stops(tmp_path, error, whose):
+    session = made_session(tmp_path)
+    trainer, *workers = session.processes
+    trainer.error, trainer.ended = f"Traceback\n{error}", "error"
+    for worker in workers:
+        worker.ended = None
+    found = diagnose(session).findings[0]
+    assert (found.code, found.evidence) == ("killed", error.strip())
+    assert found.text == f"{whose} died: something killed it, or it crashed in native code."
+
+
+def test_workers_that_ended_in_order_did_not_make_the_run_fail(tmp_path):
+    session = made_session(tmp_path)
+    session.processes[0].error = "KeyError: 3"
+    for worker in session.processes[1:]:
+        worker.ended = "exit"
+    assert "killed" not in [finding.code for finding in diagnose(session).findings]
 
 
 def test_evidence_that_was_cut_is_told(tmp_path):
@@ -227,7 +261,19 @@ def test_percentages_have_the_digits_that_they_bear(share, text):
     assert percent(share) == text
 
 
-@pytest.mark.parametrize(("us", "text"), [(412.4, "412 µs"), (1_750, "1.75 ms"), (20_000, "20 ms"), (2.5e6, "2.5 s")])
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (412.4, "412 µs"),
+        (999.6, "1 ms"),
+        (1_750, "1.75 ms"),
+        (20_000, "20 ms"),
+        (999_400, "999 ms"),
+        (999_600, "1 s"),
+        (2.5e6, "2.5 s"),
+        (1_234.4e6, "1234 s"),
+    ],
+)
 def test_times_have_their_unit(us, text):
     assert time(us) == text
 

@@ -37,7 +37,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def stages() -> Stages:
-    stages = Stages()
+    stages = Stages(pytest.fail)
     stages.categories.update({READ: "read", DECODE: "decode", OTHER_DECODE: "decode", REST: "getitem"})
     return stages
 

@@ -459,7 +459,7 @@ def test_odd_batches_and_loaders_break_nothing(tmp_path: Path) -> None:
             pass
         Loop().train(loader(8))
     assert "hook-off" not in notes(tmp_path)
-    assert [get[9] for get in records(tmp_path, "get")] == [None, None, None, 144, 144]
+    assert [get[9] for get in records(tmp_path, "fetch", "get")] == [None, None, None, 144, 144]
 
 
 def test_asking_for_a_loaders_length_is_left_to_the_user(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .evidence import Record
+from .guard import Guard
 from .lines import Lines
 from .sampler import Making, Sampler
 from .slow import SlowSamples
@@ -57,6 +58,8 @@ class Batches:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
+        self.guard = Guard(probe, "making of batches")
+        """For the parts of every hook that feeds this."""
         self._fetch = probe.stage("other", "fetch")
         self.lines = Lines(self._name)
         self.sampler = self._new_sampler()
@@ -98,6 +101,7 @@ class Batches:
         """Writes it down, with what else is due. `sent` by time.monotonic_ns(), `serialise` in ns."""
         started = time.thread_time_ns()
         evidence = self._probe.evidence
+        self.cost.add_hooks(batch.totals, batch.samples or 0)
         records = [self._record(batch, sent, serialise)] if batch.index % evidence.stride == 0 else []
         if self._due is None:
             self._due = batch.end + self._pause
@@ -107,7 +111,6 @@ class Batches:
             records += self._other_records()
         if records:
             evidence.write(*records)
-        self.cost.add_hooks(batch.totals, batch.samples or 0)
         self.cost.add_since(started)
 
     def flush(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 import traceback
@@ -33,7 +32,7 @@ class Probe:
         self.settings = settings
         self.clock = Clock(settings)
         self._start_us = self.clock.now_us()
-        self.stages = Stages()
+        self.stages = Stages(lambda error: self.fault("stages", error))
         self.patches = Patches()
         self.imports = ImportWatch()
         self._faults: set[str] = set()
@@ -101,11 +100,16 @@ class Probe:
         self.evidence.write(("note", self.clock.now_us(), code, text))
 
     def fault(self, hook: str, error: BaseException) -> None:
-        """Notes, once, that a hook of ours failed and is off from now on."""
-        if hook not in self._faults:
-            self._faults.add(hook)
+        """Notes, once, that a hook of ours failed and is off from now on. Never raises: what failed may be what notes
+        are written by."""
+        if hook in self._faults:
+            return
+        self._faults.add(hook)
+        try:
             last = traceback.format_exception_only(type(error), error)[-1].strip()
             self.note("hook-off", f"{hook}: {last}")
+        except Exception:
+            self.evidence.close()
 
     def forking(self) -> None:
         """Before a fork: no thread of ours goes through one."""
@@ -120,7 +124,7 @@ class Probe:
         self.training.forked()
 
     def _new_path(self) -> str:
-        name = f"{socket.gethostname()}-{os.getpid()}-{time.monotonic_ns():x}.jsonl"
+        name = f"{os.uname().nodename}-{os.getpid()}-{time.monotonic_ns():x}.jsonl"
         return os.path.join(self.settings.evidence, name)
 
     def _header(self) -> Record:
@@ -128,7 +132,7 @@ class Probe:
             "version": VERSION,
             "pid": os.getpid(),
             "parent": os.getppid(),
-            "host": socket.gethostname(),
+            "host": os.uname().nodename,
             "boot_id": boot_id(),
             "python": sys.version.split()[0],
             "executable": sys.executable,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from typing import Callable
 
 Total = list[int]
 """Calls, wall ns and thread-CPU ns, exclusive of inner stages."""
@@ -18,9 +19,14 @@ class Stages:
 
     A stage inside one of its own category is a part of that one: what an imageio read decodes by Pillow is one decode,
     and the Pillow call by which a transform resizes is that transform.
+
+    `enter` and `leave` stand around the user's own calls, so they never raise: what goes wrong in them is told to
+    `failed`, and nothing counts any more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self._failed = failed
+        self._is_off = False
         self.categories: dict[int, str] = {}
         self._local = threading.local()
         self._making: Account | None = None
@@ -29,7 +35,9 @@ class Stages:
     def open(self) -> Account:
         """From now on this thread's stages count, and those of threads that have no account count as beside it. An
         account that is open is thrown away."""
-        account = self._local.account = self._making = Account(self.categories)
+        account = Account(self)
+        if not self._is_off:
+            self._local.account = self._making = account
         self._beside = []
         return account
 
@@ -58,12 +66,23 @@ class Stages:
     def enter(self, stage: int) -> Account | None:
         """Call `leave` of what this gives when the stage ends. None where it does not count: then there is nothing to
         leave."""
-        account: Account | None = getattr(self._local, "account", None)
-        if account is None:
-            if self._making is None:
-                return None
-            account = self._account_beside(self._making)
-        return account.enter(stage)
+        try:
+            account: Account | None = getattr(self._local, "account", None)
+            if account is None:
+                if self._making is None:
+                    return None
+                account = self._account_beside(self._making)
+            return account.enter(stage)
+        except Exception as error:
+            self.fail(error)
+            return None
+
+    def fail(self, error: Exception) -> None:
+        """Nothing counts any more, in whatever thread."""
+        self._is_off = True
+        self._making = None
+        self._local = threading.local()
+        self._failed(error)
 
     def forked(self) -> None:
         """In the child of a fork: nothing is open, whatever the parent was at."""
@@ -75,7 +94,7 @@ class Stages:
         """A thread's own, for as long as it lives: a stage may begin beside one batch and end beside the next."""
         account: Account | None = getattr(self._local, "beside", None)
         if account is None:
-            account = self._local.beside = Account(self.categories)
+            account = self._local.beside = Account(self)
         if account.beside is not making:
             account.beside = making
             self._beside.append(account)
@@ -85,10 +104,11 @@ class Stages:
 class Account:
     """The open stages of one thread and the totals of those that have ended."""
 
-    __slots__ = ("_categories", "_inside", "_open", "_whole", "beside", "totals")
+    __slots__ = ("_categories", "_inside", "_open", "_stages", "_whole", "beside", "totals")
 
-    def __init__(self, categories: dict[int, str]) -> None:
-        self._categories = categories
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+        self._categories = stages.categories
         self._open: list[list[int]] = []  # stage, wall at start, CPU at start, wall and CPU of inner stages
         self._inside: set[str | None] = set()
         self.totals: Totals = {}
@@ -106,23 +126,27 @@ class Account:
 
     def leave(self) -> int:
         """Wall ns of the stage that ends, inner ones included."""
-        cpu = time.thread_time_ns()
-        wall = time.monotonic_ns()
-        stage, wall_start, cpu_start, inner_wall, inner_cpu = self._open.pop()
-        self._inside.discard(self._categories.get(stage))
-        wall -= wall_start
-        cpu -= cpu_start
-        if self._open:
-            outer = self._open[-1]
-            outer[3] += wall
-            outer[4] += cpu
-        total = self.totals.get(stage)
-        if total is None:
-            total = self.totals[stage] = [0, 0, 0]
-        total[0] += 1
-        total[1] += wall - inner_wall
-        total[2] += cpu - inner_cpu
-        return wall
+        try:
+            cpu = time.thread_time_ns()
+            wall = time.monotonic_ns()
+            stage, wall_start, cpu_start, inner_wall, inner_cpu = self._open.pop()
+            self._inside.discard(self._categories.get(stage))
+            wall -= wall_start
+            cpu -= cpu_start
+            if self._open:
+                outer = self._open[-1]
+                outer[3] += wall
+                outer[4] += cpu
+            total = self.totals.get(stage)
+            if total is None:
+                total = self.totals[stage] = [0, 0, 0]
+            total[0] += 1
+            total[1] += wall - inner_wall
+            total[2] += cpu - inner_cpu
+            return wall
+        except Exception as error:
+            self._stages.fail(error)
+            return 0
 
     def begin_part(self, stage: int) -> None:
         """Enters `stage`, and keeps apart what is counted from now on: a sample's stages from its batch's."""

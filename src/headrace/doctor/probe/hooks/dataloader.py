@@ -114,10 +114,7 @@ class Hooks:
         try:
             batch = original(iterator)
         except BaseException as reason:
-            training.received()
-            training.readers.end()
-            if isinstance(reason, StopIteration):
-                training.pass_ended(pass_.number, start, with_grad)
+            self._not_received(pass_, reason, start, with_grad)
             raise
         try:
             end = training.received()
@@ -126,6 +123,16 @@ class Hooks:
         except Exception as error:
             training.fail("next", error)
         return batch
+
+    def _not_received(self, pass_: Pass, reason: BaseException, start: int, with_grad: bool) -> None:
+        training = self._training
+        try:
+            training.received()
+            training.readers.end()
+            if isinstance(reason, StopIteration):
+                training.pass_ended(pass_.number, start, with_grad)
+        except Exception as error:
+            training.fail("next", error)
 
     def _fetch_elsewhere(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Any:
         training = self._training
@@ -183,7 +190,10 @@ class Hooks:
             start = now()
             value = original(*args, **kwargs)
             end = now()
-            reader.read(value, end, end - start)
+            try:
+                reader.read(value, end, end - start)
+            except Exception as error:
+                self._training.fail("unpickling", error)
             return value
 
         return staticmethod(loads)

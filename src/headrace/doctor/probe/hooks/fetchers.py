@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakKeyDictionary
 
 from ..batches import Batch
-from ..guard import Guard
 from ..timed import timed
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class _FetchHook:
         self._probe = probe
         self._unknown = 0
         self._made: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()
-        guard = Guard(probe, "fetch")
+        guard = probe.batches.guard
         self._count, self._begin, self._end = guard(self._count_pass), guard(self._begin_fetch), guard(self._end_fetch)
 
     def new_fetcher(self, original: Callable[..., None]) -> Callable[..., None]:
@@ -54,6 +53,7 @@ class _FetchHook:
                 under_way.batch.is_done = True
                 return data
             finally:
+                under_way.take_away_stand_ins()
                 self._end(under_way)
 
         return fetch
@@ -86,7 +86,6 @@ class _FetchHook:
         return made[0], made[1] - 1
 
     def _end_fetch(self, fetch: _Fetch) -> None:
-        fetch.take_away_stand_ins()
         fetch.batch.is_fetching = False
         if fetch.is_here and fetch.batch.is_done:
             self._probe.batches.end(fetch.batch)
@@ -125,12 +124,14 @@ class _Samples:
         self._rest = probe.stage("getitem", "rest")
         self._account = batch.account
         self._slow = probe.batches.slow
+        guard = probe.batches.guard
+        self.begin, self.end = guard(self._begin), guard(self._end)
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """The dataset's own code runs from now on."""
         self._account.begin_part(self._rest)
 
-    def end(self, key: Any, samples: int | None) -> None:
+    def _end(self, key: Any, samples: int | None) -> None:
         """It has given as many samples at once, each of which is taken to have cost the same; None for something of
         which nobody knows whether it is one, 0 where it raised."""
         wall, totals = self._account.end_part()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import multiprocessing
 import os
 import time
-from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -34,7 +32,7 @@ def _observed(probe: Probe, original: Callable[..., None]) -> Callable[..., None
         try:
             original(*args, **kwargs)
         finally:
-            probe.batches.close()
+            probe.batches.guard(probe.batches.close)()
 
     return _worker_loop
 
@@ -59,6 +57,8 @@ def _facts(probe: Probe, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _start_method() -> str | None:
     """A loader without a context of its own starts processes that carry none: then it is the default's."""
+    import multiprocessing
+
     own: str | None = getattr(multiprocessing.process.current_process(), "_start_method", None)
     return multiprocessing.get_start_method(allow_none=True) if own is None else own
 
@@ -79,43 +79,60 @@ class _IndexQueue:
 
     def __init__(self, probe: Probe, queue: Any) -> None:
         self._batches = probe.batches
-        self._get = queue.get
         self._epoch = 0
+        guard = probe.batches.guard
+        self._drop, self._begin = guard(self._drop_unsent), guard(self._begin_batch)
+        self._get = queue.get
         queue.get = self.get
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
-        unsent = self._batches.current()
-        if unsent is not None:  # the loop skips what it gets once the pass is over
-            self._batches.drop(unsent)
+        self._drop()
         message = self._get(*args, **kwargs)
+        self._begin(message)
+        return message
+
+    def _drop_unsent(self) -> None:
+        """The loop skips what it gets once the pass is over."""
+        unsent = self._batches.current()
+        if unsent is not None:
+            self._batches.drop(unsent)
+
+    def _begin_batch(self, message: Any) -> None:
         if type(message) is tuple and message and type(message[0]) is int:
             self._batches.begin(self._epoch, message[0])
         elif type(message).__name__ == "_ResumeIteration":
             self._batches.flush()
             self._epoch += 1
-        return message
 
 
 class _DataQueue:
     """Sees what the loop puts, and what becomes of it in the queue's feeder thread: pickled, then in the pipe."""
 
     def __init__(self, probe: Probe, queue: Any) -> None:
+        # Here and not above: processes that have no workers load this module, too, and should not pay for it.
+        from multiprocessing.reduction import ForkingPickler
+
         self._batches = probe.batches
         self._unsent: dict[int, Batch] = {}
         self._sending: Batch | None = None
         self._serialise = 0
+        guard = probe.batches.guard
+        self._end, self._written = guard(self._end_batch), guard(self._write_sent)
         self._put, self._send = queue.put, queue._send_bytes
         queue.put, queue._send_bytes = self.put, self.send
         probe.patches.replace(ForkingPickler, "dumps", self._pickling)
 
     def put(self, message: Any, *args: Any, **kwargs: Any) -> None:
+        self._end(message)
+        self._put(message, *args, **kwargs)
+
+    def _end_batch(self, message: Any) -> None:
         batch = self._batches.current()
         if batch is not None and batch.is_done:
             self._batches.end(batch)
             self._unsent[id(message)] = batch
         elif batch is not None:
             self._batches.drop(batch)
-        self._put(message, *args, **kwargs)
 
     def _pickling(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -133,6 +150,9 @@ class _DataQueue:
 
     def send(self, data: Any) -> None:
         self._send(data)
+        self._written()
+
+    def _write_sent(self) -> None:
         batch, self._sending = self._sending, None
         if batch is not None:
             self._batches.write(batch, time.monotonic_ns(), self._serialise)
