@@ -35,9 +35,9 @@ def accelerate() -> None:
 
 def lightning() -> None:
     """Two epochs of six batches, two of them a step, each epoch followed by a validation of two batches."""
-    import lightning as L
+    from lightning import LightningModule, Trainer
 
-    class Module(L.LightningModule):
+    class Module(LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.model = torch.nn.Linear(8, 1)
@@ -53,7 +53,7 @@ def lightning() -> None:
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    trainer = L.Trainer(
+    trainer = Trainer(
         accelerator="cpu",
         devices=1,
         max_epochs=2,
