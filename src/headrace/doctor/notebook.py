@@ -123,9 +123,11 @@ def _sampled(clock: Clock, machines: list[Machine]) -> Iterator[None]:
 
 
 def _conclude(watched: Watch, folder: Path, outcome: Outcome, machines: list[Machine]) -> None:
-    from .conclusion import conclude
+    from .analyse.analysis import diagnose
+    from .conclusion import concluded
 
-    watched.session, watched.diagnosis = conclude(folder, outcome=outcome, mode="watch", machines=machines)
+    watched.session = concluded(folder, outcome=outcome, mode="watch", machines=machines)
+    watched.diagnosis = diagnose(watched.session)
 
 
 def _show(watched: Watch, console: Console | None) -> None:
