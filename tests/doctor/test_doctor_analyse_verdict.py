@@ -189,12 +189,38 @@ def test_a_hung_worker_is_named_with_its_stack(tmp_path):
 def test_notes_are_findings_once_however_many_processes_say_them(tmp_path):
     session = made_session(tmp_path)
     session.notes = [Note("hook-off", "Image.load: TypeError", pid) for pid in (101, 102, 102)]
-    session.notes += [Note("killed", "worker 0 (pid 101)", 100), Note("new-code", "odd")]
+    session.notes += [Note("new-code", "odd")]
     findings = {one.code: one for one in diagnose(session).findings}
     assert findings["hook-off"].text == "A hook of the doctor failed and was taken off: Image.load: TypeError"
     assert findings["hook-off"].evidence == "process 101 and 1 other"
-    assert findings["killed"].weight == 1.0
     assert findings["new-code"].text == "The probe notes 'new-code': odd"
+
+
+@pytest.mark.parametrize(
+    ("error", "whose"),
+    [
+        ("RuntimeError: DataLoader worker (pid(s) 102) exited unexpectedly", "Worker 1 (process 102)"),
+        ("RuntimeError: DataLoader worker (pid 102) is killed by signal: Killed. ", "Worker 1 (process 102)"),
+        ("ConnectionResetError: reset by peer", "Worker 0 (process 101) or Worker 1 (process 102)"),
+    ],
+)
+def test_a_worker_that_died_is_named_as_torch_does_or_as_its_evidence_stops(tmp_path, error, whose):
+    session = made_session(tmp_path)
+    trainer, *workers = session.processes
+    trainer.error, trainer.ended = f"Traceback\n{error}", "error"
+    for worker in workers:
+        worker.ended = None
+    found = diagnose(session).findings[0]
+    assert (found.code, found.evidence) == ("killed", error.strip())
+    assert found.text == f"{whose} died: something killed it, or it crashed in native code."
+
+
+def test_workers_that_ended_in_order_did_not_make_the_run_fail(tmp_path):
+    session = made_session(tmp_path)
+    session.processes[0].error = "KeyError: 3"
+    for worker in session.processes[1:]:
+        worker.ended = "exit"
+    assert "killed" not in [finding.code for finding in diagnose(session).findings]
 
 
 def test_evidence_that_was_cut_is_told(tmp_path):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from ..session.model import Session
+from ..session.model import Process, Session
 from .advice import who
 from .diagnosis import Finding
 from .words import counted
@@ -26,17 +27,19 @@ NOTES = {
         "The loop waits for that thread, and not for the DataLoader: its wait is not seen as data wait.",
     ),
     "disk": ("Evidence could not be written", "Look at the space on the disk of the session's folder."),
-    "killed": ("A worker died", "Look at memory and /dev/shm: the system kills what takes too much."),
     "thread-died": ("An exception ended a thread", "Look at its traceback."),
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
 }
 """By code of a note: what it means, and what to make of it."""
+DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
+"""How torch names workers that it misses."""
 LAST_LINES = 3
 """Of a stack, innermost last."""
 
 
 def process_findings(session: Session) -> Iterator[Finding]:
     yield from _hung(session)
+    yield from _killed(session)
     yield from _notes(session)
     yield from _unreached(session)
     yield from _cut(session)
@@ -55,6 +58,30 @@ def _hung(session: Session) -> Iterator[Finding]:
             )
 
 
+def _killed(session: Session) -> Iterator[Finding]:
+    """Workers that stopped in the middle of a run which failed for it. Their trainer ends those that are left, so where
+    torch does not name the one that it misses, any of them may be it."""
+    for trainer in session.processes:
+        if trainer.role != "trainer" or trainer.error is None:
+            continue
+        stopped = [one for one in session.processes if one.parent == trainer.pid and _just_stopped(one)]
+        named = {int(pid) for pids in DIED.findall(trainer.error) for pid in pids.split(",")}
+        dead = [one for one in stopped if one.pid in named] or stopped
+        if dead:
+            whose = " or ".join(who(session, one) for one in dead)
+            yield Finding(
+                code="killed",
+                weight=1.0,
+                text=f"{whose} died: something killed it, or it crashed in native code.",
+                evidence=trainer.error.strip().splitlines()[-1],
+                advice="Look at memory and /dev/shm: the system kills what takes too much.",
+            )
+
+
+def _just_stopped(process: Process) -> bool:
+    return process.role == "worker" and process.ended is None
+
+
 def _notes(session: Session) -> Iterator[Finding]:
     """One finding for each code and text, however many processes note it."""
     seen: dict[tuple[str, str], list[int]] = {}
@@ -64,7 +91,7 @@ def _notes(session: Session) -> Iterator[Finding]:
         meaning, advice = NOTES.get(code, (f"The probe notes {code!r}", "Look at the note's text."))
         where = f"process {pids[0]}" if pids[0] else ""
         more = f" and {counted(len(set(pids)) - 1, 'other')}" if len(set(pids)) > 1 else ""
-        yield Finding(code, 1.0 if code == "killed" else 0.0, f"{meaning}: {text}", f"{where}{more}", advice)
+        yield Finding(code, 0.0, f"{meaning}: {text}", f"{where}{more}", advice)
 
 
 def _unreached(session: Session) -> Iterator[Finding]:

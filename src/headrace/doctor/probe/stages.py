@@ -127,29 +127,26 @@ class Account:
     def leave(self) -> int:
         """Wall ns of the stage that ends, inner ones included."""
         try:
-            return self._leave()
+            cpu = time.thread_time_ns()
+            wall = time.monotonic_ns()
+            stage, wall_start, cpu_start, inner_wall, inner_cpu = self._open.pop()
+            self._inside.discard(self._categories.get(stage))
+            wall -= wall_start
+            cpu -= cpu_start
+            if self._open:
+                outer = self._open[-1]
+                outer[3] += wall
+                outer[4] += cpu
+            total = self.totals.get(stage)
+            if total is None:
+                total = self.totals[stage] = [0, 0, 0]
+            total[0] += 1
+            total[1] += wall - inner_wall
+            total[2] += cpu - inner_cpu
+            return wall
         except Exception as error:
             self._stages.fail(error)
             return 0
-
-    def _leave(self) -> int:
-        cpu = time.thread_time_ns()
-        wall = time.monotonic_ns()
-        stage, wall_start, cpu_start, inner_wall, inner_cpu = self._open.pop()
-        self._inside.discard(self._categories.get(stage))
-        wall -= wall_start
-        cpu -= cpu_start
-        if self._open:
-            outer = self._open[-1]
-            outer[3] += wall
-            outer[4] += cpu
-        total = self.totals.get(stage)
-        if total is None:
-            total = self.totals[stage] = [0, 0, 0]
-        total[0] += 1
-        total[1] += wall - inner_wall
-        total[2] += cpu - inner_cpu
-        return wall
 
     def begin_part(self, stage: int) -> None:
         """Enters `stage`, and keeps apart what is counted from now on: a sample's stages from its batch's."""
