@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..session.model import Session
-from .advice import counted, who
+from .advice import who
 from .diagnosis import Finding
+from .words import counted
 
 NOTES = {
     "hook-off": ("A hook of the doctor failed and was taken off", "What it measures is missing from this report."),

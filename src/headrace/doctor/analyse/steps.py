@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 from ..session.model import Pass, Session, Trainer
 from .parts import WAIT
@@ -95,7 +96,13 @@ def pass_of(trainer: Trainer) -> dict[int, Pass]:
 def queue_of(trainer: Trainer, loader: int) -> int:
     """Batches that a loader keeps in flight: what may have been made before the loop first asked."""
     facts = next((one.facts for one in trainer.loaders if one.number == loader), {})
-    return int(facts.get("num_workers") or 0) * int(facts.get("prefetch_factor") or PREFETCH)
+    return (whole_fact(facts, "num_workers") or 0) * (whole_fact(facts, "prefetch_factor") or PREFETCH)
+
+
+def whole_fact(facts: dict[str, Any], name: str) -> int | None:
+    """A fact that is a whole number, as a loader of somebody's own may not have it."""
+    value = facts.get(name)
+    return value if isinstance(value, int) else None
 
 
 def _steps(trainer: Trainer) -> list[Step]:
