@@ -36,9 +36,10 @@ sys.exit(ended.status)
 """
 
 
-def begin_session(folder: Path, **values: Any) -> Settings:
+def begin_session(folder: Path) -> Settings:
+    """Of a run that nobody ends but itself."""
     origin_us, wall_us = time.monotonic_ns() // 1000, time.time_ns() // 1000
-    settings = Settings(str(folder), origin_us, wall_us, boot_id(), **values)
+    settings = Settings(str(folder), origin_us, wall_us, boot_id(), observe=True)
     settings.write()
     return settings
 

@@ -128,18 +128,20 @@ def test_no_half_of_a_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "--trace: expected a file to write" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("part", ["concluded", "diagnose"])
 def test_a_report_that_fails_leaves_the_status_and_the_evidence(
-    monkeypatch: pytest.MonkeyPatch, capfd: Out, temporary: Path
+    part: str, monkeypatch: pytest.MonkeyPatch, capfd: Out, temporary: Path
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr("headrace.doctor.run.conclude", fail)
+    monkeypatch.setattr(f"headrace.doctor.run.{part}", fail)
     assert examine(Examination(python("raise SystemExit(5)")), Outputs()) == 5
     error = capfd.readouterr().err
     (kept,) = temporary.iterdir()
     assert f"the report failed, which is a fault of the doctor's; the evidence is in {kept}" in error
     assert "RuntimeError: a fault of ours" in error
+    assert (kept / "session.json").exists() == (part == "diagnose")
     assert examine(Examination(python("pass"), fail_above=0.05), Outputs()) == DOCTOR_FAILED
 
 
@@ -155,21 +157,37 @@ def test_ctrl_c_during_the_report_leaves_the_status_and_the_evidence(
     assert capfd.readouterr().err == f"headrace: interrupted while reporting; the evidence is in {kept}\n"
 
 
-def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
-    """As `head` does."""
+@pytest.mark.parametrize("descriptors", ["1", "12", "2"])
+def test_a_reader_that_goes_away_is_no_failure(descriptors: str, tmp_path: Path) -> None:
+    """As `head` does; and where nobody reads what goes wrong either, the status still comes through."""
     source = """
         import os, sys
         from headrace.doctor.report.outputs import Outputs
         from headrace.doctor.run import Examination, examine
         read, write = os.pipe()
         os.close(read)
-        os.dup2(write, 1)
+        for descriptor in sys.argv[2]:
+            os.dup2(write, int(descriptor))
         status = examine(Examination([sys.executable, "-c", "raise SystemExit(4)"]), Outputs(json=sys.argv[1]))
         sys.exit(status)
     """
-    status, _, error = run_python(source, tmp_path / "s.json")
+    status, _, error = run_python(source, tmp_path / "s.json", descriptors)
     assert (status, error) == (4, "")
     assert json.loads((tmp_path / "s.json").read_text())["outcome"]["status"] == 4
+
+
+def test_json_is_whole_where_nobody_reads_the_report() -> None:
+    source = """
+        import os, sys
+        from headrace.doctor.report.outputs import Outputs
+        from headrace.doctor.run import Examination, examine
+        read, write = os.pipe()
+        os.close(read)
+        os.dup2(write, 2)
+        sys.exit(examine(Examination([sys.executable, "-c", ""]), Outputs(json="-")))
+    """
+    status, out, _ = run_python(source)
+    assert (status, json.loads(out)["outcome"]["status"]) == (0, 0)
 
 
 def test_live_lines_go_to_standard_error_where_there_is_no_terminal(capfd: Out) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from headrace.doctor.analyse.diagnosis import Cost, Diagnosis, Making, StepBudget
 from headrace.doctor.report.terminal import text
-from headrace.doctor.session.model import Outcome, Session
+from headrace.doctor.session.model import Note, Outcome, Session
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -123,6 +123,30 @@ def test_a_command_that_failed_shows_its_last_words() -> None:
     assert "failed after 2.0 s, exit status 3: python x.py" in shown
     assert "  line 18\n      " + "x" * 94 + "\n  " + "x" * 56 in shown
     assert "  line 13" not in shown
+
+
+def test_a_process_that_hangs_shows_where() -> None:
+    session = made_session()
+    session.processes[1].stacks.append("File a.py, line 1\n    lock.acquire()\n")
+    lines = printed(session, made_diagnosis()).splitlines()
+    at = lines.index("Process 201 hangs here")
+    assert lines[at + 1 : at + 3] == ["  File a.py, line 1", "      lock.acquire()"]
+
+
+def test_of_a_long_note_the_last_line_and_all_of_them_when_asked_for() -> None:
+    session = replace(
+        made_session(), notes=[Note("thread-died", "Traceback\n  File x\nValueError: odd\n", 7)], unreached=[]
+    )
+    short = printed(session, made_diagnosis())
+    assert "  • thread-died (process 7): ValueError: odd\n  • measuring" in short
+    whole = printed(session, made_diagnosis(), verbose=True)
+    assert "  • thread-died (process 7): ValueError: odd\n    Traceback\n      File x\n" in whole
+
+
+def test_equal_notes_of_many_processes_come_once() -> None:
+    notes = [Note("hook-off", "PIL: TypeError", pid) for pid in range(16)]
+    session = replace(made_session(), notes=notes, unreached=[])
+    assert "  • hook-off (16 ×): PIL: TypeError\n" in printed(session, made_diagnosis())
 
 
 @pytest.mark.parametrize(

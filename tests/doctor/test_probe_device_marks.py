@@ -29,6 +29,9 @@ class Stream:
     def work(self, us: float) -> None:
         self.done_us = max(self.done_us, self.now_us) + us
 
+    def follow(self) -> None:
+        pass
+
     def record(self, spare: Mark | None) -> Mark | None:
         if not self.may_mark:
             return None

@@ -14,6 +14,8 @@ import pytest
 import torch
 from library_probe import LibraryProbe, library_probe
 
+from headrace.doctor.probe.hooks.libraries import torchvision as torchvision_hooks
+
 STAND_INS = Path(__file__).parent / "stand_ins"
 
 
@@ -108,6 +110,19 @@ def test_scripting_sees_the_originals(probed: LibraryProbe, image: torch.Tensor)
         scripted = torch.jit.script(module)
         arguments = {chain: (image,), imported("io").decode_image: (torch.arange(12),)}.get(module, (image, 2))
         assert torch.equal(scripted(*arguments), module(*arguments))
+
+
+class LazyTorch:
+    """Imports its compiler when somebody asks for it, as torch does."""
+
+    @property
+    def _dynamo(self) -> Any:
+        raise AssertionError("the compiler was imported, which takes seconds")
+
+
+def test_the_compiler_is_not_imported_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", LazyTorch())  # type: ignore[arg-type]
+    assert torchvision_hooks._is_compiling()() is False
 
 
 def test_compiling_sees_the_originals(probed: LibraryProbe, image: torch.Tensor) -> None:

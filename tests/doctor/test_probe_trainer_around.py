@@ -246,6 +246,7 @@ def test_nothing_is_marked_or_read_while_a_graph_is_captured(tmp_path: Path) -> 
     torch_ = _cuda_double()
     device = CudaDevice(torch_)  # type: ignore[arg-type]
     marks = DeviceMarks(device)
+    device.follow()
     with probed(tmp_path) as probe:
         graph = SimpleNamespace(capture_begin=lambda: None, capture_end=lambda: None)
         owner = type("Graph", (), {"capture_begin": lambda _: None, "capture_end": lambda _: None})
@@ -266,8 +267,11 @@ def test_nothing_is_marked_or_read_while_a_graph_is_captured(tmp_path: Path) -> 
 def test_another_stream_than_the_one_that_trains_gets_no_mark() -> None:
     torch_ = _cuda_double()
     device = CudaDevice(torch_)  # type: ignore[arg-type]
+    assert device.record(None) is None
+    device.follow()
     assert device.record(None) is not None
     torch_.cuda.stream = "side"
+    device.follow()
     assert device.record(None) is None
     torch_.cuda.stream = "default"
     assert device.record(None) is not None

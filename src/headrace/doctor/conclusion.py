@@ -1,4 +1,4 @@
-"""From a folder of evidence to a session and what it says."""
+"""From a folder of evidence to a session."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .analyse.analysis import diagnose
-from .analyse.diagnosis import Diagnosis
 from .evidence.merge import read_session
 from .session.model import Machine, Note, Outcome, Session, Unreached
 
 
-def conclude(
+def concluded(
     folder: Path,
     *,
     outcome: Outcome,
@@ -22,8 +20,8 @@ def conclude(
     machines: Sequence[Machine] = (),
     unreached: Sequence[Unreached] = (),
     notes: Sequence[Note] = (),
-) -> tuple[Session, Diagnosis]:
-    """Merges the evidence and the samples, and analyses them. Only the evidence knows where the doctor ended a run."""
+) -> Session:
+    """The evidence and the samples, merged. Only the evidence knows where the doctor ended a run."""
     session = read_session(
         folder,
         outcome=outcome,
@@ -36,7 +34,7 @@ def conclude(
     )
     if outcome.why != "interrupted" and any(process.ended == "steps" for process in session.processes):
         session.outcome = replace(outcome, why="steps")
-    return session, diagnose(session)
+    return session
 
 
 def _version() -> str:

@@ -7,7 +7,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from .analyse.analysis import diagnose
 from .analyse.diagnosis import Diagnosis
 from .attach.command import Ended, run
 from .attach.leftovers import Leftover
-from .conclusion import conclude
+from .conclusion import concluded
 from .folder import SESSION_FILE, SessionFolder, session_folder
 from .machine import Sampler
 from .report.document import document
@@ -104,7 +104,7 @@ def _report(
     asked: Examination, outputs: Outputs, folder: SessionFolder, ended: Ended, machines: list[Machine]
 ) -> float | None:
     """The share of a step that it waits."""
-    session, diagnosis = conclude(
+    session = concluded(
         folder.path,
         outcome=Outcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),
         mode="observe" if asked.observe else "measure",
@@ -112,6 +112,11 @@ def _report(
         unreached=[Unreached(missed.pid, shlex.join(_texts(missed.command)), missed.why) for missed in ended.missed],
         notes=[_leftover(one) for one in ended.leftovers],
     )
+    try:
+        diagnosis = diagnose(session)
+    except Exception:
+        _saved(folder, session, None)  # for another version to show
+        raise
     saved = _saved(folder, session, diagnosis) if folder.is_kept else None
     _say_all(outputs.put(session, diagnosis, saved=saved))
     return diagnosis.wait_share
@@ -128,7 +133,7 @@ def _texts(arguments: list[str]) -> list[str]:
     return [os.fsencode(argument).decode("utf-8", "backslashreplace") for argument in arguments]
 
 
-def _saved(folder: SessionFolder, session: Session, diagnosis: Diagnosis) -> Path:
+def _saved(folder: SessionFolder, session: Session, diagnosis: Diagnosis | None) -> Path:
     path = folder.path / SESSION_FILE
     write_whole(path, [document(session, diagnosis)])
     return path
@@ -143,8 +148,8 @@ def _guarded(work: Callable[[], float | None], folder: SessionFolder) -> float |
         _say(f"interrupted while reporting; the evidence is in {folder.path}")
     except Exception:
         folder.is_kept = True
-        traceback.print_exc()
         _say(f"the report failed, which is a fault of the doctor's; the evidence is in {folder.path}")
+        _say(traceback.format_exc())
     return None
 
 
@@ -161,4 +166,6 @@ def _say_all(messages: list[str]) -> None:
 
 
 def _say(message: str) -> None:
-    sys.stderr.write(f"headrace: {message}\n")
+    with suppress(OSError):  # a full disk, or a pipe that nobody reads: the exit status still comes through
+        sys.stderr.write(f"headrace: {message}\n")
+        sys.stderr.flush()

@@ -73,22 +73,6 @@ def look(cause: str) -> str:
     return LOOK.get(category(cause), "Look at the stage in the trace.")
 
 
-def percent(share: float) -> str:
-    """As many digits as such a measurement bears."""
-    return f"{share * 100:.0f} %" if share >= 0.0995 else f"{share * 100:.1f} %"
-
-
-def time(us: float) -> str:
-    if us >= 1e6:
-        return f"{us / 1e6:.3g} s"
-    return f"{us / 1e3:.3g} ms" if us >= 1e3 else f"{us:.0f} µs"
-
-
-def counted(count: int, noun: str) -> str:
-    plural = "es" if noun.endswith(("s", "ch")) else "s"
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}{plural}"
-
-
 def who(session: Session, process: Process) -> str:
     """`Worker 1 (process 4711)`."""
     for maker in session.makers:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from statistics import median
 
-from headrace.doctor.analyse.advice import counted, percent
 from headrace.doctor.analyse.diagnosis import Finding
 from headrace.doctor.analyse.host import Host
-from headrace.doctor.analyse.words import number
+from headrace.doctor.analyse.words import counted, number, percent
 from headrace.doctor.session.model import Maker
 
 CONTENDED = 0.1

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.doctor.analyse.advice import percent
 from headrace.doctor.analyse.diagnosis import Finding
 from headrace.doctor.analyse.host import Host
-from headrace.doctor.analyse.words import number, size
+from headrace.doctor.analyse.words import number, percent, size
 
 OFTEN = 0.05
 """Share of the readings."""

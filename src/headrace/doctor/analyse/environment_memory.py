@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.doctor.analyse.advice import counted, percent
 from headrace.doctor.analyse.diagnosis import Finding
 from headrace.doctor.analyse.host import Host
-from headrace.doctor.analyse.words import size
+from headrace.doctor.analyse.words import counted, percent, size
 
 MIB = 1 << 20
 DOCKER_SHM_BYTES = 64 * MIB

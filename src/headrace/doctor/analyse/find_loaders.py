@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..session.model import Loader, Session
-from .advice import counted, named, percent, time
+from .advice import named
 from .diagnosis import Finding, Making, Part
 from .making import fed_loaders
 from .parts import COPY, WAIT
 from .verdict import BOUND
 from .view import View
 from .waits import START_UP
+from .words import counted, percent, time
 
 SLOW = 5.0
 """How many times the median a sample takes to be called slow."""
@@ -42,13 +43,13 @@ def loader_findings(session: Session, view: View) -> Iterator[Finding]:
 def _cores(session: Session, view: View, making: Making) -> Iterator[Finding]:
     """Work, in cores, that would have to be done for the device never to wait, beside the cores that there are."""
     cores, demand = _machine_cores(session, view), demanded_cores(view, making)
-    if cores is None or demand is None or demand <= cores or (view.wait_share or 0.0) < BOUND:
+    if not making.workers or cores is None or demand is None or demand <= cores or (view.wait_share or 0.0) < BOUND:
         return
     yield Finding(
         code="cores",
         weight=view.wait_share or 0.0,
         text=f"Making batches as fast as they are trained on is {demand:.1f} cores' worth of work, and there are "
-        f"{cores:g}: more workers will not help.",
+        f"{cores:g}: more workers {'will not help' if making.cores > IDLE * cores else 'help up to that only'}.",
         evidence=f"{counted(making.workers, 'worker')} used {making.cores:.1f} cores, each busy {percent(making.busy)} "
         "of the time",
         advice="Look at the stages that use most CPU: only less work a sample, or more cores, makes it faster.",

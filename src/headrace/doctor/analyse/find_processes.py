@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from ..session.model import Process, Session
-from .advice import counted, who
+from .advice import who
 from .diagnosis import Finding
+from .words import counted
 
 NOTES = {
     "hook-off": ("A hook of the doctor failed and was taken off", "What it measures is missing from this report."),

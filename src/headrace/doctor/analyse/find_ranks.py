@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .advice import named, percent, time
+from .advice import named
 from .diagnosis import Finding, RankView
 from .ranks import is_late
 from .together import Together
 from .view import View
+from .words import percent, time
 
 SHOWN = 4
 """Ranks whose shapes are shown."""

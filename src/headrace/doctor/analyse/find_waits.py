@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import waits
-from .advice import counted, look, named, percent, time
+from .advice import look, named
 from .diagnosis import Finding, Part
 from .verdict import by_category
 from .view import View
+from .words import counted, percent, time
 
 WORTH_SAYING = 0.01
 """Share of a step."""

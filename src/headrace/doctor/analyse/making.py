@@ -11,7 +11,7 @@ from .join import Finder, Join, Made
 from .slow import line_parts, slow_samples
 from .spans import Span
 from .stages import costs, stage_parts
-from .steps import Training, pass_of
+from .steps import Training, pass_of, whole_fact
 from .waits import is_here
 
 
@@ -41,7 +41,8 @@ def _making(training: Training, join: Join, loader: Loader, ends: dict[int, int]
     if not all_made:
         return None
     makers = list({id(one.maker): one.maker for one in all_made}.values())
-    size, sums = loader.facts.get("batch_size"), costs(all_made, loader.facts.get("batch_size"))
+    size = whole_fact(loader.facts, "batch_size")
+    sums = costs(all_made, size)
     batch_us = fmean(maker.batches.fetched[row] - maker.batches.start[row] for maker, row in all_made)
     time = sum(stretch.end - stretch.start for stretch in stretches.values())
     workers = max(len(one.workers) for one in passes)

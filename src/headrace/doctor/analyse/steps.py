@@ -7,7 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
+from ..probe.ending import SETTLING_STEPS
 from ..session.model import Pass, Session, Trainer
 from .parts import WAIT
 from .spans import Span
@@ -95,7 +97,13 @@ def pass_of(trainer: Trainer) -> dict[int, Pass]:
 def queue_of(trainer: Trainer, loader: int) -> int:
     """Batches that a loader keeps in flight: what may have been made before the loop first asked."""
     facts = next((one.facts for one in trainer.loaders if one.number == loader), {})
-    return int(facts.get("num_workers") or 0) * int(facts.get("prefetch_factor") or PREFETCH)
+    return (whole_fact(facts, "num_workers") or 0) * (whole_fact(facts, "prefetch_factor") or PREFETCH)
+
+
+def whole_fact(facts: dict[str, Any], name: str) -> int | None:
+    """A fact that is a whole number, as a loader of somebody's own may not have it."""
+    value = facts.get(name)
+    return value if isinstance(value, int) else None
 
 
 def _steps(trainer: Trainer) -> list[Step]:
@@ -136,18 +144,18 @@ def _batches(trainer: Trainer) -> list[Step]:
 
 
 def _warmup(trainer: Trainer, steps: list[Step]) -> int:
-    """Steps that took what the busiest loader had prefetched: their batches were made while the run started. At least
-    the first, which pays for everything that is done once."""
+    """Steps that took what the busiest loader had prefetched, since that was made while the run started, and those that
+    the probe, too, gives a run to settle."""
     passes = pass_of(trainer)
     loaders = Counter(one.loader for one in map(passes.get, trainer.gets.pass_) if one is not None)
     if not loaders:
-        return 1
+        return SETTLING_STEPS
     ((loader, _),) = loaders.most_common(1)
-    taken, queue = 0, queue_of(trainer, loader)
+    left = queue_of(trainer, loader)
     for number, step in enumerate(steps):
-        taken += sum(_loader(passes, trainer.gets.pass_[row]) == loader for row in step.gets)
-        if taken >= queue:
-            return number + 1
+        if left <= 0:
+            return number + SETTLING_STEPS
+        left -= sum(_loader(passes, trainer.gets.pass_[row]) == loader for row in step.gets)
     return len(steps)
 
 

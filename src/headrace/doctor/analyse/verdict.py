@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from ..session.model import Session
-from .advice import category, counted, named, percent, time, who
+from .advice import category, named, who
 from .diagnosis import Causes, Part, RankView, StepBudget
 from .parts import WAIT
 from .ranks import is_late
 from .view import View
+from .words import counted, percent, time
 
 BOUND = 0.05
 """Share of a step from which a run is called input-bound: below it, nothing done about data gains more than this."""
@@ -19,6 +21,8 @@ WORTH_NAMING = 0.1
 """Share of the wait from which a cause is named beside the first."""
 OF_STAGE = 0.8
 """Share of its category from which one stage stands for it."""
+EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Iteration|Warning)(?:: |$)")
+"""The line of a traceback that names the exception; lines of its message may follow."""
 MOST_WORDS = 300
 """Characters of the command's own last line."""
 
@@ -50,13 +54,14 @@ def status_words(status: int) -> str:
 
 
 def _last_line(session: Session) -> str:
-    """What the command said last: of the exception that ended it, where there is one."""
-    errors = [process.error for process in session.processes if process.error is not None and process.role != "worker"]
-    lines = [line.strip() for text in [*session.outcome.last_lines, *errors[:1]] for line in text.splitlines()]
-    last = next((line for line in reversed(lines) if line), "")
-    if not last:
-        return "."
-    return f": {last[:MOST_WORDS]}" + ("" if last[:MOST_WORDS].endswith((".", "!", "?")) else ".")
+    """What ended the command: an exception, a trainer's before its launcher's; without any, what was written last."""
+    failed = [process for process in session.processes if process.error is not None and process.role != "worker"]
+    failed.sort(key=lambda process: process.role != "trainer")
+    lines = (failed[0].error or "").splitlines() if failed else session.outcome.last_lines
+    said = [line.strip() for line in lines if line.strip()]
+    raised = [line for line in lines if EXCEPTION.match(line)]
+    last = (raised or said or [""])[-1][:MOST_WORDS]
+    return f": {last}{'' if last.endswith(('.', '!', '?')) else '.'}" if last else "."
 
 
 def _waiting(session: Session, view: View | None) -> Iterator[str]:

@@ -101,6 +101,7 @@ class Batches:
         """Writes it down, with what else is due. `sent` by time.monotonic_ns(), `serialise` in ns."""
         started = time.thread_time_ns()
         evidence = self._probe.evidence
+        self.cost.add_hooks(batch.totals, batch.samples or 0)
         records = [self._record(batch, sent, serialise)] if batch.index % evidence.stride == 0 else []
         if self._due is None:
             self._due = batch.end + self._pause
@@ -110,7 +111,6 @@ class Batches:
             records += self._other_records()
         if records:
             evidence.write(*records)
-        self.cost.add_hooks(batch.totals, batch.samples or 0)
         self.cost.add_since(started)
 
     def flush(self) -> None:

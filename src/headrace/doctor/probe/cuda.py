@@ -7,9 +7,8 @@ from typing import Any
 
 
 class CudaDevice:
-    """The stream that the training thread computes on: the one that was current when the first mark was set, until
-    `follow` takes another. What is queued on another stream meanwhile, such as a prefetcher's copy, gets no mark, since
-    times of two streams are in no order."""
+    """The stream on which the first optimizer stepped. What is queued on another one, such as a prefetcher's copy, gets
+    no mark, since times of two streams are in no order."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._cuda = torch.cuda
@@ -18,20 +17,21 @@ class CudaDevice:
         self.captures = 0
         """CUDA graphs being captured now, in any thread; the driver forbids queries meanwhile."""
 
-    def record(self, spare: Any) -> Any:
-        if self.captures or self._is_capturing():
-            return None
-        stream = self._cuda.current_stream()
+    def follow(self) -> None:
         if self._stream is None:
-            self._stream = stream
-        if stream != self._stream:
+            self._stream = self._cuda.current_stream()
+
+    def record(self, spare: Any) -> Any:
+        if self._stream is None or self.captures or self._is_capturing():
+            return None
+        if self._cuda.current_stream() != self._stream:
             return None
         event = self._cuda.Event(enable_timing=True) if spare is None else spare
-        event.record(stream)
+        event.record(self._stream)
         return event
 
     def is_done(self, mark: Any) -> bool:
-        return not self.captures and mark.query()
+        return not self.captures and bool(mark.query())
 
     def elapsed_us(self, earlier: Any, later: Any) -> float:
         return float(earlier.elapsed_time(later)) * 1000.0

@@ -14,6 +14,9 @@ STEP_BEGINS, STEP_ENDS = "s", "p"
 class Device(Protocol):
     """What can put a mark into the work queued on a device: `CudaDevice`, or a simulated one in tests."""
 
+    def follow(self) -> None:
+        """What is computed on now is what marks are of: called when an optimizer steps."""
+
     def record(self, spare: Any) -> Any:
         """A mark behind all work queued so far, in `spare` where that is given; None where no mark may be set now."""
 

@@ -9,7 +9,7 @@ BEGUN, GOT, ENDED = "begun", "got", "ended"
 
 
 class Event(NamedTuple):
-    """Something that the training thread did with one pass over a DataLoader: began it, got a batch of it, ended it."""
+    """Something that the training thread did with one pass over a DataLoader: began it, got batches of it, ended it."""
 
     what: str
     pass_: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Callable
@@ -11,10 +10,11 @@ from typing import Any, Callable
 Callback = Callable[[ModuleType], None]
 
 
-class ImportWatch(MetaPathFinder):
+class ImportWatch:
     """Put on `sys.meta_path`, it lets the other finders find, and listens to what the loader of a watched module does.
 
-    Loaders stay the objects that they are, since importlib.resources and inspect ask them for more than modules.
+    It is no importlib.abc.MetaPathFinder, since that module takes longer to import than all of this one's work. Loaders
+    stay the objects that they are, since importlib.resources and inspect ask them for more than modules.
     """
 
     def __init__(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 import traceback
@@ -125,7 +124,7 @@ class Probe:
         self.training.forked()
 
     def _new_path(self) -> str:
-        name = f"{socket.gethostname()}-{os.getpid()}-{time.monotonic_ns():x}.jsonl"
+        name = f"{os.uname().nodename}-{os.getpid()}-{time.monotonic_ns():x}.jsonl"
         return os.path.join(self.settings.evidence, name)
 
     def _header(self) -> Record:
@@ -133,7 +132,7 @@ class Probe:
             "version": VERSION,
             "pid": os.getpid(),
             "parent": os.getppid(),
-            "host": socket.gethostname(),
+            "host": os.uname().nodename,
             "boot_id": boot_id(),
             "python": sys.version.split()[0],
             "executable": sys.executable,

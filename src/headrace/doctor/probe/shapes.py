@@ -22,7 +22,10 @@ class Shapes:
 
     def of(self, batch: Any) -> tuple[int | None, int | None]:
         """Bytes of a batch, and the number of its shape; None for what is not known."""
-        size, shape = bytes_and_shape(batch)
+        try:
+            size, shape = bytes_and_shape(batch)
+        except Exception:  # a tensor that has no shape (nested), or an object of the user's that is asked for one
+            return None, None
         if shape is None:
             return None, None
         number = self._numbers.get(shape)

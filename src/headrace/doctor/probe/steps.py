@@ -92,8 +92,9 @@ class Steps:
         event = Event(GOT, pass_, start, end, with_grad)
         self._note(event)
         step = self.begin(start)
-        if len(step.gets) < self._most_gets:
-            step.gets.append((event, facts))
+        if len(step.gets) >= self._most_gets:  # the oldest are those of a long evaluation
+            del step.gets[: self._most_gets // 4]
+        step.gets.append((event, facts))
 
     def fetching(self) -> Step | None:
         """A batch is about to be asked for, or a pass to begin: the step that has ended by now, if one has."""
@@ -144,7 +145,11 @@ class Steps:
 
     def _note(self, event: Event) -> None:
         self.begin(event.start)
-        if len(self._events) < self._most_gets:
+        last = self._events[-1] if self._events else None
+        if last is not None and last.what == event.what == GOT and last.pass_ == event.pass_:
+            with_grad = last.with_grad and event.with_grad
+            self._events[-1] = Event(GOT, event.pass_, last.start, event.end, with_grad)
+        elif len(self._events) < self._most_gets:
             self._events.append(event)
 
     def _add(self, step: Step, kind: str, start: int, end: int) -> None:

@@ -26,6 +26,8 @@ READY_EVERY = 5
 MOST_ELSEWHERE = 1024
 MOST_HELD = 128
 """Batches that other threads fetched ahead, and are still expected in the training thread."""
+MARKED_COPIES = 4
+"""Copies to the device after each batch that the device's marks show."""
 FLUSH_GETS = 64
 """So many batches are written together where no optimizer has stepped."""
 
@@ -67,10 +69,12 @@ class Training:
         self.fetchers: set[int] = set()
         """The threads that received them."""
         self.passes = 0
+        self.loaders = 0
         self.opening: int | None = None
         """The number of the pass that is being begun in `iter(loader)`."""
         self.is_fetching = False
         """Whether the training thread is in a `next()` or `iter()` of a DataLoader."""
+        self._copies = 0
         self.is_stamped = False
         """Whether the moment at which the open step's own gradients are done is wanted."""
         self.steps_seen = 0
@@ -117,6 +121,7 @@ class Training:
         """It has one, or the pass has ended: the time of that."""
         end = now()
         self.is_fetching = False
+        self._copies = 0
         if self.marks is not None:
             self.marks.mark("r")
         if self.ranges is not None:
@@ -195,6 +200,11 @@ class Training:
         except Exception as error:
             self.fail("spans", error)
 
+    def may_mark_copy(self) -> bool:
+        """Whether the device's marks may show this copy: a batch of many tensors must not cost a mark for each."""
+        self._copies += 1
+        return self._copies <= MARKED_COPIES
+
     def collective(self, name: str, start: int, size: int | None) -> None:
         """A synchronous call has ended in the training thread."""
         if self.steps.step is not None:
@@ -222,6 +232,7 @@ class Training:
         if self.limit.is_over:
             raise Finished
         if self.marks is not None:
+            self.marks.device.follow()
             self.marks.mark("o")
         if self.ranges is not None:
             self.ranges.enter(OPTIMIZER)
@@ -258,9 +269,9 @@ class Training:
         return False
 
     def _begin_in(self, thread: int) -> None:
-        passes = self.passes
+        passes, loaders = self.passes, self.loaders
         self._begin(thread)
-        self.passes = passes
+        self.passes, self.loaders = passes, loaders
 
     def _step_ended(self) -> None:
         self.steps_seen += 1
@@ -365,6 +376,6 @@ class Training:
         self.marks = None
         self.ranges = None
         self.readers.clear()
-        self.costs = Costs()
+        self.costs.take()
         self._said = set()
         self._begin(get_ident())

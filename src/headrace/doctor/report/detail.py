@@ -20,6 +20,7 @@ class Detail:
     loaders: int
     ranks: int
     notes: int
+    note_lines: int
     machines: int
     last_lines: int
 
@@ -34,8 +35,9 @@ SCREEN = Detail(
     loaders=1,
     ranks=8,
     notes=2,
+    note_lines=0,
     machines=1,
     last_lines=6,
 )
 """Fits a terminal of 40 lines as a rule."""
-ALL = Detail(*[EVERYTHING] * 11)
+ALL = Detail(*[EVERYTHING] * 12)

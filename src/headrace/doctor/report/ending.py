@@ -1,14 +1,12 @@
-"""How the command ended, what the doctor could not see, and what it cost, on a page."""
+"""How the command ended, on a page."""
 
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 
-from headrace.doctor.analyse.diagnosis import Cost
 from headrace.doctor.session.model import Outcome, Session
 
-from .figures import counted, duration, share, size
+from .figures import duration
 from .page import Page
 
 _ENDINGS = {
@@ -42,41 +40,9 @@ def put_last_lines(page: Page, session: Session, *, most: int) -> None:
     errors = [process.error for process in session.processes if process.error]
     if outcome.why not in ("failed", "not found") and not errors:
         return
-    lines = outcome.last_lines or (errors[-1].splitlines() if errors else [])
+    said = outcome.last_lines or (errors[-1].splitlines() if errors else [])
+    lines = [line for line in said if line.strip()]
     if lines:
         page.heading("Last lines of the command")
         for line in lines[-most:]:
             page.quote(line)
-
-
-def put_notes(page: Page, session: Session, cost: Cost, *, most: int) -> None:
-    """Processes that were not reached, the probes' notes (equal ones of many processes once), what measuring cost."""
-    texts = [f"not reached: {process.command} ({process.pid}): {process.why}" for process in session.unreached]
-    texts += [f"hung process {process.pid}: {stack}" for process in session.processes for stack in process.stacks]
-    texts += [f"{text} (process {pid})" if pid is not None else text for text, pid in _distinct(session)]
-    cut = sum(process.cut for process in session.processes)
-    if cut:
-        texts.append(f"the evidence of {counted(cut, 'process')} is thinned or cut short; means are of what was kept")
-    page.heading("Notes")
-    for text in texts[:most]:
-        page.sentence(text, lead="  • ")
-    if len(texts) > most:
-        page.line(f"and {counted(len(texts) - most, 'note')} more: --verbose", style="dim")
-    page.sentence(_in_words(cost), lead="  • ")
-
-
-def _in_words(cost: Cost) -> str:
-    return (
-        f"measuring cost {duration(cost.step_us)} a step ({share(cost.step_share)}), {share(cost.worker_share)} of the "
-        f"making of batches, and {size(cost.evidence_bytes)} of evidence"
-    )
-
-
-def _distinct(session: Session) -> list[tuple[str, int | None]]:
-    """Each note's text once; of several processes, how many."""
-    times = Counter((note.code, note.text) for note in session.notes)
-    first = {(note.code, note.text): note.pid for note in reversed(session.notes)}
-    return [
-        (f"{code}: {text}" + (f" ({many} ×)" if many > 1 else ""), first[code, text] if many == 1 else None)
-        for (code, text), many in times.items()
-    ]

@@ -18,7 +18,7 @@ from headrace.errors import UsageError
 
 from .document import document
 from .files import can_be_written, write_whole
-from .terminal import show, text
+from .terminal import TEXT_WIDTH, show, text
 from .trace import trace
 
 STANDARD_OUTPUT = "-"
@@ -39,7 +39,11 @@ class Outputs:
         return self.json == STANDARD_OUTPUT
 
     def console(self) -> Console:
-        return Console(stderr=self.json_to_standard_output)
+        """For the report. What is no terminal has no width: it gets that of the text file."""
+        console = _Console(stderr=self.json_to_standard_output)
+        if not console.is_terminal and "COLUMNS" not in os.environ:
+            console.width = TEXT_WIDTH
+        return console
 
     def check(self) -> None:
         """Raises UsageError where a file cannot be written: better now than after hours."""
@@ -71,9 +75,10 @@ class Outputs:
         again = _again(saved if failed else self._json_path or saved)
         failed += _written("--trace", self.trace, lambda: trace(session, diagnosis))
         failed += _written("--report", self.report, lambda: [text(session, diagnosis, again=again)])
-        failed += _printed("the report", lambda: show(session, diagnosis, self.console(), self.verbose, again))
+        console, descriptor = self.console(), 2 if self.json_to_standard_output else 1
+        failed += _printed("the report", descriptor, lambda: show(session, diagnosis, console, self.verbose, again))
         if self.json_to_standard_output:
-            failed += _printed("--json -", lambda: print(document(session, diagnosis), end="", flush=True))
+            failed += _printed("--json -", 1, lambda: print(document(session, diagnosis), end="", flush=True))
         return failed
 
     @property
@@ -92,15 +97,24 @@ def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]
     return []
 
 
-def _printed(what: str, put: Callable[[], None]) -> list[str]:
-    """A reader that has gone away, as `head` does, is no failure; rich leaves the program then."""
+def _printed(what: str, descriptor: int, put: Callable[[], None]) -> list[str]:
+    """A reader that has gone away, as `head` does, is no failure; nobody reads what comes after, either."""
     try:
         put()
-    except (BrokenPipeError, SystemExit):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python fails at its end, when it flushes
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)  # or Python fails at its end, when it flushes
+        os.close(nowhere)
     except OSError as error:
         return [f"{what} could not be printed ({error.strerror or error})"]
     return []
+
+
+class _Console(Console):
+    """One that says so where nobody reads it (any more): rich's own leaves the program."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def _again(saved: Path | None) -> str:

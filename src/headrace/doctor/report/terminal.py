@@ -8,10 +8,11 @@ from headrace.doctor.analyse.diagnosis import Diagnosis, Finding
 from headrace.doctor.session.model import Session
 
 from .detail import ALL, SCREEN, Detail
-from .ending import command_line, ending, put_last_lines, put_notes
+from .ending import command_line, ending, put_last_lines
 from .figures import counted, share
 from .machine import put_machines
 from .making import put_making
+from .notes import put_hung, put_notes
 from .page import Page
 from .ranks import put_ranks
 from .step import heat, put_step
@@ -40,12 +41,13 @@ def put_report(page: Page, session: Session, diagnosis: Diagnosis, *, detail: De
         page.sentence(diagnosis.findings[0].advice, lead="→ ", style="bold")
     page.line(f"{ending(session.outcome)}: {command_line(session)}", indent=0, style="dim")
     put_last_lines(page, session, most=detail.last_lines)
+    put_hung(page, session, detail)
     put_step(page, diagnosis, detail)
     put_making(page, diagnosis, detail)
     put_ranks(page, diagnosis, most=detail.ranks)
     put_machines(page, session, most=detail.machines)
     _put_findings(page, diagnosis.findings, most=detail.findings)
-    put_notes(page, session, diagnosis.cost, most=detail.notes)
+    put_notes(page, session, diagnosis.cost, detail)
     if again:
         page.copyable(again, lead="Again: ")
 

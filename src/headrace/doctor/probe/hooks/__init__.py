@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("sys", lifecycle.watch_process),
+    ("os", lifecycle.watch_forks),
     ("torch", lifecycle.watch_torch),
     ("torch", optimizer.install),
     ("torch", cuda.install),
@@ -35,6 +36,7 @@ HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("torch", backward.install),
     ("torch", collectives.install),
     ("torch.utils.data.dataloader", dataloader.install),
+    ("torchdata.stateful_dataloader.stateful_dataloader", dataloader.install_stateful),
     ("torch.amp.grad_scaler", scaler.install),
     ("torch.cuda.amp.grad_scaler", scaler.install),
     ("torch.nn.parallel.data_parallel", engines.watch_data_parallel),

@@ -76,12 +76,13 @@ def _cuda(training: Training, torch: ModuleType, original: Callable[..., Any]) -
 
 
 def _copied(training: Training, original: Callable[..., Any], tensor: Any, args: Any, kwargs: Any) -> Any:
-    if not training.enter(COPY, "h"):
+    begin, end = ("h", "i") if training.may_mark_copy() else ("", "")
+    if not training.enter(COPY, begin):
         return original(tensor, *args, **kwargs)
     try:
         return original(tensor, *args, **kwargs)
     finally:
-        training.leave("i")
+        training.leave(end)
 
 
 def _leaves_host(torch: ModuleType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

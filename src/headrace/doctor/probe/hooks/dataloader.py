@@ -9,12 +9,12 @@ from threading import current_thread, get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..call_site import call_site
-from ..cost import nothing, price_ns
+from ..cost import price_ns
 from ..passes import ATTRIBUTE, Pass, Reader
 from ..shapes import Shapes
 from ..step_records import Received
 from ..training import NOBODY, now
+from .loader_facts import loader_facts
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -36,6 +36,16 @@ def install(probe: Probe, dataloader: ModuleType) -> None:
     probe.training.costs.pricing["gets"] = hooks.price_ns
 
 
+def install_stateful(probe: Probe, stateful: ModuleType) -> None:
+    """Hooks torchdata.stateful_dataloader.stateful_dataloader, which is a DataLoader whose iterators begin by
+    themselves."""
+    import torch
+
+    hooks = Hooks(probe, torch.utils.data.dataloader)
+    probe.patches.replace(stateful.StatefulDataLoader, "__iter__", hooks.iter)
+    probe.patches.replace(stateful._StatefulMultiProcessingDataLoaderIter, "_try_get_data", hooks.try_get_data)
+
+
 class Hooks:
     """Each method takes what it stands for, and gives what stands for it."""
 
@@ -47,7 +57,6 @@ class Hooks:
         self._is_grad_enabled = torch.is_grad_enabled
         self._dataloader = dataloader
         self._shapes = Shapes(probe)
-        self._loaders = 0
 
     def iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(original)
@@ -69,7 +78,8 @@ class Hooks:
                 raise
             try:
                 training.pass_begun(number, start, self._is_grad_enabled())
-                self._write_pass(loader, iterator, number, start)
+                if isinstance(iterator, self._dataloader._BaseDataLoaderIter):
+                    self._write_pass(loader, iterator, number, start)
             except Exception as error:
                 training.fail("DataLoader.__iter__", error)
             return iterator
@@ -223,8 +233,8 @@ class Hooks:
         records: list[Any] = []
         file, loader_number = getattr(loader, NUMBER, (None, 0))
         if file != self._probe.evidence.path:
-            loader_number = self._loaders
-            self._loaders += 1
+            loader_number = training.loaders
+            training.loaders += 1
             setattr(loader, NUMBER, (self._probe.evidence.path, loader_number))
             records.append(("loader", loader_number, clock.us(start), self._facts(loader)))
         before: Pass | None = getattr(iterator, ATTRIBUTE, None)
@@ -237,22 +247,12 @@ class Hooks:
         self._probe.evidence.write(*records)
 
     def _facts(self, loader: Any) -> dict[str, Any]:
-        file, line = call_site()
-        return {
-            "num_workers": loader.num_workers,
-            "batch_size": getattr(loader, "batch_size", None) or getattr(loader.batch_sampler, "batch_size", None),
-            "prefetch_factor": loader.prefetch_factor,
-            "persistent_workers": loader.persistent_workers,
-            "pin_memory": bool(loader.pin_memory),
-            "in_order": getattr(loader, "in_order", True),
-            "timeout": loader.timeout,
-            "iterable": loader._dataset_kind == self._dataloader._DatasetKind.Iterable,
-            "start_method": _start_method(loader),
-            "dataset": f"{type(loader.dataset).__module__}.{type(loader.dataset).__qualname__}",
-            "length": _length(loader),
-            "file": file,
-            "line": line,
-        }
+        """Nothing, where a loader is unlike any that is known."""
+        try:
+            return loader_facts(loader)
+        except Exception as error:
+            self._probe.fault("facts of a DataLoader", error)
+            return {}
 
     def price_ns(self) -> float:
         """Of a `next()`, on a training of its own that writes nothing."""
@@ -261,8 +261,15 @@ class Hooks:
         vars(hooks).update(vars(self), _training=scratch)
         iterator = _NoIterator()
         setattr(iterator, ATTRIBUTE, Pass(scratch, 0, 0, True))
-        hooked = hooks.next(nothing)
+        batch = self._sample_batch()
+        hooked = hooks.next(lambda _: batch)
         return price_ns(lambda: hooked(iterator))
+
+    def _sample_batch(self) -> Any:
+        """Two tensors: what a batch most often has."""
+        import torch
+
+        return [torch.empty(0), torch.empty(0)]
 
 
 class _NoIterator:
@@ -270,21 +277,3 @@ class _NoIterator:
 
     _in_order = True
     _rcvd_idx = 1
-
-
-def _start_method(loader: Any) -> str | None:
-    import multiprocessing
-
-    if not loader.num_workers:
-        return None
-    context = loader.multiprocessing_context or multiprocessing
-    method = context.get_start_method(allow_none=True) or multiprocessing.get_context().get_start_method()
-    return str(method)
-
-
-def _length(loader: Any) -> int | None:
-    """In batches. The length of a user's sampler may raise anything."""
-    try:
-        return len(loader)
-    except Exception:
-        return None

@@ -7,6 +7,8 @@ from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
+from ..training import MOST_ELSEWHERE
+
 if TYPE_CHECKING:
     from ..probe import Probe
     from ..step_records import Received
@@ -51,7 +53,10 @@ def _hook_queues(probe: Probe, queue: ModuleType) -> None:
             if get_ident() in training.fetchers:
                 training.hands_over = True
                 batch, training.last_elsewhere = training.last_elsewhere, None
-                vars(queue).setdefault(CARRIED, {})[id(item)] = batch
+                carried = vars(queue).setdefault(CARRIED, {})
+                if len(carried) >= MOST_ELSEWHERE:  # another thread takes them
+                    carried.clear()
+                carried[id(item)] = batch
             return original(queue, item, *args, **kwargs)
 
         return put

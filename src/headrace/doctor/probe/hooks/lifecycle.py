@@ -6,7 +6,9 @@ A process that is killed, or calls os._exit, writes no `end` record, which is wh
 from __future__ import annotations
 
 import atexit
+import functools
 import sys
+import traceback
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -19,6 +21,21 @@ if TYPE_CHECKING:
 def watch_process(probe: Probe, _: ModuleType) -> None:
     """Any Python: one that fails before it has imported torch says why."""
     atexit.register(_at_exit, probe)
+
+
+def watch_forks(probe: Probe, os: ModuleType) -> None:
+    """No os.register_at_fork: what is raised in such a callback, Ctrl-C say, is lost, and the run would go on."""
+
+    def make(original: Any) -> Any:
+        @functools.wraps(original)
+        def fork() -> Any:
+            probe.forking()
+            return original()
+
+        return fork
+
+    probe.patches.replace(os, "fork", make)
+    probe.patches.replace(os, "forkpty", make)
 
 
 def watch_torch(probe: Probe, torch: Any) -> None:
@@ -42,6 +59,7 @@ def watch_children(probe: Probe, util: Any) -> None:
 
     register(probe)
     util.register_after_fork(probe, register)
+    probe.patches.replace(traceback, "print_exc", _ends_child(probe))
 
 
 def write_facts(probe: Probe) -> None:
@@ -58,6 +76,22 @@ def _ends_process(probe: Probe) -> Callable[[Any], Any]:
             return original(kind, error, trace)
 
         return excepthook
+
+    return make
+
+
+def _ends_child(probe: Probe) -> Callable[[Any], Any]:
+    """From Python 3.13 on finalisers run too late to see the error; but multiprocessing prints it, by this name."""
+
+    def make(original: Any) -> Any:
+        @functools.wraps(original)
+        def print_exc(*args: Any, **kwargs: Any) -> Any:
+            error = sys.exc_info()[1]
+            if error is not None and sys._getframe(1).f_globals.get("__name__") == "multiprocessing.process":
+                probe.last.failed(error)
+            return original(*args, **kwargs)
+
+        return print_exc
 
     return make
 

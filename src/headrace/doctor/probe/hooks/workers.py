@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import multiprocessing
 import os
 import time
-from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -59,6 +57,8 @@ def _facts(probe: Probe, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _start_method() -> str | None:
     """A loader without a context of its own starts processes that carry none: then it is the default's."""
+    import multiprocessing
+
     own: str | None = getattr(multiprocessing.process.current_process(), "_start_method", None)
     return multiprocessing.get_start_method(allow_none=True) if own is None else own
 
@@ -79,10 +79,10 @@ class _IndexQueue:
 
     def __init__(self, probe: Probe, queue: Any) -> None:
         self._batches = probe.batches
-        self._get = queue.get
         self._epoch = 0
         guard = probe.batches.guard
         self._drop, self._begin = guard(self._drop_unsent), guard(self._begin_batch)
+        self._get = queue.get
         queue.get = self.get
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
@@ -109,6 +109,9 @@ class _DataQueue:
     """Sees what the loop puts, and what becomes of it in the queue's feeder thread: pickled, then in the pipe."""
 
     def __init__(self, probe: Probe, queue: Any) -> None:
+        # Here and not above: processes that have no workers load this module, too, and should not pay for it.
+        from multiprocessing.reduction import ForkingPickler
+
         self._batches = probe.batches
         self._unsent: dict[int, Batch] = {}
         self._sending: Batch | None = None

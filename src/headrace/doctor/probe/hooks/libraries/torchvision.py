@@ -147,9 +147,8 @@ def _containers(module: Any) -> list[tuple[str, type]]:
 
 
 def _is_compiling() -> Callable[[], bool]:
-    """torch.compiler's, or what an older torch has; one without any compiles nothing."""
-    torch: Any = sys.modules["torch"]
-    compiler = getattr(torch, "compiler", None)
-    dynamo = getattr(torch, "_dynamo", None)
-    found = getattr(compiler, "is_compiling", None) or getattr(dynamo, "is_compiling", None)
+    """torch.compiler's, which a trace takes for a constant. A torch without one (before 2.1) is taken to compile
+    nothing; torch._dynamo is not asked, since the mere question imports it, which takes seconds."""
+    torch = sys.modules["torch"]
+    found: Callable[[], bool] | None = getattr(getattr(torch, "compiler", None), "is_compiling", None)
     return (lambda: False) if found is None else found

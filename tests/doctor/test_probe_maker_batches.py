@@ -1,0 +1,177 @@
+"""What of the batches of a process is written when, and what hooks do when they fail."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from library_probe import LibraryProbe
+
+from headrace.doctor.probe import batches as batches_module
+from headrace.doctor.probe.guard import Guard
+from headrace.doctor.probe.probe import Probe
+from headrace.doctor.probe.slow import KEPT, LONGEST_KEY, SlowSamples, text_of
+from headrace.doctor.probe.stage_cost import Cost, prices_ns
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Iterator[Probe]:
+    probe = LibraryProbe(tmp_path / "session").probe
+    yield probe
+    probe.detach()
+
+
+def records(probe: Probe) -> list[Any]:
+    return [json.loads(line) for line in Path(probe.evidence.path).read_text().splitlines()]
+
+
+def kinds(probe: Probe) -> list[str]:
+    return [record[0] for record in records(probe)]
+
+
+def of_batches(probe: Probe) -> list[str]:
+    """Kinds of records, lines apart: whether a look fell into a batch is chance."""
+    return [kind for kind in kinds(probe) if kind in ("batch", "slow", "probe")]
+
+
+def make_batch(probe: Probe, index: int, sample_ns: int = 0) -> None:
+    batch = probe.batches.begin(0, index)
+    probe.batches.slow.offer(0, index, index, sample_ns, {})
+    probe.batches.end(batch)
+    probe.batches.write(batch)
+
+
+def test_other_records_wait_until_they_are_due(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_batch(probe, 0)
+    make_batch(probe, 1)
+    assert of_batches(probe) == ["batch", "batch"]
+    monkeypatch.setattr(probe.batches, "_due", 0)
+    make_batch(probe, 2)
+    assert of_batches(probe) == ["batch", "batch", "batch", "slow", "slow", "slow", "probe"]
+
+
+def test_the_pause_grows_so_that_a_long_run_stays_small(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = []
+    for index in range(10):
+        monkeypatch.setattr(probe.batches, "_due", 0)
+        make_batch(probe, index)
+        pauses.append(probe.batches._pause)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == pauses[-2] == batches_module._LONGEST_PAUSE_NS
+
+
+def test_the_end_writes_what_was_not_due(probe: Probe) -> None:
+    make_batch(probe, 0, sample_ns=1_000)
+    probe.batches.close()
+    assert of_batches(probe) == ["batch", "slow", "probe"]
+
+
+def test_a_process_that_made_nothing_writes_nothing(probe: Probe) -> None:
+    probe.batches.close()
+    assert not Path(probe.evidence.path).exists()
+
+
+def test_a_batch_sent_after_the_end_of_the_loop_is_written_whole(probe: Probe) -> None:
+    """The queue's own thread sends it."""
+    batch = probe.batches.begin(0, 0)
+    probe.batches.end(batch)
+    probe.batches.close()
+    probe.batches.write(batch, sent=batch.end + 5_000, serialise=2_000)
+    told = records(probe)
+    assert told[-1][0] == "probe"
+    (batch_record,) = (record for record in told if record[0] == "batch")
+    assert batch_record[5] - batch_record[4] in (5, 6)  # rounded
+    assert batch_record[6] == 2
+
+
+def test_batches_are_thinned_and_slow_samples_are_not(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(probe.evidence), "stride", property(lambda self: 4))
+    for index in range(8):
+        make_batch(probe, index, sample_ns=index)
+    probe.batches.close()
+    told = records(probe)
+    assert [record[2] for record in told if record[0] == "batch"] == [0, 4]
+    assert len([record for record in told if record[0] == "slow"]) == 8
+
+
+def test_a_batch_given_up_counts_nothing(probe: Probe) -> None:
+    batch = probe.batches.begin(0, 0)
+    probe.batches.drop(batch)
+    assert probe.batches.current() is None
+    assert not probe.stages.is_counting
+
+
+def test_a_fork_forgets_what_its_parent_made(probe: Probe) -> None:
+    probe.batches.begin(0, 0)
+    make_batch(probe, 1, sample_ns=1_000)
+    probe.forking()
+    probe.forked()
+    assert probe.batches.current() is None
+    assert probe.batches.slow.records() == []
+    assert probe.batches.cost.total_ns == 0
+
+
+def test_a_batch_that_hangs_is_told(probe: Probe) -> None:
+    batch = probe.batches.begin(3, 7)
+    probe.batches._hung(batch, 12_000_000_000, "  File …")
+    probe.batches.drop(batch)
+    (stack,) = (record for record in records(probe) if record[0] == "stack")
+    assert stack[2:] == ["hung", "batch 7 of epoch 3 has been in the making for 12 s:\n  File …"]
+
+
+def test_the_slowest_samples_are_kept() -> None:
+    walls = list(range(500))
+    random.Random(0).shuffle(walls)
+    slow = SlowSamples()
+    written: list[Any] = []
+    for number, wall in enumerate(walls):
+        if wall * 1000 > slow.least_ns:
+            slow.offer(0, number, f"key {wall}", wall * 1000, {2: [1, wall * 1000, 5]})
+        if number % 50 == 49:
+            written += slow.records()
+    assert {record[4] for record in written} >= set(range(500 - KEPT, 500))
+    assert len(written) < 10 * KEPT
+    assert ("slow", 0, walls.index(499), "'key 499'", 499, [(2, 499)]) in written
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise LookupError
+
+
+def test_keys_as_text() -> None:
+    assert text_of(17) == "17"
+    assert text_of("a/b.png") == "'a/b.png'"
+    assert text_of(Unspeakable()).startswith("<Unspeakable")
+    assert text_of(type("deque", (), {})()) == "<deque>"  # which reprlib takes for the deque that it knows
+    assert len(text_of("x" * 10_000)) <= LONGEST_KEY
+    assert len(text_of(list(range(10_000)))) <= LONGEST_KEY
+
+
+def test_a_hook_that_fails_is_off_and_told_once(probe: Probe) -> None:
+    guard = Guard(probe, "loop")
+    calls: list[int] = []
+
+    def fail(number: int) -> None:
+        calls.append(number)
+        raise LookupError("oh")
+
+    failing, other = guard(fail), guard(calls.append)
+    other(1)
+    assert [failing(2), failing(3), other(4)] == [None, None, None]
+    assert calls == [1, 2]
+    assert [record[2:] for record in records(probe) if record[0] == "note"] == [["hook-off", "loop: LookupError: oh"]]
+
+
+def test_the_cost_of_hooks_is_their_number_by_their_price() -> None:
+    stage_ns, sample_ns = prices_ns()
+    assert 0 < stage_ns < 1_000_000
+    assert sample_ns < 1_000_000
+    cost = Cost()
+    cost._price = (1_000, 100)
+    cost.add_hooks({0: [3, 0, 0], 1: [2, 0, 0]}, samples=4)
+    assert cost.total_ns == 5_400
