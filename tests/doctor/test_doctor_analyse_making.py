@@ -242,6 +242,7 @@ def test_the_probes_cost_is_what_it_measured(tmp_path):
     for name, records in simulate(MadeRun(probe=35.0, steps=40)).items():
         write_evidence(tmp_path, name, records if name == "host-100-0" else [*records, ["probe", 1, 2_100]])
     session = read(tmp_path)
+    session.warmup = 4
     cost = diagnose(session).cost
     busy = sum(sum(one.batches.fetched) - sum(one.batches.start) for one in session.makers)
     assert cost.step_us == 35.0

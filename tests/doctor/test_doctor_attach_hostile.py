@@ -279,3 +279,31 @@ def test_a_full_disk_ends_the_evidence_only(site, tmp_path):
     assert 900_000 < size <= 1 << 20
     assert done.stderr.count("the run goes on, this process is no longer observed") == 1
     assert "Traceback" not in done.stderr
+
+
+def test_no_signal_is_lost_in_a_fork(script, tmp_path):
+    """What a handler raises, as Ctrl-C's does, comes out wherever the process is."""
+    source = """
+import random, signal
+raised = caught = 0
+
+def strike(*_):
+    global raised
+    raised += 1
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, strike)
+draw = random.Random(1)
+for number in range(300):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.00005, 0.003))
+        while raised == number:
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+    except KeyboardInterrupt:
+        caught += 1
+print(raised, caught)
+"""
+    assert observed(script(source), tmp_path, relay=True).last_lines == ["300 300"]

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from attach_runs import doctor, ended, evidence, observed, records, stub_torch
+from attach_runs import Patience, doctor, ended, evidence, observed, records, stub_torch
 
 SAYS = "import sys, torch; print('here', sys.path[0], flush=True); sys.exit(3)"
 
@@ -108,7 +108,7 @@ def training(tmp_path):
 
 
 def test_workers_are_reached_however_they_start(training, tmp_path):
-    ran = observed([sys.executable, training, "fork", "forkserver", "spawn"], tmp_path)
+    ran = observed([sys.executable, training, "fork", "forkserver", "spawn"], tmp_path, patience=Patience())
     assert (ran.status, ran.missed, ran.leftovers) == (3, [], [])
     workers = [process for process in evidence(tmp_path).values() if any(record[0] == "worker" for record in process)]
     assert sorted(record[2]["start_method"] for process in workers for record in process if record[0] == "worker") == [

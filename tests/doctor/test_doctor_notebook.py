@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 import torch
+from processes import DEADLINE_S
 from rich.console import Console
 from torch.utils.data import DataLoader, Dataset, dataloader
 
 import headrace
+from headrace.doctor.fork_server import end_fork_server
 from headrace.doctor.notebook import PROBE
 
 BATCHES, BATCH = 8, 4
@@ -28,10 +33,10 @@ class Squares(Dataset[torch.Tensor]):
         return torch.full((3,), float(index * index))
 
 
-def train(workers: int = 0) -> None:
+def train(workers: int = 0, start: str | None = None) -> None:
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for batch in DataLoader(Squares(), batch_size=BATCH, num_workers=workers):
+    for batch in DataLoader(Squares(), batch_size=BATCH, num_workers=workers, multiprocessing_context=start):
         optimizer.zero_grad()
         model(batch).sum().backward()
         optimizer.step()
@@ -95,6 +100,33 @@ def test_sees_workers() -> None:
     (maker,) = watched.session.makers
     assert maker.worker == 0
     assert sorted(maker.batches.index) == list(range(BATCHES))
+
+
+@pytest.mark.long
+def test_sees_workers_of_a_fork_server_each_time() -> None:
+    """The server would outlive the first watch, with its folder."""
+    for _ in range(2):
+        with headrace.doctor.watch(show=False) as watched:
+            train(workers=1, start="forkserver")
+        assert watched.session is not None
+        assert [sorted(maker.batches.index) for maker in watched.session.makers] == [list(range(BATCHES))]
+
+
+def test_a_fork_server_ends_unless_it_has_workers() -> None:
+    """What the test above needs, without torch in the server."""
+    forkserver.ensure_running()
+    server = forkserver._forkserver
+    worker = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(DEADLINE_S,))
+    worker.start()
+    try:
+        end_fork_server()
+        assert server._forkserver_pid is not None
+    finally:
+        worker.kill()
+        worker.join()
+        worker.close()
+    end_fork_server()
+    assert server._forkserver_pid is None
 
 
 def test_a_second_one_starts_afresh() -> None:

@@ -46,5 +46,6 @@ def test_shapes_that_differ_across_ranks_are_found(ranks):
 
 def test_data_parallel_is_recognised(tmp_path):
     observed = observe(python("data_parallel.py"), tmp_path)
-    assert "data-parallel" in observed.codes
-    assert "DistributedDataParallel" in observed.out
+    found = next(finding for finding in observed.diagnosis.findings if finding.code == "data-parallel")
+    assert "2 devices" in found.text
+    assert "DistributedDataParallel" in found.advice

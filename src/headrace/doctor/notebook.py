@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from .attach.environment import environment
+from .fork_server import end_fork_server
 from .probe.clock import Clock
 from .probe.settings import Settings
 
@@ -95,6 +96,7 @@ def _observed_already() -> Path | None:
 @contextmanager
 def _probe_in(folder: Path) -> Iterator[None]:
     """The probe here, and in each Python that is started meanwhile, spawned workers among them."""
+    end_fork_server()
     before = dict(os.environ)
     probed = environment(folder, before)
     probe = _probe()
@@ -104,6 +106,7 @@ def _probe_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         probe.stop()
+        end_fork_server()
         for name in (name for name, value in probed.items() if value != before.get(name)):
             if name in before:
                 os.environ[name] = before[name]

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
+from ..probe.ending import SETTLING_STEPS
 from ..session.model import Pass, Session, Trainer
 from .parts import WAIT
 from .spans import Span
@@ -143,18 +144,18 @@ def _batches(trainer: Trainer) -> list[Step]:
 
 
 def _warmup(trainer: Trainer, steps: list[Step]) -> int:
-    """Steps that took what the busiest loader had prefetched: their batches were made while the run started. At least
-    the first, which pays for everything that is done once."""
+    """Steps that took what the busiest loader had prefetched, since that was made while the run started, and those that
+    the probe, too, gives a run to settle."""
     passes = pass_of(trainer)
     loaders = Counter(one.loader for one in map(passes.get, trainer.gets.pass_) if one is not None)
     if not loaders:
-        return 1
+        return SETTLING_STEPS
     ((loader, _),) = loaders.most_common(1)
-    taken, queue = 0, queue_of(trainer, loader)
+    left = queue_of(trainer, loader)
     for number, step in enumerate(steps):
-        taken += sum(_loader(passes, trainer.gets.pass_[row]) == loader for row in step.gets)
-        if taken >= queue:
-            return number + 1
+        if left <= 0:
+            return number + SETTLING_STEPS
+        left -= sum(_loader(passes, trainer.gets.pass_[row]) == loader for row in step.gets)
     return len(steps)
 
 

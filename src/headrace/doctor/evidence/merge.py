@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..probe.settings import Settings
@@ -27,10 +29,11 @@ def read_session(
     All files are on the session's clock already. Those that hold no process's first line are counted in a note.
     """
     settings = Settings.read(str(folder))
-    found = [
-        (path, ProcessEvidence.of(read_lines(path), settings.most_bytes))
-        for path in sorted(Path(settings.evidence).glob("*.jsonl"))
-    ]
+    with _no_collection():
+        found = [
+            (path, ProcessEvidence.of(read_lines(path), settings.most_bytes))
+            for path in sorted(Path(settings.evidence).glob("*.jsonl"))
+        ]
     whole = sorted((evidence for _, evidence in found if evidence is not None), key=lambda one: one.process.start)
     trainers = _trainers(whole)
     return Session(
@@ -47,6 +50,19 @@ def read_session(
         unreached=list(unreached),
         notes=[*notes, *(note for one in whole for note in one.notes), *_empty(path for path, one in found if not one)],
     )
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Nothing that is read is part of a cycle, and there is much of it: Python's collector, looking for cycles in it
+    again and again, would take more than half of the time (benchmarks/doctor_evidence.py)."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _trainers(whole: Iterable[ProcessEvidence]) -> list[Trainer]:

@@ -29,7 +29,7 @@ def start(folder: str) -> Probe:
             raise
         _active = probe
         if not _fork_is_watched:
-            os.register_at_fork(before=_forking, after_in_child=_forked)
+            os.register_at_fork(after_in_child=_forked)
             _fork_is_watched = True
     return _active
 
@@ -47,12 +47,7 @@ def stop() -> None:
         _active = None
 
 
-def _forking() -> None:
-    if _active is not None:
-        _active.forking()
-
-
 def _forked() -> None:
-    """Registered once, as the one before: Python takes no such callback back."""
+    """Registered once: Python takes no such callback back."""
     if _active is not None:
         _active.forked()

@@ -43,7 +43,7 @@ class Patches:
             for owner, _, original, new in self._done
             if isinstance(owner, ModuleType) and original is not _ABSENT and not _is_pythons_own(owner)
         }
-        for module in list(sys.modules.values()):
+        for module in list(sys.modules.values()) if new_of else ():
             for name, value in list(getattr(module, "__dict__", {}).items()):
                 found = new_of.get(id(value))
                 if found is not None and found[0] is value:

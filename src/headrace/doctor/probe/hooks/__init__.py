@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("sys", lifecycle.watch_process),
+    ("os", lifecycle.watch_forks),
     ("torch", lifecycle.watch_torch),
     ("torch", optimizer.install),
     ("torch", cuda.install),

@@ -23,6 +23,21 @@ def watch_process(probe: Probe, _: ModuleType) -> None:
     atexit.register(_at_exit, probe)
 
 
+def watch_forks(probe: Probe, os: ModuleType) -> None:
+    """No os.register_at_fork: what is raised in such a callback, Ctrl-C say, is lost, and the run would go on."""
+
+    def make(original: Any) -> Any:
+        @functools.wraps(original)
+        def fork() -> Any:
+            probe.forking()
+            return original()
+
+        return fork
+
+    probe.patches.replace(os, "fork", make)
+    probe.patches.replace(os, "forkpty", make)
+
+
 def watch_torch(probe: Probe, torch: Any) -> None:
     """Before it nothing is written: most Python processes of a shell script have nothing to do with training."""
     facts = {"version": torch.__version__, "cuda": torch.version.cuda}
