@@ -354,6 +354,6 @@ class Training:
         self.marks = None
         self.ranges = None
         self.readers.clear()
-        self.costs.take()
+        self.costs.forget()
         self._said = set()
         self._begin(get_ident())

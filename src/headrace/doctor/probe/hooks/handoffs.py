@@ -76,7 +76,7 @@ def _hook_queues(probe: Probe, queue: ModuleType) -> None:
 
 def _take(training: Training, call: Callable[[], Any], batch_of: Callable[[Any], Received | None]) -> Any:
     """Calls it, and counts that as the wait for the batch which `batch_of` what it gave names."""
-    if get_ident() != training.thread or training.is_fetching or not training.elsewhere.threads:
+    if get_ident() != training.thread or training.is_fetching:
         return call()
     try:
         start = training.ask()
