@@ -190,6 +190,25 @@ def test_a_step_that_the_scaler_skips_counts(tmp_path: Path) -> None:
     assert "scaler" in notes(tmp_path)
 
 
+def test_an_optimizer_that_raises_ends_no_step_and_stops_none_after_it(tmp_path: Path) -> None:
+    loop = Loop()
+
+    def out_of_memory() -> float:
+        raise MemoryError
+
+    with probed(tmp_path):
+        for number, batch in enumerate(loader(24)):
+            loop.loss(batch).backward()
+            if number == 2:
+                with pytest.raises(MemoryError):
+                    loop.optimizer.step(out_of_memory)
+            else:
+                loop.optimizer.step()
+    assert len(records(tmp_path, "step")) == 5
+    assert len(records(tmp_path, "get")) == 6
+    assert "hook-off" not in notes(tmp_path)
+
+
 def test_a_closure_runs_within_the_optimizer_and_is_not_its_time(tmp_path: Path) -> None:
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
@@ -266,6 +285,16 @@ def test_batches_that_a_thread_fetches_are_waited_for_only_where_it_hands_them_o
     assert len(gets) >= 5  # the first batch may be there before the queue is known to carry any
     assert len(records(tmp_path, "step")) == 6
     assert "ahead" in notes(tmp_path)["thread"]
+
+
+def test_a_device_prefetcher_hands_over_what_its_thread_fetched(tmp_path: Path) -> None:
+    from headrace import DevicePrefetcher
+
+    with probed(tmp_path):
+        Loop().train(DevicePrefetcher(loader(24), "cpu"))
+    assert [get[1:3] for get in records(tmp_path, "get")] == [[0, index] for index in range(6)]
+    assert records(tmp_path, "fetch") == []
+    assert [kinds(step) for step in records(tmp_path, "step")] == ["bo"] * 6
 
 
 def test_batches_that_a_thread_fetches_in_a_way_unknown_are_nobodys_wait(tmp_path: Path) -> None:
