@@ -307,7 +307,7 @@ class Training:
         start = now()
         cost = self.costs.take()
         evidence = self.probe.evidence
-        is_wanted = step.number % evidence.stride == 0
+        is_wanted = evidence.wants(step.number)
         records = step_records(self.probe.clock, step, cost) if is_wanted else []
         records += fetch_records(self.probe.clock, self.elsewhere.left(is_over=False))
         if self.marks is not None:
