@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from made_sessions import MadeRun, made_session, outcome, process, read, write_evidence, write_settings
 
-from headrace.doctor.analyse import diagnose
+from headrace.doctor.analyse import diagnose, environment
 from headrace.doctor.analyse.advice import named
+from headrace.doctor.analyse.diagnosis import Finding
 from headrace.doctor.analyse.words import counted, percent, time
 from headrace.doctor.session.model import Note, Process, Unreached
 
@@ -287,3 +288,30 @@ def test_words():
     ]
     assert named("getitem:rest") == "the dataset's own code"
     assert named("weather:rain") == "weather (rain)"
+
+
+BUSY = Finding("cpu-others", 0.95, "Others use it.", "busy", "Look at top.")
+KILLED = Finding("oom-kill", 1.0, "The kernel killed it.", "limit", "Raise the limit.")
+
+
+@pytest.fixture
+def of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "findings", lambda session: [KILLED, BUSY])
+
+
+@pytest.mark.usefixtures("of_machines")
+def test_what_a_machine_is_short_of_comes_after_the_cause_of_the_wait(tmp_path):
+    codes = [one.code for one in diagnose(made_session(tmp_path, MadeRun(stages=LOOKUP))).findings]
+    assert codes[0] == "stage-lookup"
+    assert codes.index("cpu-others") < codes.index("stage-decode")
+
+
+@pytest.mark.usefixtures("of_machines")
+def test_it_comes_first_where_nothing_waits_for_data(tmp_path):
+    assert diagnose(made_session(tmp_path, MadeRun(stages={"decode:PIL": 100}))).findings[0].code == "oom-kill"
+
+
+@pytest.mark.usefixtures("of_machines")
+def test_without_training_a_machine_explains_only_an_end(tmp_path):
+    write_settings(tmp_path)
+    assert [one.code for one in diagnose(read(tmp_path)).findings] == ["oom-kill"]

@@ -81,7 +81,7 @@ def test_no_colour_where_nobody_wants_any(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_what_was_not_measured_is_a_dash() -> None:
     making = replace(made_diagnosis().makings[0], start_up_us=None, first_batch_us=None)
-    diagnosis = replace(made_diagnosis(), makings=[making], cost=Cost(None, None, None, 0))
+    diagnosis = replace(made_diagnosis(), makings=[making], cost=Cost(None, None, None, 1000))
     shown = printed(made_session(), diagnosis)
     assert "start-up: – to start, – to the first batch" in shown
     assert "measuring cost – a step (–), – of the making of batches" in shown

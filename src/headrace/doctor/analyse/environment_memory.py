@@ -16,6 +16,9 @@ COPIED_BYTES = 64 * MIB
 COPIED_SHARE = 0.01
 """Of the memory there is: from both of these on, copying is worth a word."""
 
+OOM_KILL = "oom-kill"
+"""Code of the finding that the kernel killed processes for want of memory."""
+
 
 def out_of_memory(host: Host) -> list[Finding]:
     kills = host.fact("oom_kills")
@@ -25,7 +28,7 @@ def out_of_memory(host: Host) -> list[Finding]:
     where = f"In a control group of {size(limit)}" if limit is not None else "On this machine"
     return [
         Finding(
-            "oom-kill",
+            OOM_KILL,
             1.0,
             f"The kernel killed {counted(int(kills), 'process')} for want of memory during the run.",
             f"{where}; the command held {_size(host.peak('command_pss_bytes'))} at most, as far as was seen.",

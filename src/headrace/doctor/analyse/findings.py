@@ -7,24 +7,38 @@ from collections.abc import Sequence
 from ..session.model import Session
 from . import environment
 from .diagnosis import Finding, RankView
+from .environment_memory import OOM_KILL
 from .find_loaders import loader_findings
 from .find_processes import process_findings
 from .find_ranks import rank_findings
 from .find_waits import wait_findings
 from .together import Together
+from .verdict import BOUND
 from .view import View, main_view
 
 
 def findings(
     session: Session, views: Sequence[View], ranks: Together | None, by_rank: Sequence[RankView]
 ) -> list[Finding]:
-    """Those of equal weight stay in the order: waits, loaders, ranks, processes, machines."""
+    """Those of equal weight stay in the order: waits, loaders, ranks, processes, machines. What a machine is short of
+    never comes before what the verdict calls the cause of the wait."""
     main = main_view(views)
-    found = [
-        *([] if main is None else wait_findings(main)),
+    waits = [] if main is None else list(wait_findings(main))
+    of_run = [
+        *waits,
         *([] if main is None else loader_findings(session, main)),
         *([] if ranks is None else rank_findings(ranks, by_rank)),
         *process_findings(session),
-        *environment.findings(session),
     ]
-    return sorted(found, key=lambda finding: -finding.weight)
+    of_machines = _of_machines(session, main)
+    is_bound = main is not None and (main.wait_share or 0.0) >= BOUND
+    most = waits[0].weight if waits and is_bound else 1.0
+    order = {id(finding): -finding.weight for finding in of_run}
+    order |= {id(finding): -min(finding.weight, most) for finding in of_machines}
+    return sorted([*of_run, *of_machines], key=lambda finding: order[id(finding)])
+
+
+def _of_machines(session: Session, main: View | None) -> list[Finding]:
+    """Without training, a machine that is short of something explains nothing but how the command ended."""
+    found = environment.findings(session)
+    return found if main is not None else [finding for finding in found if finding.code == OOM_KILL]

@@ -16,7 +16,9 @@ from .page import Page
 def put_notes(page: Page, session: Session, cost: Cost, detail: Detail) -> None:
     """Of a note of many lines, a traceback, the last is the one that tells; the others come with full detail."""
     notes = list(_notes(session))
-    page.heading("Notes")
+    measured = cost.evidence_bytes > 0
+    if notes or measured:
+        page.heading("Notes")
     for head, text in notes[: detail.notes]:
         lines = text.rstrip().splitlines() or [""]
         page.sentence(head + lines[-1], lead="  • ")
@@ -24,7 +26,8 @@ def put_notes(page: Page, session: Session, cost: Cost, detail: Detail) -> None:
             page.quote(line, indent=4)
     if len(notes) > detail.notes:
         page.line(f"and {counted(len(notes) - detail.notes, 'note')} more: --verbose", style="dim")
-    page.sentence(_cost(cost), lead="  • ")
+    if measured:
+        page.sentence(_cost(cost), lead="  • ")
 
 
 def put_hung(page: Page, session: Session, detail: Detail) -> None:
