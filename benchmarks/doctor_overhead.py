@@ -9,7 +9,7 @@ own and each pair in the other order than the one before. A row says, over the r
 
     step      median step without the doctor
     wall      what the doctor adds to the median step, and the smallest and largest of the rounds
-    thread    what it adds to the training thread's CPU time a step: the sleep's own jitter is not in it
+    thread    what it adds to the median of the training thread's CPU time a step: the sleep's own jitter is not in it
     own       what the doctor's report of that very run says that it cost
     share     `wall`, of the step
 
@@ -62,7 +62,7 @@ def paired(step_ms: float, workers: int, steps: int, *, doctor_first: bool) -> P
         return Pair(
             step_us=without["wall_median_us"],
             added_us=with_it["wall_median_us"] - without["wall_median_us"],
-            added_cpu_us=with_it["cpu_mean_us"] - without["cpu_mean_us"],
+            added_cpu_us=with_it["cpu_median_us"] - without["cpu_median_us"],
             own_us=own_cost_us(session),
         )
 
