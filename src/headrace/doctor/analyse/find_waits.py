@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
+from ..session.model import Trainer
 from . import waits
 from .advice import look, named
 from .diagnosis import Finding, Part
+from .spans import Span
 from .verdict import by_category
 from .view import View
 from .words import counted, percent, time
@@ -39,12 +42,7 @@ def _evaluation(view: View) -> Iterator[Finding]:
     share = spent / view.training.total_us if view.training.total_us else 0.0
     if share < WORTH_SAYING:
         return
-    fetches = view.trainer.fetches
-    waited = sum(
-        duration
-        for start, duration in zip(fetches.start, fetches.duration, strict=True)
-        if any(span.start <= start < span.end for span in spans)
-    )
+    waited = _waited_within(view.trainer, spans)
     yield Finding(
         code="evaluation",
         weight=waited / view.training.total_us,
@@ -52,6 +50,21 @@ def _evaluation(view: View) -> Iterator[Finding]:
         evidence=f"{counted(len(spans), 'evaluation')}, {time(spent / len(spans))} each; counted as `other` in a step",
         advice="Look at the loader that evaluates: its workers, and whether they are kept between evaluations.",
     )
+
+
+def _waited_within(trainer: Trainer, evaluations: list[Span]) -> float:
+    """Whatever of the loaders blocked the loop in evaluations, which are in order: batches, and workers that start and
+    end."""
+    waits: list[tuple[float, float]] = [
+        *zip(trainer.fetches.start, trainer.fetches.duration, strict=True),
+        *((one.start, one.ready - one.start) for one in trainer.passes),
+        *((one.last_start, one.last) for one in trainer.passes if one.last is not None and one.last_start is not None),
+    ]
+    waited = 0.0
+    for start, duration in waits:
+        row = bisect_right(evaluations, start, key=lambda span: span.start) - 1
+        waited += duration if row >= 0 and start < evaluations[row].end else 0
+    return waited
 
 
 def _cause(cause: Part, wait: float, unit: str) -> Finding:
