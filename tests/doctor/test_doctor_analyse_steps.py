@@ -160,6 +160,12 @@ def test_the_warm_up_takes_what_had_been_prefetched_and_settles(tmp_path):
     assert (measured.seen, measured.warmup, len(measured.steps)) == (40, 15, 25)
 
 
+def test_warm_up_is_what_the_probe_counted_where_it_did(tmp_path):
+    session = made_session(tmp_path, MadeRun(steps=40))
+    session.processes[0].facts["facts"]["warmup_steps"] = 9
+    assert training(session, session.trainers[0]).warmup == 9
+
+
 @pytest.mark.parametrize(
     ("mode", "warmup", "steps", "numbers"),
     [

@@ -74,3 +74,14 @@ def test_hostile_texts_leave_the_trace_a_json_document(odd):
     data = (folder / "trace.json").read_bytes()
     assert json.loads(data)
     assert not CONTROLS.intersection(data.decode("ascii").replace("\n", ""))
+
+
+@pytest.mark.long
+def test_a_hung_worker_is_named_with_its_stack(tmp_path):
+    """10 s is what any batch is given; the script's own timeout comes after that."""
+    observed = observe(python("hostile.py", "worker-hung"), tmp_path)
+    assert observed.status == 1
+    hung = next(finding for finding in observed.diagnosis.findings if finding.code == "hung")
+    assert "hang_for_good" in " ".join(stack for process in observed.session.processes for stack in process.stacks)
+    assert hung.text in " ".join(observed.out.split())
+    assert "hangs" in observed.diagnosis.verdict

@@ -95,7 +95,7 @@ def untouched() -> None:
 CASES: dict[str, Callable[[], object]] = {
     "ends-early": lambda: train(DataLoader(Short(), batch_size=2)),
     "worker-killed": lambda: train(DataLoader(Fatal(kill_myself), batch_size=2, num_workers=2)),
-    "worker-hung": lambda: train(DataLoader(Fatal(hang_for_good), batch_size=2, num_workers=2, timeout=30)),
+    "worker-hung": lambda: train(DataLoader(Fatal(hang_for_good), batch_size=2, num_workers=2, timeout=15)),
     "no-loader": lambda: torch.zeros(3).sum(),
     "crashes": crash,
     "odd-texts": lambda: train(DataLoader(ByKey(), sampler=OddKeys(), batch_size=2)),

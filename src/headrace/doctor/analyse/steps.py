@@ -84,7 +84,8 @@ class Training:
 def training(session: Session, trainer: Trainer) -> Training:
     """A measured run stops at the number of steps asked for; an observed one takes them all."""
     unit, steps = ("step", _steps(trainer)) if trainer.steps.number else ("batch", _batches(trainer))
-    warmup = _warmup(trainer, steps) if session.warmup is None else session.warmup
+    warmup = _decided(session, trainer)
+    warmup = _warmup(trainer, steps) if warmup is None else warmup
     warmup = min(warmup, len(steps) // 2)
     most = warmup + session.steps if session.mode == "measure" else len(steps)
     return Training(trainer, unit, len(steps), warmup, steps[warmup:most], _waits(trainer))
@@ -141,6 +142,14 @@ def _batches(trainer: Trainer) -> list[Step]:
         for row, (start, end) in enumerate(zip(gets.start, ends, strict=True))
         if end > start
     ]
+
+
+def _decided(session: Session, trainer: Trainer) -> int | None:
+    """Warm-up steps as they were asked for, or else as the probe chose them: it counted from there to the run's end."""
+    if session.warmup is not None:
+        return session.warmup
+    process = next((one for one in session.processes if one.pid == trainer.pid), None)
+    return None if process is None else whole_fact(process.facts.get("facts", {}), "warmup_steps")
 
 
 def _warmup(trainer: Trainer, steps: list[Step]) -> int:

@@ -102,7 +102,7 @@ class Batches:
         started = time.thread_time_ns()
         evidence = self._probe.evidence
         self.cost.add_hooks(batch.totals, batch.samples or 0)
-        records = [self._record(batch, sent, serialise)] if batch.index % evidence.stride == 0 else []
+        records = [self._record(batch, sent, serialise)] if evidence.wants(batch.index) else []
         if self._due is None:
             self._due = batch.end + self._pause
         if batch.end >= self._due or self._is_closed:

@@ -44,6 +44,10 @@ class Costs:
                 setattr(self, kind, 0)
         return round(total / 100)
 
+    def forget(self) -> None:
+        """What was spent so far was another process's."""
+        self.gets = self.spans = self.optimizers = self.conversions = self.marks = self.measured_ns = 0
+
     def _price(self, kind: str) -> float:
         price = self._prices.get(kind)
         if price is None:

@@ -98,6 +98,8 @@ class Steps:
 
     def fetching(self) -> Step | None:
         """A batch is about to be asked for, or a pass to begin: the step that has ended by now, if one has."""
+        if self._open and self._open[-1][0] == OPTIMIZER:  # it raised, and what comes after its steps was not called
+            self._open.clear()
         step = self.step
         return None if step is None or step.end is None or self._open else self._close(step, step.end)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from threading import get_ident, main_thread
 from typing import TYPE_CHECKING, Any, Callable
 
 from .cost import Costs
 from .device_marks import DeviceMarks
+from .elsewhere import Elsewhere
 from .ending import Finished, Limit
 from .passes import Readers
 from .ranges import Ranges
@@ -23,9 +23,6 @@ NOBODY = -1
 """No thread's identity."""
 READY_EVERY = 5
 """Where there are several ranks, every how many-th step is stamped with the moment when its own gradients were done."""
-MOST_ELSEWHERE = 1024
-MOST_HELD = 128
-"""Batches that other threads fetched ahead, and are still expected in the training thread."""
 MARKED_COPIES = 4
 """Copies to the device after each batch that the device's marks show."""
 FLUSH_GETS = 64
@@ -60,14 +57,7 @@ class Training:
     def _begin(self, thread: int) -> None:
         self.thread = thread
         self.steps = Steps()
-        self.elsewhere: deque[Received] = deque(maxlen=MOST_ELSEWHERE)
-        """Batches that other threads received, and that the training thread was not seen to take over."""
-        self.last_elsewhere: Received | None = None
-        """The newest of them, until it is put into a queue."""
-        self.hands_over = False
-        """Whether they come to the training thread in a way that is seen."""
-        self.fetchers: set[int] = set()
-        """The threads that received them."""
+        self.elsewhere = Elsewhere()
         self.passes = 0
         self.loaders = 0
         self.opening: int | None = None
@@ -138,22 +128,16 @@ class Training:
 
     def got_elsewhere(self, batch: Received, thread: str) -> None:
         """Another thread has a batch."""
-        self.elsewhere.append(batch)
-        self.last_elsewhere = batch
-        self.fetchers.add(get_ident())
+        self.elsewhere.add(batch)
         while self.at_first_fetcher:
             self.at_first_fetcher.pop()()
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
-
-    def oldest_elsewhere(self) -> Received | None:
-        return self.elsewhere[0] if self.elsewhere else None
 
     def took_over(self, start: int, batch: Received | None) -> None:
         """The training thread has waited since `start` for another thread, and has this batch of it now, if any."""
         try:
             end = self.received()
-            if batch is not None and batch in self.elsewhere:
-                self.elsewhere.remove(batch)
+            if batch is not None and self.elsewhere.take(batch):
                 self.got(batch._replace(start=start, end=end), True)
         except Exception as error:
             self.fail("prefetcher", error)
@@ -294,8 +278,7 @@ class Training:
             if closed is not None:
                 self._close(closed)
             step = self.steps.step
-            left = fetch_records(self.probe.clock, self.elsewhere)
-            self.elsewhere.clear()
+            left = fetch_records(self.probe.clock, self.elsewhere.left(is_over=True))
             if step is not None:
                 left += batch_records(self.probe.clock, step)
                 step.gets.clear()
@@ -306,11 +289,6 @@ class Training:
                 call()
         except Exception as error:
             self.fail("finish", error)
-
-    def _left_elsewhere(self) -> list[Received]:
-        """Batches that other threads received, but for those that may still be held for the training thread."""
-        held = MOST_HELD if self.hands_over else 0
-        return [self.elsewhere.popleft() for _ in range(len(self.elsewhere) - held)]
 
     def _close_what_ended(self) -> None:
         closed = self.steps.fetching()
@@ -329,9 +307,9 @@ class Training:
         start = now()
         cost = self.costs.take()
         evidence = self.probe.evidence
-        is_wanted = step.number % evidence.stride == 0
+        is_wanted = evidence.wants(step.number)
         records = step_records(self.probe.clock, step, cost) if is_wanted else []
-        records += fetch_records(self.probe.clock, self._left_elsewhere())
+        records += fetch_records(self.probe.clock, self.elsewhere.left(is_over=False))
         if self.marks is not None:
             self.costs.marks += self.marks.set
             self.marks.set = 0
@@ -376,6 +354,6 @@ class Training:
         self.marks = None
         self.ranges = None
         self.readers.clear()
-        self.costs.take()
+        self.costs.forget()
         self._said = set()
         self._begin(get_ident())

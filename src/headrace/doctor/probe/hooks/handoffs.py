@@ -7,7 +7,7 @@ from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..training import MOST_ELSEWHERE
+from ..elsewhere import MOST
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -23,7 +23,7 @@ def watch_queues(probe: Probe, queue: ModuleType) -> None:
     """Hooks queue.Queue, as soon as a batch is received in another thread: what the training thread waits for at a
     queue that such a thread fills is a batch."""
     training = probe.training
-    if training.fetchers:
+    if training.elsewhere.threads:
         _hook_queues(probe, queue)
     else:
         training.at_first_fetcher.append(lambda: _hook_queues(probe, queue))
@@ -36,8 +36,8 @@ def watch_prefetcher(probe: Probe, prefetcher: ModuleType) -> None:
     def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807
-            training.hands_over = True
-            return _take(training, functools.partial(original, iterator), lambda _: training.oldest_elsewhere())
+            training.elsewhere.is_handed_over = True
+            return _take(training, functools.partial(original, iterator), lambda _: training.elsewhere.oldest())
 
         return __next__
 
@@ -50,13 +50,11 @@ def _hook_queues(probe: Probe, queue: ModuleType) -> None:
     def putting(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def put(queue: Any, item: Any, *args: Any, **kwargs: Any) -> Any:
-            if get_ident() in training.fetchers:
-                training.hands_over = True
-                batch, training.last_elsewhere = training.last_elsewhere, None
+            if get_ident() in training.elsewhere.threads:
                 carried = vars(queue).setdefault(CARRIED, {})
-                if len(carried) >= MOST_ELSEWHERE:  # another thread takes them
+                if len(carried) >= MOST:  # another thread takes them
                     carried.clear()
-                carried[id(item)] = batch
+                carried[id(item)] = training.elsewhere.put_on()
             return original(queue, item, *args, **kwargs)
 
         return put
@@ -78,7 +76,7 @@ def _hook_queues(probe: Probe, queue: ModuleType) -> None:
 
 def _take(training: Training, call: Callable[[], Any], batch_of: Callable[[Any], Received | None]) -> Any:
     """Calls it, and counts that as the wait for the batch which `batch_of` what it gave names."""
-    if get_ident() != training.thread or training.is_fetching or not training.fetchers:
+    if get_ident() != training.thread or training.is_fetching:
         return call()
     try:
         start = training.ask()

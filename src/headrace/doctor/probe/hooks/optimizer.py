@@ -7,8 +7,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..cost import price_ns
-from ..steps import CLOSURE
-from ..training import NOBODY, Training
+from ..steps import CLOSURE, OPTIMIZER
+from ..training import Training
 from .compiler import compiling
 
 if TYPE_CHECKING:
@@ -35,15 +35,12 @@ def hooks(training: Training, is_compiling: Callable[[], bool]) -> tuple[Callabl
     A compiler that traces an optimizer's step traces these as well. It must find nothing in them: such a step runs
     without hooks.
     """
-    counted: list[bool] = []
 
     def begins(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         if is_compiling():
             return None
         try:
-            is_counted = training.optimizer_begins(optimizer)
-            counted.append(is_counted)
-            return _with_closure(training, args, kwargs) if is_counted else None
+            return _with_closure(training, args, kwargs) if training.optimizer_begins(optimizer) else None
         except Exception as error:
             training.fail("optimizer", error)
             return None
@@ -52,7 +49,7 @@ def hooks(training: Training, is_compiling: Callable[[], bool]) -> tuple[Callabl
         if is_compiling():
             return
         try:
-            if counted and counted.pop() and training.thread != NOBODY:
+            if training.is_here() and training.steps.is_within(OPTIMIZER):
                 training.optimizer_ends(optimizer)
         except Exception as error:
             training.fail("optimizer", error)
