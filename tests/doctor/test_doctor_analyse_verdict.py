@@ -216,6 +216,14 @@ def test_a_worker_that_died_is_named_as_torch_does_or_as_its_evidence_stops(tmp_
     assert found.text == f"{whose} died: something killed it, or it crashed in native code."
 
 
+def test_a_worker_on_another_host_is_no_child_of_the_same_pid(tmp_path):
+    session = made_session(tmp_path, MadeRun(rank=0), MadeRun(rank=1, host="other"))
+    for process in session.processes:
+        process.ended = None if process.role == "worker" and process.host == "other" else "exit"
+    next(one for one in session.processes if one.role == "trainer" and one.host != "other").error = "KeyError: 3"
+    assert "killed" not in [finding.code for finding in diagnose(session).findings]
+
+
 def test_workers_that_ended_in_order_did_not_make_the_run_fail(tmp_path):
     session = made_session(tmp_path)
     session.processes[0].error = "KeyError: 3"

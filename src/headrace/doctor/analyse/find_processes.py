@@ -64,7 +64,8 @@ def _killed(session: Session) -> Iterator[Finding]:
     for trainer in session.processes:
         if trainer.role != "trainer" or trainer.error is None:
             continue
-        stopped = [one for one in session.processes if one.parent == trainer.pid and _just_stopped(one)]
+        theirs = [one for one in session.processes if (one.host, one.parent) == (trainer.host, trainer.pid)]
+        stopped = [one for one in theirs if _just_stopped(one)]
         named = {int(pid) for pids in DIED.findall(trainer.error) for pid in pids.split(",")}
         dead = [one for one in stopped if one.pid in named] or stopped
         if dead:
