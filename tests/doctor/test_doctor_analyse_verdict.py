@@ -218,9 +218,26 @@ def test_a_worker_that_died_is_named_as_torch_does_or_as_its_evidence_stops(tmp_
 
 def test_a_worker_on_another_host_is_no_child_of_the_same_pid(tmp_path):
     session = made_session(tmp_path, MadeRun(rank=0), MadeRun(rank=1, host="other"))
-    for process in session.processes:
-        process.ended = None if process.role == "worker" and process.host == "other" else "exit"
-    next(one for one in session.processes if one.role == "trainer" and one.host != "other").error = "KeyError: 3"
+    for one in session.processes:
+        one.ended = None if one.role == "worker" and one.host == "other" else "exit"
+    next(one for one in session.processes if one.role == "trainer" and one.host != "other").error = "EOFError"
+    assert "killed" not in [finding.code for finding in diagnose(session).findings]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "KeyError: 3",
+        "ValueError: in the loss",
+        "EOFError: Caught EOFError in DataLoader worker process 0.\nTraceback\nEOFError: no such image",
+    ],
+)
+def test_workers_that_a_failing_trainer_ended_did_not_die(tmp_path, error):
+    session = made_session(tmp_path)
+    trainer, *workers = session.processes
+    trainer.error, trainer.ended = f"Traceback\n{error}", "error"
+    for worker in workers:
+        worker.ended = None
     assert "killed" not in [finding.code for finding in diagnose(session).findings]
 
 
