@@ -49,11 +49,11 @@ class _FetchHook:
             if under_way is None:
                 return original(fetcher, index)
             try:
-                data = original(fetcher, index)
+                data = original(under_way.stand_in, index)
                 under_way.batch.is_done = True
                 return data
             finally:
-                under_way.take_away_stand_ins()
+                under_way.keep_changes()
                 self._end(under_way)
 
         return fetch
@@ -95,8 +95,8 @@ class _FetchHook:
 
 
 class _Fetch:
-    """One fetch, with timed stand-ins for the dataset and collate_fn, which only the fetcher's own code sees, and only
-    meanwhile: the dataset of `get_worker_info()` stays the user's, and a state that is saved is that of the true one.
+    """One fetch, by a stand-in for the fetcher that has timed ones for the dataset and collate_fn. The fetcher keeps
+    its own, whoever else looks at it meanwhile: another thread that reads the same iterator, or a state that is saved.
     """
 
     def __init__(self, probe: Probe, fetcher: Any, batch: Batch, is_here: bool) -> None:
@@ -104,15 +104,18 @@ class _Fetch:
         self.is_here = is_here
         self._fetcher = fetcher
         stage = probe.stage("collate", _name(fetcher.collate_fn))
-        self._true = {"collate_fn": fetcher.collate_fn}
-        fetcher.collate_fn = timed(probe.stages, stage)(fetcher.collate_fn)
         name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
-        self._true[name] = getattr(fetcher, name)
-        setattr(fetcher, name, stand_in(self._true[name], _Samples(probe, batch, fetcher.auto_collation)))
+        timed_data = stand_in(getattr(fetcher, name), _Samples(probe, batch, fetcher.auto_collation))
+        timed_collate = timed(probe.stages, stage)(fetcher.collate_fn)
+        self._given = {**vars(fetcher), "collate_fn": timed_collate, name: timed_data}
+        self.stand_in = object.__new__(type(fetcher))
+        vars(self.stand_in).update(self._given)
 
-    def take_away_stand_ins(self) -> None:
-        for name, true in self._true.items():
-            setattr(self._fetcher, name, true)
+    def keep_changes(self) -> None:
+        """What the fetcher has noted of itself: that its data have ended."""
+        for name, value in vars(self.stand_in).items():
+            if value is not self._given.get(name, self):
+                setattr(self._fetcher, name, value)
 
 
 class _Samples:
