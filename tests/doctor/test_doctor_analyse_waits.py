@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -239,3 +241,19 @@ def test_ending_the_workers_of_an_evaluation_is_its_wait(tmp_path):
     write_evidence(tmp_path, "a", [process(7), loader, one, ["fetch", 0, 0, 520, 180], ["last", 0, 800, 100], *steps])
     (found,) = [one for one in diagnose(read(tmp_path)).findings if one.code == "evaluation"]
     assert found.text == "Evaluation takes 40 % of the time, 75 % of which it waits for data."
+
+
+@pytest.mark.parametrize(("gpu", "each"), [(False, "of each step"), (True, "of each step as the CPU sees it")])
+def test_times_of_causes_say_whose_they_are(tmp_path, gpu, each):
+    findings = diagnose(made_session(tmp_path, MadeRun(gpu=gpu))).findings
+    (stage,) = [one for one in findings if one.code == "stage-decode"]
+    assert re.fullmatch(rf"[\d.]+ ms {each}, by the stages .*", stage.evidence)
+
+
+def test_times_of_causes_are_those_of_batches_where_there_are_no_steps(tmp_path):
+    write_settings(tmp_path, warmup=0)
+    begun = [["loader", 0, 0, {"num_workers": 0}], ["pass", 0, 0, 0, 0, 0, [7]]]
+    made = ["batch", 0, 0, 0, 900, None, None, 1, []]
+    write_evidence(tmp_path, "a", [process(7), *begun, ["get", 0, 0, 0, 900], made])
+    (here,) = [one for one in diagnose(read(tmp_path)).findings if one.code == "no-workers"]
+    assert here.evidence == "900 µs of each batch"
