@@ -70,9 +70,9 @@ def paired(step_ms: float, workers: int, steps: int, *, doctor_first: bool) -> P
 def own_cost_us(session: Path) -> float | None:
     """A step's cost by the doctor's own accounting."""
     from headrace.doctor.analyse import diagnose
-    from headrace.doctor.session import read_session
+    from headrace.doctor.session.document import decode
 
-    return diagnose(read_session(session)).cost.step_us
+    return diagnose(decode(session.read_bytes())).cost.step_us
 
 
 def compare(step_ms: float, workers: int, rounds: int, seconds: float) -> None:

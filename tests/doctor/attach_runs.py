@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,7 @@ from typing import Any
 
 from processes import DEADLINE_S, source_paths
 
+from headrace.bench.processes import tree
 from headrace.doctor.attach.command import Ended, run
 from headrace.doctor.attach.leftovers import Patience
 from headrace.doctor.probe.clock import boot_id
@@ -26,6 +28,7 @@ IMPATIENT = Patience(grace_s=0.05, terminate_s=5.0, kill_s=5.0)
 DOCTOR = """
 import dataclasses, json, sys
 from attach_runs import IMPATIENT
+from headrace.bench.processes import tree
 from headrace.doctor.attach.command import run
 from headrace.doctor.probe.settings import Settings
 
@@ -68,7 +71,8 @@ def doctor(command: list[str], folder: Path, *, relay: bool = True, **options: A
     try:
         yield process
     finally:
-        process.kill()
+        for pid in tree(process.pid) if process.poll() is None else []:
+            os.kill(pid, signal.SIGKILL)
         process.wait()
         for file in filter(None, (process.stdin, process.stdout)):
             file.close()

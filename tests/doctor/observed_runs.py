@@ -16,7 +16,7 @@ from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session
 
 CASES = Path(__file__).parent / "cases"
-DEADLINE_S = 100
+DEADLINE_S = 280
 _HEADRACE = [sys.executable, "-c", "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"]
 
 

@@ -86,10 +86,20 @@ def test_the_stride_quadruples_with_each_half_of_what_is_left(begin):
     assert strides == [1, 1, 4, 4, 16, 64, 1 << 40]
 
 
+def test_of_a_thinned_file_blocks_of_neighbours_remain(begin, monkeypatch):
+    evidence = begin()
+    monkeypatch.setattr(type(evidence), "stride", 4)
+    assert [number for number in range(600) if evidence.wants(number)] == [
+        *range(64),
+        *range(256, 320),
+        *range(512, 576),
+    ]
+
+
 def test_steps_that_keep_to_the_stride_never_fill_the_file(begin, tmp_path):
-    evidence = begin(most_bytes=1 << 16)
+    evidence = begin(most_bytes=1 << 18)
     for number in range(200_000):
-        if number % evidence.stride == 0:
+        if evidence.wants(number):
             evidence.write(("step", number, 0, 0, [], 0))
     steps = [record[1] for record in lines(tmp_path / "evidence.jsonl") if record[0] == "step"]
     assert steps[-1] > 190_000

@@ -56,7 +56,7 @@ QUICK = [mixture for mixture in MIXTURES if mixture.case in ("images", "tar_memb
 
 def run(mixture: Mixture, folder, steps: int) -> tuple[Observed, OwnFigures]:
     truth = folder / "truth"
-    observed = observe(mixture.command(truth, steps), folder, "--warmup", "0")
+    observed = observe(mixture.command(truth, steps), folder, "--warmup", "1")
     assert observed.status == 0, observed.error
     return observed, OwnFigures.read(truth)
 
@@ -79,6 +79,7 @@ def test_shares_are_those_that_the_script_measured(mixture, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mixture", MIXTURES, ids=lambda mixture: mixture.name)
 def test_shares_of_all_mixtures_are_those_that_the_scripts_measured(mixture, tmp_path):
     check(mixture, *run(mixture, tmp_path, 120))

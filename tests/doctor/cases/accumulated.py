@@ -8,7 +8,7 @@ import torch
 from known_training import Pace, arguments, loader, train
 from known_truth import stage
 from known_work import PacedImage, decoded, sleep
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import Dataset
 
 MICRO_BATCHES = 3
 
@@ -26,13 +26,8 @@ class LargeImages(Dataset[torch.Tensor]):
             return torch.from_numpy(decoded(self.files[index]))
 
 
-def collate(samples: list[torch.Tensor]) -> torch.Tensor:
-    with stage("collate"):
-        return default_collate(samples)
-
-
 if __name__ == "__main__":
     known = arguments()
-    batches = loader(LargeImages(4 * MICRO_BATCHES * known.steps), known, batch_size=4, collate_fn=collate)
+    batches = loader(LargeImages(4 * MICRO_BATCHES * known.steps), known, batch_size=4)
     pace = Pace(forward=0.002 * known.compute, backward=0.002, optimizer=0.003, other=0.002)
     train(batches, pace, steps=known.steps, accumulate=MICRO_BATCHES)

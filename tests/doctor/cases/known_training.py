@@ -11,8 +11,9 @@ from typing import Any
 
 import known_truth
 import torch
+from known_truth import stage
 from known_work import sleep
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 Parts = dict[str, float]
 
@@ -40,9 +41,21 @@ def arguments(*, workers: int = 2, start: str = "fork", steps: int = 60) -> argp
     return known
 
 
-def loader(dataset: Any, known: argparse.Namespace, *, batch_size: int, **more: Any) -> DataLoader[Any]:
-    start = known.start if known.workers else None
-    return DataLoader(dataset, batch_size=batch_size, num_workers=known.workers, multiprocessing_context=start, **more)
+def collate(samples: list[Any]) -> Any:
+    with stage("collate"):
+        return default_collate(samples)
+
+
+def loader(
+    dataset: Any, known: argparse.Namespace, *, batch_size: int, collate_fn: Callable[[list[Any]], Any] = collate
+) -> DataLoader[Any]:
+    return DataLoader(
+        dataset,
+        batch_size=batch_size,
+        num_workers=known.workers,
+        multiprocessing_context=known.start if known.workers else None,
+        collate_fn=collate_fn,
+    )
 
 
 def train(batches: DataLoader[Any], pace: Pace, *, steps: int, accumulate: int = 1) -> None:

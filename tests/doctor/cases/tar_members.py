@@ -1,6 +1,6 @@
 """Images out of a tar: a linear search for each name, a read, and a decoder that computes.
 
-A sample: lookup 3 ms, read 1 ms, decode 3 ms. A batch of 4: 28 ms. The headers are scanned once in each worker."""
+A sample: lookup 3 ms, read 1 ms, decode 3 ms. A batch of 4: 28 ms. The headers are scanned anew every 48 samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from known_truth import stage
 from known_work import PacedImage, decoded, repeat
 from torch.utils.data import Dataset
 
-MEMBERS = 15_000
+MEMBERS = 8_000
+REOPENED = 48
+"""After so many samples, as a script does that opens its archive anew now and then."""
 
 
 class TarMembers(Dataset[torch.Tensor]):
@@ -27,7 +29,7 @@ class TarMembers(Dataset[torch.Tensor]):
         return self.count
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if self.tar is None:
+        if self.tar is None or index % REOPENED == 0:
             with stage("scan"):
                 self.tar = tarfile.open(self.path)  # noqa: SIM115 - as long as the worker lives
                 self.tar.getmembers()

@@ -148,8 +148,8 @@ def _decided(session: Session, trainer: Trainer) -> int | None:
     """Warm-up steps as they were asked for, or else as the probe chose them: it counted from there to the run's end."""
     if session.warmup is not None:
         return session.warmup
-    facts = next((one.facts.get("facts", {}) for one in session.processes if one.pid == trainer.pid), {})
-    return whole_fact(facts, "warmup_steps")
+    process = next((one for one in session.processes if one.pid == trainer.pid), None)
+    return None if process is None else whole_fact(process.facts.get("facts", {}), "warmup_steps")
 
 
 def _warmup(trainer: Trainer, steps: list[Step]) -> int:

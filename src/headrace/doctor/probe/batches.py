@@ -113,7 +113,7 @@ class Batches:
         evidence = self._probe.evidence
         timed = (batch.samples or 0) - batch.together
         self.cost.add_hooks(batch.totals, timed, batch.together)
-        records = [self._record(batch, sent, serialise)] if batch.index % evidence.stride == 0 else []
+        records = [self._record(batch, sent, serialise)] if evidence.wants(batch.index) else []
         if self._due is None:
             self._due = batch.end + self._pause
         if batch.end >= self._due or self._is_closed:

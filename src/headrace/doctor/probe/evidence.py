@@ -11,6 +11,8 @@ from .encoding import line
 
 Record = tuple[Any, ...]
 
+BLOCK = 64
+"""Steps or batches that are kept, or left out, together; more than a loader has workers, as a rule."""
 LAST_BYTES = 64 << 10
 """Kept free, of a file of usual size, for what says how the process ended."""
 
@@ -78,11 +80,16 @@ class Evidence:
                 self._unwritten.append(text)
             return self.names[text]
 
+    def wants(self, number: int) -> bool:
+        """Whether the step or batch of that number is worth writing. Those that are come in blocks of neighbours, so
+        that the batches kept are those of the steps kept, whichever worker made them."""
+        return number // BLOCK % self.stride == 0
+
     @property
     def stride(self) -> int:
-        """Of steps and batches, those whose number it divides are worth writing: 1 until the file is half full, 4 until
-        three quarters, 16 until seven eighths, and so on. Each such part covers twice the steps of the one before, so
-        that a run of any length fits; were the stride doubled, each would cover only as many."""
+        """Of blocks of steps and batches, those whose number it divides are worth writing: 1 until the file is half
+        full, 4 until three quarters, 16 until seven eighths, and so on. Each such part covers twice the steps of the
+        one before, so that a run of any length fits; were the stride doubled, each would cover only as many."""
         free = self._usual_bytes - self._written
         halvings = (self._usual_bytes // max(free, 1)).bit_length() - 1
         return 1 if free * 2 > self._usual_bytes else 1 << 2 * halvings

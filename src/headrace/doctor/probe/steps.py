@@ -189,6 +189,9 @@ class Steps:
         events, self._events = self._events, []
         if not events:
             return
+        if len(events) == 1 and events[0].what == GOT and events[0].pass_ in self._training:  # nearly every step
+            self._training = {events[0].pass_}
+            return
         starts = [start for kind, start, _ in step.spans if kind == BACKWARD]
         step.evaluated = evaluation_passes(events, starts, self._training)
         ended = {event.pass_ for event in events if event.what == ENDED}

@@ -28,6 +28,12 @@ MARKED_COPIES = 4
 FLUSH_GETS = 64
 """So many batches are written together where no optimizer has stepped."""
 
+MOST_UNWRITTEN = 16
+LONGEST_UNWRITTEN_NS = 100_000_000
+"""Short steps are written together: so many, or for so long, which is what a process that is killed may lose. To write
+each by itself costs several times as much, since the user's step drives our code and data out of the CPU's caches
+(benchmarks/doctor_overhead.py)."""
+
 
 class Training:
     """The training thread is the main one, or else the first other one in which an optimizer steps. What other threads
@@ -69,6 +75,10 @@ class Training:
         """Whether the moment at which the open step's own gradients are done is wanted."""
         self.steps_seen = 0
         self.backwards_seen = 0
+        self._unwritten: list[Step] = []
+        self._unpriced = 0
+        """Steps closed since the costs were taken last."""
+        self._written_at = 0
 
     def follow_device(self, marks: DeviceMarks) -> None:
         self.marks = marks
@@ -80,6 +90,7 @@ class Training:
         """Gives its number. To be followed by `pass_begun` in the same thread."""
         if get_ident() == self.thread:
             self._close_what_ended()
+            self._write_steps()
             self.is_fetching = True
         number = self.opening = self.passes
         self.passes += 1
@@ -276,6 +287,7 @@ class Training:
             closed = self.steps.finish()
             if closed is not None:
                 self._close(closed)
+            self._write_steps()
             step = self.steps.step
             left = fetch_records(self.probe.clock, self.elsewhere.left(is_over=True))
             if step is not None:
@@ -304,20 +316,18 @@ class Training:
 
     def _close(self, step: Step) -> None:
         start = now()
-        cost = self.costs.take()
-        evidence = self.probe.evidence
-        is_wanted = step.number % evidence.stride == 0
-        records = step_records(self.probe.clock, step, cost) if is_wanted else []
-        records += fetch_records(self.probe.clock, self.elsewhere.left(is_over=False))
+        is_wanted = self.probe.evidence.wants(step.number)
+        if is_wanted:
+            self._unwritten.append(step)
+        self._unpriced += 1
         if self.marks is not None:
             self.costs.marks += self.marks.set
             self.marks.set = 0
             self.marks.close(step.number, is_wanted)
-            records += device_records(self.marks)
         if self.limit.settle(step.number, self.steps.gets):
-            records.append(("facts", self.probe.clock.now_us(), {"warmup_steps": self.limit.warmup}))
-        if records:
-            evidence.write(*records)
+            self.probe.evidence.write(("facts", self.probe.clock.now_us(), {"warmup_steps": self.limit.warmup}))
+        if self._unpriced >= MOST_UNWRITTEN or start - self._written_at >= LONGEST_UNWRITTEN_NS:
+            self._write_steps()
         if self.steps.optimizers > 1:
             self.say("optimizers", f"{self.steps.optimizers} optimizers take part in a step.")
         for call in self.at_close:
@@ -326,6 +336,20 @@ class Training:
         if self.ranges is not None:
             self.ranges.step(self.steps.number)
         self.costs.measured_ns += now() - start
+
+    def _write_steps(self) -> None:
+        """Those that are closed. What they cost is known of all together."""
+        cost = self.costs.take() // max(self._unpriced, 1)
+        self._unpriced = 0
+        self._written_at = now()
+        steps, self._unwritten = self._unwritten, []
+        clock = self.probe.clock
+        records = [record for step in steps for record in step_records(clock, step, cost)]
+        records += fetch_records(clock, self.elsewhere.left(is_over=False))
+        if self.marks is not None:
+            records += device_records(self.marks)
+        if records:
+            self.probe.evidence.write(*records)
 
     def scratch(self) -> Training:
         """One that writes nothing, to try hooks on in the calling thread."""
