@@ -66,6 +66,9 @@ class MadeDevice:
     def __init__(self, made: MadeTime) -> None:
         self._made = made
 
+    def follow(self) -> None:
+        pass
+
     def record(self, spare: Any) -> int:
         return self._made.now_ns
 

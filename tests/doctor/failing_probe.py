@@ -32,7 +32,7 @@ STAND_INS = {
     "_DataQueue.send",
     "_Dataset.__getattr__",
     "_Dataset.__getitem__",
-    "_Fetch.take_away_stand_ins",
+    "_Fetch.keep_changes",
     "_IndexQueue.get",
 }
 """They stand for the user's own functions, and call those: all else that they call is made to fail."""

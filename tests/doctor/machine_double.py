@@ -78,3 +78,17 @@ MOUNTINFO_V1 = """\
 32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
 35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 """
+
+
+def disk_line(
+    major: int,
+    name: str,
+    minor: int,
+    *,
+    reads: int = 0,
+    sectors: int = 0,
+    read_ms: int = 0,
+    busy_ms: int = 0,
+    queue_ms: int = 0,
+) -> str:
+    return f" {major} {minor} {name} {reads} 0 {sectors} {read_ms} 0 0 0 0 0 {busy_ms} {queue_ms} 0 0 0 0 0 0\n"

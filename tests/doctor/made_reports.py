@@ -208,8 +208,9 @@ def _machine(steps: int) -> Machine:
         "gpu0_memory_used_bytes": 12e9,
         "gpu0_sm_clock_mhz": 1755.0,
         "gpu0_slowed_by_heat": 0.0,
-        "disk_nvme0n1_read_bytes_s": 210e6,
-        "disk_sda_read_bytes_s": 400.0,
+        "disk_nvme0n1_read_bytes_per_s": 210e6,
+        "disk_nvme0n1_read_latency_us": 180.0,
+        "disk_sda_read_bytes_per_s": 400.0,
     }
     facts = {
         "cores": 8,

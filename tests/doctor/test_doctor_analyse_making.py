@@ -7,8 +7,11 @@ from made_sessions import MadeRun, machine, made_session, process, read, simulat
 
 from headrace.doctor.analyse import diagnose
 from headrace.doctor.analyse.diagnosis import Diagnosis, Finding, Making
+from headrace.doctor.analyse.join import Made
+from headrace.doctor.analyse.loaders import with_loaders_as_one
+from headrace.doctor.analyse.slow import slow_samples
 from headrace.doctor.analyse.threads import with_threads
-from headrace.doctor.session.model import SlowSample
+from headrace.doctor.session.model import Batches, Loader, Maker, Pass, SlowSample, Trainer
 
 
 def making_of(tmp_path, run=None, **arguments) -> Making:
@@ -141,24 +144,27 @@ def test_lines_are_shares_of_busy_time(tmp_path):
     assert [(line.place, line.share) for line in making.lines] == [("train.py:3:load", pytest.approx(6 / made))]
 
 
-def epochs(tmp_path, workers_of, *, iter_us=30_000):
-    """Passes of 5 steps each, by the pids that served them; each begins with `iter_us` of iter()."""
+def epochs(tmp_path, workers_of, *, iter_us=30_000, loaders=()):
+    """Passes of 5 steps each, by the pids that served them; each begins with `iter_us` of iter(). `loaders` are the
+    facts of those that are made anew, one a pass; else all are of one."""
     write_settings(tmp_path, warmup=0)
-    records = [process(7), ["loader", 0, 0, {"num_workers": 1, "batch_size": 2}]]
+    known = loaders or [{"num_workers": 1, "batch_size": 2}]
+    records = [process(7), *(["loader", number, 0, facts] for number, facts in enumerate(known))]
+    made = {pid: [] for pid in workers_of}
     now, step = 0, 0
     for number, pid in enumerate(workers_of):
         epoch = workers_of[:number].count(pid)
-        records.append(["pass", number, 0, now, now + iter_us, epoch, [pid]])
+        records.append(["pass", number, number if loaders else 0, now, now + iter_us, epoch, [pid]])
         begin = now
         now += iter_us
         for index in range(5):
+            made[pid].append(["batch", epoch, index, now + 1, now + 900, now + 950, 0, 2, []])
             records.append(["get", number, index, now, 1_000, now + 1_000, 0])
             records.append(["step", step, begin, now + 4_000, [["b", now - begin + 2_000, 1_000]], 0])
             step, now = step + 1, now + 4_000
             begin = now
     write_evidence(tmp_path, "trainer", records)
-    for pid in set(workers_of):
-        batches = [["batch", epoch, index, 1, 900, 950, 0, 2, []] for epoch in range(9) for index in range(5)]
+    for pid, batches in made.items():
         write_evidence(tmp_path, str(pid), [process(pid), ["worker", 0, {"id": 0, "parent": 7}], *batches])
     return diagnose(read(tmp_path))
 
@@ -260,3 +266,41 @@ def test_a_cost_that_was_not_measured_is_none(tmp_path):
 
 def test_a_cost_of_nothing_is_zero(tmp_path):
     assert diagnose(made_session(tmp_path, MadeRun(probe=0.0))).cost.step_us == 0.0
+
+
+def test_loaders_made_anew_for_each_pass_are_one(tmp_path):
+    made = {"num_workers": 1, "dataset": "train.Images", "length": 5, "file": "train.py", "line": 9}
+    diagnosis = epochs(tmp_path, [8, 9, 10], loaders=[made, made, made])
+    (making,) = diagnosis.makings
+    assert (making.loader, making.passes, making.batches, making.respawned) == (0, 3, 15, True)
+    found = finding(diagnosis, "respawn")
+    assert found is not None
+    assert found.text == "Each of 3 passes started 1 worker anew."
+    assert found.advice.startswith("Look at persistent_workers=True, on a DataLoader that is made once")
+
+
+def test_loaders_that_differ_are_several(tmp_path):
+    made = {"num_workers": 1, "dataset": "train.Images", "length": 5}
+    diagnosis = epochs(tmp_path, [8, 9, 10], loaders=[made, made | {"length": 2}, made | {"length": 7}])
+    assert sorted(making.loader for making in diagnosis.makings) == [0, 1, 2]
+
+
+def test_equal_loaders_that_take_turns_are_several():
+    facts = {"dataset": "train.Images"}
+    loaders = [Loader(0, facts), Loader(1, facts)]
+    passes = [Pass(number, number % 2, number * 100, number * 100 + 1, 0, [9]) for number in range(4)]
+    trainer = Trainer(7, "host", 0, loaders=loaders, passes=passes)
+    assert with_loaders_as_one(trainer) == trainer
+
+
+def slow_keys(maker):
+    made = [Made(maker, row) for row in range(len(maker.batches.index))]
+    return [sample.key for sample in slow_samples([maker], made, 2)]
+
+
+def test_slow_samples_without_keys_are_told_apart_by_their_batch():
+    samples = [SlowSample("('sample', 1)", 0, batch, 900 - batch, []) for batch in (3, 8)]
+    keyed = [SlowSample("'a.jpg'", epoch, 5, 500, []) for epoch in (0, 1)]
+    batches = Batches([0], [0], [0], [100], [None], [None], [2], [[]])
+    maker = Maker(9, "host", 7, 0, batches=batches, slow=[*samples, *keyed])
+    assert slow_keys(maker) == ["1 of batch 3", "1 of batch 8", "'a.jpg'"]

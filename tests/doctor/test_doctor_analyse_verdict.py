@@ -142,8 +142,8 @@ def test_training_without_a_loader_is_told(tmp_path):
     write_evidence(tmp_path, "a", [process(7), ["torch", 1, {}], *steps])
     diagnosis = diagnose(read(tmp_path))
     assert diagnosis.verdict == (
-        "No DataLoader was iterated in 8 measured steps, so there is no wait for data. The largest part of a step is "
-        "backward (70 %)."
+        "No DataLoader of torch's was iterated in 8 measured steps: if batches come from elsewhere, the wait for them "
+        "was not seen, and counts as forward or other. The largest part of a step is backward (70 %)."
     )
     assert diagnosis.wait_share is None
 
@@ -214,6 +214,31 @@ def test_a_worker_that_died_is_named_as_torch_does_or_as_its_evidence_stops(tmp_
     found = diagnose(session).findings[0]
     assert (found.code, found.evidence) == ("killed", error.strip())
     assert found.text == f"{whose} died: something killed it, or it crashed in native code."
+
+
+def test_a_worker_on_another_host_is_no_child_of_the_same_pid(tmp_path):
+    session = made_session(tmp_path, MadeRun(rank=0), MadeRun(rank=1, host="other"))
+    for one in session.processes:
+        one.ended = None if one.role == "worker" and one.host == "other" else "exit"
+    next(one for one in session.processes if one.role == "trainer" and one.host != "other").error = "EOFError"
+    assert "killed" not in [finding.code for finding in diagnose(session).findings]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "KeyError: 3",
+        "ValueError: in the loss",
+        "EOFError: Caught EOFError in DataLoader worker process 0.\nTraceback\nEOFError: no such image",
+    ],
+)
+def test_workers_that_a_failing_trainer_ended_did_not_die(tmp_path, error):
+    session = made_session(tmp_path)
+    trainer, *workers = session.processes
+    trainer.error, trainer.ended = f"Traceback\n{error}", "error"
+    for worker in workers:
+        worker.ended = None
+    assert "killed" not in [finding.code for finding in diagnose(session).findings]
 
 
 def test_workers_that_ended_in_order_did_not_make_the_run_fail(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -212,6 +214,46 @@ def test_an_evaluation_is_told_with_its_own_wait(tmp_path):
     }
     assert [making.loader for making in diagnosis.makings] == [0, 1], "the training's first"
     (found,) = [one for one in diagnosis.findings if one.code == "evaluation"]
-    assert found.text == "Evaluation takes 40 % of the time, 45 % of which it waits for data."
+    assert found.text == "Evaluation takes 40 % of the time, 50 % of which it waits for data.", "20 µs start workers"
     assert found.evidence == "1 evaluation, 400 µs each; counted as `other` in a step"
-    assert found.weight == 0.18
+    assert found.weight == 0.2
+
+
+def test_waiting_for_a_batch_whose_making_was_not_seen_is_no_stage(tmp_path):
+    write_settings(tmp_path, warmup=0)
+    here = [
+        ["loader", 0, 0, {"num_workers": 0}],
+        ["pass", 0, 0, 0, 0, 0, [7]],
+        ["get", 0, 0, 0, 900],
+        ["step", 0, 0, 1_000, [], 0],
+    ]
+    write_evidence(tmp_path, "a", [process(7), *here])
+    session = read(tmp_path)
+    assert wait_parts(session) == {"made here": 900}
+    assert cause_shares(session) == {"unknown": 1.0}
+    assert "batches whose making was not seen" in diagnose(session).verdict
+
+
+def test_ending_the_workers_of_an_evaluation_is_its_wait(tmp_path):
+    write_settings(tmp_path, warmup=0)
+    loader, one = ["loader", 0, 0, {"num_workers": 1}], ["pass", 0, 0, 500, 520, 0, [9]]
+    steps = [["step", 0, 0, 500, [], 0], ["step", 1, 500, 1_000, [["e", 0, 400]], 0]]
+    write_evidence(tmp_path, "a", [process(7), loader, one, ["fetch", 0, 0, 520, 180], ["last", 0, 800, 100], *steps])
+    (found,) = [one for one in diagnose(read(tmp_path)).findings if one.code == "evaluation"]
+    assert found.text == "Evaluation takes 40 % of the time, 75 % of which it waits for data."
+
+
+@pytest.mark.parametrize(("gpu", "each"), [(False, "of each step"), (True, "of each step as the CPU sees it")])
+def test_times_of_causes_say_whose_they_are(tmp_path, gpu, each):
+    findings = diagnose(made_session(tmp_path, MadeRun(gpu=gpu))).findings
+    (stage,) = [one for one in findings if one.code == "stage-decode"]
+    assert re.fullmatch(rf"[\d.]+ ms {each}, by the stages .*", stage.evidence)
+
+
+def test_times_of_causes_are_those_of_batches_where_there_are_no_steps(tmp_path):
+    write_settings(tmp_path, warmup=0)
+    begun = [["loader", 0, 0, {"num_workers": 0}], ["pass", 0, 0, 0, 0, 0, [7]]]
+    made = ["batch", 0, 0, 0, 900, None, None, 1, []]
+    write_evidence(tmp_path, "a", [process(7), *begun, ["get", 0, 0, 0, 900], made])
+    (here,) = [one for one in diagnose(read(tmp_path)).findings if one.code == "no-workers"]
+    assert here.evidence == "900 µs of each batch"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,23 @@ def test_show_to_standard_output_stands_alone(saved: Path) -> None:
     result = invoke("show", str(saved), "--json", "-")
     assert result.stdout.startswith('{"')
     assert "data wait" in result.stderr
+
+
+def test_json_on_standard_output_is_utf_8_whatever_the_locale(saved: Path) -> None:
+    said = saved.read_text(encoding="utf-8").replace('"host":"box"', '"host":"bo\u00df"')
+    saved.write_text(said, encoding="utf-8")
+    result = CliRunner(charset="ascii").invoke(app, ["doctor", "show", str(saved), "--json", "-"])
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout_bytes.decode("utf-8"))["machines"][0]["host"] == "bo\u00df"
+
+
+def test_show_of_facts_that_are_none_says_so(saved: Path) -> None:
+    changed = json.loads(saved.read_text(encoding="utf-8"))
+    changed["machines"][0]["facts"]["gpus"] = "two"
+    saved.write_text(json.dumps(changed))
+    result = invoke("show", str(saved))
+    assert result.exit_code == DOCTOR_FAILED
+    assert result.stderr.startswith(f"headrace: {saved}: the report failed: the file was changed")
 
 
 def test_show_fails_above(saved: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_run, write_settings
@@ -185,3 +188,12 @@ def test_a_pid_used_by_two_hosts_stays_two_processes(tmp_path):
     assert {(one.host, one.pid, one.trainer) for one in session.makers} == {
         (host, pid, 100) for host in ("host", "other") for pid in (101, 102)
     }
+
+
+def test_the_evidence_of_a_large_run_can_still_be_made_and_measured():
+    """The benchmark drives the probe itself by a made clock, and so has to keep up with it."""
+    script = Path(__file__).parents[2] / "benchmarks" / "doctor_evidence.py"
+    options = ["--steps", "10", "--ranks", "1", "--workers", "1"]
+    ran = subprocess.run([sys.executable, script, *options], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("from the interpreter's start to its end") == 2

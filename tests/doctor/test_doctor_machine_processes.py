@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from statistics import fmean
 
-from machine_double import MOUNTINFO_V2, Texts, rollup_text
+from machine_double import MOUNTINFO_V2, Texts, disk_line, rollup_text
 
 from headrace.doctor.machine.budget import Budget
 from headrace.doctor.machine.cores import TICKS_A_SECOND
@@ -349,17 +349,3 @@ def test_two_readings_of_which_one_is_unknown_are_the_one_that_is_known() -> Non
 
 def smaps(*, anonymous: int, private: int) -> dict[str, int]:
     return {"Pss": anonymous * KIB, "Anonymous": anonymous * KIB, "Private_Dirty": private * KIB}
-
-
-def disk_line(
-    major: int,
-    name: str,
-    minor: int,
-    *,
-    reads: int = 0,
-    sectors: int = 0,
-    read_ms: int = 0,
-    busy_ms: int = 0,
-    queue_ms: int = 0,
-) -> str:
-    return f" {major} {minor} {name} {reads} 0 {sectors} {read_ms} 0 0 0 0 0 {busy_ms} {queue_ms} 0 0 0 0 0 0\n"

@@ -251,3 +251,38 @@ def test_a_value_that_cannot_be_shown_ends_the_evidence_only(begin, capsys):
     evidence = begin()
     evidence.write(("a", Refuses()))
     assert "no; the run goes on" in capsys.readouterr().err
+
+
+def test_a_script_that_closes_all_descriptors_gets_nothing_of_ours_into_its_files(begin, tmp_path):
+    evidence = begin()
+    evidence.write(("a", 1))
+    os.close(evidence._descriptor)  # as os.closerange does
+    with (tmp_path / "the_scripts").open("wb", buffering=0) as file:
+        assert file.fileno() == evidence._descriptor
+        evidence.write(("b", 2))
+        evidence.write(("c", 3))
+        file.write(b"its own")
+    assert (tmp_path / "the_scripts").read_bytes() == b"its own"
+    assert lines(tmp_path / "evidence.jsonl") == [list(HEADER), ["a", 1], ["b", 2], ["c", 3]]
+
+
+def test_what_a_script_has_opened_under_our_number_stays_open(begin, tmp_path):
+    evidence = begin()
+    evidence.write(("a", 1))
+    os.close(evidence._descriptor)
+    with (tmp_path / "the_scripts").open("wb", buffering=0) as file:
+        assert file.fileno() == evidence._descriptor
+        evidence.close()
+        file.write(b"its own")
+
+
+def test_no_standard_descriptor_is_taken(begin, tmp_path):
+    def without_standard_input() -> bytes:
+        os.close(0)
+        begin(tmp_path / "of the fork").write(("a", 1))
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(0)
+        return b""
+
+    in_fork(without_standard_input)()
+    assert len(lines(tmp_path / "of the fork")) == 2

@@ -11,7 +11,9 @@ from types import ModuleType
 
 import pytest
 
+from headrace.doctor.probe.hooks import HOOKS
 from headrace.doctor.probe.imports import ImportWatch
+from headrace.doctor.probe.trigger import MODULES
 
 NAMES = ("watched", "beside", "within", "within.inner")
 
@@ -174,3 +176,16 @@ def test_after_detaching_nothing_is_told(watch, seen, site):
     watch.detach()
     importlib.import_module("watched")
     assert seen == []
+
+
+def test_what_starts_the_probe_is_hooked_and_none_of_what_the_probe_itself_imports():
+    """Else a module would be executed twice: for the probe, and for who asked for it."""
+    assert {name for name, _ in HOOKS} >= MODULES
+    assert MODULES.isdisjoint(sys.stdlib_module_names)
+    assert {name.partition(".")[0] for name, _ in HOOKS} - {name.partition(".")[0] for name in MODULES} <= {
+        *sys.stdlib_module_names,
+        "torchdata",
+        "torchvision",
+        "deepspeed",
+        "headrace",
+    }

@@ -6,14 +6,16 @@ import re
 from dataclasses import replace
 
 import pytest
+from machine_double import Texts, disk_line
 from made_reports import made_diagnosis, made_ranks, made_session
 from report_pages import AGAIN, GOLDEN, printed
 from rich.cells import cell_len
 from rich.console import Console
 
 from headrace.doctor.analyse.diagnosis import Cost, Diagnosis, Making, StepBudget
+from headrace.doctor.machine.disks import Disks
 from headrace.doctor.report.terminal import text
-from headrace.doctor.session.model import Note, Outcome, Session
+from headrace.doctor.session.model import Machine, Note, Outcome, Session
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -193,3 +195,29 @@ def _with_long_texts(diagnosis: Diagnosis) -> Diagnosis:
         budgets=[replace(budget, parts=[replace(part, name=wide) for part in budget.parts])],
         ranks=[replace(rank, cause=wide) for rank in diagnosis.ranks],
     )
+
+
+def test_a_disk_is_shown_by_the_columns_that_the_sampler_gives_it() -> None:
+    kernel = Texts({"/proc/diskstats": disk_line(8, "sda", 0, reads=1)})
+    disks = Disks(kernel)
+    disks.read(0.0)
+    kernel.texts["/proc/diskstats"] = disk_line(8, "sda", 0, reads=101, sectors=40_000, read_ms=200)
+    row = disks.read(1.0)
+    machine = Machine("box", time=[0], columns={name: [value] for name, value in row.items()})
+    session = replace(made_session(), machines=[machine])
+    assert "disks   sda read at 20 MB/s, 20 MB/s at most, 2.0 ms a request" in printed(session, made_diagnosis())
+
+
+def test_slowest_samples_that_are_not_slow_are_not_called_so() -> None:
+    making = made_diagnosis().makings[0]
+    slow = [replace(making.slow[0], times=times) for times in (2.0, 1.9)]
+    shown = printed(made_session(), replace(made_diagnosis(), makings=[replace(making, slow=slow)]), verbose=True)
+    assert shown.count("slow sample") == 1
+
+
+def test_trainings_of_one_rank_are_told_apart() -> None:
+    (budget, *_) = made_diagnosis().budgets
+    diagnosis = replace(made_diagnosis(), budgets=[replace(budget, pid=pid) for pid in (11, 12)])
+    shown = printed(made_session(), diagnosis, verbose=True)
+    assert f"Process 11, rank {budget.rank}" in shown
+    assert f"Process 12, rank {budget.rank}" in shown

@@ -115,3 +115,36 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "doctor" / "session.md"
 def test_every_field_is_documented(part):
     words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", DOCUMENT.read_text()))))
     assert {one.name for one in fields(part)} <= words
+
+
+def damaged(session, damage):
+    document = json.loads(encode(session))
+    damage(document)
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda document: document["trainers"][0]["gets"]["index"].pop(),
+            "expected columns of equal length, got 5 of `pass_` and 4 of `index` - at `$.trainers[0].gets`",
+        ),
+        (
+            lambda document: document["machines"][0]["columns"].update(cpu_cores_busy=[]),
+            "expected columns of equal length, got 2 of `time` and 0 of `cpu_cores_busy` - at `$.machines[0]`",
+        ),
+        (
+            lambda document: document["trainers"][0]["gets"]["shape"].__setitem__(1, 7),
+            "expected numbers below 1 (shapes), got 7 - at `$.trainers[0].gets.shape`",
+        ),
+        (
+            lambda document: document["makers"][0]["stages"].clear(),
+            "expected numbers below 0 (stages), got 0 - at `$.makers[0].batches.stages`",
+        ),
+    ],
+)
+def test_a_table_that_lost_a_part_is_told_by_its_place(session, damage, message):
+    with pytest.raises(SessionError) as caught:
+        decode(damaged(session, damage), where="s.json")
+    assert str(caught.value) == f"s.json: {message}; the file was changed after it was written"

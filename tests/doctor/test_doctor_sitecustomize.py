@@ -111,15 +111,17 @@ def test_nothing_happens_without_a_session(tmp_path):
 
 def test_a_session_that_is_gone_is_passed_over(tmp_path):
     variables = environment(tmp_path / "gone", {})
-    source = "import sys; print([name for name in sys.modules if 'headrace' in name])"
-    assert run("-c", source, **variables) == (0, "[]\n", "")
+    source = "import sys; sys.path.insert(0, sys.argv[1]); import torch"
+    shown = source + "; print([name for name in sys.modules if 'headrace' in name])"
+    assert run("-c", shown, str(stub_torch(tmp_path)), **variables) == (0, "[]\n", "")
 
 
 def test_a_probe_that_fails_leaves_a_note(tmp_path):
     begin_session(tmp_path)
     (tmp_path / "settings.json").write_text("{")
-    source = "import os, sys; print(os.getpid(), [name for name in sys.modules if 'headrace' in name])"
-    status, out, error = run("-c", source, **environment(tmp_path, {}))
+    source = "import os, sys; sys.path.insert(0, sys.argv[1]); import torch"
+    shown = source + "; print(os.getpid(), [name for name in sys.modules if 'headrace' in name])"
+    status, out, error = run("-c", shown, str(stub_torch(tmp_path)), **environment(tmp_path, {}))
     pid, modules = out.split(maxsplit=1)
     assert (status, modules, error) == (0, "[]\n", "")
     assert "JSONDecodeError" in (tmp_path / "evidence" / f"failed-{pid}.txt").read_text().splitlines()[-1]
@@ -184,3 +186,11 @@ def test_torch_is_told_of_with_how_it_ended(tmp_path):
     assert [record[2] for record in process if record[0] == "torch"] == [{"version": "0.stub", "cuda": None}]
     facts = [record[2] for record in process if record[0] == "facts"][-1]
     assert facts["omp_threads"] == facts["torch_threads"] == 3
+
+
+def test_a_python_that_imports_nothing_to_observe_loads_next_to_nothing_of_the_probe(tmp_path):
+    says = (
+        "import sys; print(*sorted(name for name in sys.modules if name.startswith('_headrace') or name == 'typing'))"
+    )
+    status, said = observed(tmp_path, "-c", says)[:2]
+    assert (status, said.split()) == (0, ["_headrace_probe", "_headrace_probe.trigger"])

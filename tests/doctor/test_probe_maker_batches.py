@@ -8,14 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import probing
 import pytest
 from library_probe import LibraryProbe
+from probing import notes, probed
+from torch.utils.data import DataLoader
+from training_loops import Stream
 
 from headrace.doctor.probe import batches as batches_module
 from headrace.doctor.probe.guard import Guard
+from headrace.doctor.probe.pace import MOST_SHARE, Pace
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.slow import KEPT, LONGEST_KEY, SlowSamples, text_of
-from headrace.doctor.probe.stage_cost import Cost, prices_ns
+from headrace.doctor.probe.stage_cost import Cost, price_of_a_stage_ns
 
 
 @pytest.fixture
@@ -168,10 +173,60 @@ def test_a_hook_that_fails_is_off_and_told_once(probe: Probe) -> None:
 
 
 def test_the_cost_of_hooks_is_their_number_by_their_price() -> None:
-    stage_ns, sample_ns = prices_ns()
-    assert 0 < stage_ns < 1_000_000
-    assert sample_ns < 1_000_000
+    assert 0 < price_of_a_stage_ns() < 1_000_000
     cost = Cost()
     cost._price = (1_000, 100)
     cost.add_hooks({0: [3, 0, 0], 1: [2, 0, 0]}, samples=4)
     assert cost.total_ns == 5_400
+    assert cost.samples_ns(4) == 4_400
+
+
+def test_samples_that_were_timed_together_cost_nothing_each() -> None:
+    cost = Cost()
+    cost._price = (1_000, 100)
+    cost.add_hooks({0: [64, 0, 0], 1: [1, 0, 0]}, samples=1, together=63)
+    assert cost.total_ns == 2_100
+
+
+def test_a_sample_costs_its_stage_and_what_keeps_it_apart() -> None:
+    cost = Cost(lambda: 700)
+    whole = cost.samples_ns(1)
+    assert whole == max(700, cost._prices()[0])
+
+
+def test_samples_are_timed_one_by_one_where_that_costs_little() -> None:
+    pace = Pace()
+    for _ in range(100):
+        assert pace.is_due()
+        pace.made(wall_ns=1_000_000, price_ns=int(MOST_SHARE * 1_000_000) - 1, is_by_sample=True)
+
+
+def test_short_samples_are_timed_one_by_one_now_and_then() -> None:
+    pace, paid = Pace(), 0
+    for _ in range(1_000):
+        is_by_sample = pace.is_due()
+        paid += 500_000 * is_by_sample
+        pace.made(wall_ns=1_000_000, price_ns=500_000, is_by_sample=is_by_sample)
+    assert 0 < paid <= MOST_SHARE * 1_000 * 1_000_000
+
+
+def test_a_long_batch_makes_the_next_one_be_looked_into() -> None:
+    pace = Pace()
+    pace.made(wall_ns=1_000, price_ns=500_000, is_by_sample=True)
+    assert not pace.is_due()
+    pace.made(wall_ns=100_000_000, price_ns=500_000, is_by_sample=False)
+    assert pace.is_due()
+
+
+@pytest.mark.parametrize("source", [list(range(16)), Stream(16)], ids=["map", "stream"])
+def test_a_batch_timed_as_a_whole_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
+    monkeypatch.setattr(Pace, "is_due", lambda _: False)
+    with probed(tmp_path):
+        assert [len(batch) for batch in DataLoader(source, batch_size=5)] == [5, 5, 5, 1]
+    names = {number: text for _, number, text in probing.records(tmp_path, "name")}
+    batches = probing.records(tmp_path, "batch")
+    assert [batch[7] for batch in batches] == [5, 5, 5, 1]
+    calls = [{names[stage]: calls for stage, calls, *_ in batch[8]} for batch in batches]
+    assert [call["getitem:rest"] for call in calls] == [5, 5, 5, 1]
+    assert all(sum(stage[2] for stage in batch[8]) == batch[4] - batch[3] for batch in batches)
+    assert "hook-off" not in notes(tmp_path)

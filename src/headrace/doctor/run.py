@@ -29,7 +29,7 @@ from .report.machine import gpu_busy
 from .report.outputs import Outputs
 from .session.document import decode
 from .session.model import Machine, Note, Outcome, Session, Unreached
-from .status import exit_status
+from .status import DOCTOR_FAILED, exit_status
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,13 @@ def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int
     """
     outputs.check()
     session = _read(path)
-    diagnosis = diagnose(session)
-    _say_all(outputs.put(session, diagnosis, saved=path))
+    try:
+        diagnosis = diagnose(session)
+        _say_all(outputs.put(session, diagnosis, saved=path))
+    except Exception:
+        _say(f"{path}: the report failed: the file was changed after it was written, or it is a fault of the doctor's")
+        _say(traceback.format_exc())
+        return DOCTOR_FAILED
     return exit_status(None, wait_share=diagnosis.wait_share, fail_above=fail_above)
 
 

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import torch
@@ -72,7 +73,11 @@ class OddKeys(torch.utils.data.Sampler[str]):
 
 
 class ByKey(Dataset[int]):
+    """One sample is slow, so that its key is shown."""
+
     def __getitem__(self, key: str) -> int:
+        if key.endswith("30"):
+            time.sleep(0.05)
         return len(key)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .diagnosis import Causes, Part
+from .join import Made
 from .stages import REST, batch_stages
-from .waits import MAKING, Wait
+from .waits import MAKING, UNKNOWN, Wait
 
 
 def causes(pid: int, found: Iterable[Wait], steps: int) -> Causes:
@@ -25,13 +26,14 @@ def _causes(wait: Wait) -> Iterable[tuple[str, float]]:
     making = sum(wait.parts.get(name, 0) for name in MAKING)
     yield from ((name, us) for name, us in wait.parts.items() if name not in MAKING)
     if making > 0:
-        yield from ((stage, making * share) for stage, share in _shares(wait).items())
+        yield from ((stage, making * share) for stage, share in _shares(wait.made).items())
 
 
-def _shares(wait: Wait) -> dict[str, float]:
-    """Stages of making the batch in its worker; what comes after is a part of the wait of its own."""
-    if wait.made is None:
-        return {REST: 1.0}
-    stages = batch_stages(*wait.made, serialise=False)
+def _shares(made: Made | None) -> dict[str, float]:
+    """Stages of making the batch where it was made; what comes after is a part of the wait of its own. Where its making
+    was not seen, no stage is charged with it."""
+    if made is None:
+        return {UNKNOWN: 1.0}
+    stages = batch_stages(*made, serialise=False)
     whole = sum(wall for _, wall, _ in stages.values())
     return {stage: wall / whole for stage, (_, wall, _) in stages.items()} if whole > 0 else {REST: 1.0}

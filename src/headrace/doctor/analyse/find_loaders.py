@@ -62,11 +62,11 @@ def _busy(session: Session, view: View, making: Making) -> Iterator[Finding]:
     share = view.wait_share or 0.0
     if cores is None or not making.workers or making.busy < BUSY or share < BOUND or making.cores > IDLE * cores:
         return
+    rest = "never rests, and uses" if making.workers == 1 else "never rest, and use"
     yield Finding(
         code="few-workers",
         weight=share,
-        text=f"The loader's {counted(making.workers, 'worker')} never rest, and use {making.cores:.1f} of "
-        f"{cores:g} cores.",
+        text=f"The loader's {counted(making.workers, 'worker')} {rest} {making.cores:.1f} of {cores:g} cores.",
         evidence=f"busy {percent(making.busy)} of the time, {time(making.batch_us)} a batch",
         advice="Look at num_workers: there are cores left for more.",
     )
@@ -97,7 +97,8 @@ def _respawn(view: View, making: Making, loader: Loader) -> Iterator[Finding]:
         weight=share if share >= WORTH_SAYING else 0.0,
         text=f"Each of {counted(making.passes, 'pass')} started {counted(making.workers, 'worker')} anew.",
         evidence=f"iter() took {time(making.start_up_us or 0)}{first}",
-        advice="Look at persistent_workers=True: it keeps workers, and what they have opened, between epochs.",
+        advice="Look at persistent_workers=True, on a DataLoader that is made once: it keeps workers, and what they "
+        "have opened, between epochs.",
     )
 
 

@@ -33,6 +33,10 @@ NOTES = {
 """By code of a note: what it means, and what to make of it."""
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
 """How torch names workers that it misses."""
+LOST = re.compile(r"^(?:Connection\w*Error|BrokenPipeError|EOFError)\b", re.MULTILINE)
+"""What a trainer fails with where a worker is gone before torch has missed it."""
+RAISED = "in DataLoader worker process"
+"""How torch says that a worker raised: one that lives, until its trainer ends."""
 LAST_LINES = 3
 """Of a stack, innermost last."""
 
@@ -60,13 +64,16 @@ def _hung(session: Session) -> Iterator[Finding]:
 
 def _killed(session: Session) -> Iterator[Finding]:
     """Workers that stopped in the middle of a run which failed for it. Their trainer ends those that are left, so where
-    torch does not name the one that it misses, any of them may be it."""
+    torch does not name the one that it misses, any of them may be it. Where the trainer failed for something else, they
+    only ended with it."""
     for trainer in session.processes:
         if trainer.role != "trainer" or trainer.error is None:
             continue
-        stopped = [one for one in session.processes if one.parent == trainer.pid and _just_stopped(one)]
+        theirs = [one for one in session.processes if (one.host, one.parent) == (trainer.host, trainer.pid)]
+        stopped = [one for one in theirs if _just_stopped(one)]
         named = {int(pid) for pids in DIED.findall(trainer.error) for pid in pids.split(",")}
-        dead = [one for one in stopped if one.pid in named] or stopped
+        is_lost = LOST.search(trainer.error) is not None and RAISED not in trainer.error
+        dead = [one for one in stopped if one.pid in named] or (stopped if named or is_lost else [])
         if dead:
             whose = " or ".join(who(session, one) for one in dead)
             yield Finding(

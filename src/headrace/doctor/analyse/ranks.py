@@ -70,9 +70,11 @@ def _lateness(ranks: Together) -> tuple[list[float], list[float]]:
 def _cause(views: Sequence[View], place: int, rank: RankView) -> str | None:
     """The stage that takes its makers longest beyond what it takes the other ranks', where the rank is late because it
     waits longer for data than they do."""
+    if not is_late(rank, len(views)):
+        return None
     view, others = views[place], [view for at, view in enumerate(views) if at != place]
     longer = rank.data_wait_us - fmean(data_wait_us(other) for other in others)
-    if not is_late(rank, len(views)) or longer < BY_DATA * rank.late * rank.lateness_us:
+    if longer < BY_DATA * rank.late * rank.lateness_us:
         return None
     own, theirs = _stage_us(view), [_stage_us(other) for other in others]
     excess = {stage: us - fmean(of.get(stage, 0.0) for of in theirs) for stage, us in own.items()}

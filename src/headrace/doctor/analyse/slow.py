@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from statistics import median
 
@@ -9,6 +10,8 @@ from ..session.model import Maker, SlowSample
 from .diagnosis import LinePart, SlowSampleFinding
 from .join import Made
 
+PLACE = re.compile(r"\('sample', (\d+)\)")
+"""How the evidence writes the place in its batch of a sample that has no key."""
 MOST = 10
 """Slow samples and lines that are worth showing."""
 
@@ -22,13 +25,24 @@ def slow_samples(makers: Sequence[Maker], made: Sequence[Made], batch_size: int 
     slowest: dict[str, tuple[SlowSample, Maker]] = {}
     for maker in makers:
         for sample in maker.slow:
-            if sample.key not in slowest or slowest[sample.key][0].wall < sample.wall:
-                slowest[sample.key] = (sample, maker)
+            which = _which(sample, maker)
+            if which not in slowest or slowest[which][0].wall < sample.wall:
+                slowest[which] = (sample, maker)
     worst = sorted(slowest.values(), key=lambda pair: -pair[0].wall)[:MOST]
     return [
-        SlowSampleFinding(sample.key, sample.wall, sample.wall / typical, _heaviest(sample, maker))
+        SlowSampleFinding(_key(sample), sample.wall, sample.wall / typical, _heaviest(sample, maker))
         for sample, maker in worst
     ]
+
+
+def _which(sample: SlowSample, maker: Maker) -> str:
+    """One text a sample: its key, wherever and however often it was read. A place in a batch is one in that batch."""
+    return f"{maker.host} {maker.pid} {sample.epoch} {_key(sample)}" if PLACE.fullmatch(sample.key) else sample.key
+
+
+def _key(sample: SlowSample) -> str:
+    place = PLACE.fullmatch(sample.key)
+    return sample.key if place is None else f"{place[1]} of batch {sample.index}"
 
 
 def median_sample_us(made: Sequence[Made], batch_size: int | None) -> float | None:

@@ -98,7 +98,10 @@ def _unasked(view: View, budget: StepBudget) -> str:
             f"A DataLoader was iterated, but no batch of it was received by the training thread for one of "
             f"{steps}: what that waits for was not seen."
         )
-    return f"No DataLoader was iterated in {steps}, so there is no wait for data."
+    return (
+        f"No DataLoader of torch's was iterated in {steps}: if batches come from elsewhere, the wait for them was not "
+        "seen, and counts as forward or other."
+    )
 
 
 def _share(view: View, share: float) -> Iterator[str]:

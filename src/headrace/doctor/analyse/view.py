@@ -11,6 +11,7 @@ from .budget import step_budget
 from .causes import causes
 from .diagnosis import Causes, Making, StepBudget, WaitSplit
 from .join import Join
+from .loaders import with_loaders_as_one
 from .making import makings
 from .parts import WAIT
 from .steps import Training, training
@@ -32,7 +33,7 @@ class View:
 
     @classmethod
     def of(cls, session: Session, trainer: Trainer, join: Join) -> View:
-        measured = training(session, trainer)
+        measured = training(session, with_loaders_as_one(trainer))
         found = waits(measured, join)
         return cls(
             training=measured,

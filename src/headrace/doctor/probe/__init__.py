@@ -8,20 +8,30 @@ may break a run: one that fails switches itself off and leaves a note.
 from __future__ import annotations
 
 import os
+import sys
+import time
 
-from .probe import Probe
-from .settings import Settings
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from .imports import ImportWatch
+    from .probe import Probe
 
 _active: Probe | None = None
 _fork_is_watched = False
 
 
-def start(folder: str) -> Probe:
+def start(folder: str, begun_ns: int | None = None) -> Probe:
     """Observes this process from now on, as `folder/settings.json` says, into a file of its own in
-    `folder/evidence`. A second call gives the probe that is there."""
+    `folder/evidence`. A second call gives the probe that is there. `begun_ns`: when this process began to be observed,
+    by time.monotonic_ns(), if that was before."""
     global _active, _fork_is_watched
     if _active is None:
-        probe = Probe(Settings.read(folder))
+        from .probe import Probe
+        from .settings import Settings
+
+        probe = Probe(Settings.read(folder), begun_ns)
         try:
             probe.attach()
         except BaseException:
@@ -32,6 +42,53 @@ def start(folder: str) -> Probe:
             os.register_at_fork(after_in_child=_forked)
             _fork_is_watched = True
     return _active
+
+
+def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
+    """The same, once the first module is imported that the probe has to do with, or the process ends by an error: most
+    Python processes of a command never come to that, and should start as fast as ever. `failed(folder)` is called while
+    the exception is handled that kept it from starting."""
+    import atexit
+
+    from .trigger import Trigger
+
+    begun_ns, process = time.monotonic_ns(), os.getpid()
+
+    def begun() -> int | None:
+        return begun_ns if os.getpid() == process else None
+
+    def start_now() -> ImportWatch | None:
+        atexit.unregister(tell_error)
+        try:
+            return start(folder, begun()).imports
+        except Exception:
+            failed(folder)
+            return None
+
+    def tell_error() -> None:
+        trigger.detach()
+        error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+        if isinstance(error, BaseException) and not isinstance(error, SystemExit):
+            try:
+                _tell(folder, begun(), error)
+            except Exception:
+                failed(folder)
+
+    trigger = Trigger(start_now)
+    if trigger.attach():
+        atexit.register(tell_error)
+    else:
+        start(folder, begun_ns)
+
+
+def _tell(folder: str, begun_ns: int | None, error: BaseException) -> None:
+    """Writes what ended a process in which nothing was observed."""
+    from .probe import Probe
+    from .settings import Settings
+
+    last = Probe(Settings.read(folder), begun_ns).last
+    last.failed(error)
+    last.write("exit")
 
 
 def active() -> Probe | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 from .evidence import Record
 from .guard import Guard
 from .lines import Lines
+from .pace import Pace
 from .sampler import Making, Sampler
 from .slow import SlowSamples
 from .stage_cost import Cost
@@ -35,6 +36,7 @@ class Batch:
         "samples",
         "start",
         "thread",
+        "together",
         "totals",
     )
 
@@ -46,6 +48,8 @@ class Batch:
         self.start = time.monotonic_ns()
         self.end = 0
         self.samples: int | None = None
+        self.together = 0
+        """Samples beyond the first that were timed with it as a whole."""
         self.is_fetching = False
         self.is_done = False
         self.totals: Totals = {}
@@ -65,7 +69,10 @@ class Batches:
         self.sampler = self._new_sampler()
         self.open: dict[Account, Batch] = {}
         self.slow = SlowSamples()
-        self.cost = Cost()
+        self.price_sample: Callable[[], int] = lambda: 0
+        """How to find what timing one sample costs, in ns; set by the hook that does."""
+        self.cost = self._new_cost()
+        self.pace = Pace()
         self._pause = _FIRST_PAUSE_NS
         self._due: int | None = None
         self._is_closed = False
@@ -89,6 +96,9 @@ class Batches:
         self.open.pop(batch.account, None)
         batch.totals, batch.beside = self._probe.stages.close()
         batch.end = time.monotonic_ns()
+        if batch.samples:
+            price = self.cost.samples_ns(batch.samples)
+            self.pace.made(batch.end - batch.start, price, is_by_sample=not batch.together)
         self.sampler.end(batch, batch.end - batch.start)
 
     def drop(self, batch: Batch) -> None:
@@ -101,7 +111,8 @@ class Batches:
         """Writes it down, with what else is due. `sent` by time.monotonic_ns(), `serialise` in ns."""
         started = time.thread_time_ns()
         evidence = self._probe.evidence
-        self.cost.add_hooks(batch.totals, batch.samples or 0)
+        timed = (batch.samples or 0) - batch.together
+        self.cost.add_hooks(batch.totals, timed, batch.together)
         records = [self._record(batch, sent, serialise)] if evidence.wants(batch.index) else []
         if self._due is None:
             self._due = batch.end + self._pause
@@ -134,7 +145,8 @@ class Batches:
         self.sampler = self._new_sampler()
         self.open = {}
         self.slow = SlowSamples()
-        self.cost = Cost()
+        self.cost = self._new_cost()
+        self.pace = Pace()
         self._pause, self._due = _FIRST_PAUSE_NS, None
         self._is_closed, self._told_us = False, 0
 
@@ -160,6 +172,9 @@ class Batches:
             self._told_us = cost_us
             records.append(("probe", now, cost_us))
         return records
+
+    def _new_cost(self) -> Cost:
+        return Cost(lambda: self.price_sample())
 
     def _name(self, text: str) -> int:
         return self._probe.evidence.name(text)

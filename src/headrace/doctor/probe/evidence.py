@@ -30,6 +30,7 @@ class Evidence:
         self._header = header
         self.names: dict[str, int] = {}
         self._descriptor: int | None = None
+        self._file = (0, 0)
         self._begin(path)
 
     def _begin(self, path: str) -> None:
@@ -44,12 +45,10 @@ class Evidence:
     def forked(self, path: str) -> None:
         """In the child of a fork: from now on `path`, with the names known so far, since hooks hold this object and
         know stages by their numbers. A thread that held the lock does not exist here."""
-        descriptor, self._descriptor = self._descriptor, None
         was_over = self._is_over
+        self._let_go()
         self._begin(path)
         self._is_over = was_over
-        if descriptor is not None:
-            os.close(descriptor)
 
     @property
     def is_begun(self) -> bool:
@@ -98,17 +97,17 @@ class Evidence:
     def close(self) -> None:
         with self._lock:
             self._is_over = True
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-                self._descriptor = None
+            self._let_go()
 
     def _append(self, records: tuple[Record, ...], bound: int) -> None:
         if self._is_over:
             return
         try:
             if self._descriptor is None:
-                self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                self._open(os.O_CREAT)
                 self._put(line(self._header()))
+            elif not self._is_ours():
+                self._open(0)
             names = len(self._unwritten)
             parts = [line(("name", self.names[text], text)) for text in self._unwritten[:names]]
             data = b"".join(parts + [line(record) for record in records])
@@ -119,11 +118,49 @@ class Evidence:
             self.close()
             _say(f"headrace: {self.path}: {error}; the run goes on, this process is no longer observed")
 
+    def _open(self, flags: int) -> None:
+        self._descriptor = _beyond_standard(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags)
+        self._file = _file_of(self._descriptor)
+
+    def _is_ours(self) -> bool:
+        """Whether the descriptor still is this file's. A script that closes all descriptors, as daemons do, closes this
+        one, too, and may have been given its number for a file of its own."""
+        try:
+            return self._descriptor is not None and _file_of(self._descriptor) == self._file
+        except OSError:
+            return False
+
+    def _let_go(self) -> None:
+        if self._is_ours():
+            os.close(self._descriptor)  # type: ignore[arg-type]  # it is open
+        self._descriptor = None
+
     def _put(self, data: bytes) -> None:
         written = os.write(self._descriptor, data) if data else 0  # type: ignore[arg-type]  # it is open
         self._written += written
         if written != len(data):
             raise OSError(f"{written} of {len(data)} bytes could be written: the disk is full, or a limit is reached")
+
+
+def _beyond_standard(path: str, flags: int) -> int:
+    """Opens it with no number of standard input, output or error, which a script may have been started without: what
+    a library prints would go into the file."""
+    taken: list[int] = []
+    try:
+        while True:
+            descriptor = os.open(path, flags, 0o600)
+            if descriptor > 2:
+                return descriptor
+            taken.append(descriptor)
+    finally:
+        for low in taken:
+            os.close(low)
+
+
+def _file_of(descriptor: int) -> tuple[int, int]:
+    """What tells an open file from all others."""
+    stat = os.fstat(descriptor)
+    return stat.st_dev, stat.st_ino
 
 
 def _say(text: str) -> None:

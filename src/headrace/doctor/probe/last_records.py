@@ -21,7 +21,7 @@ class LastRecords:
         self._clock = clock
         self._callbacks: list[Callable[[], None]] = []
         self._ended = 0
-        self._told: BaseException | None = None
+        self._told: str | None = None
 
     def add(self, callback: Callable[[], None]) -> None:
         """Calls it before the `end` record is written: in this process, and in each fork of it that ends orderly."""
@@ -43,10 +43,12 @@ class LastRecords:
             self._evidence.write_last(("note", self._clock.now_us(), "hook-off", f"at the end: {error!r}"))
 
     def failed(self, error: BaseException) -> None:
-        """Writes the `error` record: once an exception."""
-        if error is not self._told:
-            self._told = error
-            self._evidence.write_last(("error", self._clock.now_us(), text_of(error)))
+        """Writes the `error` record: once an exception, which is known by its text. Were it held, all that its frames
+        hold would live on in a process that shows an error by sys.excepthook and carries on."""
+        text = text_of(error)
+        if text != self._told:
+            self._told = text
+            self._evidence.write_last(("error", self._clock.now_us(), text))
 
 
 def text_of(error: BaseException) -> str:

@@ -28,10 +28,11 @@ class Probe:
     """Holds the clock, the evidence, the stages and the patches that all hooks use. A hook is a function
     `install(probe, module)`, called when the module that it hooks has been imported."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, begun_ns: int | None = None) -> None:
+        """`begun_ns`: when the process began to be observed, by time.monotonic_ns(); now, if that is None."""
         self.settings = settings
         self.clock = Clock(settings)
-        self._start_us = self.clock.now_us()
+        self._start_us = self.clock.now_us() if begun_ns is None else self.clock.us(begun_ns)
         self.stages = Stages(lambda error: self.fault("stages", error))
         self.patches = Patches()
         self.imports = ImportWatch()

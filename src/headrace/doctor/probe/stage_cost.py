@@ -15,44 +15,50 @@ class Cost:
     """Time of hooks is their number by the price of one, measured once in each process, since a clock read around each
     would cost as much again; rarer work is measured as thread-CPU time."""
 
-    def __init__(self) -> None:
+    def __init__(self, price_sample: Callable[[], int] = lambda: 0) -> None:
+        """`price_sample` gives what timing a sample by itself costs in all."""
+        self._price_sample = price_sample
         self._price: tuple[int, int] | None = None
         self.total_ns = 0
 
-    def add_hooks(self, totals: Totals, samples: int) -> None:
+    def add_hooks(self, totals: Totals, samples: int, together: int = 0) -> None:
+        """Of a batch of which so many samples were timed, and so many more together, which count as a call each."""
+        stage, sample = self._prices()
+        self.total_ns += stage * (sum(total[0] for total in totals.values()) - together) + sample * samples
+
+    def samples_ns(self, samples: int) -> int:
+        """What timing so many samples one by one costs."""
+        return sum(self._prices()) * samples
+
+    def _prices(self) -> tuple[int, int]:
         if self._price is None:
-            self._price = prices_ns()
-        stage, sample = self._price
-        self.total_ns += stage * sum(total[0] for total in totals.values()) + sample * samples
+            stage = price_of_a_stage_ns()
+            self._price = stage, max(0, self._price_sample() - stage)
+        return self._price
 
     def add_since(self, thread_time_ns: int) -> None:
         self.total_ns += time.thread_time_ns() - thread_time_ns
 
 
-def prices_ns() -> tuple[int, int]:
-    """Of one stage, entered and left, and of keeping a sample's stages apart from its batch's."""
-    stages = Stages(_raise)
+def price_of_a_stage_ns() -> int:
+    """Entered and left."""
+    stages = Stages(raise_)
     stages.categories.update({0: "getitem", 1: "other"})
-    account = stages.open()
+    stages.open()
 
     def stage() -> None:
         entered = stages.enter(1)
         if entered is not None:
             entered.leave()
 
-    def sample() -> None:
-        account.begin_part(0)
-        account.end_part()
-
-    one = _least_ns(stage)
-    return one, max(0, _least_ns(sample) - one)
+    return least_ns(stage)
 
 
-def _raise(error: Exception) -> None:
+def raise_(error: Exception) -> None:
     raise error
 
 
-def _least_ns(call: Callable[[], None]) -> int:
+def least_ns(call: Callable[[], object]) -> int:
     """Of a few rounds, since whatever disturbs one only adds to it."""
     least = 1 << 62
     for _ in range(_ROUNDS):

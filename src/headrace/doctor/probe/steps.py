@@ -40,8 +40,9 @@ class Steps:
     `most_spans` are kept apart in a step; of the others each kind's time is added to the last of that kind.
     """
 
-    def __init__(self, most_spans: int = 64, most_gets: int = 4096) -> None:
+    def __init__(self, most_spans: int = 64, most_gets: int = 4096, most_collectives: int = 1024) -> None:
         self._most_spans = most_spans
+        self._most_collectives = most_collectives
         self._most_gets = most_gets
         self._open: list[tuple[str, int]] = []
         self._optimizers: set[Any] = set()
@@ -77,6 +78,11 @@ class Steps:
         elif self._stepped_inside:  # optimizers that step while a backward pass runs: the step ends with the pass
             self._stepped_inside = False
             step.end = end
+
+    def collective(self, start: int, end: int, facts: Any) -> None:
+        """A collective call was made. `facts` are kept beside it. A loop that never steps has no end of them."""
+        if self.step is not None and len(self.step.collectives) < self._most_collectives:
+            self.step.collectives.append((start, end, facts))
 
     def is_within(self, kind: str) -> bool:
         return any(kind == outer for outer, _ in self._open)

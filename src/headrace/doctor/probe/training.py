@@ -202,8 +202,7 @@ class Training:
 
     def collective(self, name: str, start: int, size: int | None) -> None:
         """A synchronous call has ended in the training thread."""
-        if self.steps.step is not None:
-            self.steps.step.collectives.append((start, now(), (self.probe.evidence.name(name), size)))
+        self.steps.collective(start, now(), (self.probe.evidence.name(name), size))
 
     def gradients_ready(self) -> None:
         """This rank's own gradients are done; it has waited for no other rank yet."""

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from headrace.doctor.session.model import Machine, Session
 
-from .figures import ABSENT, counted, number, share, size, sizes
+from .figures import ABSENT, counted, duration, number, share, size, sizes
 from .page import Page
 
 CLOCK_IS_LOW = 0.8
@@ -108,10 +108,12 @@ def _memory(machine: Machine) -> Iterator[str]:
 
 def _disks(machine: Machine) -> Iterator[str]:
     for column in machine.columns:
-        found = re.fullmatch(r"disk_(.+)_read_bytes_s", column)
+        found = re.fullmatch(r"disk_(.+)_read_bytes_per_s", column)
         rate = mean(machine, column)
         if found is not None and rate is not None and rate >= DISK_LEAST_BYTES_S:
-            yield f"{found[1]} read at {size(rate)}/s, {size(peak(machine, column))}/s at most"
+            latency = mean(machine, f"disk_{found[1]}_read_latency_us")
+            each = "" if latency is None else f", {duration(latency)} a request"
+            yield f"{found[1]} read at {size(rate)}/s, {size(peak(machine, column))}/s at most{each}"
 
 
 def _percent(value: float | None) -> str:

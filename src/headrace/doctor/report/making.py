@@ -9,6 +9,8 @@ from .figures import counted, duration, number, share
 from .page import Page, Row
 from .step import heat, waiting_most
 
+SLOW = 2.0
+"""Times the median: below that, the slowest samples are no slow ones."""
 KEY_CELLS = 40
 """A sample's key is cut where it is longer: what it cost stands behind it."""
 
@@ -78,7 +80,7 @@ def _put_lines(page: Page, making: Making, most: int) -> None:
 
 
 def _put_slow(page: Page, making: Making, most: int) -> None:
-    for slow in making.slow[:most]:
+    for slow in [one for one in making.slow if one.times >= SLOW][:most]:
         key, stage = page.shorten(slow.key, KEY_CELLS), slow.stage.replace(":", " ", 1)
         page.line(f"slow sample {key}: {duration(slow.wall_us)}, {number(slow.times)} × the median, most in {stage}")
 

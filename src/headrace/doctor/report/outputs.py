@@ -78,7 +78,7 @@ class Outputs:
         console, descriptor = self.console(), 2 if self.json_to_standard_output else 1
         failed += _printed("the report", descriptor, lambda: show(session, diagnosis, console, self.verbose, again))
         if self.json_to_standard_output:
-            failed += _printed("--json -", 1, lambda: print(document(session, diagnosis), end="", flush=True))
+            failed += _printed("--json -", 1, lambda: _print_json(document(session, diagnosis)))
         return failed
 
     @property
@@ -108,6 +108,13 @@ def _printed(what: str, descriptor: int, put: Callable[[], None]) -> list[str]:
     except OSError as error:
         return [f"{what} could not be printed ({error.strerror or error})"]
     return []
+
+
+def _print_json(text: str) -> None:
+    """JSON is UTF-8, whatever the locale says of standard output."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.flush()
 
 
 class _Console(Console):

@@ -18,11 +18,19 @@ def put_step(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:
     waits = {wait.pid: wait.parts for wait in diagnosis.waits}
     causes = {cause.pid: cause.parts for cause in diagnosis.causes}
     for budget in waiting_most(diagnosis)[: detail.budgets]:
-        name = "Step" if len(diagnosis.budgets) == 1 else f"Rank {budget.rank}"
+        name = _name(budget, diagnosis)
         page.heading(name if budget.unit == "step" else f"{name} (by {budget.unit})", _summary(budget))
         _put_parts(page, budget)
         _put_shares(page, waits.get(budget.pid, []), lead="  of the wait: ", most=detail.stages)
         _put_shares(page, causes.get(budget.pid, []), lead="  caused by: ", most=detail.causes)
+
+
+def _name(budget: StepBudget, diagnosis: Diagnosis) -> str:
+    """The rank, where there are several; the process, where a rank is trained by several, one after the other."""
+    if len(diagnosis.budgets) == 1:
+        return "Step"
+    same = [other for other in diagnosis.budgets if other.rank == budget.rank]
+    return f"Rank {budget.rank}" if len(same) == 1 else f"Process {budget.pid}, rank {budget.rank}"
 
 
 def waiting_most(diagnosis: Diagnosis) -> list[StepBudget]:

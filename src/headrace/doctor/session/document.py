@@ -8,6 +8,7 @@ import msgspec
 
 from ...errors import SessionError
 from .model import FORMAT, VERSION, Session
+from .tables import first_fault
 
 _Kind = TypeVar("_Kind")
 
@@ -28,7 +29,11 @@ def decode(data: bytes, *, where: str = "the document") -> Session:
     `where` names the document in errors, which are `SessionError`.
     """
     _check(_decode(data, _Head, where), where)
-    return _decode(data, Session, where)
+    session = _decode(data, Session, where)
+    fault = first_fault(session)
+    if fault is not None:
+        raise SessionError(f"{where}: {fault}; the file was changed after it was written")
+    return session
 
 
 def _check(head: _Head, where: str) -> None:

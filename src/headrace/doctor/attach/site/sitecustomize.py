@@ -9,13 +9,18 @@ _PROBE = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "probe", "__init_
 
 
 def _start_probe(folder):
-    from importlib.util import module_from_spec, spec_from_file_location
+    # Not by importlib.util, which takes half as long to import as Python takes to start.
+    from importlib.machinery import ModuleSpec, SourceFileLoader
 
-    spec = spec_from_file_location("_headrace_probe", _PROBE, submodule_search_locations=[os.path.dirname(_PROBE)])
-    module = module_from_spec(spec)
-    sys.modules["_headrace_probe"] = module
-    spec.loader.exec_module(module)
-    module.start(folder)
+    loader = SourceFileLoader("_headrace_probe", _PROBE)
+    spec = ModuleSpec(loader.name, loader, origin=_PROBE, is_package=True)
+    spec.has_location = True
+    module = type(sys)(loader.name)
+    module.__spec__, module.__loader__, module.__file__, module.__package__ = spec, loader, _PROBE, loader.name
+    module.__path__ = spec.submodule_search_locations = [os.path.dirname(_PROBE)]
+    sys.modules[loader.name] = module
+    loader.exec_module(module)
+    module.start_when_needed(folder, _clean_up)
 
 
 def _leave_note(folder):
@@ -30,13 +35,17 @@ def _leave_note(folder):
         return
 
 
+def _clean_up(folder):
+    _leave_note(folder)
+    for name in [name for name in sys.modules if name.split(".")[0] == "_headrace_probe"]:
+        del sys.modules[name]
+
+
 if sys.version_info >= (3, 9) and os.environ.get("HEADRACE_DOCTOR"):
     try:
         _start_probe(os.environ["HEADRACE_DOCTOR"])
     except Exception:
-        _leave_note(os.environ["HEADRACE_DOCTOR"])
-        for _name in [name for name in sys.modules if name.split(".")[0] == "_headrace_probe"]:
-            del sys.modules[_name]
+        _clean_up(os.environ["HEADRACE_DOCTOR"])
 
 # As if this file had never been: no path of ours, and the import that site asked for does what it would have done, its
 # errors included. Where there is no other sitecustomize, ImportError names it, which is what site passes over.

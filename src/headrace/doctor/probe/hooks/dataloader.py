@@ -49,9 +49,11 @@ def install_stateful(probe: Probe, stateful: ModuleType) -> None:
 class Hooks:
     """Each method takes what it stands for, and gives what stands for it."""
 
-    def __init__(self, probe: Probe, dataloader: ModuleType) -> None:
+    def __init__(self, probe: Probe, dataloader: ModuleType, iterators: type | None = None) -> None:
+        """`iterators`: what passes are followed through, if not DataLoader's own."""
         import torch
 
+        self._iterators = dataloader._BaseDataLoaderIter if iterators is None else iterators
         self._probe = probe
         self._training = probe.training
         self._is_grad_enabled = torch.is_grad_enabled
@@ -78,7 +80,7 @@ class Hooks:
                 raise
             try:
                 training.pass_begun(number, start, self._is_grad_enabled())
-                if isinstance(iterator, self._dataloader._BaseDataLoaderIter):
+                if isinstance(iterator, self._iterators):
                     self._write_pass(loader, iterator, number, start)
             except Exception as error:
                 training.fail("DataLoader.__iter__", error)
@@ -238,10 +240,11 @@ class Hooks:
             setattr(loader, NUMBER, (self._probe.evidence.path, loader_number))
             records.append(("loader", loader_number, clock.us(start), self._facts(loader)))
         before: Pass | None = getattr(iterator, ATTRIBUTE, None)
-        workers = [worker.pid for worker in getattr(iterator, "_workers", [])]
+        processes = getattr(iterator, "_workers", None)
+        workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # else threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
         setattr(iterator, ATTRIBUTE, Pass(training, number, epoch, bool(workers)))
-        training.limit.prefetches(len(workers) * (loader.prefetch_factor or 0))
+        training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
         records.append(("pass", number, loader_number, clock.us(start), clock.now_us(), epoch, pids))
         self._probe.evidence.write(*records)

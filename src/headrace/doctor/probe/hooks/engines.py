@@ -54,13 +54,14 @@ def watch_deepspeed(probe: Probe, engine: ModuleType) -> None:
 def watch_end(probe: Probe, torch: ModuleType) -> None:
     """At the end: says why no steps were seen, and that functions were compiled."""
     training = probe.training
+    before = _compiled_graphs()
 
     def say() -> None:
         if training.passes and not training.steps_seen and training.backwards_seen:
             training.say("engine", _UNSEEN_STEPS)
         elif training.passes and not training.steps_seen:
             training.say("no-optimizer", "No optimizer took a step: each batch counts as a step.")
-        graphs = _compiled_graphs()
+        graphs = _compiled_graphs() - before
         if graphs:
             training.say("compile", f"torch.compile made {graphs} graphs while the run was observed.")
 

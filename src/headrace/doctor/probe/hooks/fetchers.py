@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakKeyDictionary
 
 from ..batches import Batch
+from ..slow import SlowSamples
+from ..stage_cost import least_ns, raise_
+from ..stages import Stages
 from ..timed import timed
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 def install(probe: Probe, fetch: ModuleType) -> None:
     """Hooks torch.utils.data._utils.fetch, which workers and num_workers=0 share."""
     hook = _FetchHook(probe)
+    probe.batches.price_sample = lambda: _price_ns(probe)
     probe.patches.replace(fetch._BaseDatasetFetcher, "__init__", hook.new_fetcher)
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         probe.patches.replace(getattr(fetch, name), "fetch", hook.fetching)
@@ -49,11 +53,11 @@ class _FetchHook:
             if under_way is None:
                 return original(fetcher, index)
             try:
-                data = original(fetcher, index)
+                data = original(under_way.stand_in, index)
                 under_way.batch.is_done = True
                 return data
             finally:
-                under_way.take_away_stand_ins()
+                under_way.keep_changes()
                 self._end(under_way)
 
         return fetch
@@ -95,8 +99,8 @@ class _FetchHook:
 
 
 class _Fetch:
-    """One fetch, with timed stand-ins for the dataset and collate_fn, which only the fetcher's own code sees, and only
-    meanwhile: the dataset of `get_worker_info()` stays the user's, and a state that is saved is that of the true one.
+    """One fetch, by a stand-in for the fetcher that has timed ones for the dataset and collate_fn. The fetcher keeps
+    its own, whoever else looks at it meanwhile: another thread that reads the same iterator, or a state that is saved.
     """
 
     def __init__(self, probe: Probe, fetcher: Any, batch: Batch, is_here: bool) -> None:
@@ -104,15 +108,24 @@ class _Fetch:
         self.is_here = is_here
         self._fetcher = fetcher
         stage = probe.stage("collate", _name(fetcher.collate_fn))
-        self._true = {"collate_fn": fetcher.collate_fn}
-        fetcher.collate_fn = timed(probe.stages, stage)(fetcher.collate_fn)
+        samples = _Samples(probe, batch, fetcher.auto_collation)
+        collate = timed(probe.stages, stage)(fetcher.collate_fn)
         name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
-        self._true[name] = getattr(fetcher, name)
-        setattr(fetcher, name, stand_in(self._true[name], _Samples(probe, batch, fetcher.auto_collation)))
+        data = getattr(fetcher, name)
+        if fetcher.auto_collation and not probe.batches.pace.is_due():
+            samples.begin()
+            collate = _whole(samples, collate)
+        else:
+            data = stand_in(data, samples)
+        self._given = {**vars(fetcher), "collate_fn": collate, name: data}
+        self.stand_in = object.__new__(type(fetcher))
+        vars(self.stand_in).update(self._given)
 
-    def take_away_stand_ins(self) -> None:
-        for name, true in self._true.items():
-            setattr(self._fetcher, name, true)
+    def keep_changes(self) -> None:
+        """What the fetcher has noted of itself: that its data have ended."""
+        for name, value in vars(self.stand_in).items():
+            if value is not self._given.get(name, self):
+                setattr(self._fetcher, name, value)
 
 
 class _Samples:
@@ -125,7 +138,12 @@ class _Samples:
         self._account = batch.account
         self._slow = probe.batches.slow
         guard = probe.batches.guard
-        self.begin, self.end = guard(self._begin), guard(self._end)
+        self.begin, self.end, self.end_together = guard(self._begin), guard(self._end), guard(self._end_together)
+
+    def keep_none(self) -> None:
+        """However slow, none is one of the process's slow samples: they are nobody's."""
+        self._slow = SlowSamples()
+        self._slow.least_ns = 1 << 62
 
     def _begin(self) -> None:
         """The dataset's own code runs from now on."""
@@ -140,6 +158,34 @@ class _Samples:
             wall //= samples
         if samples != 0 and wall > self._slow.least_ns:
             self._slow.offer(self.batch.epoch, self.batch.index, key, wall, totals)
+
+    def _end_together(self, samples: int) -> None:
+        """It has given all of a batch's, of which none was timed by itself."""
+        self._account.end_part()
+        self._account.totals[self._rest][0] += samples - 1
+        self.batch.samples, self.batch.together = samples, samples - 1
+
+
+def _whole(samples: _Samples, collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A collate_fn that ends the samples' time, which began with the fetch."""
+    end = samples.end_together
+
+    def call(data: Any) -> Any:
+        end(len(data))
+        return collate(data)
+
+    return call
+
+
+def _price_ns(probe: Probe) -> int:
+    """Of timing a sample."""
+    stages = Stages(raise_)
+    stages.categories = probe.stages.categories
+    samples = _Samples(probe, Batch(0, 0, stages.open()), True)
+    samples.keep_none()
+    data = [0]
+    stand_in = _Dataset(data, samples)
+    return max(0, least_ns(lambda: stand_in[0]) - least_ns(lambda: data[0]))
 
 
 class _Dataset:

@@ -29,7 +29,10 @@ def watch_forks(probe: Probe, os: ModuleType) -> None:
     def make(original: Any) -> Any:
         @functools.wraps(original)
         def fork() -> Any:
-            probe.forking()
+            try:
+                probe.forking()
+            except Exception as error:
+                probe.fault("fork", error)
             return original()
 
         return fork

@@ -10,6 +10,8 @@ from ..call_site import call_site
 def loader_facts(loader: Any) -> dict[str, Any]:
     """As docs/doctor/evidence.md has them. Asked once its workers have started: how they start is settled then."""
     file, line = call_site()
+    if type(loader).__module__.startswith("headrace."):
+        return {**_of_threads(loader), "file": file, "line": line}
     is_iterable = _is_iterable(loader)
     return {
         "num_workers": loader.num_workers,
@@ -25,6 +27,18 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         "length": None if is_iterable else _length(loader),
         "file": file,
         "line": line,
+    }
+
+
+def _of_threads(loader: Any) -> dict[str, Any]:
+    """Headrace's own loaders make batches in threads of the trainer."""
+    kind = type(loader)
+    return {
+        "num_workers": 0,
+        "threads": loader.threads if hasattr(loader, "threads") else loader.num_workers,
+        "batch_size": getattr(loader, "batch_size", None),
+        "dataset": f"{kind.__module__}.{kind.__qualname__}",
+        "length": len(loader),
     }
 
 

@@ -23,6 +23,8 @@ def install(probe: Probe, worker: ModuleType) -> None:
 def _observed(probe: Probe, original: Callable[..., None]) -> Callable[..., None]:
     """Under the original's name, by which spawned workers find it."""
 
+    close = probe.batches.guard(probe.batches.close)
+
     @functools.wraps(original)
     def _worker_loop(*args: Any, **kwargs: Any) -> None:
         try:
@@ -32,7 +34,7 @@ def _observed(probe: Probe, original: Callable[..., None]) -> Callable[..., None
         try:
             original(*args, **kwargs)
         finally:
-            probe.batches.guard(probe.batches.close)()
+            close()
 
     return _worker_loop
 

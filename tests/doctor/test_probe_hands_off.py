@@ -1,0 +1,174 @@
+"""The user's own objects: no code of theirs is run that would not have run, none is changed, none is held longer."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections import UserDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from probing import notes, probed, records
+from torch.utils.data import DataLoader
+from training_loops import pairs
+
+from headrace.doctor.probe.signature import bytes_and_shape
+from headrace.doctor.probe.steps import Steps
+
+ran: list[str] = []
+
+
+class Lazy:
+    """A batch that does something whenever it is asked."""
+
+    def __init__(self, samples: Any) -> None:
+        self.rows = torch.stack(list(samples))
+
+    @property
+    def data(self) -> dict[str, Any]:
+        ran.append("data")
+        return {}
+
+    @property
+    def nbytes(self) -> int:
+        ran.append("nbytes")
+        return 1
+
+    def __getattr__(self, name: str) -> Any:
+        ran.append(name)
+        return None
+
+
+class LazyList(list[Any]):
+    def __getitem__(self, index: Any) -> Any:
+        ran.append("list")
+        return list.__getitem__(self, index)
+
+
+class LazyDict(dict[str, Any]):
+    def values(self) -> Any:
+        ran.append("dict")
+        return dict.values(self)
+
+
+class Traced(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
+        ran.append("tensor")
+        return super().__torch_function__(*args, **kwargs)
+
+
+class Slots:
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        ran.append(name)
+        return None
+
+
+ROWS = [torch.ones(2), torch.ones(2)]
+BATCHES = {
+    "object": (lambda: Lazy(ROWS), (16, "float32[2,2]")),
+    "list": (lambda: LazyList(ROWS), (16, "float32[2] float32[2]")),
+    "dict": (lambda: LazyDict(a=ROWS[0]), (8, "float32[2]")),
+    "tensor": (lambda: ROWS[0].as_subclass(Traced), (8, "float32[2]")),
+    "slots": (Slots, (None, None)),
+    "array": (lambda: np.ones(3), (24, "float64[3]")),
+    "user's dict": (lambda: UserDict(a=np.ones(3)), (24, "float64[3]")),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_batch_is_measured_and_none_of_its_code_is_run(name: str) -> None:
+    make, (size, shape) = BATCHES[name]
+    batch: Any = make()
+    ran.clear()
+    found, shapes = bytes_and_shape(batch)
+    assert (found, None if shapes is None else " ".join(map(_text, shapes))) == (size, shape)
+    assert ran == []
+
+
+def _text(leaf: Any) -> str:
+    return f"{str(leaf[0]).rpartition('.')[2]}[{','.join(map(str, leaf[1]))}]"
+
+
+class Taken:
+    """A sampler that several threads may ask. The second batch waits until the first is in the making."""
+
+    def __init__(self) -> None:
+        self._keys = iter([[0], [1]])
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self._keys
+
+
+class Meeting:
+    """Two threads are within `__getitem__` at once, and leave it in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.first_is_in, self.second_is_in, self.first_is_out = (threading.Event() for _ in range(3))
+
+    def __getitem__(self, key: int) -> int:
+        if key == 0:
+            self.first_is_in.set()
+            assert self.second_is_in.wait(20)
+        else:
+            self.second_is_in.set()
+            assert self.first_is_out.wait(20)
+        return key
+
+
+def test_threads_that_read_one_iterator_leave_it_as_it_was(tmp_path: Path) -> None:
+    dataset = Meeting()
+    with probed(tmp_path):
+        iterator: Any = iter(DataLoader(dataset, batch_sampler=Taken()))  # type: ignore[arg-type]
+        collate = iterator._dataset_fetcher.collate_fn
+        second = threading.Thread(target=lambda: dataset.first_is_in.wait(20) and next(iterator))
+        second.start()
+        assert next(iterator).tolist() == [0]
+        dataset.first_is_out.set()
+        second.join()
+        assert iterator._dataset_fetcher.dataset is dataset
+        assert iterator._dataset_fetcher.collate_fn is collate
+    assert "hook-off" not in notes(tmp_path)
+
+
+class Held:
+    """Something that can be weakly referenced."""
+
+
+def test_an_error_that_was_shown_is_not_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> weakref.ref[Held]:
+        held = Held()
+        try:
+            raise ValueError("shown")
+        except ValueError:
+            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        return weakref.ref(held)
+
+    with probed(tmp_path):
+        assert fail()() is None
+    assert len(records(tmp_path, "error")) == 1
+    assert "shown" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_lives_no_longer_than_the_user_holds_it(tmp_path: Path, workers: int) -> None:
+    with probed(tmp_path):
+        for batch in DataLoader(pairs(12), batch_size=4, num_workers=workers):
+            held = weakref.ref(batch[0])
+            del batch
+            assert held() is None
+
+
+def test_a_loop_that_never_steps_holds_a_bounded_number_of_collectives() -> None:
+    steps = Steps(most_collectives=5)
+    step = steps.begin(0)
+    for start in range(100):
+        steps.collective(start, start + 1, None)
+    assert len(step.collectives) == 5
