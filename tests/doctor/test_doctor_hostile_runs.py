@@ -23,6 +23,7 @@ def odd(tmp_path_factory):
     )
 
 
+@pytest.mark.long
 def test_an_iterable_that_ends_early_is_reported_as_it_was(tmp_path):
     observed = observe(python("hostile.py", "ends-early"), tmp_path)
     assert observed.status == 0

@@ -44,6 +44,7 @@ def test_shapes_that_differ_across_ranks_are_found(ranks):
     assert "[4,24,24]" in findings[0].text + findings[0].evidence
 
 
+@pytest.mark.long
 def test_data_parallel_is_recognised(tmp_path):
     observed = observe(python("data_parallel.py"), tmp_path)
     found = next(finding for finding in observed.diagnosis.findings if finding.code == "data-parallel")
