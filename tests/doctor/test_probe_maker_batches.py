@@ -17,7 +17,7 @@ from training_loops import Stream
 
 from headrace.doctor.probe import batches as batches_module
 from headrace.doctor.probe.guard import Guard
-from headrace.doctor.probe.pace import MOST_SHARE, Pace
+from headrace.doctor.probe.pace import FIRST, MOST_SHARE, Pace
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.slow import KEPT, LONGEST_KEY, SlowSamples, text_of
 from headrace.doctor.probe.stage_cost import Cost, price_of_a_stage_ns
@@ -203,6 +203,9 @@ def test_samples_are_timed_one_by_one_where_that_costs_little() -> None:
 
 def test_short_samples_are_timed_one_by_one_now_and_then() -> None:
     pace, paid = Pace(), 0
+    for _ in range(FIRST):
+        assert pace.is_due()
+        pace.made(wall_ns=1_000_000, price_ns=500_000, is_by_sample=True)
     for _ in range(1_000):
         is_by_sample = pace.is_due()
         paid += 500_000 * is_by_sample
@@ -212,7 +215,8 @@ def test_short_samples_are_timed_one_by_one_now_and_then() -> None:
 
 def test_a_long_batch_makes_the_next_one_be_looked_into() -> None:
     pace = Pace()
-    pace.made(wall_ns=1_000, price_ns=500_000, is_by_sample=True)
+    for _ in range(FIRST):
+        pace.made(wall_ns=1_000, price_ns=500_000, is_by_sample=True)
     assert not pace.is_due()
     pace.made(wall_ns=100_000_000, price_ns=500_000, is_by_sample=False)
     assert pace.is_due()

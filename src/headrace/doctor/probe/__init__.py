@@ -68,7 +68,9 @@ def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
     def tell_error() -> None:
         trigger.detach()
         error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
-        if isinstance(error, BaseException) and not isinstance(error, SystemExit):
+        # Of Ctrl-C there is nothing to explain, and Python forgets that it ends by it when source is executed from now
+        # on, as the import of dataclasses does: its exit status would be another.
+        if isinstance(error, Exception):
             try:
                 _tell(folder, begun(), error)
             except Exception:
