@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from processes import eventually
 from headrace.doctor.probe import lines as lines_module
 from headrace.doctor.probe.lines import Lines
 from headrace.doctor.probe.sampler import HUNG_NS, HUNG_TIMES, PERIOD_NS, Sampler
+from headrace.doctor.probe.stack import Stack, stack_of
 
 HERE = Path(__file__)
 DEADLINE_S = 20.0
@@ -44,8 +46,8 @@ class Looks:
     hung: list[tuple[Any, int, str]] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
 
-    def look(self, frame: FrameType, ns: int) -> None:
-        self.places.append(frame.f_code.co_name)
+    def look(self, stack: Stack, ns: int) -> None:
+        self.places.append(stack[0][0].co_name)
         self.weights_ns.append(ns)
 
     def sampler(self) -> Sampler:
@@ -156,7 +158,7 @@ def test_batches_that_always_take_long_do_not_hang(sampler: Sampler, looks: Look
 
 
 def test_a_look_that_fails_is_the_last(looks: Looks) -> None:
-    def fail(frame: FrameType, ns: int) -> None:
+    def fail(stack: Stack, ns: int) -> None:
         raise LookupError
 
     sampler = Sampler(fail, lambda *_: None, looks.errors.append)
@@ -201,10 +203,10 @@ def test_the_innermost_line_of_the_users_code_is_charged(lines: Lines, names: Na
     """Here the library is json, which calls what it is given."""
 
     def hook(_: Any) -> None:
-        lines.add(sys._getframe(), 2_000)
+        lines.add(stack_of(sys._getframe()), 2_000)
 
     json.loads("{}", object_hook=hook)
-    lines.add(sys._getframe(), 1_000)
+    lines.add(stack_of(sys._getframe()), 1_000)
     inner, outer = names.texts
     assert inner.startswith(f"{HERE}:{hook.__code__.co_firstlineno + 1}:")
     assert inner.endswith("hook")
@@ -225,7 +227,7 @@ def test_a_library_between_is_passed_over(lines: Lines, names: Names) -> None:
 
     frame = looked()
     assert "json" in frame.f_code.co_filename
-    lines.add(frame, 1_000)
+    lines.add(stack_of(frame), 1_000)
     (text,) = names.texts
     assert text.endswith("looked")
 
@@ -260,7 +262,35 @@ def test_code_made_anew_for_each_sample_does_not_pile_up(
             compile("frames.append(getframe())", f"/home/me/made{number}.py", "exec"),
             {"frames": frames, "getframe": sys._getframe},
         )
-        lines.add(frames[0], 1_000)
+        lines.add(stack_of(frames[0]), 1_000)
     assert len(names.texts) == 5
     assert len(lines.take()) == 5
     assert len(lines._kinds) <= 5
+
+
+class Held:
+    """What a variable of the user's holds."""
+
+
+def test_a_look_keeps_no_variable_of_the_user_alive() -> None:
+    looking, let_go = threading.Event(), threading.Event()
+
+    def look(stack: Stack, ns: int) -> None:
+        looking.set()
+        let_go.wait(DEADLINE_S)
+
+    sampler = Sampler(look, lambda *told: None, lambda error: None)
+    batch = Making()
+
+    def makes() -> weakref.ref[Held]:
+        held = Held()
+        sampler.begin(batch)
+        spin_until(looking.is_set)
+        return weakref.ref(held)
+
+    try:
+        assert makes()() is None
+        assert looking.is_set()
+    finally:
+        let_go.set()
+        sampler.stop()

@@ -67,6 +67,7 @@ def watch(*, show: bool = True, ranges: bool = False, console: Console | None = 
             raise
         finally:
             if folder is not None and why is not None:
+                _write_what_is_held()
                 duration_us = (time.monotonic_ns() - begun_ns) // 1000
                 outcome = Outcome(command=[], status=None, why=why, duration=duration_us)
                 _guarded(lambda: _conclude(watched, folder, outcome, machines))
@@ -91,6 +92,14 @@ def _observed_already() -> Path | None:
     probe = sys.modules.get(PROBE)
     active = None if probe is None else probe.active()
     return None if active is None else Path(active.settings.folder)
+
+
+def _write_what_is_held() -> None:
+    """A watch around this one goes on; its probe writes short steps together."""
+    probe = sys.modules.get(PROBE)
+    active = None if probe is None else probe.active()
+    if active is not None:
+        active.training.write_steps()
 
 
 @contextmanager

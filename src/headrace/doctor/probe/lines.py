@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from types import FrameType
+from types import CodeType
 from typing import Callable
+
+from .stack import Stack
 
 MOST_PLACES = 2000
 """Of a process. Code that is made anew for each sample has no end of them."""
@@ -40,16 +42,17 @@ class Lines:
         self._places: dict[tuple[str, int, str], int] = {}
         self._counts: dict[int, int] = {}
 
-    def add(self, frame: FrameType | None, ns: int) -> None:
+    def add(self, stack: Stack, ns: int) -> None:
         """Charges the innermost line of the user's code; nothing, where only libraries are at work."""
-        while frame is not None:
-            kind = self._kind(frame.f_code.co_filename)
+        for code, line in stack:
+            kind = self._kind(code.co_filename)
+            if kind == _OUTSIDE:
+                return
             if kind == _OWN:
-                place = self._place(frame)
+                place = self._place(code, line)
                 if place is not None:
                     self._counts[place] = self._counts.get(place, 0) + ns
                 return
-            frame = None if kind == _OUTSIDE else frame.f_back
 
     def take(self) -> list[tuple[int, int]]:
         """Place and microseconds, since the last call."""
@@ -64,10 +67,9 @@ class Lines:
             kind = self._kinds[file] = _kind_of(file)
         return kind
 
-    def _place(self, frame: FrameType) -> int | None:
-        code = frame.f_code
+    def _place(self, code: CodeType, line: int) -> int | None:
         name: str = getattr(code, "co_qualname", code.co_name)
-        key = (code.co_filename, frame.f_lineno or code.co_firstlineno, name)
+        key = (code.co_filename, line, name)
         number = self._places.get(key)
         if number is None and len(self._places) < MOST_PLACES:
             number = self._places[key] = self._name("{}:{}:{}".format(*key))

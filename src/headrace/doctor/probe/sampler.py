@@ -6,9 +6,9 @@ import random
 import sys
 import threading
 import time
-import traceback
-from types import FrameType
 from typing import Callable, Protocol
+
+from .stack import Stack, stack_of, text_of
 
 PERIOD_NS = 10_000_000
 """Between two looks, on average."""
@@ -42,11 +42,11 @@ class Sampler:
 
     def __init__(
         self,
-        look: Callable[[FrameType, int], None],
+        look: Callable[[Stack, int], None],
         hung: Callable[[Making, int, str], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`look(frame, ns)` is called for each look, `hung(batch, ns, stack)` once for a batch that takes too long, and
+        """`look(stack, ns)` is called for each look, `hung(batch, ns, stack)` once for a batch that takes too long, and
         `failed(error)` once, where no look can be taken any more."""
         self._look = look
         self._hung = hung
@@ -130,10 +130,10 @@ class Sampler:
 
     def _take_look(self, batch: Making, busy_ns: int) -> None:
         started = time.thread_time_ns()
-        frame = sys._current_frames().get(batch.thread)
-        if frame is not None and self._batch is batch:
-            self._look(frame, max(0, busy_ns - self._looked_ns))
-            self._watch(batch, frame)
+        stack = stack_of(sys._current_frames().get(batch.thread))
+        if stack and self._batch is batch:
+            self._look(stack, max(0, busy_ns - self._looked_ns))
+            self._watch(batch, stack)
         self._looked_ns = busy_ns
         cost = time.thread_time_ns() - started
         self.cost_ns += cost
@@ -143,8 +143,8 @@ class Sampler:
         """Longer where looking costs more than its share, and where the batch takes so long that fewer looks do."""
         return max(PERIOD_NS, cost_ns / MOST_SHARE, (time.monotonic_ns() - batch.start) / 1000)
 
-    def _watch(self, batch: Making, frame: FrameType) -> None:
+    def _watch(self, batch: Making, stack: Stack) -> None:
         taken = time.monotonic_ns() - batch.start
         if batch is not self._told and taken > max(HUNG_NS, HUNG_TIMES * self._usual_ns):
             self._told = batch
-            self._hung(batch, taken, "".join(traceback.format_stack(frame))[-_STACK_CHARS:])
+            self._hung(batch, taken, text_of(stack)[-_STACK_CHARS:])

@@ -90,7 +90,7 @@ class Training:
         """Gives its number. To be followed by `pass_begun` in the same thread."""
         if get_ident() == self.thread:
             self._close_what_ended()
-            self._write_steps()
+            self.write_steps()
             self.is_fetching = True
         number = self.opening = self.passes
         self.passes += 1
@@ -129,6 +129,13 @@ class Training:
             self.ranges.leave()
         self.costs.gets += 1
         return end
+
+    def gave_up(self) -> None:
+        """It asked another thread for a batch and got none: an error, or a time limit. Nothing of ours may hide it."""
+        try:
+            self.received()
+        except Exception as error:
+            self.fail("prefetcher", error)
 
     def pass_ended(self, number: int, start: int, with_grad: bool) -> None:
         """The `next()` called at `start` found no more batch."""
@@ -287,7 +294,7 @@ class Training:
             closed = self.steps.finish()
             if closed is not None:
                 self._close(closed)
-            self._write_steps()
+            self.write_steps()
             step = self.steps.step
             left = fetch_records(self.probe.clock, self.elsewhere.left(is_over=True))
             if step is not None:
@@ -327,7 +334,7 @@ class Training:
         if self.limit.settle(step.number, self.steps.gets):
             self.probe.evidence.write(("facts", self.probe.clock.now_us(), {"warmup_steps": self.limit.warmup}))
         if self._unpriced >= MOST_UNWRITTEN or start - self._written_at >= LONGEST_UNWRITTEN_NS:
-            self._write_steps()
+            self.write_steps()
         if self.steps.optimizers > 1:
             self.say("optimizers", f"{self.steps.optimizers} optimizers take part in a step.")
         for call in self.at_close:
@@ -337,7 +344,7 @@ class Training:
             self.ranges.step(self.steps.number)
         self.costs.measured_ns += now() - start
 
-    def _write_steps(self) -> None:
+    def write_steps(self) -> None:
         """Those that are closed. What they cost is known of all together."""
         cost = self.costs.take() // max(self._unpriced, 1)
         self._unpriced = 0

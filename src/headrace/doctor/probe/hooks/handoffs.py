@@ -86,7 +86,7 @@ def _take(training: Training, call: Callable[[], Any], batch_of: Callable[[Any],
     try:
         item = call()
     except BaseException:
-        training.received()
+        training.gave_up()
         raise
     training.took_over(start, batch_of(item))
     return item
