@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Callable
 
-from .evidence import Record
+from .evidence import LONGEST_HELD_NS, MOST_HELD, Record
 from .guard import Guard
 from .lines import Lines
 from .pace import Pace
@@ -77,6 +77,9 @@ class Batches:
         self._due: int | None = None
         self._is_closed = False
         self._told_us = 0
+        self._held: list[Record] = []
+        """Of batches made in the training thread."""
+        self._written_at = 0
 
     def begin(self, epoch: int, index: int) -> Batch:
         account = self._probe.stages.open()
@@ -108,27 +111,38 @@ class Batches:
         self.sampler.end(batch, time.monotonic_ns() - batch.start)
 
     def write(self, batch: Batch, sent: int | None = None, serialise: int | None = None) -> None:
-        """Writes it down, with what else is due. `sent` by time.monotonic_ns(), `serialise` in ns."""
+        """Writes it down, with what else is due. `sent` by time.monotonic_ns(), `serialise` in ns; both None for one
+        that was made in the training thread, which may be held back for a while."""
         started = time.thread_time_ns()
         evidence = self._probe.evidence
         timed = (batch.samples or 0) - batch.together
         self.cost.add_hooks(batch.totals, timed, batch.together)
-        records = [self._record(batch, sent, serialise)] if evidence.wants(batch.index) else []
+        made = [self._record(batch, sent, serialise)] if evidence.wants(batch.index) else []
+        if sent is None:
+            self._held += made
+            made = []
         if self._due is None:
             self._due = batch.end + self._pause
         if batch.end >= self._due or self._is_closed:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_NS)
             self._due = batch.end + self._pause
-            records += self._other_records()
-        if records:
-            evidence.write(*records)
+            self._write_held(*made, *self._other_records())
+        elif made or self._is_held_enough(batch):
+            self._write_held(*made)
         self.cost.add_since(started)
+
+    def _is_held_enough(self, batch: Batch) -> bool:
+        return len(self._held) >= MOST_HELD or batch.end - self._written_at >= LONGEST_HELD_NS
+
+    def _write_held(self, *others: Record) -> None:
+        held, self._held = self._held, []
+        self._written_at = time.monotonic_ns()
+        if held or others:
+            self._probe.evidence.write(*held, *others)
 
     def flush(self) -> None:
         """Writes what has not been due yet, at the end of a pass or of all."""
-        records = self._other_records()
-        if records:
-            self._probe.evidence.write(*records)
+        self._write_held(*self._other_records())
 
     def close(self) -> None:
         """Nothing of ours runs beside the process's own end. What is still to be sent may be written after it."""
@@ -149,6 +163,7 @@ class Batches:
         self.pace = Pace()
         self._pause, self._due = _FIRST_PAUSE_NS, None
         self._is_closed, self._told_us = False, 0
+        self._held, self._written_at = [], 0
 
     def _record(self, batch: Batch, sent: int | None, serialise: int | None) -> Record:
         us = self._probe.clock.us
