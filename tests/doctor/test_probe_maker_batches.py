@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from training_loops import Stream
 
 from headrace.doctor.probe import batches as batches_module
+from headrace.doctor.probe.evidence import MOST_UNWRITTEN
 from headrace.doctor.probe.guard import Guard
 from headrace.doctor.probe.pace import FIRST, MOST_SHARE, Pace
 from headrace.doctor.probe.probe import Probe
@@ -53,10 +54,20 @@ def make_batch(probe: Probe, index: int, sample_ns: int = 0) -> None:
 def test_other_records_wait_until_they_are_due(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
     make_batch(probe, 0)
     make_batch(probe, 1)
-    assert of_batches(probe) == ["batch", "batch"]
+    assert of_batches(probe) == ["batch"]  # the second waits for others as short
     monkeypatch.setattr(probe.batches, "_due", 0)
     make_batch(probe, 2)
     assert of_batches(probe) == ["batch", "batch", "batch", "slow", "slow", "slow", "probe"]
+
+
+def test_short_batches_are_written_together_and_those_of_a_worker_at_once(probe: Probe) -> None:
+    for index in range(1 + MOST_UNWRITTEN):
+        make_batch(probe, index)
+        assert len(of_batches(probe)) == (1 if index < MOST_UNWRITTEN else 1 + MOST_UNWRITTEN)
+    batch = probe.batches.begin(0, 100)
+    probe.batches.end(batch)
+    probe.batches.write(batch, sent=batch.end, serialise=0)
+    assert len(of_batches(probe)) == 2 + MOST_UNWRITTEN
 
 
 def test_the_pause_grows_so_that_a_long_run_stays_small(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:

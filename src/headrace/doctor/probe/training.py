@@ -10,6 +10,7 @@ from .cost import Costs
 from .device_marks import DeviceMarks
 from .elsewhere import Elsewhere
 from .ending import Finished, Limit
+from .evidence import LONGEST_UNWRITTEN_NS, MOST_UNWRITTEN
 from .passes import Readers
 from .ranges import Ranges
 from .step_records import Received, batch_records, device_records, fetch_records, step_records
@@ -27,12 +28,6 @@ MARKED_COPIES = 4
 """Copies to the device after each batch that the device's marks show."""
 FLUSH_GETS = 64
 """So many batches are written together where no optimizer has stepped."""
-
-MOST_UNWRITTEN = 16
-LONGEST_UNWRITTEN_NS = 100_000_000
-"""Short steps are written together: so many, or for so long, which is what a process that is killed may lose. To write
-each by itself costs several times as much, since the user's step drives our code and data out of the CPU's caches
-(benchmarks/doctor_overhead.py)."""
 
 
 class Training:
