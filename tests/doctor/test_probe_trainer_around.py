@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -329,3 +330,13 @@ def test_a_script_that_is_measured_ends_with_success(tmp_path: Path) -> None:
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
     assert len(records(tmp_path, "step")) == 4
     assert [end[2] for end in records(tmp_path, "end")] == ["steps"]
+
+
+def test_the_end_frees_nothing_of_the_users(tmp_path: Path) -> None:
+    """A DataLoader's iterator in a reference cycle would wait 5 s for its workers there, and does not without us."""
+    enabled: list[bool] = []
+    with probed(tmp_path) as probe:
+        Loop().train(loader())
+        probe.last.add(lambda: enabled.append(gc.isenabled()))
+    assert enabled == [False]
+    assert gc.isenabled()
