@@ -35,6 +35,8 @@ class _FetchHook:
         self._probe = probe
         self._unknown = 0
         self._made: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()
+        self._collates: WeakKeyDictionary[Any, tuple[Any, Callable[..., Any]]] = WeakKeyDictionary()
+        """By fetcher: its collate_fn, and what times that."""
         guard = probe.batches.guard
         self._count, self._begin, self._end = guard(self._count_pass), guard(self._begin_fetch), guard(self._end_fetch)
 
@@ -79,7 +81,15 @@ class _FetchHook:
         if batch is None:
             batch = self._probe.batches.begin(*self._next_of(fetcher))
         batch.is_fetching = True
-        return _Fetch(self._probe, fetcher, batch, is_here)
+        return _Fetch(self._probe, fetcher, batch, is_here, self._collate(fetcher))
+
+    def _collate(self, fetcher: Any) -> Callable[..., Any]:
+        known = self._collates.get(fetcher)
+        if known is None or known[0] is not fetcher.collate_fn:
+            stage = self._probe.stage("collate", _name(fetcher.collate_fn))
+            known = fetcher.collate_fn, timed(self._probe.stages, stage)(fetcher.collate_fn)
+            self._collates[fetcher] = known
+        return known[1]
 
     def _next_of(self, fetcher: Any) -> tuple[int, int]:
         """Pass, and number in it, of the batch that a fetcher makes in a process without a worker loop."""
@@ -103,13 +113,11 @@ class _Fetch:
     its own, whoever else looks at it meanwhile: another thread that reads the same iterator, or a state that is saved.
     """
 
-    def __init__(self, probe: Probe, fetcher: Any, batch: Batch, is_here: bool) -> None:
+    def __init__(self, probe: Probe, fetcher: Any, batch: Batch, is_here: bool, collate: Callable[..., Any]) -> None:
         self.batch = batch
         self.is_here = is_here
         self._fetcher = fetcher
-        stage = probe.stage("collate", _name(fetcher.collate_fn))
         samples = _Samples(probe, batch, fetcher.auto_collation)
-        collate = timed(probe.stages, stage)(fetcher.collate_fn)
         name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
         data = getattr(fetcher, name)
         if fetcher.auto_collation and not probe.batches.pace.is_due():
