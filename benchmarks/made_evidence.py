@@ -19,6 +19,7 @@ from headrace.doctor.probe import batches, clock, stages, training
 from headrace.doctor.probe.device_marks import DeviceMarks
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import Settings
+from headrace.doctor.probe.stack import stack_of
 from headrace.doctor.probe.training import Received, Training
 
 SAMPLES = 8
@@ -91,7 +92,7 @@ class OneLookABatch:
         pass
 
     def end(self, batch: batches.Batch, wall_ns: int) -> None:
-        self._look(sys._getframe(), wall_ns)
+        self._look(stack_of(sys._getframe()), wall_ns)
 
     def stop(self) -> None:
         pass

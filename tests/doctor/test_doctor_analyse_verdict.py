@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from made_sessions import MadeRun, made_session, outcome, process, read, write_evidence, write_settings
+from made_sessions import MadeRun, machine, made_session, outcome, process, read, write_evidence, write_settings
 
 from headrace.doctor.analyse import diagnose, environment
 from headrace.doctor.analyse.advice import named
@@ -340,3 +340,12 @@ def test_it_comes_first_where_nothing_waits_for_data(tmp_path):
 def test_without_training_a_machine_explains_only_an_end(tmp_path):
     write_settings(tmp_path)
     assert [one.code for one in diagnose(read(tmp_path)).findings] == ["oom-kill"]
+
+
+def test_how_a_loader_is_set_up_comes_after_the_cause_of_the_wait(tmp_path):
+    """Too few workers for what they make weighs the whole wait, and the cause a part of it."""
+    run = MadeRun(stages=LOOKUP, workers=8, forward=100, backward=100)
+    found = diagnose(made_session(tmp_path, run, machines=[machine(cores=2.0, affinity=2)])).findings
+    heavier = [one.code for one in found if one.weight > found[0].weight]
+    assert found[0].code == "stage-lookup"
+    assert heavier

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from training_loops import Stream
 
 from headrace.doctor.probe import batches as batches_module
-from headrace.doctor.probe.evidence import MOST_UNWRITTEN
+from headrace.doctor.probe.evidence import MOST_HELD
 from headrace.doctor.probe.guard import Guard
 from headrace.doctor.probe.pace import FIRST, MOST_SHARE, Pace
 from headrace.doctor.probe.probe import Probe
@@ -44,30 +44,34 @@ def of_batches(probe: Probe) -> list[str]:
     return [kind for kind in kinds(probe) if kind in ("batch", "slow", "probe")]
 
 
-def make_batch(probe: Probe, index: int, sample_ns: int = 0) -> None:
+def make_batch(probe: Probe, index: int, sample_ns: int = 0, *, sent: int | None = None) -> None:
     batch = probe.batches.begin(0, index)
     probe.batches.slow.offer(0, index, index, sample_ns, {})
     probe.batches.end(batch)
-    probe.batches.write(batch)
+    probe.batches.write(batch, sent=sent)
 
 
 def test_other_records_wait_until_they_are_due(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_batch(probe, 0)
-    make_batch(probe, 1)
-    assert of_batches(probe) == ["batch"]  # the second waits for others as short
+    make_batch(probe, 0, sent=0)
+    make_batch(probe, 1, sent=0)
+    assert of_batches(probe) == ["batch", "batch"]
     monkeypatch.setattr(probe.batches, "_due", 0)
     make_batch(probe, 2)
     assert of_batches(probe) == ["batch", "batch", "batch", "slow", "slow", "slow", "probe"]
 
 
-def test_short_batches_are_written_together_and_those_of_a_worker_at_once(probe: Probe) -> None:
-    for index in range(1 + MOST_UNWRITTEN):
+def test_batches_of_the_training_thread_are_written_together(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_batch(probe, 0)
+    assert of_batches(probe) == ["batch"], "nothing was written for long"
+    for index in range(1, MOST_HELD):
         make_batch(probe, index)
-        assert len(of_batches(probe)) == (1 if index < MOST_UNWRITTEN else 1 + MOST_UNWRITTEN)
-    batch = probe.batches.begin(0, 100)
-    probe.batches.end(batch)
-    probe.batches.write(batch, sent=batch.end, serialise=0)
-    assert len(of_batches(probe)) == 2 + MOST_UNWRITTEN
+    assert len(of_batches(probe)) == 1
+    make_batch(probe, MOST_HELD)
+    assert len(of_batches(probe)) == 1 + MOST_HELD
+    make_batch(probe, MOST_HELD + 1)
+    monkeypatch.setattr(probe.batches, "_written_at", 0)  # long ago
+    make_batch(probe, MOST_HELD + 2)
+    assert len(of_batches(probe)) == 3 + MOST_HELD
 
 
 def test_the_pause_grows_so_that_a_long_run_stays_small(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Callable
 
-from .evidence import LONGEST_UNWRITTEN_NS, MOST_UNWRITTEN, Record
+from .evidence import LONGEST_HELD_NS, MOST_HELD, Record
 from .guard import Guard
 from .lines import Lines
 from .pace import Pace
@@ -76,10 +75,11 @@ class Batches:
         self.pace = Pace()
         self._pause = _FIRST_PAUSE_NS
         self._due: int | None = None
-        self._unwritten: deque[tuple[Batch, int | None, int | None]] = deque()
-        self._written_at = 0
         self._is_closed = False
         self._told_us = 0
+        self._held: list[Record] = []
+        """Of batches made in the training thread."""
+        self._written_at = 0
 
     def begin(self, epoch: int, index: int) -> Batch:
         account = self._probe.stages.open()
@@ -111,39 +111,38 @@ class Batches:
         self.sampler.end(batch, time.monotonic_ns() - batch.start)
 
     def write(self, batch: Batch, sent: int | None = None, serialise: int | None = None) -> None:
-        """Has it written down, with what else is due. `sent` by time.monotonic_ns(), `serialise` in ns. What a worker
-        has sent is written at once, since most workers end by a signal; what the trainer itself makes, as its steps
-        are."""
+        """Writes it down, with what else is due. `sent` by time.monotonic_ns(), `serialise` in ns; both None for one
+        that was made in the training thread, which may be held back for a while."""
         started = time.thread_time_ns()
+        evidence = self._probe.evidence
         timed = (batch.samples or 0) - batch.together
         self.cost.add_hooks(batch.totals, timed, batch.together)
-        if self._probe.evidence.wants(batch.index):
-            self._unwritten.append((batch, sent, serialise))
+        made = [self._record(batch, sent, serialise)] if evidence.wants(batch.index) else []
+        if sent is None:
+            self._held += made
+            made = []
         if self._due is None:
             self._due = batch.end + self._pause
         if batch.end >= self._due or self._is_closed:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_NS)
             self._due = batch.end + self._pause
-            self.flush()
-        elif sent is not None or self._has_waited(batch.end):
-            self._put()
+            self._write_held(*made, *self._other_records())
+        elif made or self._is_held_enough(batch):
+            self._write_held(*made)
         self.cost.add_since(started)
 
-    def _has_waited(self, now_ns: int) -> bool:
-        return len(self._unwritten) >= MOST_UNWRITTEN or now_ns - self._written_at >= LONGEST_UNWRITTEN_NS
+    def _is_held_enough(self, batch: Batch) -> bool:
+        return len(self._held) >= MOST_HELD or batch.end - self._written_at >= LONGEST_HELD_NS
+
+    def _write_held(self, *others: Record) -> None:
+        held, self._held = self._held, []
+        self._written_at = time.monotonic_ns()
+        if held or others:
+            self._probe.evidence.write(*held, *others)
 
     def flush(self) -> None:
-        """Writes all that there is, at the end of a pass or of all, and now and then."""
-        self._put(*self._other_records())
-
-    def _put(self, *others: Record) -> None:
-        """The batches that are not written yet, and `others`."""
-        self._written_at = time.monotonic_ns()
-        records = []
-        while self._unwritten:  # one thread fetches and another may send: each record is taken once
-            records.append(self._record(*self._unwritten.popleft()))
-        if records or others:
-            self._probe.evidence.write(*records, *others)
+        """Writes what has not been due yet, at the end of a pass or of all."""
+        self._write_held(*self._other_records())
 
     def close(self) -> None:
         """Nothing of ours runs beside the process's own end. What is still to be sent may be written after it."""
@@ -163,8 +162,8 @@ class Batches:
         self.cost = self._new_cost()
         self.pace = Pace()
         self._pause, self._due = _FIRST_PAUSE_NS, None
-        self._unwritten.clear()
         self._is_closed, self._told_us = False, 0
+        self._held, self._written_at = [], 0
 
     def _record(self, batch: Batch, sent: int | None, serialise: int | None) -> Record:
         us = self._probe.clock.us
@@ -201,7 +200,7 @@ class Batches:
     def _hung(self, making: Making, taken_ns: int, stack: str) -> None:
         where = next((f"batch {b.index} of epoch {b.epoch}" for b in self.open.values() if b is making), "a batch")
         text = f"{where} has been in the making for {taken_ns / 1e9:.0f} s:\n{stack}"
-        self._put(("stack", self._probe.clock.now_us(), "hung", text))
+        self._write_held(("stack", self._probe.clock.now_us(), "hung", text))
 
 
 def _table(totals: Totals) -> list[list[int]]:

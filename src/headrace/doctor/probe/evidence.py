@@ -13,11 +13,11 @@ Record = tuple[Any, ...]
 
 BLOCK = 64
 """Steps or batches that are kept, or left out, together; more than a loader has workers, as a rule."""
-MOST_UNWRITTEN = 16
-LONGEST_UNWRITTEN_NS = 100_000_000
-"""Short steps, and short batches, are written together: so many, or for so long, which is what a process that is killed
-may lose. To write each by itself costs several times as much, since the user's step drives our code and data out of the
-CPU's caches (benchmarks/doctor_overhead.py)."""
+MOST_HELD = 16
+LONGEST_HELD_NS = 250_000_000
+"""What the training thread writes may be held back, so many steps or batches or for so long, and be written together: a
+process that is killed loses as much. One at a time costs several times as much, since the user's step drives our code
+and data out of the CPU's caches (benchmarks/doctor_overhead.py)."""
 LAST_BYTES = 64 << 10
 """Kept free, of a file of usual size, for what says how the process ended."""
 

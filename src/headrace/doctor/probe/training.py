@@ -10,7 +10,7 @@ from .cost import Costs
 from .device_marks import DeviceMarks
 from .elsewhere import Elsewhere
 from .ending import Finished, Limit
-from .evidence import LONGEST_UNWRITTEN_NS, MOST_UNWRITTEN
+from .evidence import LONGEST_HELD_NS, MOST_HELD
 from .passes import Readers
 from .ranges import Ranges
 from .step_records import Received, batch_records, device_records, fetch_records, step_records
@@ -328,7 +328,7 @@ class Training:
             self.marks.close(step.number, is_wanted)
         if self.limit.settle(step.number, self.steps.gets):
             self.probe.evidence.write(("facts", self.probe.clock.now_us(), {"warmup_steps": self.limit.warmup}))
-        if self._unpriced >= MOST_UNWRITTEN or start - self._written_at >= LONGEST_UNWRITTEN_NS:
+        if self._unpriced >= MOST_HELD or start - self._written_at >= LONGEST_HELD_NS:
             self.write_steps()
         if self.steps.optimizers > 1:
             self.say("optimizers", f"{self.steps.optimizers} optimizers take part in a step.")
