@@ -112,7 +112,7 @@ def test_nothing_happens_without_a_session(tmp_path):
 def test_a_session_that_is_gone_is_passed_over(tmp_path):
     variables = environment(tmp_path / "gone", {})
     source = "import sys; sys.path.insert(0, sys.argv[1]); import torch"
-    shown = source + "; print([name for name in sys.modules if 'headrace' in name])"
+    shown = source + "; print([name for name in sys.modules if name.startswith('_headrace_probe')])"
     assert run("-c", shown, str(stub_torch(tmp_path)), **variables) == (0, "[]\n", "")
 
 
@@ -120,7 +120,7 @@ def test_a_probe_that_fails_leaves_a_note(tmp_path):
     begin_session(tmp_path)
     (tmp_path / "settings.json").write_text("{")
     source = "import os, sys; sys.path.insert(0, sys.argv[1]); import torch"
-    shown = source + "; print(os.getpid(), [name for name in sys.modules if 'headrace' in name])"
+    shown = source + "; print(os.getpid(), [name for name in sys.modules if name.startswith('_headrace_probe')])"
     status, out, error = run("-c", shown, str(stub_torch(tmp_path)), **environment(tmp_path, {}))
     pid, modules = out.split(maxsplit=1)
     assert (status, modules, error) == (0, "[]\n", "")
