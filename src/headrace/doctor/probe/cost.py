@@ -14,7 +14,7 @@ def nothing(*_: Any) -> None:
 def price_ns(hooked: Callable[[], Any], plain: Callable[[], Any] = nothing, calls: int = 25, rounds: int = 3) -> float:
     """Nanoseconds that one call of `hooked` costs more than one of `plain`: the least of `rounds`, since whatever
     disturbs a round only adds to it."""
-    return max(0.0, _least_ns(hooked, calls, rounds) - _least_ns(plain, calls, rounds))
+    return max(0.0, least_ns(hooked, calls, rounds) - least_ns(plain, calls, rounds))
 
 
 class Costs:
@@ -58,7 +58,8 @@ class Costs:
         return price
 
 
-def _least_ns(call: Callable[[], Any], calls: int, rounds: int) -> float:
+def least_ns(call: Callable[[], Any], calls: int, rounds: int = 4) -> float:
+    """Of one call, in the least of `rounds`."""
     least = float("inf")
     for _ in range(rounds):
         start = time.perf_counter_ns()

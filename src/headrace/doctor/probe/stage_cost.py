@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import Callable
 
+from .cost import least_ns
 from .stages import Stages, Totals
 
-_CALLS = 16
-_ROUNDS = 4
+CALLS = 16
+"""Of a hook, in each round of finding its price."""
 
 
 class Cost:
@@ -51,19 +52,8 @@ def price_of_a_stage_ns() -> int:
         if entered is not None:
             entered.leave()
 
-    return least_ns(stage)
+    return int(least_ns(stage, CALLS))
 
 
 def raise_(error: Exception) -> None:
     raise error
-
-
-def least_ns(call: Callable[[], object]) -> int:
-    """Of a few rounds, since whatever disturbs one only adds to it."""
-    least = 1 << 62
-    for _ in range(_ROUNDS):
-        start = time.monotonic_ns()
-        for _ in range(_CALLS):
-            call()
-        least = min(least, time.monotonic_ns() - start)
-    return least // _CALLS

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakKeyDictionary
 
 from ..batches import Batch
+from ..cost import price_ns
 from ..slow import SlowSamples
-from ..stage_cost import least_ns, raise_
+from ..stage_cost import CALLS, raise_
 from ..stages import Stages
 from ..timed import timed
 
@@ -193,7 +194,7 @@ def _price_ns(probe: Probe) -> int:
     samples.keep_none()
     data = [0]
     stand_in = _Dataset(data, samples)
-    return max(0, least_ns(lambda: stand_in[0]) - least_ns(lambda: data[0]))
+    return int(price_ns(lambda: stand_in[0], lambda: data[0], CALLS))
 
 
 class _Dataset:
