@@ -104,7 +104,8 @@ class Step(Record, tag="step"):
 
 class Device(Record, tag="device"):
     number: int
-    marks: list[tuple[str, float]]
+    kinds: str
+    gaps: list[int]
 
 
 class Ready(Record, tag="ready"):

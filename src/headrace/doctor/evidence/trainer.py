@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 from ..session.model import Gets, Loader, Pass, Trainer
@@ -36,7 +37,7 @@ class TrainerSide:
             records.Fetch: lambda record: self._get(self.trainer.fetches, record),
             records.Last: self._last,
             records.Step: self._step,
-            records.Device: lambda record: self._device.update({record.number: record.marks}),
+            records.Device: self._marks,
             records.Ready: lambda record: self._ready.update({record.number: record.t}),
             records.Collective: self._collective,
         }
@@ -86,6 +87,10 @@ class TrainerSide:
         steps.end.append(record.end_t)
         steps.spans.append([(kind, record.t + offset, duration) for kind, offset, duration in record.spans])
         steps.probe.append(None if record.probe is None else record.probe / 10)
+
+    def _marks(self, record: records.Device) -> None:
+        times = (tenths / 10 for tenths in accumulate(record.gaps))
+        self._device[record.number] = list(zip(record.kinds, times, strict=False))
 
     def _collective(self, record: records.Collective) -> None:
         calls = self.trainer.collectives
