@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..session.model import Loader, Session
 from .advice import named
-from .diagnosis import Finding, Making, Part
+from .diagnosis import Finding, Making
 from .making import fed_loaders
 from .parts import COPY, WAIT
 from .verdict import BOUND
@@ -103,7 +103,7 @@ def _respawn(view: View, making: Making, loader: Loader) -> Iterator[Finding]:
 
 
 def _pinning(session: Session, view: View, loader: Loader) -> Iterator[Finding]:
-    copy = _share(view, COPY)
+    copy = view.share(COPY)
     if loader.facts.get("pin_memory") is not False or not _has_cuda(session, view) or copy < WORTH_PINNING:
         return
     yield Finding(
@@ -128,11 +128,6 @@ def _slow(view: View, making: Making) -> Iterator[Finding]:
         evidence=f"{worst.key}: {time(worst.wall_us)}",
         advice="Look at these samples: a batch takes as long as all of its samples, and later ones may wait for it.",
     )
-
-
-def _share(view: View, name: str) -> float:
-    parts: list[Part] = [] if view.budget is None else view.budget.device or view.budget.parts
-    return next((part.share for part in parts if part.name == name), 0.0)
 
 
 def _has_cuda(session: Session, view: View) -> bool:
