@@ -84,8 +84,8 @@ def demanded_cores(view: View, making: Making) -> float | None:
 
 
 def _unhindered_us(view: View) -> float:
-    """A step that never waits for a worker: what it computes, and the unpickling of its batches, which the training
-    thread does between, or a thread that pins them meanwhile. 0 without steps."""
+    """Of a step that never waits for a worker: its computing and the unpickling of its batches, by the same thread; or
+    where another one unpickles and pins them meanwhile, the longer of the two. 0 without steps."""
     if view.budget is None:
         return 0.0
     computing = sum(part.us for part in view.budget.parts if part.name != WAIT)
