@@ -5,6 +5,7 @@ Times are microseconds. One trainer asks its loader for a batch, computes, steps
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -208,5 +209,7 @@ class _Simulation:
         if run.gpu:
             moments = [("s", start), ("w", asked), ("r", got), ("b", backward), ("c", optimizer)]
             marks = [*moments, ("o", optimizer), ("p", end)]
-            self.trainer.append(["device", number, [[kind, float(us)] for kind, us in marks]])
+            times = [us * 10 for _, us in marks]
+            gaps = [time - before for before, time in itertools.pairwise([0, *times])]
+            self.trainer.append(["device", number, "".join(kind for kind, _ in marks), gaps])
         return end

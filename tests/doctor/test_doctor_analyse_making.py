@@ -192,10 +192,29 @@ def test_more_work_than_cores_is_told_with_both_figures(tmp_path):
     found = finding(diagnose(session), "cores")
     assert found is not None
     assert found.text == (
-        "Making batches as fast as they are trained on is 5.7 cores' worth of work, and there are 2: more workers will "
-        "not help."
+        "Making batches as fast as the trainer can take them is 5.7 cores' worth of work, and there are 2: more "
+        "workers will not help."
     )
     assert finding(diagnose(session), "few-workers") is None
+
+
+@pytest.mark.parametrize(
+    ("unpickle", "pin", "cores"),
+    [
+        pytest.param(1_500, None, "4.0", id="between the steps: 3.5 + 1.5 ms"),
+        pytest.param(1_500, 500, "5.7", id="in a thread that pins, hidden: 3.5 ms"),
+        pytest.param(4_500, 500, "4.0", id="in a thread that pins, longer: 4.5 + 0.5 ms"),
+        pytest.param(8_000, None, None, id="so long that the cores suffice: 3.5 + 8 ms"),
+    ],
+)
+def test_a_trainer_takes_no_batch_before_it_has_unpickled_it(tmp_path, unpickle, pin, cores):
+    """A batch costs 20 ms of CPU, and there are 2 cores."""
+    run = MadeRun(stages={"decode:a": 40_000}, workers=4, unpickle=unpickle)
+    session = made_session(tmp_path, run, machines=[machine(cores=2)])
+    gets = session.trainers[0].gets
+    gets.pin = [pin for _ in gets.pin]
+    found = finding(diagnose(session), "cores")
+    assert (None if found is None else found.text.partition(" them is ")[2][:3]) == cores
 
 
 def test_where_cores_are_left_more_workers_help_up_to_them(tmp_path):

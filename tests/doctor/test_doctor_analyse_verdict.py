@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from made_sessions import MadeRun, machine, made_session, outcome, process, read, write_evidence, write_settings
+from report_pages import printed
 
 from headrace.doctor.analyse import diagnose, environment
 from headrace.doctor.analyse.advice import named
@@ -195,6 +196,33 @@ def test_notes_are_findings_once_however_many_processes_say_them(tmp_path):
     assert findings["hook-off"].text == "A hook of the doctor failed and was taken off: Image.load: TypeError"
     assert findings["hook-off"].evidence == "process 101 and 1 other"
     assert findings["new-code"].text == "The probe notes 'new-code': odd"
+
+
+def spread(tmp_path, run):
+    """A run whose model nn.DataParallel spreads over devices."""
+    session = made_session(tmp_path, run)
+    session.notes = [Note("data-parallel", "nn.DataParallel spreads each batch over 2 devices.", 100)]
+    return session, diagnose(session)
+
+
+def test_data_parallel_weighs_as_much_as_the_part_of_a_step_that_it_copies_in(tmp_path):
+    session, diagnosis = spread(tmp_path, MadeRun(stages={"decode:PIL": 100, "collate:a": 10}, forward=4_500))
+    found = diagnosis.findings[0]
+    assert (found.code, found.weight) == ("data-parallel", pytest.approx(4_500 / 7_000, rel=0.01))
+    assert found.evidence == "process 100; copies are made within forward, 64 % of each step"
+    assert found.text in " ".join(printed(session, diagnosis, width=200).split()), "and not with --verbose only"
+
+
+def test_data_parallel_comes_behind_the_cause_of_a_wait(tmp_path):
+    _, diagnosis = spread(tmp_path, MadeRun(forward=4_500, workers=1))
+    (cause, copies) = diagnosis.findings[:2]
+    assert (cause.code, copies.code) == ("stage-decode", "data-parallel")
+    assert copies.weight > cause.weight, "a share of a step, whatever its place"
+
+
+def test_data_parallel_weighs_nothing_where_no_step_was_seen(tmp_path):
+    _, diagnosis = spread(tmp_path, MadeRun(steps=0))
+    assert [one.weight for one in diagnosis.findings if one.code == "data-parallel"] == [0]
 
 
 @pytest.mark.parametrize(

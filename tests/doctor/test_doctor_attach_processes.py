@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -219,7 +220,7 @@ def test_a_pid_that_is_another_process_by_now_is_not_signalled():
     descendants = Descendants()
     descendants.started(command.pid)
     (then,) = descendants.live.values()
-    descendants.live = {then.pid: proc.Stat(then.pid, "S", then.parent, then.group, then.session, then.started - 1)}
+    descendants.live = {then.pid: replace(then, started_ticks=then.started_ticks - 1)}
     descendants.signal([command.pid], signal.SIGKILL)
     assert command.poll() is None
     command.kill()

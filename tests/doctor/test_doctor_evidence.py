@@ -91,10 +91,10 @@ def test_a_trainer_without_workers_is_its_own_maker(tmp_path):
 def test_marks_and_stamps_find_their_steps_whenever_they_were_written(tmp_path):
     write_settings(tmp_path)
     steps = [["step", number, number * 10, number * 10 + 10, [], None] for number in range(3)]
-    late = [["ready", 2, 25], *steps, ["device", 1, [["s", 1.5]]], ["device", 9, [["s", 9.5]]]]
+    late = [["ready", 2, 25], *steps, ["device", 1, "swr", [15, 0, 2]], ["device", 9, "s", [95]]]
     write_evidence(tmp_path, "a", [process(7), *late])
     (trainer,) = read(tmp_path).trainers
-    assert trainer.steps.device == [None, [("s", 1.5)], None]
+    assert trainer.steps.device == [None, [("s", 1.5), ("w", 1.5), ("r", 1.7)], None]
     assert trainer.steps.ready == [None, None, 25]
     assert trainer.steps.probe == [None, None, None]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machine_double import MOUNTINFO_V2, Texts
+from machine_double import MOUNTINFO_V2, Texts, stat_text
 
 from headrace.doctor.machine.cgroups import Cgroups
 from headrace.doctor.machine.cores import Cores
@@ -21,6 +21,7 @@ from headrace.doctor.machine.process import Process
 from headrace.doctor.machine.processes import Processes
 from headrace.doctor.machine.surroundings import Surroundings
 from headrace.doctor.machine.tree import stat
+from headrace.doctor.process_stat import parsed
 
 FILES = (
     *(f"/proc/7/{file}" for file in ("stat", "status", "io", "schedstat", "smaps_rollup", "cgroup", "mountinfo")),
@@ -82,6 +83,14 @@ def test_a_process_name_may_hold_anything() -> None:
     found = stat(machine, 7)
     assert found is not None
     assert (found.name, found.parent, found.threads) == ("a) R (b", 3, 9)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7", "7 (sh", "7 sh) S 1", "7 (sh) S 1 2 3", stat_text(7).replace(" 4194304 ", " ? ")]
+)
+def test_a_stat_in_no_form_of_the_kernels_tells_nothing(text: str) -> None:
+    assert parsed(text) is None
+    assert parsed(stat_text(7)) is not None
 
 
 def test_mounts_with_spaces_servers_and_places_within_one_another() -> None:

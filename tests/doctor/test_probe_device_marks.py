@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from made_sessions import process, read, write_evidence, write_settings
 
 from headrace.doctor.probe.device_marks import DeviceMarks
+from headrace.doctor.probe.step_records import device_records
 
 
 @dataclass
@@ -156,3 +161,20 @@ def test_a_step_that_is_not_wanted_is_left_out() -> None:
 
 def kinds_of(marks: list[tuple[str, float]]) -> str:
     return "".join(kind for kind, _ in marks)
+
+
+def test_marks_are_read_as_they_were_to_a_tenth_however_long_the_run(tmp_path: Path) -> None:
+    """Gaps that are no whole number of tenths would add up to an error, and days make the numbers long."""
+    draw = random.Random(5)
+    times = itertools.accumulate(draw.choice([0.0, 0.04, 0.37, 1234.56, 3_600e6]) for _ in itertools.count())
+    told = [(number, [(kind, next(times)) for kind in "swrhibcop"]) for number in range(50)]
+    records = device_records(SimpleNamespace(read=lambda: told))  # type: ignore[arg-type]
+    steps = [["step", number, number, number + 1, [], None] for number, _ in told]
+    write_settings(tmp_path)
+    write_evidence(tmp_path, "a", [process(7), *steps, *map(list, records)])
+    (trainer,) = read(tmp_path).trainers
+    found = [mark for marks in trainer.steps.device for mark in marks or []]
+    expected = [mark for _, marks in told for mark in marks]
+    assert [kind for kind, _ in found] == [kind for kind, _ in expected]
+    assert [us for _, us in found] == pytest.approx([us for _, us in expected], rel=0, abs=0.051)
+    assert all(round(us, 1) == us for _, us in found)

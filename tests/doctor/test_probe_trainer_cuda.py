@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -60,7 +61,11 @@ def _observed(work: Work, folder: Path) -> dict[str, float]:
         for batch in work.batches:
             work.step(batch, lambda _: None)
         torch.cuda.synchronize()
-    steps = [dict(marks) for _, number, marks in records(folder, "device") if number >= WARM_UP]
+    steps = [
+        dict(zip(letters, (tenths / 10 for tenths in itertools.accumulate(gaps)), strict=True))
+        for _, number, letters, gaps in records(folder, "device")
+        if number >= WARM_UP
+    ]
     assert len(steps) >= STEPS - WARM_UP - 2
     return {
         "backward": statistics.median(step["c"] - step["b"] for step in steps) / 1e3,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..session.model import Loader, Session
 from .advice import named
-from .diagnosis import Finding, Making, Part
+from .diagnosis import Finding, Making
 from .making import fed_loaders
 from .parts import COPY, WAIT
 from .verdict import BOUND
@@ -48,7 +48,7 @@ def _cores(session: Session, view: View, making: Making) -> Iterator[Finding]:
     yield Finding(
         code="cores",
         weight=view.wait_share or 0.0,
-        text=f"Making batches as fast as they are trained on is {demand:.1f} cores' worth of work, and there are "
+        text=f"Making batches as fast as the trainer can take them is {demand:.1f} cores' worth of work, and there are "
         f"{cores:g}: more workers {'will not help' if making.cores > IDLE * cores else 'help up to that only'}.",
         evidence=f"{counted(making.workers, 'worker')} used {making.cores:.1f} cores, each busy {percent(making.busy)} "
         "of the time",
@@ -73,16 +73,26 @@ def _busy(session: Session, view: View, making: Making) -> Iterator[Finding]:
 
 
 def demanded_cores(view: View, making: Making) -> float | None:
-    """CPU time of the batches of a step, by the time that the step takes without its waits for data. None where
-    either is unknown."""
-    if view.budget is None or making.batches == 0:
-        return None
-    computing = sum(part.us for part in view.budget.parts if part.name != WAIT)
+    """CPU time of the batches of a step, by the least time that the step takes however many workers there are. None
+    where either is unknown."""
     samples = [part.cpu_us for part in making.stages if part.cpu_us is not None]
     wall = sum(part.wall_us for part in making.stages if part.cpu_us is not None)
-    if computing <= 0 or wall <= 0:
+    step_us = _unhindered_us(view)
+    if view.budget is None or making.batches == 0 or step_us <= 0 or wall <= 0:
         return None
-    return view.budget.micro_batches * making.batch_us * sum(samples) / wall / computing
+    return view.budget.micro_batches * making.batch_us * sum(samples) / wall / step_us
+
+
+def _unhindered_us(view: View) -> float:
+    """Of a step that never waits for a worker: its computing and the unpickling of its batches, by the same thread; or
+    where another one unpickles and pins them meanwhile, the longer of the two. 0 without steps."""
+    if view.budget is None:
+        return 0.0
+    computing = sum(part.us for part in view.budget.parts if part.name != WAIT)
+    gets, rows, steps = view.trainer.gets, view.training.gets, len(view.training.steps)
+    between = sum(gets.unpickle[row] or 0 for row in rows if gets.pin[row] is None)
+    beside = sum((gets.unpickle[row] or 0) + (gets.pin[row] or 0) for row in rows if gets.pin[row] is not None)
+    return max(computing + between / steps, beside / steps)
 
 
 def _respawn(view: View, making: Making, loader: Loader) -> Iterator[Finding]:
@@ -103,7 +113,7 @@ def _respawn(view: View, making: Making, loader: Loader) -> Iterator[Finding]:
 
 
 def _pinning(session: Session, view: View, loader: Loader) -> Iterator[Finding]:
-    copy = _share(view, COPY)
+    copy = view.share(COPY)
     if loader.facts.get("pin_memory") is not False or not _has_cuda(session, view) or copy < WORTH_PINNING:
         return
     yield Finding(
@@ -128,11 +138,6 @@ def _slow(view: View, making: Making) -> Iterator[Finding]:
         evidence=f"{worst.key}: {time(worst.wall_us)}",
         advice="Look at these samples: a batch takes as long as all of its samples, and later ones may wait for it.",
     )
-
-
-def _share(view: View, name: str) -> float:
-    parts: list[Part] = [] if view.budget is None else view.budget.device or view.budget.parts
-    return next((part.share for part in parts if part.name == name), 0.0)
 
 
 def _has_cuda(session: Session, view: View) -> bool:

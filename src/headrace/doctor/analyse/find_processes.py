@@ -10,27 +10,6 @@ from .advice import who
 from .diagnosis import Finding
 from .words import counted
 
-NOTES = {
-    "hook-off": ("A hook of the doctor failed and was taken off", "What it measures is missing from this report."),
-    "engine": ("The training engine is not understood", "Steps may be counted otherwise than the engine does."),
-    "no-optimizer": ("No optimizer stepped", "Look at the figures by batch; there are none by step."),
-    "optimizers": ("Several optimizers step", "A step ends with the last of them."),
-    "scaler": ("GradScaler skipped steps", "Look at the loss scale: skipped steps train nothing."),
-    "capture": ("CUDA graphs are captured", "What runs in a graph is not told apart on the GPU."),
-    "data-parallel": (
-        "nn.DataParallel is used",
-        "Look at DistributedDataParallel: DataParallel copies the model at each step, and one process feeds all GPUs.",
-    ),
-    "compile": ("torch.compile is used", "Compilation falls into the first steps; a longer warm-up leaves it out."),
-    "thread": (
-        "Batches are fetched in a thread",
-        "The loop waits for that thread, and not for the DataLoader: its wait is not seen as data wait.",
-    ),
-    "disk": ("Evidence could not be written", "Look at the space on the disk of the session's folder."),
-    "thread-died": ("An exception ended a thread", "Look at its traceback."),
-    "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
-}
-"""By code of a note: what it means, and what to make of it."""
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
 """How torch names workers that it misses."""
 LOST = re.compile(r"^(?:Connection\w*Error|BrokenPipeError|EOFError)\b", re.MULTILINE)
@@ -44,7 +23,6 @@ LAST_LINES = 3
 def process_findings(session: Session) -> Iterator[Finding]:
     yield from _hung(session)
     yield from _killed(session)
-    yield from _notes(session)
     yield from _unreached(session)
     yield from _cut(session)
 
@@ -87,18 +65,6 @@ def _killed(session: Session) -> Iterator[Finding]:
 
 def _just_stopped(process: Process) -> bool:
     return process.role == "worker" and process.ended is None
-
-
-def _notes(session: Session) -> Iterator[Finding]:
-    """One finding for each code and text, however many processes note it."""
-    seen: dict[tuple[str, str], list[int]] = {}
-    for note in session.notes:
-        seen.setdefault((note.code, note.text), []).append(note.pid or 0)
-    for (code, text), pids in seen.items():
-        meaning, advice = NOTES.get(code, (f"The probe notes {code!r}", "Look at the note's text."))
-        where = f"process {pids[0]}" if pids[0] else ""
-        more = f" and {counted(len(set(pids)) - 1, 'other')}" if len(set(pids)) > 1 else ""
-        yield Finding(code, 0.0, f"{meaning}: {text}", f"{where}{more}", advice)
 
 
 def _unreached(session: Session) -> Iterator[Finding]:

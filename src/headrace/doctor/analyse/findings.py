@@ -9,6 +9,7 @@ from . import environment
 from .diagnosis import Finding, RankView
 from .environment_memory import OOM_KILL
 from .find_loaders import loader_findings
+from .find_notes import note_findings
 from .find_processes import process_findings
 from .find_ranks import rank_findings
 from .find_waits import wait_findings
@@ -20,18 +21,20 @@ from .view import View, main_view
 def findings(
     session: Session, views: Sequence[View], ranks: Together | None, by_rank: Sequence[RankView]
 ) -> list[Finding]:
-    """Those of equal weight stay in the order: waits, loaders, ranks, processes, machines. How a loader is
-    set up, and what a machine is short of, never comes before what the verdict calls the cause of the wait."""
+    """Those of equal weight stay in the order: waits, loaders, ranks, processes, notes, machines. How a loader is
+    set up, what was noted, and what a machine is short of, never comes before what the verdict calls the cause of the
+    wait."""
     main = main_view(views)
     waits = [] if main is None else list(wait_findings(main))
     around = [] if main is None else list(loader_findings(session, main))
     of_run = [*([] if ranks is None else rank_findings(ranks, by_rank)), *process_findings(session)]
+    notes = list(note_findings(session, main))
     of_machines = _of_machines(session, main)
     is_bound = main is not None and (main.wait_share or 0.0) >= BOUND
     most = waits[0].weight if waits and is_bound else 1.0
     order = {id(finding): -finding.weight for finding in [*waits, *of_run]}
-    order |= {id(finding): -min(finding.weight, most) for finding in [*around, *of_machines]}
-    return sorted([*waits, *around, *of_run, *of_machines], key=lambda finding: order[id(finding)])
+    order |= {id(finding): -min(finding.weight, most) for finding in [*around, *notes, *of_machines]}
+    return sorted([*waits, *around, *of_run, *notes, *of_machines], key=lambda finding: order[id(finding)])
 
 
 def _of_machines(session: Session, main: View | None) -> list[Finding]:

@@ -59,8 +59,12 @@ class View:
         """Of each step, as the GPU sees it where that was measured; None where there was no loader to wait for."""
         if self.budget is None or not self.training.trainer.gets.start:
             return None
-        parts = self.budget.parts if self.budget.device is None else self.budget.device
-        return next((part.share for part in parts if part.name == WAIT), 0.0)
+        return self.share(WAIT)
+
+    def share(self, part: str) -> float:
+        """Of each step, as the GPU sees it where that was measured; 0 where there is no such part, or no step."""
+        parts = [] if self.budget is None else self.budget.device or self.budget.parts
+        return next((one.share for one in parts if one.name == part), 0.0)
 
     def loader(self, number: int) -> Loader | None:
         return next((loader for loader in self.trainer.loaders if loader.number == number), None)

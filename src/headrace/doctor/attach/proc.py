@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from ..process_stat import Stat, parsed
 
 PROC = Path("/proc")
 SIGHUP_BIT = 1
-
-
-@dataclass(frozen=True)
-class Stat:
-    """Of /proc/PID/stat. `started`, in clock ticks since boot, tells a process from a later one of the same pid."""
-
-    pid: int
-    state: str
-    parent: int
-    group: int
-    session: int
-    started: int
 
 
 def pids() -> set[int]:
@@ -27,11 +16,7 @@ def pids() -> set[int]:
 
 def stat(pid: int) -> Stat | None:
     """None where it has ended."""
-    text = _read(pid, "stat")
-    if text is None:
-        return None
-    fields = text.rpartition(")")[2].split()  # the name before it may hold anything
-    return Stat(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+    return parsed(_read(pid, "stat") or "")
 
 
 def arguments(pid: int) -> list[str]:

@@ -7,8 +7,8 @@ import ctypes
 import os
 from collections.abc import Iterable, Iterator
 
+from ..process_stat import Stat
 from . import proc
-from .proc import Stat
 
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
 
@@ -71,7 +71,7 @@ class Descendants:
         live = self.live
         for pid in list(pids):
             now = proc.stat(pid)
-            if now is not None and now.started == live[pid].started:
+            if now is not None and now.started_ticks == live[pid].started_ticks:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signum)
 
@@ -85,9 +85,9 @@ class Descendants:
     def _is_live(self, now: Stat) -> bool:
         """An orphan that has ended is waited for here; the command by who started it."""
         before = self.live.get(now.pid)
-        if before is not None and before.started != now.started:
+        if before is not None and before.started_ticks != now.started_ticks:
             return False
-        if now.state not in "ZX":
+        if not now.has_ended:
             return True
         if now.parent == os.getpid() and now.pid != self._command:
             with contextlib.suppress(ChildProcessError):

@@ -112,7 +112,8 @@ class Rest(Record, tag="rest"):
 
 class Device(Record, tag="device"):
     number: int
-    marks: list[tuple[str, float]]
+    kinds: str
+    gaps: list[int]
 
 
 class Ready(Record, tag="ready"):

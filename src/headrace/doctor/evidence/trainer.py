@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 from ..session.model import Gets, Loader, Pass, Rest, Trainer
@@ -37,7 +38,7 @@ class TrainerSide:
             records.Last: self._last,
             records.Step: self._step,
             records.Rest: self._rest,
-            records.Device: lambda record: self._device.update({record.number: record.marks}),
+            records.Device: self._marks,
             records.Ready: lambda record: self._ready.update({record.number: record.t}),
             records.Collective: self._collective,
         }
@@ -91,6 +92,10 @@ class TrainerSide:
     def _rest(self, record: records.Rest) -> None:
         rest = Rest(record.number, record.t, record.end_t, record.steps, record.probe / 10)
         self.trainer.rests.append(rest)
+
+    def _marks(self, record: records.Device) -> None:
+        times = (tenths / 10 for tenths in accumulate(record.gaps))
+        self._device[record.number] = list(zip(record.kinds, times, strict=False))
 
     def _collective(self, record: records.Collective) -> None:
         calls = self.trainer.collectives

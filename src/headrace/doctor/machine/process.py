@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.doctor.machine.cores import TICKS_A_SECOND
 from headrace.doctor.machine.kernel import Kernel, pairs
-from headrace.doctor.machine.tree import Stat
+from headrace.doctor.process_stat import Stat
 
 MOST_NAMED_THREADS = 512
 """Of one process; each costs a file."""

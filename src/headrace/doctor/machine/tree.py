@@ -3,49 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from headrace.doctor.machine.kernel import Kernel, is_whole
-
-
-@dataclass(frozen=True)
-class Stat:
-    """What is used of /proc/PID/stat (man 5 proc)."""
-
-    name: str
-    state: str
-    parent: int
-    group: int
-    session: int
-    major_faults: int
-    user_ticks: int
-    system_ticks: int
-    threads: int
-    started_ticks: int
-    """Since the machine began; with the pid, it tells a process from a later one of the same number."""
-
-    @property
-    def has_ended(self) -> bool:
-        """A zombie counts: its memory is gone, and only its exit status is left to fetch."""
-        return self.state in ("Z", "X", "x")
+from headrace.doctor.process_stat import Stat, parsed
 
 
 def stat(kernel: Kernel, pid: int) -> Stat | None:
     """None where the process is gone, or hidden, or is told in a form that is not the kernel's."""
-    text = kernel.text(f"/proc/{pid}/stat") or ""
-    opened, closed = text.find("("), text.rfind(")")
-    words = text[closed + 1 :].split()
-    if opened < 0 or closed < 0 or len(words) < 20:
-        return None
-    try:
-        numbers = [int(word) for word in words[1:20]]
-    except ValueError:
-        return None
-    parent, group, session = numbers[:3]
-    major, (user, system) = numbers[8], numbers[10:12]
-    return Stat(
-        text[opened + 1 : closed], words[0], parent, group, session, major, user, system, numbers[16], numbers[18]
-    )
+    return parsed(kernel.text(f"/proc/{pid}/stat") or "")
 
 
 class Tree:

@@ -16,7 +16,7 @@ from .imports import ImportWatch
 from .last_records import LastRecords
 from .patches import Patches
 from .settings import Settings
-from .stages import Stages
+from .stages import MOST_STAGES, Stages
 from .timed import timed, timed_by_type
 from .training import Training
 
@@ -82,8 +82,12 @@ class Probe:
         self.imports.when_imported(module, guarded)
 
     def stage(self, category: str, label: str) -> int:
-        """The number of a stage; the categories are those of docs/doctor/evidence.md."""
-        number = self.evidence.name(f"{category}:{label}")
+        """The number of a stage; the categories are those of docs/doctor/evidence.md. Once there are `MOST_STAGES`, all
+        new ones of a category are one, labelled `other`."""
+        name = f"{category}:{label}"
+        if len(self.stages.categories) >= MOST_STAGES and name not in self.evidence.names:
+            name = f"{category}:other"
+        number = self.evidence.name(name)
         self.stages.categories[number] = category
         return number
 

@@ -11,6 +11,8 @@ Total = list[int]
 """Calls, wall ns and thread-CPU ns, exclusive of inner stages."""
 Totals = dict[int, Total]
 """By stage."""
+MOST_STAGES = 1000
+"""A script that names classes or functions by the sample must fill neither the memory nor the evidence with them."""
 
 
 class Stages:

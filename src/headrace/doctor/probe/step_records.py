@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .clock import Clock
-    from .device_marks import DeviceMarks
+    from .device_marks import DeviceMarks, Marks
     from .evidence import Record
     from .steps import Step
 
@@ -56,9 +56,15 @@ def fetch_records(clock: Clock, batches: Iterable[Received]) -> list[Record]:
 
 def device_records(marks: DeviceMarks) -> list[Record]:
     """Of the steps that the device has come past."""
-    return [
-        ("device", number, [(kind, round(us, 1)) for kind, us in step_marks]) for number, step_marks in marks.read()
-    ]
+    return [_device_record(number, step_marks) for number, step_marks in marks.read()]
+
+
+def _device_record(number: int, marks: Marks) -> Record:
+    """Whole tenths, each since the mark before: the time of a long run's mark has ten digits, its distance few. Tenths
+    are rounded before they are subtracted, so that no error adds up."""
+    times = [round(us * 10) for _, us in marks]
+    gaps = [time - before for before, time in zip([0, *times], times)]
+    return ("device", number, "".join(kind for kind, _ in marks), gaps)
 
 
 def _batch_record(clock: Clock, kind: str, batch: Received) -> Record:

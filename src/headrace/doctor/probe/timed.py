@@ -7,7 +7,7 @@ import pkgutil
 from types import BuiltinFunctionType, MethodType
 from typing import Any, Callable
 
-from .stages import Stages
+from .stages import MOST_STAGES, Stages
 
 Function = Callable[..., Any]
 
@@ -31,14 +31,18 @@ def timed(stages: Stages, stage: int) -> Callable[[Function], Function]:
 
 
 def timed_by_type(stages: Stages, stage_of: Callable[[str], int]) -> Callable[[Function], Function]:
-    """The same for a method, as the stage of the name of its object's class."""
-    known: dict[type, int] = {}
+    """The same for a method, as the stage of the name of its object's class. What is known of names is kept, but of no
+    more than there are stages, and no class is: a script may make one for each sample."""
+    known: dict[str, int] = {}
 
     def make(original: Function) -> Function:
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            stage = known.get(type(self))
+            name = type(self).__name__
+            stage = known.get(name)
             if stage is None:
-                stage = known[type(self)] = stage_of(type(self).__name__)
+                stage = stage_of(name)
+                if len(known) < MOST_STAGES:
+                    known[name] = stage
             account = stages.enter(stage)
             if account is None:
                 return original(self, *args, **kwargs)
