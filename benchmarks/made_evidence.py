@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.probe import batches, clock, stages, training
+from headrace.doctor.probe import batches, clock, cost, stages, training
 from headrace.doctor.probe.device_marks import DeviceMarks
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import Settings
@@ -122,7 +122,7 @@ def _rank(folder: Path, steps: int, rank: int, ranks: int, workers: int, draw: r
 
 def _probe(folder: Path) -> tuple[Probe, MadeTime]:
     made = MadeTime()
-    for module in (batches, clock, stages):
+    for module in (batches, clock, cost, stages):
         module.time = made  # type: ignore[attr-defined]
     training.now = made.monotonic_ns
     probe = Probe(Settings.read(str(folder)))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from processes import in_fork
 
+from headrace.doctor.probe.blocks import BLOCK
 from headrace.doctor.probe.encoding import line
 from headrace.doctor.probe.evidence import LAST_BYTES, Evidence
 
@@ -77,23 +78,22 @@ def test_a_name_that_found_no_room_comes_with_the_next_record_that_does(begin, t
     assert lines(tmp_path / "evidence.jsonl")[1:] == [["name", number, "x" * 300], ["short", number]]
 
 
-def test_the_stride_quadruples_with_each_half_of_what_is_left(begin):
+def test_a_quarter_as_much_is_kept_with_each_half_of_what_is_left(begin):
     evidence = begin(most_bytes=(1 << 20) + LAST_BYTES)
-    strides = []
+    halvings = []
     for share in (0, 0.49, 0.5, 0.74, 0.75, 0.875, 1):
         evidence._written = int(share * (1 << 20))
-        strides.append(evidence.stride)
-    assert strides == [1, 1, 4, 4, 16, 64, 1 << 40]
+        halvings.append(evidence.halvings)
+    assert halvings == [0, 0, 2, 2, 4, 6, 40]
 
 
 def test_of_a_thinned_file_blocks_of_neighbours_remain(begin, monkeypatch):
     evidence = begin()
-    monkeypatch.setattr(type(evidence), "stride", 4)
-    assert [number for number in range(600) if evidence.wants(number)] == [
-        *range(64),
-        *range(256, 320),
-        *range(512, 576),
-    ]
+    monkeypatch.setattr(type(evidence), "halvings", 2)
+    kept = [number for number in range(64 * 4 * 8) if evidence.wants(number)]
+    blocks = sorted({number // 64 for number in kept})
+    assert len(kept) == 64 * len(blocks)
+    assert [block // 4 for block in blocks] == list(range(8))
 
 
 def test_steps_that_keep_to_the_stride_never_fill_the_file(begin, tmp_path):
@@ -102,7 +102,8 @@ def test_steps_that_keep_to_the_stride_never_fill_the_file(begin, tmp_path):
         if evidence.wants(number):
             evidence.write(("step", number, 0, 0, [], 0))
     steps = [record[1] for record in lines(tmp_path / "evidence.jsonl") if record[0] == "step"]
-    assert steps[-1] > 190_000
+    assert steps[-1] >= 200_000 - 2 * BLOCK * 2**evidence.halvings
+    assert evidence.halvings <= 12
     assert all(later > earlier for earlier, later in pairwise(steps))
 
 

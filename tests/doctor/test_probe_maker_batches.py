@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from training_loops import Stream
 
 from headrace.doctor.probe import batches as batches_module
+from headrace.doctor.probe.blocks import BLOCK, left_out
 from headrace.doctor.probe.evidence import MOST_HELD
 from headrace.doctor.probe.guard import Guard
 from headrace.doctor.probe.pace import FIRST, MOST_SHARE, Pace
@@ -109,12 +110,14 @@ def test_a_batch_sent_after_the_end_of_the_loop_is_written_whole(probe: Probe) -
 
 
 def test_batches_are_thinned_and_slow_samples_are_not(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(probe.evidence), "stride", property(lambda self: 4))
-    for index in (0, 63, 64, 255, 256):
+    monkeypatch.setattr(type(probe.evidence), "halvings", property(lambda self: 2))
+    first = BLOCK * left_out(0, 2)
+    after = BLOCK * (1 + left_out(first // BLOCK + 1, 2))
+    for index in (first, first + BLOCK - 1, first + BLOCK, first + after - 1, first + after):
         make_batch(probe, index, sample_ns=index)
     probe.batches.close()
     told = records(probe)
-    assert [record[2] for record in told if record[0] == "batch"] == [0, 63, 256]
+    assert [record[2] for record in told if record[0] == "batch"] == [first, first + BLOCK - 1, first + after]
     assert len([record for record in told if record[0] == "slow"]) == 5
 
 

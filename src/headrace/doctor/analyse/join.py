@@ -28,6 +28,7 @@ class Join:
         for maker in sorted(session.makers, key=_start):
             self._by_pid.setdefault((maker.host, maker.pid), []).append(maker)
         self._thinned = {(process.host, process.pid) for process in session.processes if process.cut}
+        self._thinned |= {(trainer.host, trainer.pid) for trainer in session.trainers if trainer.rests}
 
     def finder(self, trainer: Trainer, one: Pass) -> Finder:
         makers = [self._maker(trainer.host, pid, one) for pid in one.workers]

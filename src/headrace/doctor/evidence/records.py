@@ -102,6 +102,14 @@ class Step(Record, tag="step"):
     probe: float | None = None
 
 
+class Rest(Record, tag="rest"):
+    number: int
+    t: int
+    end_t: int
+    steps: int
+    probe: float
+
+
 class Device(Record, tag="device"):
     number: int
     marks: list[tuple[str, float]]
@@ -157,7 +165,7 @@ class Probe(Record, tag="probe"):
 
 KINDS = (
     Process, Name, Torch, Facts, Note, Error, Stack, End,
-    Loader, Pass, Get, Fetch, Last, Step, Device, Ready, Collective,
+    Loader, Pass, Get, Fetch, Last, Step, Rest, Device, Ready, Collective,
     Worker, Batch, Slow, Lines, Probe,
 )  # fmt: skip
 ANY: Any = Union[KINDS]  # noqa: UP007  (a union of a tuple has no other spelling)

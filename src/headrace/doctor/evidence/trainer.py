@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..session.model import Gets, Loader, Pass, Trainer
+from ..session.model import Gets, Loader, Pass, Rest, Trainer
 from . import records
 
 Taker = Callable[[Any], None]
@@ -36,6 +36,7 @@ class TrainerSide:
             records.Fetch: lambda record: self._get(self.trainer.fetches, record),
             records.Last: self._last,
             records.Step: self._step,
+            records.Rest: self._rest,
             records.Device: lambda record: self._device.update({record.number: record.marks}),
             records.Ready: lambda record: self._ready.update({record.number: record.t}),
             records.Collective: self._collective,
@@ -86,6 +87,10 @@ class TrainerSide:
         steps.end.append(record.end_t)
         steps.spans.append([(kind, record.t + offset, duration) for kind, offset, duration in record.spans])
         steps.probe.append(None if record.probe is None else record.probe / 10)
+
+    def _rest(self, record: records.Rest) -> None:
+        rest = Rest(record.number, record.t, record.end_t, record.steps, record.probe / 10)
+        self.trainer.rests.append(rest)
 
     def _collective(self, record: records.Collective) -> None:
         calls = self.trainer.collectives

@@ -95,6 +95,7 @@ class Batches:
 
     def end(self, batch: Batch) -> None:
         """It is fetched and collated."""
+        begun = time.monotonic_ns()
         batch.account.leave()
         self.open.pop(batch.account, None)
         batch.totals, batch.beside = self._probe.stages.close()
@@ -103,6 +104,7 @@ class Batches:
             price = self.cost.samples_ns(batch.samples)
             self.pace.made(batch.end - batch.start, price, is_by_sample=not batch.together)
         self.sampler.end(batch, batch.end - batch.start)
+        self.cost.add_ns(time.monotonic_ns() - begun)
 
     def drop(self, batch: Batch) -> None:
         """It will never be done: an exception, or the end of the data."""

@@ -1,5 +1,4 @@
-"""What the hooks cost the training thread: a price measured once for each kind of call, times the calls, and the time
-that writing took as it was."""
+"""What the hooks cost the training thread, and how the price of a call is found."""
 
 from __future__ import annotations
 
@@ -18,44 +17,33 @@ def price_ns(hooked: Callable[[], Any], plain: Callable[[], Any] = nothing, call
 
 
 class Costs:
-    """Calls since the last `take`, by kind; hooks count them up themselves, which is cheaper than a call."""
+    """Hooks add to it what they see of themselves between two readings of the clock: in a run that sleeps, or waits for
+    a device, between them they find the CPU's caches cold and take ten times what they take in a loop."""
 
     def __init__(self) -> None:
-        self.gets = 0
-        self.spans = 0
-        self.optimizers = 0
-        self.conversions = 0
-        """Calls of `Tensor.to` and `Tensor.cuda`, most of which copy nothing to the device."""
-        self.marks = 0
         self.measured_ns = 0
-        """Work that is timed itself: what is done once a step."""
-        self.pricing: dict[str, Callable[[], float]] = {}
-        """How to find the price of a kind of call, in nanoseconds; set by the hooks."""
-        self._prices: dict[str, float] = {}
+        self.conversions = 0
+        """Calls of `Tensor.to` and `Tensor.cuda`, most of which copy nothing to the device, and which come by the
+        hundred: two readings of the clock would cost as much again."""
+        self.price_conversion: Callable[[], float] = lambda: 0.0
+        """How to find what one costs, in ns; set by the hook."""
+        self._conversion_ns: float | None = None
+
+    def since(self, begun: int) -> None:
+        """Something of ours ran from then, by time.monotonic_ns(), until now."""
+        self.measured_ns += time.monotonic_ns() - begun
 
     def take(self) -> int:
-        """The cost since the last call, in tenths of a microsecond."""
-        total = float(self.measured_ns)
-        self.measured_ns = 0
-        for kind in ("gets", "spans", "optimizers", "conversions", "marks"):
-            calls = getattr(self, kind)
-            if calls:
-                total += calls * self._price(kind)
-                setattr(self, kind, 0)
-        return round(total / 100)
+        """Nanoseconds since the last call."""
+        total, self.measured_ns = self.measured_ns, 0
+        conversions, self.conversions = self.conversions, 0
+        if conversions and self._conversion_ns is None:
+            self._conversion_ns = self.price_conversion()
+        return total + round(conversions * (self._conversion_ns or 0.0))
 
     def forget(self) -> None:
         """What was spent so far was another process's."""
-        self.gets = self.spans = self.optimizers = self.conversions = self.marks = self.measured_ns = 0
-
-    def _price(self, kind: str) -> float:
-        price = self._prices.get(kind)
-        if price is None:
-            start = time.perf_counter_ns()
-            find = self.pricing.get(kind)
-            price = self._prices[kind] = 0.0 if find is None else find()
-            self.measured_ns += time.perf_counter_ns() - start
-        return price
+        self.conversions = self.measured_ns = 0
 
 
 def least_ns(call: Callable[[], Any], calls: int, rounds: int = 4) -> float:

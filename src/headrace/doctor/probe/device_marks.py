@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from .cost import price_ns
-
 Marks = list[tuple[str, float]]
 """Kind, and microseconds since the process's first mark."""
 STEP_BEGINS, STEP_ENDS = "s", "p"
@@ -43,8 +41,6 @@ class DeviceMarks:
         self._waiting: list[tuple[int, list[tuple[str, Any]]]] = []
         self._last_read: Any = None
         self._last_read_us = 0.0
-        self.set = 0
-        """Marks set since the count was last taken."""
 
     def mark(self, kind: str) -> None:
         if len(self._step) >= self._most_marks or len(self._waiting) >= self._most_steps:
@@ -52,10 +48,16 @@ class DeviceMarks:
         mark = self.device.record(self._spares.pop() if self._spares else None)
         if mark is None:
             return
-        self.set += 1
         if not self._step:
             self._step.append((STEP_BEGINS, mark))
         self._step.append((kind, mark))
+
+    def begin(self) -> None:
+        """A step begins here, whatever was marked since the one before was closed."""
+        self._step = []
+        mark = self.device.record(None)
+        if mark is not None:
+            self._step.append((STEP_BEGINS, mark))
 
     def close(self, number: int, is_wanted: bool) -> None:
         """The step's marks are complete, up to the last end of an optimizer."""
@@ -77,11 +79,6 @@ class DeviceMarks:
             number, marks = self._waiting.pop(0)
             done.append((number, [(kind, self._since_first(mark)) for kind, mark in marks]))
         return done
-
-    def price_ns(self) -> float:
-        """What setting a mark costs the thread that does."""
-        spare = self.device.record(None)
-        return price_ns(lambda: self.device.record(spare)) if spare is not None else 0.0
 
     def _since_first(self, mark: Any) -> float:
         """Counted from mark to mark, since the device tells a long time in few digits."""

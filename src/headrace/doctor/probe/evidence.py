@@ -7,12 +7,11 @@ import sys
 import threading
 from typing import Any, Callable
 
+from .blocks import BLOCK, is_kept
 from .encoding import line
 
 Record = tuple[Any, ...]
 
-BLOCK = 64
-"""Steps or batches that are kept, or left out, together; more than a loader has workers, as a rule."""
 MOST_HELD = 16
 LONGEST_HELD_NS = 250_000_000
 """What the training thread writes may be held back, so many steps or batches or for so long, and be written together: a
@@ -86,18 +85,17 @@ class Evidence:
             return self.names[text]
 
     def wants(self, number: int) -> bool:
-        """Whether the step or batch of that number is worth writing. Those that are come in blocks of neighbours, so
-        that the batches kept are those of the steps kept, whichever worker made them."""
-        return number // BLOCK % self.stride == 0
+        """Whether the step or batch of that number is worth writing."""
+        return is_kept(number // BLOCK, self.halvings)
 
     @property
-    def stride(self) -> int:
-        """Of blocks of steps and batches, those whose number it divides are worth writing: 1 until the file is half
-        full, 4 until three quarters, 16 until seven eighths, and so on. Each such part covers twice the steps of the
-        one before, so that a run of any length fits; were the stride doubled, each would cover only as many."""
+    def halvings(self) -> int:
+        """Of blocks of steps and batches, 1 in 2 to the power of this is worth writing: 0 until the file is half full,
+        2 until three quarters, 4 until seven eighths, and so on. Each such part covers twice the steps of the one
+        before, so that a run of any length fits; were it 1, 2, 3, each would cover only as many."""
         free = self._usual_bytes - self._written
-        halvings = (self._usual_bytes // max(free, 1)).bit_length() - 1
-        return 1 if free * 2 > self._usual_bytes else 1 << 2 * halvings
+        halves = (self._usual_bytes // max(free, 1)).bit_length() - 1
+        return 0 if free * 2 > self._usual_bytes else 2 * halves
 
     def close(self) -> None:
         with self._lock:

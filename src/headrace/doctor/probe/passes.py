@@ -33,14 +33,20 @@ class Reader:
 
     def read(self, value: Any, end: int, duration: int) -> None:
         """Something was unpickled: a batch, where it is a tuple that begins with its index."""
-        if type(value) is tuple and len(value) > 1 and type(value[0]) is int and len(self.unpickled) < MOST_HELD:
+        if type(value) is tuple and len(value) > 1 and type(value[0]) is int:
             self.index = value[0]
-            self.unpickled[value[0]] = (end, duration)
+            _put(self.unpickled, value[0], (end, duration))
 
     def pin(self, start: int, duration: int) -> None:
         """The batch that was read last was pinned. Without workers none was read, and 0 stands for its index."""
-        if len(self.pinned) < MOST_HELD:
-            self.pinned[self.index or 0] = (start, duration)
+        _put(self.pinned, self.index or 0, (start, duration))
+
+
+def _put(held: dict[int, tuple[int, int]], index: int, times: tuple[int, int]) -> None:
+    """In place of the oldest, where there are too many: of batches that nobody asks after."""
+    if len(held) >= MOST_HELD:
+        held.pop(next(iter(held)), None)
+    held[index] = times
 
 
 class Readers:

@@ -13,8 +13,8 @@ CALLS = 16
 
 
 class Cost:
-    """Time of hooks is their number by the price of one, measured once in each process, since a clock read around each
-    would cost as much again; rarer work is measured as thread-CPU time."""
+    """Time of the hooks of stages is their number by the price of one, measured once in each process, since a clock
+    read around each would cost as much again; rarer work is measured as it is."""
 
     def __init__(self, price_sample: Callable[[], int] = lambda: 0) -> None:
         """`price_sample` gives what timing a sample by itself costs in all."""
@@ -36,6 +36,10 @@ class Cost:
             stage = price_of_a_stage_ns()
             self._price = stage, max(0, self._price_sample() - stage)
         return self._price
+
+    def add_ns(self, spent: int) -> None:
+        """What was seen to be spent."""
+        self.total_ns += spent
 
     def add_since(self, thread_time_ns: int) -> None:
         self.total_ns += time.thread_time_ns() - thread_time_ns

@@ -84,6 +84,11 @@ class Steps:
         if self.step is not None and len(self.step.collectives) < self._most_collectives:
             self.step.collectives.append((start, end, facts))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a span is under way."""
+        return bool(self._open)
+
     def is_within(self, kind: str) -> bool:
         return any(kind == outer for outer, _ in self._open)
 
@@ -146,10 +151,14 @@ class Steps:
         step = self.step
         return None if step is None or step.end is None else self._close(step, step.end)
 
-    def forget(self) -> None:
-        """Drops the step that is open."""
-        self.step = None
+    def resume(self, number: int, start: int) -> None:
+        """Drops the step that is open and whatever is in it; step `number` begins."""
+        self._open.clear()
         self._optimizers.clear()
+        self._events.clear()
+        self._stepped_inside = False
+        self.number = number
+        self.step = Step(number, start)
 
     def _note(self, event: Event) -> None:
         self.begin(event.start)

@@ -6,6 +6,7 @@ import time
 from threading import get_ident, main_thread
 from typing import TYPE_CHECKING, Any, Callable
 
+from .blocks import BLOCK
 from .cost import Costs
 from .device_marks import DeviceMarks
 from .elsewhere import Elsewhere
@@ -13,6 +14,7 @@ from .ending import Finished, Limit
 from .evidence import LONGEST_HELD_NS, MOST_HELD
 from .passes import Readers
 from .ranges import Ranges
+from .rests import Rest, Rests
 from .step_records import Received, batch_records, device_records, fetch_records, step_records
 from .steps import BACKWARD, OPTIMIZER, Step, Steps
 
@@ -45,6 +47,8 @@ class Training:
         self.ranges: Ranges | None = None
         self.readers = Readers()
         self.costs = Costs()
+        self.may_rest = probe.settings.observe
+        """Whether steps may be let pass unobserved. Not where hooks would not see when to go on."""
         self.limit = Limit(probe.settings.warmup, None if probe.settings.observe else probe.settings.steps)
         self.at_close: list[Callable[[], None]] = []
         """Called when a step has been written: what is to be done now and then."""
@@ -57,6 +61,12 @@ class Training:
 
     def _begin(self, thread: int) -> None:
         self.thread = thread
+        self.resting = NOBODY
+        """The training thread while it is let alone: `thread` is nobody's then, so that hooks do nothing."""
+        self._rests = Rests()
+        self._rest: Rest | None = None
+        self._making_ns = 0
+        """What was spent on making batches in this process, when it was taken last."""
         self.steps = Steps()
         self.elsewhere = Elsewhere()
         self.passes = 0
@@ -77,7 +87,6 @@ class Training:
 
     def follow_device(self, marks: DeviceMarks) -> None:
         self.marks = marks
-        self.costs.pricing["marks"] = marks.price_ns
 
     # Passes and batches.
 
@@ -86,32 +95,34 @@ class Training:
         if get_ident() == self.thread:
             self._close_what_ended()
             self.write_steps()
-            self.is_fetching = True
+        self.is_fetching |= self.is_its_thread()
         number = self.opening = self.passes
         self.passes += 1
         return number
 
     def pass_begun(self, number: int, start: int, with_grad: bool) -> None:
-        self.opening = None
+        self.pass_failed()
         if get_ident() == self.thread:
-            self.is_fetching = False
             self.steps.pass_begun(number, start, now(), with_grad)
 
     def pass_failed(self) -> None:
         """`iter(loader)` raised."""
         self.opening = None
-        if get_ident() == self.thread:
+        if self.is_its_thread():
             self.is_fetching = False
 
     def ask(self) -> int:
         """The training thread asks for a batch from the time on that this gives."""
+        begun = now()
         self._close_what_ended()
         if self.marks is not None:
             self.marks.mark("w")
         if self.ranges is not None:
             self.ranges.enter("w")
         self.is_fetching = True
-        return now()
+        start = now()
+        self.costs.measured_ns += start - begun
+        return start
 
     def received(self) -> int:
         """It has one, or the pass has ended: the time of that."""
@@ -122,7 +133,7 @@ class Training:
             self.marks.mark("r")
         if self.ranges is not None:
             self.ranges.leave()
-        self.costs.gets += 1
+        self.costs.since(end)
         return end
 
     def gave_up(self) -> None:
@@ -141,6 +152,7 @@ class Training:
 
     def got_elsewhere(self, batch: Received, thread: str) -> None:
         """Another thread has a batch."""
+        self.may_rest = False
         self.elsewhere.add(batch)
         while self.at_first_fetcher:
             self.at_first_fetcher.pop()()
@@ -164,6 +176,15 @@ class Training:
 
     # Spans.
 
+    @property
+    def is_on(self) -> bool:
+        """Whether a thread is followed, be it at rest."""
+        return self.thread != NOBODY or self.resting != NOBODY
+
+    def is_its_thread(self) -> bool:
+        """Whether the calling thread is the training thread, be it at rest."""
+        return get_ident() in (self.thread, self.resting)
+
     def is_here(self) -> bool:
         """Whether the calling thread is the training thread, and does not wait for a batch: what it does counts."""
         return get_ident() == self.thread and not self.is_fetching
@@ -173,13 +194,14 @@ class Training:
         if get_ident() != self.thread or self.is_fetching:
             return False
         try:
-            self.steps.enter(kind, now())
+            start = now()
+            self.steps.enter(kind, start)
             if self.marks is not None and mark:
                 self.marks.mark(mark)
             if self.ranges is not None:
                 self.ranges.enter(kind)
-            self.costs.spans += 1
             self.backwards_seen += kind is BACKWARD
+            self.costs.since(start)
         except Exception as error:
             self.fail("spans", error)
             return False
@@ -189,11 +211,13 @@ class Training:
         if get_ident() != self.thread:
             return
         try:
-            self.steps.leave(now())
+            end = now()
+            self.steps.leave(end)
             if self.marks is not None and mark:
                 self.marks.mark(mark)
             if self.ranges is not None:
                 self.ranges.leave()
+            self.costs.since(end)
         except Exception as error:
             self.fail("spans", error)
 
@@ -222,9 +246,12 @@ class Training:
         """True where `optimizer_ends` must be called."""
         if not self._is_training_thread(optimizer):
             return False
-        closed = self.steps.optimizer_begins(id(optimizer), now())
+        begun = now()
+        closed = self.steps.optimizer_begins(id(optimizer), begun)
         if closed is not None:
             self._close(closed)
+            if self.resting != NOBODY:
+                return False
         if self.limit.is_over:
             raise Finished
         if self.marks is not None:
@@ -232,14 +259,17 @@ class Training:
             self.marks.mark("o")
         if self.ranges is not None:
             self.ranges.enter(OPTIMIZER)
+        self.costs.since(begun)
         return True
 
     def optimizer_ends(self, optimizer: Any) -> None:
-        self.steps.optimizer_ends(id(optimizer), now())
+        end = now()
+        self.steps.optimizer_ends(id(optimizer), end)
+        self.may_rest &= not self.steps.is_open
         if self.ranges is not None:
             self.ranges.leave()
-        self.costs.optimizers += 1
         self._step_ended()
+        self.costs.since(end)
 
     def skipped(self, optimizer: Any, start: int) -> None:
         """GradScaler found infinite gradients and called no optimizer."""
@@ -256,6 +286,7 @@ class Training:
         if self.thread == NOBODY:
             return False
         if self.steps.is_within(BACKWARD):
+            self.may_rest = False
             self.steps.stepped_inside(id(optimizer))
         elif not self.steps_seen:
             self._begin_in(thread)
@@ -283,9 +314,11 @@ class Training:
 
     def finish(self) -> None:
         """Writes what is left. The process, its observation or its measured steps end."""
-        if self.thread == NOBODY:
+        if not self.is_on:
             return
         try:
+            self.may_rest = False
+            self._wake()
             closed = self.steps.finish()
             if closed is not None:
                 self._close(closed)
@@ -317,18 +350,17 @@ class Training:
         self.readers.clear()
 
     def _close(self, step: Step) -> None:
-        start = now()
+        end = step.end or step.start
+        self._rests.observed(end - step.start)
         is_wanted = self.probe.evidence.wants(step.number)
         if is_wanted:
             self._unwritten.append(step)
         self._unpriced += 1
         if self.marks is not None:
-            self.costs.marks += self.marks.set
-            self.marks.set = 0
             self.marks.close(step.number, is_wanted)
         if self.limit.settle(step.number, self.steps.gets):
             self.probe.evidence.write(("facts", self.probe.clock.now_us(), {"warmup_steps": self.limit.warmup}))
-        if self._unpriced >= MOST_HELD or start - self._written_at >= LONGEST_HELD_NS:
+        if self._unpriced >= MOST_HELD or end - self._written_at >= LONGEST_HELD_NS:
             self.write_steps()
         if self.steps.optimizers > 1:
             self.say("optimizers", f"{self.steps.optimizers} optimizers take part in a step.")
@@ -337,11 +369,46 @@ class Training:
         self.is_stamped = self.steps.number % READY_EVERY == 0 and self.world_size() > 1
         if self.ranges is not None:
             self.ranges.step(self.steps.number)
-        self.costs.measured_ns += now() - start
+        if self.may_rest and self.ranges is None and self.steps.number % BLOCK == 0:
+            self._rest_if_due(end)
+
+    def _rest_if_due(self, start: int) -> None:
+        """The step that began at `start` is the first of a block."""
+        self.write_steps()
+        count = self._rests.after(self.steps.number)
+        if count:
+            self._rest = Rest(self.steps.number, start, count, max(self.steps.optimizers, 1))
+            self.thread, self.resting = NOBODY, self.thread
+
+    def rested(self) -> None:
+        """An optimizer has stepped in the training thread, which is at rest."""
+        begun = now()
+        rest = self._rest
+        if rest is not None:
+            rest.optimizers_left -= 1
+            if not rest.optimizers_left:
+                self._wake()
+        self.costs.since(begun)
+
+    def _wake(self) -> None:
+        """Goes on with what comes, be it in the middle of a rest."""
+        rest, self._rest = self._rest, None
+        if rest is None:
+            return
+        end = now()
+        self.thread, self.resting = self.resting, NOBODY
+        self.steps.resume(rest.first + rest.passed, end)
+        if self.marks is not None:
+            self.marks.begin()
+        clock = self.probe.clock
+        cost = self._take_cost() // 100
+        self.probe.evidence.write(("rest", rest.first, clock.us(rest.start), clock.us(end), rest.passed, cost))
 
     def write_steps(self) -> None:
         """Those that are closed. What they cost is known of all together."""
-        cost = self.costs.take() // max(self._unpriced, 1)
+        cost = self._take_cost()
+        self._rests.spent(cost)
+        cost = round(cost / 100) // max(self._unpriced, 1)
         self._unpriced = 0
         self._written_at = now()
         steps, self._unwritten = self._unwritten, []
@@ -352,6 +419,11 @@ class Training:
             records += device_records(self.marks)
         if records:
             self.probe.evidence.write(*records)
+
+    def _take_cost(self) -> int:
+        """Nanoseconds that the training thread spent on us since the last call, making batches included."""
+        before, self._making_ns = self._making_ns, self.probe.batches.cost.total_ns
+        return self.costs.take() + self._making_ns - before
 
     def scratch(self) -> Training:
         """One that writes nothing, to try hooks on in the calling thread."""
@@ -370,7 +442,8 @@ class Training:
 
     def fail(self, where: str, error: BaseException) -> None:
         """Something of ours went wrong: from now on nothing of this process's training is observed."""
-        self.thread = NOBODY
+        self.thread = self.resting = NOBODY
+        self._rest = None
         self.readers.clear()
         self.probe.fault(f"training: {where}", error)
 

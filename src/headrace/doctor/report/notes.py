@@ -46,6 +46,10 @@ def _notes(session: Session) -> Iterator[tuple[str, str]]:
     cut = sum(process.cut for process in session.processes)
     if cut:
         yield "", f"the evidence of {counted(cut, 'process')} is thinned or cut short; means are of what was kept"
+    passed = [sum(rest.steps for rest in trainer.rests) for trainer in session.trainers if trainer.rests]
+    if passed:
+        steps = counted(max(passed), "step")
+        yield "", f"{steps} passed without being measured, so that the run is not slowed down; shares are of the others"
 
 
 def _distinct(session: Session) -> Iterator[tuple[str, str]]:

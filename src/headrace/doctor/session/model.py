@@ -80,6 +80,18 @@ class Loader:
 
 
 @dataclass
+class Rest:
+    """Steps that a run which is only observed was let pass without being measured, so that it is not slowed down."""
+
+    first: int
+    start: int
+    end: int
+    steps: int
+    probe: float
+    """Microseconds that the probe cost in them nevertheless."""
+
+
+@dataclass
 class Trainer:
     """One process that trains: a rank."""
 
@@ -94,6 +106,7 @@ class Trainer:
     loaders: list[Loader] = field(default_factory=list)
     collectives: Collectives = field(default_factory=Collectives)
     shapes: list[str] = field(default_factory=list)
+    rests: list[Rest] = field(default_factory=list)
 
 
 @dataclass

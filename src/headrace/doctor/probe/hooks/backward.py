@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from ..steps import BACKWARD
 from .compiler import compiling
-from .spans import price_of_a_span
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -38,7 +37,6 @@ def install(probe: Probe, torch: ModuleType) -> None:
         return backward
 
     probe.patches.replace(autograd, "backward", hooked)
-    training.costs.pricing["spans"] = lambda: price_of_a_span(training)
 
 
 def _stamped(training: Training, autograd: ModuleType, tensors: Any) -> Any | None:

@@ -19,7 +19,7 @@ def install(probe: Probe, torch: ModuleType) -> None:
     training = probe.training
     probe.patches.replace(torch.Tensor, "to", lambda original: Method(original, _to(training, torch, original)))
     probe.patches.replace(torch.Tensor, "cuda", lambda original: Method(original, _cuda(training, torch, original)))
-    training.costs.pricing["conversions"] = lambda: _price_ns(training, torch)
+    training.costs.price_conversion = lambda: _price_ns(training, torch)
 
 
 class Method:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import os
 from multiprocessing.reduction import ForkingPickler
-from threading import current_thread, get_ident
+from threading import current_thread
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..cost import price_ns
 from ..passes import ATTRIBUTE, Pass, Reader
 from ..shapes import Shapes
 from ..step_records import Received
@@ -33,7 +32,6 @@ def install(probe: Probe, dataloader: ModuleType) -> None:
     patches.replace(ForkingPickler, "loads", hooks.loads)
     patches.replace(dataloader._utils.pin_memory, "_pin_memory_loop", hooks.pin_memory_loop)
     patches.replace(dataloader._utils.pin_memory, "pin_memory", hooks.pin_memory)
-    probe.training.costs.pricing["gets"] = hooks.price_ns
 
 
 def install_stateful(probe: Probe, stateful: ModuleType) -> None:
@@ -64,8 +62,8 @@ class Hooks:
         @functools.wraps(original)
         def __iter__(loader: Any) -> Any:  # noqa: N807
             training = self._training
-            is_inner = training.is_fetching and get_ident() == training.thread
-            if training.thread == NOBODY or is_inner or self._dataloader._utils.worker.get_worker_info() is not None:
+            is_inner = training.is_fetching and training.is_its_thread()
+            if not training.is_on or is_inner or self._dataloader._utils.worker.get_worker_info() is not None:
                 return original(loader)
             try:
                 number = training.begin_pass()
@@ -94,12 +92,14 @@ class Hooks:
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807
             pass_ = getattr(iterator, ATTRIBUTE, None)
-            if pass_ is None or pass_.training is not training or training.thread == NOBODY:
+            if pass_ is None or pass_.training is not training or not training.is_on:
                 return original(iterator)
-            if get_ident() != training.thread:
+            if not training.is_its_thread():
                 return self._fetch_elsewhere(original, iterator, pass_)
             if training.is_fetching:  # a loader that a dataset itself reads
                 return original(iterator)
+            if training.thread == NOBODY:
+                return self._fetch_at_rest(original, iterator, pass_)
             return self._fetch(original, iterator, pass_)
 
         return __next__
@@ -125,6 +125,20 @@ class Hooks:
         except Exception as error:
             training.fail("next", error)
         return batch
+
+    def _fetch_at_rest(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Any:
+        """Batches are still counted, and those noted that arrive early for a step that will be observed."""
+        training = self._training
+        begun = now()
+        pass_.index += 1
+        training.is_fetching = True
+        training.readers.begin(pass_.reader)
+        training.costs.since(begun)
+        try:
+            return original(iterator)
+        finally:
+            training.readers.end()
+            training.is_fetching = False
 
     def _not_received(self, pass_: Pass, reason: BaseException, start: int, with_grad: bool) -> None:
         training = self._training
@@ -256,27 +270,3 @@ class Hooks:
         except Exception as error:
             self._probe.fault("facts of a DataLoader", error)
             return {}
-
-    def price_ns(self) -> float:
-        """Of a `next()`, on a training of its own that writes nothing."""
-        scratch = self._training.scratch()
-        hooks = Hooks.__new__(Hooks)
-        vars(hooks).update(vars(self), _training=scratch)
-        iterator = _NoIterator()
-        setattr(iterator, ATTRIBUTE, Pass(scratch, 0, 0, True))
-        batch = self._sample_batch()
-        hooked = hooks.next(lambda _: batch)
-        return price_ns(lambda: hooked(iterator))
-
-    def _sample_batch(self) -> Any:
-        """Two tensors: what a batch most often has."""
-        import torch
-
-        return [torch.empty(0), torch.empty(0)]
-
-
-class _NoIterator:
-    """What a hook asks of an iterator with workers."""
-
-    _in_order = True
-    _rcvd_idx = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakKeyDictionary
@@ -13,6 +14,7 @@ from ..slow import SlowSamples
 from ..stage_cost import CALLS, raise_
 from ..stages import Stages
 from ..timed import timed
+from ..training import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,15 +76,21 @@ class _FetchHook:
         self._made[fetcher] = [number, 0]
 
     def _begin_fetch(self, fetcher: Any) -> _Fetch | None:
+        begun = time.monotonic_ns()
         batch = self._probe.batches.current()
         if batch is not None and batch.is_fetching:
             # The dataset itself runs a loader: a part of the dataset's own code.
             return None
         is_here = batch is None
         if batch is None:
-            batch = self._probe.batches.begin(*self._next_of(fetcher))
+            made = self._next_of(fetcher)
+            if self._probe.training.resting != NOBODY:
+                return None
+            batch = self._probe.batches.begin(*made)
         batch.is_fetching = True
-        return _Fetch(self._probe, fetcher, batch, is_here, self._collate(fetcher))
+        fetch = _Fetch(self._probe, fetcher, batch, is_here, self._collate(fetcher))
+        self._probe.batches.cost.add_ns(time.monotonic_ns() - begun)
+        return fetch
 
     def _collate(self, fetcher: Any) -> Callable[..., Any]:
         known = self._collates.get(fetcher)

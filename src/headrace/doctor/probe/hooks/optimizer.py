@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
+from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..cost import price_ns
 from ..steps import CLOSURE, OPTIMIZER
 from ..training import Training
 from .compiler import compiling
@@ -26,7 +26,6 @@ def install(probe: Probe, torch: ModuleType) -> None:
     begins, ends = hooks(training, compiling(torch))
     probe.at_detach(optimizer.register_optimizer_step_pre_hook(begins).remove)
     probe.at_detach(optimizer.register_optimizer_step_post_hook(ends).remove)
-    training.costs.pricing["optimizers"] = lambda: _price_ns(training)
 
 
 def hooks(training: Training, is_compiling: Callable[[], bool]) -> tuple[Callable[..., Any], Callable[..., None]]:
@@ -49,7 +48,9 @@ def hooks(training: Training, is_compiling: Callable[[], bool]) -> tuple[Callabl
         if is_compiling():
             return
         try:
-            if training.is_here() and training.steps.is_within(OPTIMIZER):
+            if training.resting == get_ident():
+                training.rested()
+            elif training.is_here() and training.steps.is_within(OPTIMIZER):
                 training.optimizer_ends(optimizer)
         except Exception as error:
             training.fail("optimizer", error)
@@ -76,16 +77,3 @@ def _outside(training: Training, closure: Callable[[], Any]) -> Callable[[], Any
                 training.leave()
 
     return outside
-
-
-def _price_ns(training: Training) -> float:
-    scratch = training.scratch()
-    begins, ends = hooks(scratch, lambda: False)
-    subject = object()
-
-    def step() -> None:
-        begins(subject, (), {})
-        ends(subject, (), {})
-        scratch.steps.forget()
-
-    return price_ns(step)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..cost import nothing, price_ns
-
 if TYPE_CHECKING:
     from ..training import Training
 
@@ -27,8 +25,3 @@ def spanned(training: Training, kind: str, begin_mark: str, end_mark: str) -> Ca
         return wrapper
 
     return make
-
-
-def price_of_a_span(training: Training) -> float:
-    """In nanoseconds."""
-    return price_ns(spanned(training.scratch(), "b", "", "")(nothing))

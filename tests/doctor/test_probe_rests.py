@@ -1,0 +1,180 @@
+"""Runs that are only observed are let alone for blocks of steps where observing them costs too much."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from probed import merged
+from probing import notes, probed, records
+from training_loops import Loop, loader, pairs
+
+from headrace.doctor.probe import rests
+from headrace.doctor.probe.blocks import BLOCK, is_kept
+from headrace.doctor.probe.rests import ALWAYS_NS, Rest, Rests
+
+MS = 1_000_000
+
+
+def observed(chosen: Rests, *, step_ns: int, cost_ns: int, number: int) -> int:
+    """A block of equal steps, and then how many to let pass from `number` on."""
+    for _ in range(BLOCK):
+        chosen.observed(step_ns)
+        chosen.spent(cost_ns)
+    return chosen.after(number)
+
+
+def share_observed(*, step_ns: int, cost_ns: int, blocks: int = 2000) -> float:
+    """Of a long run's blocks."""
+    chosen = Rests()
+    number = seen = 0
+    while number < blocks * BLOCK:
+        seen += 1
+        number += BLOCK
+        number += observed(chosen, step_ns=step_ns, cost_ns=cost_ns, number=number)
+    return seen * BLOCK / number
+
+
+@pytest.mark.parametrize(("step_ms", "cost_us"), [(1, 40), (5, 50), (20, 99), (50, 240), (1000, 4999)])
+def test_where_observing_costs_little_all_steps_are_observed(step_ms: int, cost_us: int) -> None:
+    assert share_observed(step_ns=step_ms * MS, cost_ns=cost_us * 1000, blocks=50) == 1
+
+
+@pytest.mark.parametrize(("step_ms", "cost_us"), [(1, 160), (5, 400), (20, 341), (20, 3000), (100, 1200)])
+def test_as_many_are_let_pass_as_keep_the_cost_within_its_bound(step_ms: int, cost_us: int) -> None:
+    bound = max(ALWAYS_NS, 0.01 * step_ms * MS)
+    mean = cost_us * 1000 * share_observed(step_ns=step_ms * MS, cost_ns=cost_us * 1000)
+    assert bound / 4.2 < mean < bound / 1.9
+
+
+def test_steps_are_let_pass_by_whole_blocks_only() -> None:
+    chosen = Rests()
+    assert observed(chosen, step_ns=MS, cost_ns=MS, number=BLOCK + 1) == 0
+    assert chosen.after(2 * BLOCK) % BLOCK == 0
+
+
+def test_a_slow_first_step_makes_no_run_look_cheap() -> None:
+    chosen = Rests()
+    chosen.observed(60_000 * MS)
+    assert observed(chosen, step_ns=MS, cost_ns=MS, number=2 * BLOCK) > 0
+
+
+def test_a_rest_counts_steps_of_several_optimizers() -> None:
+    rest = Rest(first=64, start=0, count=3, optimizers=2)
+    passed = []
+    for _ in range(6):
+        passed.append(rest.passed)
+        rest.optimizers_left -= 1
+    assert [*passed, rest.passed] == [0, 0, 1, 1, 2, 2, 3]
+
+
+@pytest.fixture
+def costly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So costly that one block in four is observed."""
+    monkeypatch.setattr(rests, "MOST_HALVINGS", 2)
+    monkeypatch.setattr(rests, "AIM", 0.0)
+
+
+COUNT = 12 * BLOCK
+
+
+def kept() -> list[int]:
+    """The steps that are observed of as many."""
+    return [number for number in range(COUNT) if number < BLOCK or is_kept(number // BLOCK, 2)]
+
+
+@pytest.mark.usefixtures("costly")
+def test_steps_are_observed_or_let_pass_and_none_is_forgotten(tmp_path: Path) -> None:
+    with probed(tmp_path):
+        Loop().train(loader(4 * COUNT))
+    steps, gets, passed = records(tmp_path, "step"), records(tmp_path, "get"), records(tmp_path, "rest")
+    assert [step[1] for step in steps] == kept()
+    assert [get[2] for get in gets] == kept()
+    assert sum(rest[4] for rest in passed) + len(steps) == COUNT
+    for number, _, end, count, _ in (rest[1:] for rest in passed):
+        following = [step for step in steps if step[1] == number + count]
+        assert all(step[2] == end for step in following)
+    made = [batch[2] for batch in records(tmp_path, "batch")]
+    assert made == kept()
+
+
+@pytest.mark.usefixtures("costly")
+def test_workers_batches_are_those_of_the_steps_observed(tmp_path: Path) -> None:
+    with probed(tmp_path):
+        Loop().train(loader(4 * COUNT, num_workers=2))
+    gets = records(tmp_path, "get")
+    assert [get[2] for get in gets] == kept()
+    assert all(get[5] is not None for get in gets)  # when it arrived, be it in a rest
+
+
+@pytest.mark.usefixtures("costly")
+def test_a_pass_that_begins_in_a_rest_is_known(tmp_path: Path) -> None:
+    with probed(tmp_path):
+        loop, batches = Loop(), loader(4 * 50)
+        for _ in range(12):
+            loop.train(batches)
+    numbers = [step[1] for step in records(tmp_path, "step")]
+    assert [record[1] for record in records(tmp_path, "pass")] == list(range(12))
+    assert [get[1:3] for get in records(tmp_path, "get")] == [[number // 50, number % 50] for number in numbers]
+    assert len(numbers) < 500
+
+
+@pytest.mark.usefixtures("costly")
+def test_two_optimizers_a_step_are_counted_as_one(tmp_path: Path) -> None:
+    with probed(tmp_path):
+        one, two = Loop(), Loop()
+        for batch in loader(4 * COUNT):
+            one.step(batch)
+            two.step(batch)
+    assert [step[1] for step in records(tmp_path, "step")] == kept()
+    assert [get[2] for get in records(tmp_path, "get")] == kept()
+
+
+@pytest.mark.usefixtures("costly")
+def test_a_loader_within_the_dataset_is_none_of_the_runs_in_a_rest_either(tmp_path: Path) -> None:
+    class Nested(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return COUNT
+
+        def __getitem__(self, index: int) -> Any:
+            return next(iter(torch.utils.data.DataLoader(pairs(4), batch_size=4)))
+
+    with probed(tmp_path):
+        Loop().train(torch.utils.data.DataLoader(Nested(), batch_size=None))
+    assert len(records(tmp_path, "pass")) == len(records(tmp_path, "loader")) == 1
+
+
+@pytest.mark.usefixtures("costly")
+def test_a_run_that_ends_in_a_rest_says_how_many_steps_it_was_let(tmp_path: Path) -> None:
+    with probed(tmp_path):
+        Loop().train(loader(4 * (2 * BLOCK + 5)))
+    steps, (rest,) = records(tmp_path, "step"), records(tmp_path, "rest")
+    assert (len(steps), rest[1], rest[4]) == (2 * BLOCK, 2 * BLOCK, 5)
+    (trainer,) = merged(tmp_path).trainers
+    assert [(one.first, one.steps) for one in trainer.rests] == [(2 * BLOCK, 5)]
+
+
+@pytest.mark.usefixtures("costly")
+def test_a_run_that_is_measured_has_no_rests(tmp_path: Path) -> None:
+    with probed(tmp_path, observe=False, steps=10_000):
+        Loop().train(loader(4 * 3 * BLOCK))
+    assert len(records(tmp_path, "step")) == 3 * BLOCK
+
+
+@pytest.mark.usefixtures("costly")
+def test_batches_fetched_in_another_thread_are_followed_throughout(tmp_path: Path) -> None:
+    batches: list[Any] = []
+
+    def fetch() -> None:
+        batches.extend(loader(4 * 3 * BLOCK))
+
+    with probed(tmp_path):
+        thread = threading.Thread(target=fetch)
+        thread.start()
+        thread.join()
+        Loop().train(batches)
+    assert "thread" in notes(tmp_path)
+    assert len(records(tmp_path, "step")) == 3 * BLOCK
