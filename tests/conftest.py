@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import tarfile
 from collections.abc import Iterator
@@ -32,6 +33,13 @@ ENCODINGS = (
     {"subsampling": "4:2:0", "progressive": True},
     {"subsampling": "4:2:0", "optimize": True},
 )
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: collecting garbage, which tests and the leak fixture do often, need not look
+    through all of torch each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -49,9 +49,11 @@ def leaks_of(before: Inventory, *, settled: Callable[[Callable[[], bool]], bool]
 
 def _beyond(before: Inventory) -> list[str]:
     """Garbage is collected each time: what ends late, a thread with its error, may leave some then."""
-    if inventory().beyond(before):
+    beyond = inventory().beyond(before)
+    if beyond:
         gc.collect()
-    return inventory().beyond(before)
+        beyond = inventory().beyond(before)
+    return beyond
 
 
 def _threads() -> Iterable[str]:
@@ -61,7 +63,20 @@ def _threads() -> Iterable[str]:
 
 
 def _children() -> Iterable[str]:
-    yield from (f"{pid} ({_command(pid)})" for pid in tree(os.getpid())[1:])
+    try:
+        pids = list(_descendants(os.getpid()))
+    except OSError:  # a kernel without these lists, or a task ended meanwhile and another adopted its children
+        pids = tree(os.getpid())[1:]
+    yield from (f"{pid} ({_command(pid)})" for pid in pids)
+
+
+def _descendants(pid: int) -> Iterable[int]:
+    """By the lists of each task's children: `tree` reads of every process on the machine, which every test would pay
+    for several times."""
+    for task in list(Path(f"/proc/{pid}/task").iterdir()):
+        for child in map(int, (task / "children").read_text().split()):
+            yield child
+            yield from _descendants(child)
 
 
 def _descriptors() -> Iterable[str]:

@@ -17,6 +17,7 @@ import headrace
 
 DEADLINE_S = 20.0
 """Longer than anything here takes on a machine that others use too: what has not ended by then hangs."""
+PAUSE_S = 0.001
 
 _PATHS = [str(Path(headrace.__file__).parents[1]), str(Path(__file__).parent)]
 
@@ -117,10 +118,13 @@ def resident_bytes() -> int:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether it comes true. For what the kernel takes down after a thread was joined, of which it tells nobody."""
+    """Whether it comes true. For what the kernel takes down after a thread was joined, of which it tells nobody.
+
+    Asked again and again, but with pauses that leave the core, and the interpreter's lock, to what is waited for.
+    """
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         if time.monotonic() > deadline:
             return False
-        os.sched_yield()
+        time.sleep(PAUSE_S)
     return True

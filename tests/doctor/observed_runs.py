@@ -36,6 +36,14 @@ class Observed:
         return {note.code for note in self.session.notes}
 
 
+@dataclass(frozen=True)
+class KeptRun:
+    """A run that has ended, and the folder of its session, evidence and all."""
+
+    observed: Observed
+    folder: Path
+
+
 def python(script: str, *arguments: object) -> list[str]:
     """The command that runs one of the cases."""
     return [sys.executable, str(CASES / script), *map(str, arguments)]

@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from attach_runs import Patience, doctor, ended, evidence, observed, records, stub_torch
+from observed_runs import CASES
 
 SAYS = "import sys, torch; print('here', sys.path[0], flush=True); sys.exit(3)"
 
@@ -77,6 +77,7 @@ sys.exit(sum(rank.wait() for rank in ranks))
 TRAINS = """
 import os, sys
 import torch
+from quick_optimizer import Descent
 from torch.utils.data import DataLoader
 
 class Numbers(torch.utils.data.Dataset):
@@ -87,7 +88,7 @@ class Numbers(torch.utils.data.Dataset):
 
 def train(methods):
     model = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = Descent(model.parameters(), lr=0.1)
     for method in methods:
         for batch in DataLoader(Numbers(), batch_size=2, num_workers=1, multiprocessing_context=method):
             model(batch).sum().backward()
@@ -101,21 +102,30 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def training(tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text(TRAINS)
-    return str(path)
+def training(tmp_path, monkeypatch):
+    """Makes the script of this source, beside those that the cases are."""
+    monkeypatch.setenv("PYTHONPATH", str(CASES))
+
+    def make(source):
+        path = tmp_path / "train.py"
+        path.write_text(source)
+        return str(path)
+
+    return make
 
 
-def test_workers_are_reached_however_they_start(training, tmp_path):
-    ran = observed([sys.executable, training, "fork", "forkserver", "spawn"], tmp_path, patience=Patience())
+@pytest.mark.parametrize(
+    "methods",
+    [["fork", "forkserver"], pytest.param(["fork", "forkserver", "spawn"], marks=pytest.mark.long)],
+    ids=["two", "all"],
+)
+def test_workers_are_reached_however_they_start(methods, training, tmp_path):
+    """That spawned ones are, test_probe_maker_processes.py shows too."""
+    ran = observed([sys.executable, training(TRAINS), *methods], tmp_path, patience=Patience())
     assert (ran.status, ran.missed, ran.leftovers) == (3, [], [])
     workers = [process for process in evidence(tmp_path).values() if any(record[0] == "worker" for record in process)]
-    assert sorted(record[2]["start_method"] for process in workers for record in process if record[0] == "worker") == [
-        "fork",
-        "forkserver",
-        "spawn",
-    ]
+    said = [record[2]["start_method"] for process in workers for record in process if record[0] == "worker"]
+    assert sorted(said) == methods
     assert all(process[-1][0::2] == ["end", "exit"] for process in workers)
     (trainer,) = [process for process in evidence(tmp_path).values() if any(record[0] == "step" for record in process)]
     assert trainer[-1][0::2] == ["end", "exit"]
@@ -132,10 +142,8 @@ ENDLESS = TRAINS.replace("return 4", "return 10**9").replace(
 @pytest.mark.parametrize(
     "to_group", [True, pytest.param(False, marks=pytest.mark.long)], ids=["to its group", "to the doctor"]
 )
-def test_ctrl_c_during_training_leaves_nobody(to_group, tmp_path):
-    path = Path(tmp_path / "train.py")
-    path.write_text(ENDLESS)
-    with doctor([sys.executable, str(path), "fork"], tmp_path, stderr=subprocess.DEVNULL) as process:
+def test_ctrl_c_during_training_leaves_nobody(to_group, training, tmp_path):
+    with doctor([sys.executable, training(ENDLESS), "fork"], tmp_path, stderr=subprocess.DEVNULL) as process:
         assert process.stdout.readline() == "ready\n"
         (os.killpg if to_group else os.kill)(process.pid, signal.SIGINT)
         said = ended(process)
@@ -154,7 +162,7 @@ LAUNCHERS = {
 def test_launchers_take_it_along(launcher, training, tmp_path):
     """With a worker a rank. The quick form of it is above: the ranks of a launcher."""
     command, ranks = LAUNCHERS[launcher]
-    ran = observed([sys.executable, "-m", *command, training, "fork"], tmp_path)
+    ran = observed([sys.executable, "-m", *command, training(TRAINS), "fork"], tmp_path)
     assert ran.status == 1  # the launcher's own, where a rank fails
     assert (ran.missed, ran.leftovers) == ([], [])
     trainers = [process for process in evidence(tmp_path).values() if any(record[0] == "step" for record in process)]

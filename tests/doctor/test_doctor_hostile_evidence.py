@@ -5,20 +5,17 @@ from __future__ import annotations
 import random
 
 import pytest
-from observed_runs import python
-from probed import merged, run_probed
+from probed import merged
 
 from headrace.doctor.analyse import diagnose
 
 
-@pytest.fixture(scope="module")
-def evidence(tmp_path_factory):
-    """Of a whole run: each file's name and content."""
-    folder = tmp_path_factory.mktemp("whole")
-    ran = run_probed(python("hostile.py", "untouched"), folder)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout == "steps 15\n"
-    return folder, {path.name: path.read_bytes() for path in (folder / "evidence").iterdir()}
+@pytest.fixture
+def evidence(odd):
+    """Of a whole run, with two workers: each file's name and content."""
+    files = {path.name: path.read_bytes() for path in (odd.folder / "evidence").iterdir()}
+    assert len(files) == 3
+    return odd.folder, files
 
 
 def cuts(data: bytes) -> list[int]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
+from observed_runs import python
 from probed import merged, run_probed
 
-FAILING = Path(__file__).with_name("failing_probe.py")
 DRAWN = 30
 
 
 def failed(folder, *count):
     """What came of the training by the function that failed, and the hooks that were noted to be off."""
-    ran = run_probed([sys.executable, str(FAILING), *map(str, count)], folder)
+    ran = run_probed(python("failing_probe.py", *count), folder)
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout), [note for note in merged(folder).notes if note.code == "hook-off"]
 

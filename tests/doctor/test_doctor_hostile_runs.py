@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import os
+import sys
 
 import pytest
+from attach_runs import stub_torch
 from observed_runs import headrace, observe, python
+from processes import source_paths
 
-HERE = Path(__file__).parent
 CONTROLS = {chr(code) for code in (*range(9), *range(11, 32), 127, *range(128, 160), 0x202E, 0x2066)}
 """Characters that a terminal obeys; line ends and tabs are the report's own."""
-
-
-@pytest.fixture(scope="module")
-def odd(tmp_path_factory):
-    """A run whose keys are hostile, with every output that there is."""
-    folder = tmp_path_factory.mktemp("odd")
-    command = python("hostile.py", "odd-texts")
-    return folder, observe(
-        command, folder, "--trace", str(folder / "trace.json"), "--report", str(folder / "report.txt")
-    )
 
 
 @pytest.mark.long
@@ -39,40 +31,38 @@ def test_a_killed_worker_is_named_and_the_script_fails_as_it_would(tmp_path):
     assert killed.text in " ".join(observed.out.split())
 
 
-def test_a_crash_is_reported_with_its_status_and_last_lines(tmp_path):
-    observed = observe(python("hostile.py", "crashes"), tmp_path)
-    assert observed.status == 1
-    assert any("ValueError" in (process.error or "") for process in observed.session.processes)
-    assert "ValueError: [bold red]x[/]" in observed.out
+def test_a_crash_is_reported_with_its_status_and_last_lines(odd):
+    assert odd.observed.status == 1
+    assert any("ValueError" in (process.error or "") for process in odd.observed.session.processes)
+    assert "ValueError: [bold red]x[/]" in odd.observed.out
 
 
 def test_a_script_without_a_dataloader_keeps_its_exit_status_and_is_told_so(tmp_path):
-    observed = observe(python("hostile.py", "exits"), tmp_path)
+    """With a stand-in for torch, which is only imported."""
+    paths = os.pathsep.join([str(stub_torch(tmp_path / "site")), *source_paths()])
+    command = [sys.executable, "-c", "import sys, torch; sys.exit(7)"]
+    observed = observe(command, tmp_path, environment={"PYTHONPATH": paths})
     assert observed.status == 7
     assert observed.diagnosis.wait_share is None
     assert "exit" in observed.diagnosis.verdict or "7" in observed.diagnosis.verdict
 
 
 def test_hostile_texts_reach_the_terminal_and_the_report_as_plain_ones(odd):
-    folder, observed = odd
-    report = (folder / "report.txt").read_text()
-    assert observed.status == 0
-    for text in (observed.out, report):
+    report = (odd.folder.parent / "report.txt").read_text()
+    for text in (odd.observed.out, report):
         assert not CONTROLS.intersection(text)
         assert "[bold red]x[/]" in text, "the markup is data, and shown as it is"
 
 
 def test_hostile_texts_come_again_from_a_saved_session(odd):
-    folder, _ = odd
-    shown = headrace("doctor", "show", str(folder / "session.json"))
+    shown = headrace("doctor", "show", str(odd.folder / "session.json"))
     assert shown.returncode == 0, shown.stderr
     assert not CONTROLS.intersection(shown.stdout)
     assert "[bold red]x[/]" in shown.stdout
 
 
 def test_hostile_texts_leave_the_trace_a_json_document(odd):
-    folder, _ = odd
-    data = (folder / "trace.json").read_bytes()
+    data = (odd.folder.parent / "trace.json").read_bytes()
     assert json.loads(data)
     assert not CONTROLS.intersection(data.decode("ascii").replace("\n", ""))
 

@@ -1,0 +1,24 @@
+"""Runs under the doctor that several modules look at, each made once: every one imports torch in its processes."""
+
+from __future__ import annotations
+
+import pytest
+from observed_runs import KeptRun, observe, python, torchrun
+
+
+@pytest.fixture(scope="session")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> KeptRun:
+    """A run whose keys are hostile, with every output that there is, and which a hostile error ends."""
+    folder = tmp_path_factory.mktemp("odd")
+    outputs = ("--trace", str(folder / "trace.json"), "--report", str(folder / "report.txt"))
+    kept = folder / "kept"
+    return KeptRun(observe(python("hostile.py", "odd-texts"), folder, *outputs, "--keep", str(kept)), kept)
+
+
+@pytest.fixture(scope="session")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> KeptRun:
+    """DistributedDataParallel on two ranks. Rank 1 decodes more slowly, and its images are larger."""
+    folder = tmp_path_factory.mktemp("ranks")
+    kept = folder / "kept"
+    command = torchrun(2, "ranks.py", "--slow", "1", "--shapes")
+    return KeptRun(observe(command, folder, "--keep", str(kept)), kept)

@@ -1,0 +1,104 @@
+"""Runs on a machine that stays as it is, and what is found in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.doctor.analyse.diagnosis import Finding
+from headrace.doctor.analyse.environment import findings
+from headrace.doctor.session.model import Loader, Machine, Maker, Outcome, Pass, Process, Session, Steps, Trainer
+
+GB = 10**9
+TRAINER = 100
+ROWS = 10
+
+
+@dataclass
+class Run:
+    """A run on one machine: a trainer, workers, and readings that stay as they are."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, float | None] = field(default_factory=dict)
+    workers: int = 2
+    worker_facts: dict[str, Any] = field(default_factory=dict)
+    worker_figures: dict[str, Any] = field(default_factory=dict)
+    trainer_facts: dict[str, Any] = field(default_factory=dict)
+    device: str | None = None
+    host: str = "here"
+
+    def session(self) -> Session:
+        pids = [TRAINER + 1 + worker for worker in range(self.workers)]
+        trainer = Trainer(
+            TRAINER,
+            self.host,
+            0,
+            steps=Steps(number=[0], start=[0], end=[ROWS], spans=[[]], probe=[None], device=[None], ready=[None]),
+            passes=[Pass(0, 0, 0, 1, 0, pids or [TRAINER])],
+            loaders=[Loader(0, {"num_workers": self.workers})],
+        )
+        makers = [Maker(pid, self.host, TRAINER, worker) for worker, pid in enumerate(pids)]
+        trainers_facts = {"facts": {"device": self.device, **self.trainer_facts}}
+        return Session(
+            created="",
+            mode="measure",
+            headrace="",
+            warmup=None,
+            steps=1,
+            outcome=Outcome([], 0, "finished", ROWS),
+            trainers=[trainer],
+            makers=makers or [Maker(TRAINER, self.host, TRAINER, None)],
+            processes=[
+                Process(TRAINER, 1, self.host, "trainer", 0, ROWS, "exit", trainers_facts),
+                *(
+                    Process(pid, TRAINER, self.host, "worker", 0, ROWS, "exit", {"facts": self.worker_facts})
+                    for pid in pids
+                ),
+            ],
+            machines=[self.machine(pids or [TRAINER])],
+        )
+
+    def machine(self, makers: list[int]) -> Machine:
+        return Machine(
+            host=self.host,
+            facts=self.facts,
+            time=list(range(1, ROWS + 1)),
+            columns={name: [value] * ROWS for name, value in self.columns.items()},
+            processes={TRAINER: {}}
+            | {pid: {"started": 0, "last": 10_000_000, **self.worker_figures} for pid in makers},
+        )
+
+
+def only(run: Run) -> Finding:
+    found = findings(run.session())
+    assert len(found) == 1, f"expected one finding, got {[finding.code for finding in found]}"
+    return found[0]
+
+
+def codes(run: Run) -> list[str]:
+    return [finding.code for finding in findings(run.session())]
+
+
+THREADS = Run(
+    facts={"cores": 4},
+    workers=2,
+    worker_facts={"torch_threads": 1, "opencv_threads": 8, "omp_threads": None},
+    worker_figures={"cpu_wait_s": 4.0},
+    device="NVIDIA H100",
+)
+
+
+GPU = {
+    "memory_bytes": 80 * GB,
+    "sm_clock_max_mhz": 2000,
+    "power_limit_w": 700.0,
+    "pcie_generation": 5,
+    "pcie_width": 16,
+    "pcie_generation_max": 5,
+    "pcie_width_max": 16,
+    "pids": [TRAINER],
+}
+
+
+def gpu(columns: dict[str, float | None], **facts: Any) -> Run:
+    return Run(facts={"gpus": {"gpu0": {**GPU, **facts}}}, columns={f"gpu0_{name}": v for name, v in columns.items()})

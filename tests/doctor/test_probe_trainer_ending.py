@@ -1,0 +1,111 @@
+"""How observing ends: after the steps asked for, when a hook fails, and when all is put back."""
+
+from __future__ import annotations
+
+import queue
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from probing import kinds, notes, probed, records
+from training_loops import Loop, loader
+
+from headrace.doctor.probe.ending import Finished
+
+
+def test_a_measured_run_ends_after_warm_up_and_steps(tmp_path: Path) -> None:
+    loop = Loop()
+    with probed(tmp_path, observe=False, steps=4) as probe:
+        with pytest.raises(Finished) as ended:
+            loop.train(loader(400))
+        assert probe.ending == "steps"
+        with pytest.raises(Finished):  # whoever catches it meets it again
+            loop.train(loader(8))
+    assert ended.value.code == 0
+    assert len(records(tmp_path, "step")) == 3 + 4
+    assert len(records(tmp_path, "get")) == 3 + 4  # it ends within the optimizer of the last
+    assert [facts[2]["warmup_steps"] for facts in records(tmp_path, "facts") if "warmup_steps" in facts[2]] == [3]
+
+
+def test_a_measured_run_with_two_optimizers_ends_after_both(tmp_path: Path) -> None:
+    one, two = Loop(), Loop()
+
+    def train() -> None:
+        for batch in loader(400):
+            one.step(batch)
+            two.step(batch)
+
+    with probed(tmp_path, observe=False, steps=2, warmup=1), pytest.raises(Finished):
+        train()
+    assert [kinds(step) for step in records(tmp_path, "step")] == ["bobo"] * 3
+
+
+@pytest.mark.parametrize("broken", ["enter", "ask", "got", "optimizer_ends", "_close", "begin_pass"])
+def test_a_hook_that_fails_switches_itself_off_and_says_so(
+    tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop()
+
+    def fail(*_: Any) -> None:
+        raise LookupError("broken")
+
+    with probed(tmp_path) as probe:
+        loop.train(loader(8))
+        owner = probe.training.steps if broken in ("enter", "got", "optimizer_ends") else probe.training
+        monkeypatch.setattr(owner, broken, fail)
+        loop.train(loader(24))
+    assert "LookupError: broken" in notes(tmp_path)["hook-off"]
+    assert len(records(tmp_path, "note")) == 1
+
+
+def test_detaching_puts_everything_back(tmp_path: Path) -> None:
+    owners = [
+        torch.utils.data.DataLoader,
+        torch.utils.data.dataloader._BaseDataLoaderIter,
+        torch.utils.data.dataloader._MultiProcessingDataLoaderIter,
+        torch.utils.data._utils.pin_memory,
+        torch.autograd,
+        torch.distributed,
+        torch.distributed.distributed_c10d,
+        torch.amp.GradScaler,
+        torch.cuda,
+        torch.cuda.CUDAGraph,
+        torch.nn.DataParallel,
+        torch.Tensor,
+        queue.Queue,
+    ]
+    optimizers = sys.modules["torch.optim.optimizer"]
+    before = [dict(vars(owner)) for owner in owners]
+    hooks = Counter(optimizers._global_optimizer_pre_hooks), Counter(optimizers._global_optimizer_post_hooks)
+    with probed(tmp_path):
+        assert vars(torch.utils.data.DataLoader)["__iter__"] is not before[0]["__iter__"]
+    assert [dict(vars(owner)) for owner in owners] == before
+    after = Counter(optimizers._global_optimizer_pre_hooks), Counter(optimizers._global_optimizer_post_hooks)
+    assert after == hooks
+
+
+def test_what_others_took_of_ours_is_inert_afterwards(tmp_path: Path) -> None:
+    loop = Loop()
+    with probed(tmp_path):
+        batches = iter(loader(8))
+        backward = torch.autograd.backward
+        next(batches)
+    written = sorted((tmp_path / "evidence").iterdir())[0].read_bytes()
+    backward(loop.loss(next(batches)))
+    assert sorted((tmp_path / "evidence").iterdir())[0].read_bytes() == written
+
+
+def test_a_pass_begun_before_the_probe_is_left_alone(tmp_path: Path) -> None:
+    batches = iter(loader(12))
+    with probed(tmp_path / "one"):
+        Loop().step(next(batches))
+        other = iter(loader(12))
+        next(other)
+    with probed(tmp_path / "two"):
+        Loop().step(next(other))
+    assert len(records(tmp_path / "one", "get")) == 1
+    assert records(tmp_path / "two", "get") == []
+    assert len(records(tmp_path / "two", "step")) == 1
