@@ -1,15 +1,15 @@
 """What does `headrace doctor --observe` cost a training run, a step?
 
-    python benchmarks/doctor_overhead.py [--step-ms 1 5 20 50] [--workers 0 2] [--rounds 5] [--seconds 2]
+    python benchmarks/doctor_overhead.py [--step-ms 1 5 20 50] [--workers 0 2] [--rounds 5] [--seconds 8]
     python benchmarks/doctor_overhead.py --instructions [--steps 100] [--workers 0 2]
 
 The run is paced_training.py beside this file: its device is simulated by a sleep, so that a step has a set length and
 the CPU is free meanwhile, as it is beside a GPU. Runs with the doctor and without it take turns, each a process of its
 own and each pair in the other order than the one before. A row says, over the rounds:
 
-    step      median step without the doctor
-    wall      what the doctor adds to the median step, and the smallest and largest of the rounds
-    thread    what it adds to the median of the training thread's CPU time a step: the sleep's own jitter is not in it
+    step      mean step without the doctor
+    wall      what the doctor adds to the mean step: the median, the smallest and the largest of the rounds
+    thread    what it adds to the training thread's CPU time a step: the sleep's own jitter is not in it
     own       what the doctor's report of that very run says that it cost
     share     `wall`, of the step
 
@@ -61,9 +61,9 @@ def paired(step_ms: float, workers: int, steps: int, *, doctor_first: bool) -> P
             figures[bool(prefix)] = json.loads(out.read_text())
         with_it, without = figures[True], figures[False]
         return Pair(
-            step_us=without["wall_median_us"],
-            added_us=with_it["wall_median_us"] - without["wall_median_us"],
-            added_cpu_us=with_it["cpu_median_us"] - without["cpu_median_us"],
+            step_us=without["wall_us"],
+            added_us=with_it["wall_us"] - without["wall_us"],
+            added_cpu_us=with_it["cpu_us"] - without["cpu_us"],
             own_us=own_cost_us(session),
         )
 
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, nargs="+", default=[1, 5, 20, 50])
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each run, start and end left out")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each run, start and end left out")
     parser.add_argument("--instructions", action="store_true")
     parser.add_argument("--steps", type=int, default=100, help="of the shorter run with --instructions")
     known = parser.parse_args()

@@ -84,5 +84,5 @@ class ImportWatch:
         exec_module.listener = self  # type: ignore[attr-defined]
         try:
             loader.exec_module = exec_module
-        except AttributeError:  # a loader with slots: its module goes unobserved
+        except Exception:  # a loader with slots, or with a __setattr__ of its own: its module goes unobserved
             return
