@@ -1,6 +1,6 @@
 """What does `headrace doctor --observe` cost a training run, a step?
 
-    python benchmarks/doctor_overhead.py [--step-ms 1 5 20 50] [--workers 0 2] [--rounds 5] [--seconds 8]
+    python benchmarks/doctor_overhead.py [--step-ms 1 5 20 50] [--workers 0 2] [--rounds 5] [--seconds 16]
     python benchmarks/doctor_overhead.py --instructions [--steps 100] [--workers 0 2]
 
 The run is paced_training.py beside this file: its device is simulated by a sleep, so that a step has a set length and
@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TRAINING = Path(__file__).with_name("paced_training.py")
-MINIMUM_STEPS = 40
+FEWEST_STEPS, MOST_STEPS = 256, 1024
 DOCTOR = [sys.executable, "-c", "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()", "doctor"]
 
 
@@ -77,7 +77,7 @@ def own_cost_us(session: Path) -> float | None:
 
 
 def compare(step_ms: float, workers: int, rounds: int, seconds: float) -> None:
-    steps = max(MINIMUM_STEPS, round(seconds * 1000 / step_ms))
+    steps = min(max(FEWEST_STEPS, round(seconds * 1000 / step_ms)), MOST_STEPS)
     pairs = [paired(step_ms, workers, steps, doctor_first=bool(number % 2)) for number in range(rounds)]
     added = [pair.added_us for pair in pairs]
     step = statistics.median(pair.step_us for pair in pairs)
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, nargs="+", default=[1, 5, 20, 50])
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each run, start and end left out")
+    parser.add_argument("--seconds", type=float, default=16.0, help="of each run, within 256 and 1,024 steps")
     parser.add_argument("--instructions", action="store_true")
     parser.add_argument("--steps", type=int, default=100, help="of the shorter run with --instructions")
     known = parser.parse_args()

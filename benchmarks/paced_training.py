@@ -20,7 +20,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 BATCH = 8
-WARM_UP = 20
+WARM_UP = 64
+"""Steps: the doctor looks at as many before it knows what that costs."""
 
 
 class Samples(Dataset[torch.Tensor]):
@@ -57,7 +58,7 @@ def differences(readings: list[float]) -> list[float]:
 
 
 def usual(times: list[float]) -> float:
-    """What the machine does beside us hits few steps hard. The doctor's own work is done in a quarter of them or more."""
+    """What the machine does beside us hits few steps hard; the doctor's own work is spread over more of them."""
     return statistics.mean(sorted(times)[: math.ceil(0.99 * len(times))])
 
 
