@@ -1,6 +1,7 @@
 """What does `headrace doctor --observe` cost a training run, a step?
 
     python benchmarks/doctor_overhead.py [--step-ms 1 5 20 50] [--workers 0 2] [--rounds 5] [--seconds 16]
+    python benchmarks/doctor_overhead.py --in-turns [--step-ms 1 5 20 50] [--workers 0 2] [--rounds 5]
     python benchmarks/doctor_overhead.py --instructions [--steps 100] [--workers 0 2]
 
 The run is paced_training.py beside this file: its device is simulated by a sleep, so that a step has a set length and
@@ -12,6 +13,10 @@ own and each pair in the other order than the one before. A row says, over the r
     thread    what it adds to the training thread's CPU time a step: the sleep's own jitter is not in it
     own       what the doctor's report of that very run says that it cost
     share     `wall`, of the step
+
+Processes differ by 0.1 ms a step among themselves, whatever they run. --in-turns has no such difference: in one
+process, the probe is put into the loop and taken out of it by turns, each of 512 steps after a first block that is left
+out. The machine is not sampled beside. `in full` is the same where the probe lets no steps pass.
 
 --instructions counts, by `valgrind --tool=callgrind`, the instructions that a step takes in the training process with
 the probe and without it: the difference of two runs of different length, so that neither start nor end is in it. A
@@ -30,12 +35,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
+
+import paced_training
+
+from headrace.doctor.analyse.analysis import diagnose
+from headrace.doctor.attach.environment import environment
+from headrace.doctor.probe.clock import boot_id
+from headrace.doctor.probe.probe import Probe
+from headrace.doctor.probe.rests import Rests
+from headrace.doctor.probe.settings import Settings
+from headrace.doctor.session.document import decode
 
 TRAINING = Path(__file__).with_name("paced_training.py")
 FEWEST_STEPS, MOST_STEPS = 256, 1024
+TURN = 512
+"""Steps."""
 DOCTOR = [sys.executable, "-c", "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()", "doctor"]
 
 
@@ -70,9 +89,6 @@ def paired(step_ms: float, workers: int, steps: int, *, doctor_first: bool) -> P
 
 def own_cost_us(session: Path) -> float | None:
     """A step's cost by the doctor's own accounting."""
-    from headrace.doctor.analyse import diagnose
-    from headrace.doctor.session.document import decode
-
     return diagnose(decode(session.read_bytes())).cost.step_us
 
 
@@ -91,6 +107,43 @@ def compare(step_ms: float, workers: int, rounds: int, seconds: float) -> None:
     )
 
 
+def in_turns(step_ms: float, workers: int, rounds: int) -> None:
+    added = statistics.median(_added_us(step_ms, workers) for _ in range(rounds))
+    with mock.patch.object(Rests, "after", return_value=0):
+        full = statistics.median(_added_us(step_ms, workers) for _ in range(rounds))
+    print(f"{step_ms:4g} ms {workers:3d} workers {added:+8.0f} us {full:+8.0f} us in full", flush=True)
+
+
+def _added_us(step_ms: float, workers: int) -> float:
+    """To the mean step: one turn with the probe and one without it."""
+    with tempfile.TemporaryDirectory() as folder, probe_in(Path(folder)):
+        with_it = _mean_us(step_ms, workers)
+    return with_it - _mean_us(step_ms, workers)
+
+
+def _mean_us(step_ms: float, workers: int) -> float:
+    wall, _ = paced_training.train(step_ms / 1000, workers, paced_training.WARM_UP + TURN)
+    return paced_training.usual(wall[paced_training.WARM_UP :])
+
+
+@contextmanager
+def probe_in(folder: Path) -> Iterator[None]:
+    """Puts the probe into this process, as --observe would."""
+    settings = observing(folder)
+    settings.write()
+    probe = Probe(settings)
+    probe.attach()
+    try:
+        yield
+    finally:
+        probe.detach()
+
+
+def observing(folder: Path) -> Settings:
+    origin_us, wall_us = time.monotonic_ns() // 1000, time.time_ns() // 1000
+    return Settings(str(folder), origin_us, wall_us, boot_id(), observe=True)
+
+
 def instructions(steps: int, workers: int, environment: Mapping[str, str]) -> int:
     """Of the training process, start and end included."""
     callgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
@@ -107,13 +160,8 @@ def instructions_a_step(steps: int, workers: int, environment: Mapping[str, str]
 
 
 def count(steps: int, workers: int) -> None:
-    from headrace.doctor.attach.environment import environment
-    from headrace.doctor.probe.clock import boot_id
-    from headrace.doctor.probe.settings import Settings
-
     with tempfile.TemporaryDirectory() as folder:
-        origin_us, wall_us = time.monotonic_ns() // 1000, time.time_ns() // 1000
-        Settings(folder, origin_us, wall_us, boot_id(), observe=True).write()
+        observing(Path(folder)).write()
         without = instructions_a_step(steps, workers, os.environ)
         with_it = instructions_a_step(steps, workers, environment(Path(folder), os.environ))
     print(
@@ -129,6 +177,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=16.0, help="of each run, within 256 and 1,024 steps")
+    parser.add_argument("--in-turns", action="store_true")
     parser.add_argument("--instructions", action="store_true")
     parser.add_argument("--steps", type=int, default=100, help="of the shorter run with --instructions")
     known = parser.parse_args()
@@ -137,6 +186,9 @@ def main() -> None:
             count(known.steps, workers)
             continue
         for step_ms in known.step_ms:
+            if known.in_turns:
+                in_turns(step_ms, workers, known.rounds)
+                continue
             compare(step_ms, workers, known.rounds, known.seconds)
 
 
