@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 FILE = "settings.json"
 EVIDENCE = "evidence"
@@ -28,6 +29,14 @@ class Settings:
     """Steps to measure."""
     ranges: bool = False
     """Whether steps and stages show as record_function and NVTX ranges."""
+    replay: int = 0
+    """Steps of the replay window, and of that under load, after the measured ones; 0: neither, and no drain."""
+    drain_s: float = 0.0
+    """Seconds that draining may take."""
+    scratch: str = ""
+    """The folder that takes what the run would write of checkpoints and trackers' files; empty: it writes as ever."""
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Remedies to inject, of docs/doctor/remedies.md."""
     most_bytes: int = 16 << 20
     """Size that no evidence file exceeds; from half of it on, records are thinned."""
 

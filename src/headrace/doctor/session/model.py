@@ -92,6 +92,22 @@ class Rest:
 
 
 @dataclass
+class Window:
+    """Steps of one kind in a measured run: `observe` (as it is), `replay` (batches that were kept, workers idle), `load`
+    (the same while the workers go on at the pace observed), `drain` (batches only, as fast as they come)."""
+
+    name: str
+    first: int
+    """Number of its first step."""
+    steps: int
+    """0 for `drain`: nothing is trained in it."""
+    settling: int
+    """Steps at its beginning that belong to the change from the window before."""
+    start: int
+    end: int
+
+
+@dataclass
 class Trainer:
     """One process that trains: a rank."""
 
@@ -107,6 +123,10 @@ class Trainer:
     collectives: Collectives = field(default_factory=Collectives)
     shapes: list[str] = field(default_factory=list)
     rests: list[Rest] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+    """In order; empty where the run was only observed."""
+    drained: Gets = field(default_factory=Gets)
+    """Batches that were taken in the `drain` window."""
 
 
 @dataclass
@@ -236,6 +256,28 @@ class Outcome:
 
 
 @dataclass
+class Proof:
+    """A remedy, or several together, tried by running the command again with them injected."""
+
+    remedies: list[str]
+    """Their codes, as the prescription has them."""
+    changes: dict[str, Any]
+    """What was injected: docs/doctor/remedies.md."""
+    why: str
+    """`measured`; `broke` (the command failed with it), `not applied` (nothing in the run took the change), `timed out`,
+    `interrupted`."""
+    detail: str = ""
+    """The last lines of a command that broke; what was not applied."""
+    duration: int = 0
+    """Of the whole run."""
+    steps: list[int] = field(default_factory=list)
+    """Durations of the measured steps; of several ranks, of the slowest."""
+    samples: str | None = None
+    """Whether the samples were those of the run without it: `same`, `different`, or None where that cannot be compared,
+    because order or augmentation is drawn anew in every run."""
+
+
+@dataclass
 class Session:
     """Everything measured in one diagnosis."""
 
@@ -255,5 +297,6 @@ class Session:
     machines: list[Machine] = field(default_factory=list)
     unreached: list[Unreached] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    proofs: list[Proof] = field(default_factory=list)
     format: str = FORMAT
     version: int = VERSION

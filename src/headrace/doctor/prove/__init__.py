@@ -1,0 +1,1 @@
+"""Remedies tried: the command runs again with each of them injected."""
