@@ -93,8 +93,8 @@ class Rest:
 
 @dataclass
 class Window:
-    """Steps of one kind in a measured run: `observe` (as it is), `replay` (batches that were kept, workers idle), `load`
-    (the same while the workers go on at the pace observed), `drain` (batches only, as fast as they come)."""
+    """Steps of one kind in a measured run: `observe` (as it is), `replay` (batches that were kept, workers idle),
+    `load` (the same while the workers go on at the pace observed), `drain` (batches only, as fast as they come)."""
 
     name: str
     first: int
@@ -264,8 +264,8 @@ class Proof:
     changes: dict[str, Any]
     """What was injected: docs/doctor/remedies.md."""
     why: str
-    """`measured`; `broke` (the command failed with it), `not applied` (nothing in the run took the change), `timed out`,
-    `interrupted`."""
+    """`measured`; `broke` (the command failed with it), `not applied` (nothing in the run took the change), `timed
+    out`, `interrupted`."""
     detail: str = ""
     """The last lines of a command that broke; what was not applied."""
     duration: int = 0
