@@ -378,7 +378,7 @@ class Training:
             self._rest_if_due(end)
 
     def _use_cores(self, step: Step, duration: int) -> None:
-        """Steps are closed as long after their ends as one another, so that the distance of two is that of their ends."""
+        """Steps are closed as long after their ends as one another: the distance of two is that of their ends."""
         used, self._used = self._used, use(duration)
         step.use = None if used is None else self._used.since(used)
 
