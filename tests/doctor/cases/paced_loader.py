@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from known_work import burn, sleep
-from quick_optimizer import QuickOptimizer
+from quick_optimizer import Descent
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -60,7 +60,7 @@ def main() -> None:
     known = arguments()
     torch.set_num_threads(1)
     weight = torch.nn.Parameter(torch.zeros(1))
-    optimizer = QuickOptimizer([weight], {})
+    optimizer = Descent([weight], 0.0)
     batches = loader(known)
     while True:
         for batch in batches:

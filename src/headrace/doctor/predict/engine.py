@@ -30,13 +30,14 @@ class Engine:
     there from the beginning: then nothing has to be updated when the number of threads changes.
     """
 
-    def __init__(self, cores: float | None) -> None:
+    def __init__(self, cores: float | None, others: float = 0.0) -> None:
+        """`others`: threads of other programs that compute all the time."""
         self.now = 0.0
         self.current: Process | None = None
         """The process that goes on at this moment."""
         self._cores = float("inf") if cores is None else cores
         self._work = 0.0
-        self._threads = 0.0
+        self._threads = others
         self._speed = 1.0
         self._computing: list[tuple[float, int, Process]] = []
         self._waiting: list[tuple[float, int, Process]] = []

@@ -10,8 +10,6 @@ from ..session.model import Maker, Session, Trainer
 
 BUSY = 0.9
 """Share of the cores from which a thread that computes is likely to wait for one."""
-LEAST = 0.5
-"""Cores that a command gets beside whatever else runs: the scheduler is fair."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +23,14 @@ class HostCores:
         return cls(next((one for one in hosts(session) if one.machine.host == trainer.host), None))
 
     def share(self) -> float | None:
-        """Cores for one rank and its workers: all but what others use, by the number of ranks."""
+        """Cores for one rank and its workers: each of the host's ranks has as many."""
         host = self.host
-        if host is None or host.cores is None:
-            return None
-        left = max(host.cores - (host.mean("cpu_cores_other") or 0.0), min(LEAST, host.cores))
-        return left / max(len(host.trainers), 1)
+        return None if host is None or host.cores is None else host.cores / max(len(host.trainers), 1)
+
+    def others(self) -> float:
+        """Of these, what other programs kept busy, as far as is known."""
+        host = self.host
+        return 0.0 if host is None else (host.mean("cpu_cores_other") or 0.0) / max(len(host.trainers), 1)
 
     @property
     def is_busy(self) -> bool:

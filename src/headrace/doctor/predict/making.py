@@ -14,7 +14,7 @@ from .columns import BatchColumns, Column, StageColumns
 from .host_cores import HostCores
 from .received import Received, is_first
 
-SEVERAL = 1.15
+SEVERAL = 1.5
 """Threads, from which the work of one batch counts as shared by several: below, it is the noise of two clocks."""
 COMPUTING = ("decode", "transform", "tokenise", "collate")
 """Categories of stages that wait for nothing but a core, as long as nothing else is known."""

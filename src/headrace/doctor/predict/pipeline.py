@@ -17,7 +17,7 @@ LEAD = 1
 def step_ends(setup: Setup, work: Work, *, first: int = 0, steps: int) -> list[float]:
     """When each of so many steps ends, the simulation's beginning being 0. `first` is the number of the first batch in
     its pass; a pass that is under way begins with all its workers idle and its queue empty."""
-    engine = Engine(setup.cores)
+    engine = Engine(setup.cores, setup.others)
     training = _Training(engine, setup, work, first, steps)
     engine.run(engine.start(training.run()))
     return training.ends

@@ -61,7 +61,7 @@ def _recorded(session: Session, measured: Training, loader: Loader, batches: lis
     assumed = set() if own.is_measured else {"cores"}
     if passes is None:
         assumed |= {"sending", "start-up"}
-    setup = _setup(measured, loader, cores.share(), making_threads(batches))
+    setup = _setup(measured, loader, cores, making_threads(batches))
     found = Recorded(
         pid=trainer.pid,
         loader=loader.number,
@@ -81,7 +81,7 @@ def _recorded(session: Session, measured: Training, loader: Loader, batches: lis
     return replace(found, fit=fitted(found))
 
 
-def _setup(measured: Training, loader: Loader, cores: float | None, threads: float) -> Setup:
+def _setup(measured: Training, loader: Loader, cores: HostCores, threads: float) -> Setup:
     facts = loader.facts
     return Setup(
         workers=whole_fact(facts, "num_workers") or 0,
@@ -89,7 +89,8 @@ def _setup(measured: Training, loader: Loader, cores: float | None, threads: flo
         persistent=facts.get("persistent_workers") is True,
         pinned=any(measured.trainer.gets.pin[row] is not None for row in measured.gets),
         in_order=facts.get("in_order") is not False,
-        cores=cores,
+        cores=cores.share(),
+        others=cores.others(),
         worker_threads=threads,
         pass_batches=_pass_batches(measured.trainer, loader),
     )
