@@ -18,7 +18,7 @@ from .computing import computing
 from .fit import UNFITTED
 from .fitting import fitted
 from .host_cores import HostCores
-from .making import batch_columns, first_extra, making_threads
+from .making import batch_columns, first_extra, making_threads, speed
 from .passes import draw_us, pass_costs
 from .received import Received, main_loader, received
 from .record import Recorded
@@ -78,7 +78,16 @@ def _recorded(session: Session, measured: Training, loader: Loader, batches: lis
         fit=UNFITTED,
         assumed=frozenset(assumed),
     )
+    found = replace(found, setup=replace(setup, others=_others(found, speed(batches, cores), cores)))
     return replace(found, fit=fitted(found))
+
+
+def _others(found: Recorded, speed: float, cores: HostCores) -> float:
+    """Threads of other programs. Whenever one of ours is ready to run, so are others of ours, in the mean as many as
+    there are of all the time."""
+    threads = found.setup.workers + 1
+    ready = found.cores_of_work_at(found.observed_us) / speed
+    return cores.others(speed, 1 + ready * (threads - 1) / threads)
 
 
 def _setup(measured: Training, loader: Loader, cores: HostCores, threads: float) -> Setup:
@@ -90,7 +99,7 @@ def _setup(measured: Training, loader: Loader, cores: HostCores, threads: float)
         pinned=any(measured.trainer.gets.pin[row] is not None for row in measured.gets),
         in_order=facts.get("in_order") is not False,
         cores=cores.share(),
-        others=cores.others(),
+        others=0.0,
         worker_threads=threads,
         pass_batches=_pass_batches(measured.trainer, loader),
     )
