@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..predict.prediction import Prediction
+
 
 @dataclass(frozen=True)
 class Floors:
@@ -21,17 +23,6 @@ class Floors:
     """The same while the workers go on: what they take from the training thread by sharing cores and memory with it."""
     drain_us: float | None
     """Mean time between batches, a step's worth of them, where nothing is trained: the loader's own ceiling."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Of the mean step with a remedy, with an interval that covers the truth in at least 80 of 100 cases."""
-
-    step_us: float
-    low_us: float
-    high_us: float
-    speedup: float
-    """Of the observed step."""
 
 
 @dataclass(frozen=True)
