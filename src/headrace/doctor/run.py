@@ -22,6 +22,9 @@ from .attach.leftovers import Leftover
 from .conclusion import concluded
 from .folder import SESSION_FILE, SessionFolder, session_folder
 from .machine import Sampler
+from .remedies.model import Prescription
+from .remedies.prescribe import prescribe
+from .remedies.sources import files_here
 from .report.document import document
 from .report.files import write_whole
 from .report.live import LiveView
@@ -69,7 +72,8 @@ def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int
     session = _read(path)
     try:
         diagnosis = diagnose(session)
-        _say_all(outputs.put(session, diagnosis, saved=path))
+        prescription = prescribe(session, diagnosis, files_here())
+        _say_all(outputs.put(session, diagnosis, prescription, saved=path))
     except Exception:
         _say(f"{path}: the report failed: the file was changed after it was written, or it is a fault of the doctor's")
         _say(traceback.format_exc())
@@ -119,11 +123,12 @@ def _report(
     )
     try:
         diagnosis = diagnose(session)
+        prescription = prescribe(session, diagnosis, files_here())
     except Exception:
-        _saved(folder, session, None)  # for another version to show
+        _saved(folder, session, None, None)  # for another version to show
         raise
-    saved = _saved(folder, session, diagnosis) if folder.is_kept else None
-    _say_all(outputs.put(session, diagnosis, saved=saved))
+    saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
+    _say_all(outputs.put(session, diagnosis, prescription, saved=saved))
     return diagnosis.wait_share
 
 
@@ -138,9 +143,11 @@ def _texts(arguments: list[str]) -> list[str]:
     return [os.fsencode(argument).decode("utf-8", "backslashreplace") for argument in arguments]
 
 
-def _saved(folder: SessionFolder, session: Session, diagnosis: Diagnosis | None) -> Path:
+def _saved(
+    folder: SessionFolder, session: Session, diagnosis: Diagnosis | None, prescription: Prescription | None
+) -> Path:
     path = folder.path / SESSION_FILE
-    write_whole(path, [document(session, diagnosis)])
+    write_whole(path, [document(session, diagnosis, prescription)])
     return path
 
 

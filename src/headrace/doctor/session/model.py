@@ -278,6 +278,21 @@ class Proof:
 
 
 @dataclass
+class Calibration:
+    """What one file took in the way in which the run read it, and in the way of a remedy, timed once the run had ended:
+    one row a file, of those that the run was seen to read."""
+
+    remedy: str
+    """Its code."""
+    files: list[str] = field(default_factory=list)
+    """Paths; of a member of an archive, the archive's and its own name."""
+    present_us: list[float] = field(default_factory=list)
+    other_us: list[float] = field(default_factory=list)
+    pixel_bytes: list[int | None] = field(default_factory=list)
+    """Of the decoded image; None where the file is none."""
+
+
+@dataclass
 class Session:
     """Everything measured in one diagnosis."""
 
@@ -297,6 +312,7 @@ class Session:
     machines: list[Machine] = field(default_factory=list)
     unreached: list[Unreached] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    calibrations: list[Calibration] = field(default_factory=list)
     proofs: list[Proof] = field(default_factory=list)
     format: str = FORMAT
     version: int = VERSION
