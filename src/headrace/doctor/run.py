@@ -72,8 +72,7 @@ def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int
     session = _read(path)
     try:
         diagnosis = diagnose(session)
-        prescription = prescribe(session, diagnosis, files_here())
-        _say_all(outputs.put(session, diagnosis, prescription, saved=path))
+        _say_all(outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=path))
     except Exception:
         _say(f"{path}: the report failed: the file was changed after it was written, or it is a fault of the doctor's")
         _say(traceback.format_exc())
@@ -123,13 +122,23 @@ def _report(
     )
     try:
         diagnosis = diagnose(session)
-        prescription = prescribe(session, diagnosis, files_here())
     except Exception:
         _saved(folder, session, None, None)  # for another version to show
         raise
+    prescription = _prescribed(session, diagnosis)
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
     _say_all(outputs.put(session, diagnosis, prescription, saved=saved))
     return diagnosis.wait_share
+
+
+def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
+    """A fault in it costs the prescription, and not the report."""
+    try:
+        return prescribe(session, diagnosis, files_here())
+    except Exception:
+        _say("no remedies are told: their computation failed, which is a fault of the doctor's")
+        _say(traceback.format_exc())
+        return None
 
 
 def _leftover(process: Leftover) -> Note:

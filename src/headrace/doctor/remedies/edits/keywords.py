@@ -9,7 +9,7 @@ from .source import Replacement, Source
 
 
 def with_keywords(source: Source, call: ast.Call, wanted: Mapping[str, str]) -> list[Replacement] | None:
-    """Each argument of `wanted` with its value's text: replaced where it is given, else added behind the last one.
+    """Each argument of `wanted` with its value's text: replaced where it is given, else added beside the last one.
     None where `**options` may give one of them, too."""
     given = {keyword.arg: keyword for keyword in call.keywords if keyword.arg is not None}
     new = {name: text for name, text in wanted.items() if name not in given}
@@ -32,11 +32,13 @@ def _added(source: Source, call: ast.Call, new: Mapping[str, str]) -> list[Repla
         place = source.end(call) - 1
         return [Replacement(place, place, ", ".join(texts))]
     last = max(arguments, key=source.end)
+    is_alone = _has_line_of_its_own(source, call, last)
+    line = f",{source.newline}{source.indentation(last.lineno)}"
+    if is_alone and isinstance(last, ast.keyword):  # before it, since a comment may follow it
+        place = source.start(last)
+        return [Replacement(place, place, "".join(text + line for text in texts))]
     place = _behind(source, call, last)
-    if _has_line_of_its_own(source, call, last):
-        lines = f",{source.newline}{source.indentation(last.lineno)}"
-        return [Replacement(place, place, "".join(lines + text for text in texts))]
-    return [Replacement(place, place, "".join(f", {text}" for text in texts))]
+    return [Replacement(place, place, "".join((line if is_alone else ", ") + text for text in texts))]
 
 
 def _behind(source: Source, call: ast.Call, last: ast.expr | ast.keyword) -> int:
