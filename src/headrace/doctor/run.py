@@ -31,8 +31,9 @@ from .report.live import LiveView
 from .report.machine import gpu_busy
 from .report.outputs import Outputs
 from .session.document import decode
-from .session.model import Machine, Note, Outcome, Session, Unreached
+from .session.model import Machine, Note, Outcome, Session, Survey, Unreached
 from .status import DOCTOR_FAILED, exit_status
+from .survey.survey import surveyed
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ def _report(
         unreached=[Unreached(missed.pid, shlex.join(_texts(missed.command)), missed.why) for missed in ended.missed],
         notes=[_leftover(one) for one in ended.leftovers],
     )
+    session.survey = _surveyed(session)
     try:
         diagnosis = diagnose(session)
     except Exception:
@@ -129,6 +131,16 @@ def _report(
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
     _say_all(outputs.put(session, diagnosis, prescription, saved=saved))
     return diagnosis.wait_share
+
+
+def _surveyed(session: Session) -> Survey | None:
+    """Of the machine that was sampled, which is this one."""
+    try:
+        return surveyed(session.machines[0]) if session.machines else None
+    except Exception:
+        _say("files were not looked at: that failed, which is a fault of the doctor's")
+        _say(traceback.format_exc())
+        return None
 
 
 def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:

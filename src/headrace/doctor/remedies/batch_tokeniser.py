@@ -31,7 +31,7 @@ def batch_tokeniser(case: Case) -> Iterator[Proposal]:
     if calls < 2 and length is None:
         yield would_not(CODE, title, f"Texts are tokenised by the batch already: {number(calls)} calls a batch.")
         return
-    left = factor(case.session.calibrations, CODE, assumed=ASSUMED)
+    left = factor(case.calibrations, CODE, assumed=ASSUMED)
     padding = "" if length is None else f" All have {counted(length, 'token')}, padded as it seems to a maximum."
     yield tried(
         case,

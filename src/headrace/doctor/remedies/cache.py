@@ -54,10 +54,9 @@ def sample_bytes(case: Case, cut: Cut) -> float | None:
     a batch, images as bytes."""
     decoded = [
         bytes_
-        for one in case.session.calibrations
+        for one in case.calibrations
         if one.remedy == NATIVE_DECODE
         for bytes_ in one.pixel_bytes
-        if bytes_ is not None
     ]
     if decoded and not cut.transforms:
         return fmean(decoded)

@@ -17,7 +17,7 @@ from ..analyse.view import View, main_view
 from ..predict.prediction import Prediction, predicted
 from ..predict.recorded import Recorded, recorded
 from ..predict.setup import Setup
-from ..session.model import Session
+from ..session.model import Calibration, Session
 from .edits.changes import Changed, Wanted, changed
 from .edits.source import Source
 from .model import Edit
@@ -135,6 +135,11 @@ class Case:
     def predict(self, change: Change) -> Prediction | None:
         """The step with something changed; None where nothing could be recorded."""
         return None if self.recorded is None else predicted(self.recorded, change(self.recorded.setup))
+
+    @property
+    def calibrations(self) -> list[Calibration]:
+        survey = self.session.survey
+        return [] if survey is None else survey.calibrations
 
     def is_faster(self, prediction: Prediction | None) -> bool:
         """By more than the noise of a run."""

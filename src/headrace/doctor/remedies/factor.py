@@ -22,17 +22,22 @@ class Factor:
     """What it rests on, in a sentence."""
 
 
-def factor(calibrations: Sequence[Calibration], code: str, *, assumed: tuple[float, float]) -> Factor:
-    """As it was timed on the run's own files; where it was not, anything from one to the other of `assumed`."""
-    found = next((one for one in calibrations if one.remedy == code and one.present_us), None)
+def factor(
+    calibrations: Sequence[Calibration], code: str, *, assumed: tuple[float, float], present_us: float | None = None
+) -> Factor:
+    """As it was timed on the run's own files; where it was not, anything from one to the other of `assumed`.
+
+    `present_us` is what the run measured of one unit, for what was not timed once more."""
+    found = next((one for one in calibrations if one.remedy == code and one.other_us), None)
     if found is None:
         least, most = assumed
         basis = f"It was not timed on the run's own files: assumed is {percent(least)} to {percent(most)} of the time."
         return Factor(least, (least + most) / 2, most, False, basis)
-    shares = [other / now for other, now in zip(found.other_us, found.present_us, strict=True) if now > 0]
+    present = found.present_us or [present_us or 0.0] * len(found.other_us)
+    shares = [min(other / now, 1.0) for other, now in zip(found.other_us, present, strict=True) if now > 0]
     least, most = _spread(shares)
     usual = median(shares)
-    basis = f"Timed on {counted(len(shares), 'file')} of the run's own: {percent(usual)} of the time."
+    basis = f"Timed on {counted(len(shares), found.unit)} in the run's own files: {percent(usual)} of the time."
     return Factor(least, usual, most, True, basis)
 
 

@@ -24,8 +24,8 @@ def indexed_tar(case: Case) -> Iterator[Proposal]:
     if share < WORTH:
         yield would_not(CODE, title, f"Looking members up is {percent(share)} of making a batch.")
         return
-    left = factor(case.session.calibrations, CODE, assumed=ASSUMED)
     per_sample = sum(one.wall_us for one in searching)
+    left = factor(case.calibrations, CODE, assumed=ASSUMED, present_us=per_sample)
     yield tried(
         case,
         with_factor(case, left, scaled(searching)),

@@ -17,6 +17,11 @@ CODE = "staging"
 FROM_STORAGE = 0.2
 """Share of the bytes read that must have come from storage, and not from the page cache."""
 
+ROOM = 2.0
+"""How many times the files must fit into a place, so that the run has some left."""
+STAGED = "headrace-staged"
+"""Folder of the copies."""
+
 
 def staging(case: Case) -> Iterator[Proposal]:
     title = "the files in /dev/shm, or on a local disk"
@@ -36,11 +41,11 @@ def staging(case: Case) -> Iterator[Proposal]:
         waits = {f"{one.category}:{one.label}": StageChange(wait=0.0) for one in reading}
         return replace(setup, storage=None, stages={**waits, **setup.stages})
 
-    paths, place = _paths(case), None
-    whole = sum(bytes_ for _, bytes_ in paths)
+    files = _files(case)
+    whole = sum(one.bytes for one in files)
     place = _place(case, whole)
     why = f"Workers wait {time(waiting_us)} a sample for files to be read, {percent(share)} of making a batch."
-    if paths and place is None:
+    if files and place is None:
         yield would_not(CODE, title, f"{why} The files seen are {size(whole)}, and no memory or local disk has room.")
         return
     yield tried(
@@ -53,7 +58,7 @@ def staging(case: Case) -> Iterator[Proposal]:
         change=change,
         costs=[f"{size(whole)} in {place}, copied before each run"] if place is not None else ["room for the files"],
         hint=f"cp -r DATA {place or '/dev/shm'}/, and give the script that path",
-        changes=None if place is None else {"staging": _copies(paths, place)},
+        changes=None if place is None else {"staging": _copies(files, place)},
     )
 
 
@@ -69,24 +74,25 @@ def _is_network(case: Case) -> bool:
     return case.host is not None and any(mount.get("network") for mount in case.host.facts.get("mounts") or [])
 
 
-def _paths(case: Case) -> list[tuple[str, int]]:
-    """Large files that were seen open, with their sizes: archives, mostly. A folder of small ones is not found so."""
-    machine: Machine | None = None if case.host is None else case.host.machine
-    files: list[dict[str, Any]] = [] if machine is None else machine.facts.get("files") or []
-    return [(one["path"], one["bytes"]) for one in files if one.get("bytes")]
+def _files(case: Case) -> list[SeenFile]:
+    """Files that were seen open: archives, mostly. A folder of small ones is not found so."""
+    survey = case.session.survey
+    return [] if survey is None else survey.files
 
 
 def _place(case: Case, whole: float) -> str | None:
     """The first that has room for it twice over, so that the run keeps some: memory before disks."""
-    if case.host is None or not whole:
-        return None
-    total, used = case.host.fact("shm_bytes"), case.host.peak("shm_used_bytes")
-    free = min(case.host.known("memory_available_bytes"), default=0.0)
-    if total is not None and 2 * whole <= min(total - (used or 0), free):
-        return "/dev/shm"
-    disks: list[dict[str, Any]] = case.host.facts.get("local_disks") or []
-    return next((one["path"] for one in disks if 2 * whole <= one["free_bytes"]), None)
+    survey = case.session.survey
+    places = [] if survey is None else survey.places
+    return next((one.path for one in places if whole and ROOM * whole <= _free_bytes(case, one)), None)
 
 
-def _copies(paths: list[tuple[str, int]], place: str) -> list[list[str]]:
-    return [[path, os.path.join(place, "headrace-staged", path.lstrip(os.sep))] for path, _ in paths]
+def _free_bytes(case: Case, place: Place) -> float:
+    """What lies in memory must fit beside what the run itself holds."""
+    memory = [] if case.host is None or place.kind != "memory" else case.host.known("memory_available_bytes")
+    return min([place.free_bytes, *memory])
+
+
+def _copies(files: list[SeenFile], place: str) -> list[list[str]]:
+    """Each by its whole path, so that no two meet."""
+    return [[one.path, os.path.join(place, STAGED, one.path.lstrip(os.sep))] for one in files]
