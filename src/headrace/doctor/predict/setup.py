@@ -32,6 +32,8 @@ class Setup:
     in_order: bool
     cores: float | None
     """That this rank and its workers may use at once; None where no machine facts tell, which counts as enough."""
+    others: float
+    """Of these, what other programs kept busy: they go on, and the scheduler is fair to all."""
     worker_threads: float
     """Threads of a worker that compute at once while it makes a batch, as its CPU time tells; at least 1."""
     pass_batches: int | None

@@ -52,12 +52,7 @@ def cache(case: Case) -> Iterator[Proposal]:
 def sample_bytes(case: Case, cut: Cut) -> float | None:
     """Of one sample where it would be kept: of the images that were decoded once more after the run; else as it is in
     a batch, images as bytes."""
-    decoded = [
-        bytes_
-        for one in case.calibrations
-        if one.remedy == NATIVE_DECODE
-        for bytes_ in one.pixel_bytes
-    ]
+    decoded = [bytes_ for one in case.calibrations if one.remedy == NATIVE_DECODE for bytes_ in one.pixel_bytes]
     if decoded and not cut.transforms:
         return fmean(decoded)
     leaves = [Leaf(dtype, _sizes(sizes)) for dtype, sizes in LEAF.findall(case.shapes[0] if case.shapes else "")]

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from ..analyse.words import percent, size, time
 from ..predict.setup import Setup, StageChange
-from ..session.model import Machine
+from ..session.model import Place, SeenFile
 from .case import WORTH, Case
 from .proposal import MEDIUM, Proposal, tried, would_not
 
 CODE = "staging"
 FROM_STORAGE = 0.2
 """Share of the bytes read that must have come from storage, and not from the page cache."""
-
 ROOM = 2.0
 """How many times the files must fit into a place, so that the run has some left."""
 STAGED = "headrace-staged"

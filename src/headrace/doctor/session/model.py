@@ -43,6 +43,10 @@ class Steps:
     """Microseconds that the probe cost the training thread."""
     device: list[list[tuple[str, float]] | None] = field(default_factory=list)
     ready: list[int | None] = field(default_factory=list)
+    cpu: list[int | None] = field(default_factory=list)
+    """CPU time of all the process's threads in it."""
+    delay: list[int | None] = field(default_factory=list)
+    """How long the training thread was ready to run in it and had no core."""
 
 
 @dataclass
@@ -144,6 +148,10 @@ class Batches:
     beside: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
     """The same of other threads of the process meanwhile, which are no part of the batch's time; empty where there
     were none for any batch."""
+    cpu: list[int | None] = field(default_factory=list)
+    """CPU time of all the process's threads, from `start` to `fetched`."""
+    delay: list[int | None] = field(default_factory=list)
+    """How long the thread that made it was ready to run meanwhile and had no core."""
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""What is looked up on the machine once the command has ended: its files, places for them, and what they take to read."""
+"""What is looked up once the command has ended: its files, places for them, and what they take to read."""

@@ -95,6 +95,7 @@ def _native() -> Decode | None:
     """The whole image as RGB bytes."""
     try:
         import numpy
+
         from headrace import _core
     except ImportError:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from ..session.model import Calibration, Machine, Survey
 from .archives import is_archive, look_ups, members
