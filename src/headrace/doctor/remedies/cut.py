@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from ..analyse.diagnosis import StagePart
 from .case import Case
-from .stages import name_of
+from .stages import name_of, share_of
 
+WORTH_KEEPING = 0.1
+"""Share of what is the same each time from which transforms are kept, too, and not only the decoded image."""
 LOADING = ("read", "lookup", "scan", "decode")
 """Categories whose result is that of the file."""
 KEPT = {
@@ -24,7 +26,7 @@ KEPT = {
 @dataclass(frozen=True)
 class Cut:
     before: list[StagePart]
-    """What is the same each time, in order."""
+    """What is the same each time, in order; transforms among it only where they are worth keeping."""
     random_from: StagePart | None
     """The first transform that may draw at random; None where none does."""
 
@@ -48,6 +50,9 @@ def cut_of(case: Case) -> Cut:
                 before.append(stage)
             else:
                 after = stage
+    transforms = [one for one in before if one.category == "transform"]
+    if share_of(transforms) < WORTH_KEEPING * share_of(before):
+        before = [one for one in before if one.category != "transform"]
     return Cut(before, after)
 
 

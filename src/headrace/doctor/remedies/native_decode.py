@@ -13,6 +13,7 @@ from .stages import name_of, scaled, share_of
 
 CODE = "native-decode"
 ASSUMED = (0.3, 1.0)
+PNG = ".png"
 
 
 def native_decode(case: Case) -> Iterator[Proposal]:
@@ -41,5 +42,13 @@ def native_decode(case: Case) -> Iterator[Proposal]:
         costs=["resized pixels differ from Pillow's by one level of 255 at most"],
         hint="headrace.decode_image(path, view=headrace.Resize(…)), which decodes only the window that is used, in "
         "place of Image.open(path).convert(…).resize(…)",
-        changes={"native_decode": True},
+        changes={"native_decode": True} if _can_be_injected(case) else None,
     )
+
+
+def _can_be_injected(case: Case) -> bool:
+    """Pillow's own methods are answered for where that gives the same pixels: a whole PNG, or a resize of an image that
+    was not decoded yet. Where it is not known what is read, it is worth a try."""
+    timed = [name for one in case.calibrations if one.remedy == CODE for name in one.files]
+    resizes = any("resize" in one.label.lower() for one in case.stages("transform"))
+    return resizes or not timed or any(name.lower().endswith(PNG) for name in timed)

@@ -30,7 +30,9 @@ def pin_memory(case: Case) -> Iterator[Proposal]:
         return
 
     def change(left: float) -> Any:
-        return lambda setup: replace(setup, pinned=True, off_step_us=(1 - left) * _copy_us(case))
+        return lambda setup: replace(
+            setup, pinned=True, off_step_us=max(setup.off_step_us, (1 - left) * _copy_us(case))
+        )
 
     yield tried(
         case,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..analyse.environment_cores import too_many_threads
-from ..analyse.words import counted, number, percent
+from ..analyse.words import counted, number
 from ..predict.setup import Setup, StageChange
 from .case import Case
 from .edits.changes import Wanted
@@ -27,13 +27,8 @@ def threads(case: Case) -> Iterator[Proposal]:
         yield would_not(CODE, title, _why_not(case))
         return
     waited = case.host.waited_share() or 0.0
-    factor = Factor(
-        max(0.0, 1 - waited),
-        1 - waited / 2,
-        1.0,
-        False,
-        "How much of that goes with fewer threads: half, within all to none.",
-    )
+    basis = "Assumed is that half of that waiting goes; it may be all of it, or none."
+    factor = Factor(max(0.0, 1 - waited), 1 - waited / 2, 1.0, False, basis)
 
     def change(left: float) -> Any:
         return lambda setup: _with(setup, left)
@@ -73,7 +68,5 @@ def _trainer_threads(case: Case) -> int:
 
 
 def _why_not(case: Case) -> str:
-    assert case.host is not None
-    waited = case.host.waited_share()
-    waiting = "" if waited is None else f", and what was ready to run waited for one {percent(waited)} of the time"
-    return f"{counted(case.workers, 'worker')} and their threads do not crowd {number(case.cores or 0)} cores{waiting}."
+    made = f"{counted(case.workers, 'worker')} compute" if case.workers != 1 else "1 worker computes"
+    return f"{made} {case.making.cores:.1f} cores' worth on {number(case.cores or 0)}: their threads are not too many."

@@ -20,6 +20,7 @@ def with_indexed_tar(source: Source) -> tuple[int, list[Replacement]] | None:
         node
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Call) and full_name(node.func, names) in ("tarfile.open", "tarfile.TarFile.open")
+        if not _writes(node)
     ]
     if not calls or not all(_is_simple(call) for call in calls) or not _uses_shared_only(source, calls):
         return None
@@ -30,12 +31,22 @@ def with_indexed_tar(source: Source) -> tuple[int, list[Replacement]] | None:
     return calls[0].lineno, [*import_of(source, "headrace"), *pieces]
 
 
+def _writes(call: ast.Call) -> bool:
+    modes = (mode.value for mode in _modes(call) if isinstance(mode, ast.Constant))
+    return any(isinstance(mode, str) and mode[:1] in ("w", "a", "x") for mode in modes)
+
+
+def _modes(call: ast.Call) -> list[ast.expr]:
+    return [*call.args[1:2], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
+
+
 def _is_simple(call: ast.Call) -> bool:
     """A path, and at most a mode that reads."""
-    modes = [*call.args[1:2], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
     others = [keyword.arg for keyword in call.keywords if keyword.arg != "mode"]
     is_path = len(call.args) in (1, 2) and not isinstance(call.args[0], ast.Starred)
-    return is_path and not others and all(isinstance(one, ast.Constant) and one.value in READING for one in modes)
+    return (
+        is_path and not others and all(isinstance(one, ast.Constant) and one.value in READING for one in _modes(call))
+    )
 
 
 def _path(source: Source, call: ast.Call) -> str:
