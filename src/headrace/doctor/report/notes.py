@@ -18,14 +18,13 @@ def put_notes(page: Page, session: Session, cost: Cost, detail: Detail) -> None:
     notes = list(_notes(session))
     measured = cost.evidence_bytes > 0
     if notes or measured:
-        page.heading("Notes")
+        left = len(notes) - detail.notes
+        page.heading("Notes", f"and {counted(left, 'note')} more: --verbose" if left > 0 else "")
     for head, text in notes[: detail.notes]:
         lines = text.rstrip().splitlines() or [""]
         page.sentence(head + lines[-1], lead="  • ")
         for line in lines[:-1][: detail.note_lines]:
             page.quote(line, indent=4)
-    if len(notes) > detail.notes:
-        page.line(f"and {counted(len(notes) - detail.notes, 'note')} more: --verbose", style="dim")
     if measured:
         page.sentence(_cost(cost), lead="  • ")
 
