@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -19,7 +18,7 @@ class Axis:
     unit: str = ""
 
 
-def time_axis(most_us: float, *, lines: int = 4) -> Axis:
+def time_axis(most_us: float, *, lines: int = 5) -> Axis:
     """In the largest unit that the longest time is at least one of."""
     unit, us = next(((unit, us) for unit, us in UNITS if most_us >= us), UNITS[-1])
     axis = plain_axis(most_us / us, lines=lines)
@@ -33,10 +32,9 @@ def plain_axis(most: float, *, lines: int = 4, whole: bool = False) -> Axis:
     return Axis(count * step, [(place * step, f"{place * step:.6g}") for place in range(count + 1)])
 
 
-def round_places(count: int, *, most: int) -> Sequence[int]:
-    """Of `count` things in a row, those to be named: the first, and then at round distances."""
-    step = round(_step(count, most, whole=True))
-    return range(0, count, step)
+def round_step(count: int, *, most: int) -> int:
+    """A round number of things, so that `count` of them hold at most about `most` times as many."""
+    return round(_step(count, most, whole=True))
 
 
 def _step(most: float, lines: int, *, whole: bool) -> float:

@@ -45,6 +45,15 @@ class Table:
     charts: frozenset[int] = frozenset()
     keys: list[Key] = field(default_factory=list)
     left_out: str = ""
+    long_names: bool = False
+
+    @property
+    def shape(self) -> str:
+        """Classes of the whole: whether it holds charts, whether words beside them want room, whether its rows have
+        long names."""
+        words = len(self.head) > 1 + len(self.charts) + len(self.figures)
+        shapes = (("charted", bool(self.charts)), ("worded", words), ("named", self.long_names))
+        return " ".join(name for name, has in shapes if has)
 
     def column(self, place: int) -> str:
         """Its class."""
@@ -53,11 +62,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Texts:
-    """Paragraphs: a head in bold, which may be empty, and the text."""
+    """Paragraphs: a head in bold, which may be empty, and the text. `figure` stands beside them and weighs them."""
 
     kind: ClassVar[str] = "texts"
     texts: list[tuple[str, str]]
     title: str = ""
+    figure: str = ""
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def _cuts(chart: Columns, count: int) -> list[Markup]:
 def _places(places: Sequence[tuple[float, str]]) -> list[Markup]:
     y = HEAD_PX + PLOT_PX + FOOT_PX - 5
     return [
-        element("text", text, class_="tick" if share < 0.94 else "tick end", x=percent(share), y=y)
+        element("text", text, class_="tick", x=percent(share), y=y)
         for share, text in places
     ]
 

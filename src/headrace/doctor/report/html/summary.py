@@ -9,13 +9,13 @@ from headrace.doctor.analyse.parts import WAIT
 
 from ..ending import command_line, ending
 from ..figures import counted, duration, share
-from ..gains import helping, interval, times, together
+from ..gains import interval, times, together
 from ..step import heat
 from ..terminal import first_to_do
 from .report import Report
 
-_SIGNS = {"red": "●", "yellow": "◐", "green": "○"}
-"""How much of a step is waited for, for those who do not see the colour."""
+_BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green": "○ Not input-bound"}
+"""How much of a step is waited for, for those who do not see the colour too."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def summary(report: Report) -> Summary:
         stop=stop,
         first="" if stop else first_to_do(diagnosis, prescription),
         heat=colour,
-        badge=f"{_SIGNS[colour]} {share(diagnosis.wait_share)} of each step waits for data" if colour else "",
+        badge=_BADGES.get(colour, ""),
         command=command_line(report.session),
         about=list(_about(report)),
         tiles=list(_tiles(report)),
@@ -74,7 +74,7 @@ def _tiles(report: Report) -> Iterator[Tile]:
         yield Tile(f"Mean {budget.unit}{report.whose}", duration(budget.mean_us), below)
         wait = next((part for part in budget.parts if part.name == WAIT), None)
         if wait is not None:
-            yield Tile("of it waiting for data", duration(wait.us), _seen(report, wait.share))
+            yield Tile("Of it waiting for data", duration(wait.us), _seen(report, wait.share))
     yield from _ahead(report)
 
 
@@ -93,7 +93,7 @@ def _ahead(report: Report) -> Iterator[Tile]:
         yield Tile("Floor", duration(prescription.floors.replay_us), "on kept batches: no loader makes it shorter")
     best, outcome = prescription.best, together(prescription)
     if best is not None:
-        name = f"Predicted with {'all that helps' if len(helping(prescription)) > 1 else 'the remedy'}"
+        name = "Predicted at best"
         between = interval(best.low_us, best.high_us)
         yield Tile(name, duration(best.step_us), f"{times(best.speedup)} as fast, {between}")
     if outcome is not None and outcome.step_us is not None and outcome.speedup is not None:

@@ -88,7 +88,7 @@ def _cores(machine: Machine) -> Figure | None:
         label=f"{number(mean(machine, BUSY))} of {number(top[0] if top else None)} cores busy on average",
         mark=top[0] if top else None,
     )
-    keys = [Key("blue", "this command"), Key("other", "others")]
+    keys = [Key("blue", "this command"), Key("other", "others"), *([Key("floor", "all cores")] if top else [])]
     return Figure("Cores busy", columns(chart), HOW, keys=keys, unit="cores, over the whole run")
 
 
@@ -107,7 +107,7 @@ def _loaders(report: Report) -> Table | None:
     rows: list[list[Cell]] = [[name, *(_said(loader.facts.get(name)) for loader in loaders)] for name in names]
     rows.append(["dataset", *(_said(loader.facts.get("dataset")) for loader in loaders)])
     rows.append(["iterated at", *(_place(loader.facts) for loader in loaders)])
-    return Table(f"{counted(len(loaders), 'DataLoader')}{report.whose}", head, rows)
+    return Table(f"{counted(len(loaders), 'DataLoader')}{report.whose}", head, rows, long_names=True)
 
 
 def _said(value: object) -> str:

@@ -16,8 +16,10 @@ def findings(report: Report) -> Section | None:
     blocks = [
         Texts(
             [("", finding.evidence), ("→", finding.advice)],
-            title=f"{share(finding.weight)} of a step: {finding.text}" if finding.weight > 0 else finding.text,
+            title=finding.text,
+            figure=share(finding.weight) if finding.weight > 0 else "–",
         )
         for finding in found[:MOST]
     ]
-    return Section("findings", "What to look at", list(blocks))
+    lead = "Heaviest first. The figure beside each is the share of a step that it concerns; a dash, that it has none."
+    return Section("findings", "What to look at", list(blocks), lead=lead)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from ...figures import duration, number, share
 from ..axis import plain_axis, time_axis
-from ..blocks import Figure, Section
+from ..blocks import Figure, Key, Section
 from ..columns import MOST, Columns, Layer, columns
 from ..depth import Depth, depth
 from ..report import Report
@@ -37,7 +37,8 @@ def queue(report: Report) -> Section | None:
         label=_lead(measured),
         mark=float(measured.most) if measured.most else None,
     )
-    figure = Figure("", columns(chart), HOW, unit="batches ready, over the time of the measured steps")
+    keys = [Key("sky", "ready and not taken"), Key("floor", "as many as may be in flight")]
+    figure = Figure("", columns(chart), HOW, keys if measured.most else keys[:1], unit="batches ready, over the time of the measured steps")
     return Section("queue", f"Batches ready{report.whose}", [figure], lead=_lead(measured))
 
 

@@ -9,6 +9,8 @@ from ..blocks import Block, Cell, Section, Table
 from ..report import Report
 
 MOST = 16
+LEAST = 0.005
+"""Of the making of batches, below which a line is not worth one."""
 HOW_SLOW = (
     "Times is against the median sample; those below twice of it are not shown. A batch is as late as its slowest "
     "sample, and, in order, holds up those behind it."
@@ -41,11 +43,19 @@ def samples(report: Report) -> Section | None:
 def _lines(lines: list[tuple[str, float]]) -> Table:
     top = max(of_making for _, of_making in lines)
     rows: list[list[Cell]] = [
-        [place, _bar(place, of_making, top), share(of_making)]
+        [_shortened(place), _bar(place, of_making, top), share(of_making)]
         for place, of_making in sorted(lines, key=lambda line: -line[1])[:MOST]
+        if of_making >= LEAST
     ]
     head = ["line of your code", "", "of making"]
-    return Table("Lines", head, rows, HOW_LINES, figures=frozenset({2}), charts=frozenset({1}))
+    return Table("Lines", head, rows, HOW_LINES, figures=frozenset({2}), charts=frozenset({1}), long_names=True)
+
+
+def _shortened(place: str) -> str:
+    """Of the path, the folder and the file: `…/data/dataset.py:41:__getitem__`."""
+    path, _, rest = place.rpartition("/")
+    folder = path.rpartition("/")
+    return f"…/{folder[2]}/{rest}" if folder[0] else place
 
 
 def _bar(place: str, of_making: float, top: float) -> Cell:

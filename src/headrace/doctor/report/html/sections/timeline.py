@@ -9,7 +9,7 @@ from headrace.doctor.analyse.parts import ORDER
 from headrace.doctor.analyse.steps import Step, Training
 
 from ...figures import counted, duration
-from ..axis import Axis, round_places, time_axis
+from ..axis import Axis, round_step, time_axis
 from ..blocks import Figure, Key, Section
 from ..colours import of_part
 from ..columns import Columns, Layer, buckets, columns
@@ -41,7 +41,7 @@ def timeline(report: Report) -> Section | None:
         layers=[Layer(of_part(name), [of_group.get(name) for of_group in parts]) for name in names],
         titles=[_title(training, group, of_group) for group, of_group in zip(groups, parts, strict=True)],
         axis=axis,
-        places=[(place / len(groups), _number(training, groups[place])) for place in _places(len(groups))],
+        places=_places(training, groups),
         label=_label(training, len(groups)),
         cut=cut,
     )
@@ -67,12 +67,12 @@ def _axis(wholes: list[float]) -> Axis:
     return time_axis(usual * ROOM if longest > FAR * usual > 0 else longest)
 
 
-def _places(count: int) -> list[int]:
-    return list(round_places(count, most=PLACES))
-
-
-def _number(training: Training, group: range) -> str:
-    return str(training.steps[group[0]].number)
+def _places(training: Training, groups: list[range]) -> list[tuple[float, str]]:
+    """Columns that hold a step of a round number, by that number, each in the middle of its column."""
+    numbers = [[training.steps[row].number for row in group] for group in groups]
+    apart = round_step(numbers[-1][-1] - numbers[0][0] + 1, most=PLACES)
+    named = [(place, next((number for number in of if number % apart == 0), None)) for place, of in enumerate(numbers)]
+    return [((place + 0.5) / len(groups), str(number)) for place, number in named if number is not None]
 
 
 def _each(groups: list[range], training: Training) -> str:
