@@ -72,11 +72,11 @@ def _measure(bar: Measure, y: float, thick: float, top: float) -> list[Markup]:
         return percent(min(value / top, 1.0) if top > 0 else 0.0)
 
     pieces = [element("rect", class_=f"measure {bar.kind}", x=0, y=y + 1, width=at(bar.value), height=thick - 2)]
-    if bar.low is not None and bar.high is not None:
-        middle, reach = y + thick / 2, thick / 2 - 2
-        pieces.append(element("line", class_="whisker", x1=at(bar.low), x2=at(bar.high), y1=middle, y2=middle))
-        for end in (bar.low, bar.high):
-            pieces.append(
-                element("line", class_="whisker", x1=at(end), x2=at(end), y1=middle - reach, y2=middle + reach)
-            )
-    return pieces
+    if bar.low is None or bar.high is None:
+        return pieces
+    middle, reach = y + thick / 2, thick / 2 - 2
+    lines: list[dict[str, str | float]] = [
+        {"x1": at(bar.low), "x2": at(bar.high), "y1": middle, "y2": middle},
+        *({"x1": at(end), "x2": at(end), "y1": middle - reach, "y2": middle + reach} for end in (bar.low, bar.high)),
+    ]
+    return pieces + [element("line", class_=kind, **line) for kind in ("casing", "whisker") for line in lines]

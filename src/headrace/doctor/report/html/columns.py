@@ -131,17 +131,12 @@ def _path(reached: Sequence[float], axis: Axis, *, gap: float) -> str:
 
 
 def _cuts(chart: Columns, count: int) -> list[Markup]:
-    return [
-        element("text", "▲", class_="cut", x=percent((place + 0.5) / count), y=HEAD_PX + 3) for place in chart.cut
-    ]
+    return [element("text", "▲", class_="cut", x=percent((place + 0.5) / count), y=HEAD_PX + 3) for place in chart.cut]
 
 
 def _places(places: Sequence[tuple[float, str]]) -> list[Markup]:
     y = HEAD_PX + PLOT_PX + FOOT_PX - 5
-    return [
-        element("text", text, class_="tick", x=percent(share), y=y)
-        for share, text in places
-    ]
+    return [element("text", text, class_="tick", x=percent(share), y=y) for share, text in places]
 
 
 def _titles(titles: Sequence[str]) -> list[Markup]:

@@ -34,7 +34,9 @@ def anatomy(report: Report) -> Section | None:
         how=HOW,
         figures=frozenset({2}),
         charts=frozenset({1}),
-        keys=[Key(of_part(part.name), part.name, f"{duration(part.us)} · {share(part.share)}") for part in budget.parts],
+        keys=[
+            Key(of_part(part.name), part.name, f"{duration(part.us)} · {share(part.share)}") for part in budget.parts
+        ],
     )
     return Section("step", f"Where a {budget.unit} goes{report.whose}", [table])
 

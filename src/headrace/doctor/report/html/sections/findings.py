@@ -21,5 +21,5 @@ def findings(report: Report) -> Section | None:
         )
         for finding in found[:MOST]
     ]
-    lead = "Heaviest first. The figure beside each is the share of a step that it concerns; a dash, that it has none."
+    lead = "The figure beside each is the share of a step that it concerns; a dash, that it has none."
     return Section("findings", "What to look at", list(blocks), lead=lead)
