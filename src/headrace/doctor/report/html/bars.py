@@ -75,8 +75,9 @@ def _measure(bar: Measure, y: float, thick: float, top: float) -> list[Markup]:
     if bar.low is None or bar.high is None:
         return pieces
     middle, reach = y + thick / 2, thick / 2 - 2
-    lines: list[dict[str, str | float]] = [
-        {"x1": at(bar.low), "x2": at(bar.high), "y1": middle, "y2": middle},
-        *({"x1": at(end), "x2": at(end), "y1": middle - reach, "y2": middle + reach} for end in (bar.low, bar.high)),
+    ends = [(bar.low, bar.high, 0.0), (bar.low, bar.low, reach), (bar.high, bar.high, reach)]
+    return pieces + [
+        element("line", class_=kind, x1=at(start), x2=at(end), y1=middle - half, y2=middle + half)
+        for kind in ("casing", "whisker")
+        for start, end, half in ends
     ]
-    return pieces + [element("line", class_=kind, **line) for kind in ("casing", "whisker") for line in lines]

@@ -38,13 +38,8 @@ def queue(report: Report) -> Section | None:
         mark=float(measured.most) if measured.most else None,
     )
     keys = [Key("sky", "ready and not taken"), Key("floor", "as many as may be in flight")]
-    figure = Figure(
-        "",
-        columns(chart),
-        HOW,
-        keys if measured.most else keys[:1],
-        unit="batches ready, over the time of the measured steps",
-    )
+    keys = keys if measured.most else keys[:1]
+    figure = Figure("", columns(chart), HOW, keys=keys, unit="batches ready, over the time of the measured steps")
     return Section("queue", f"Batches ready{report.whose}", [figure], lead=_lead(measured))
 
 

@@ -45,7 +45,8 @@ def _lead(making: Making) -> str:
     again = ", new workers for each" if making.respawned else ""
     start = f"{duration(making.start_up_us)} to start, {duration(making.first_batch_us)} to the first batch"
     passes = counted(making.passes, "pass")
-    return f"{who}{busy}; {duration(making.batch_us)} a batch, {number(making.cores)} cores used. {start}; {passes}{again}."
+    cost = f"{duration(making.batch_us)} a batch, {number(making.cores)} cores used"
+    return f"{who}{busy}; {cost}. {start}; {passes}{again}."
 
 
 def _by_worker(report: Report) -> Table | None:
