@@ -82,8 +82,14 @@ class Training:
 
 
 def training(session: Session, trainer: Trainer) -> Training:
-    """A measured run stops at the number of steps asked for; an observed one takes them all."""
+    """A run that is measured without windows stops at the number of steps asked for; an observed one takes them all.
+    Where there are windows, only what they observed counts: the steps after that are fed with copies."""
     unit, steps = ("step", _steps(trainer)) if trainer.steps.number else ("batch", _batches(trainer))
+    observed = next((window for window in trainer.windows if window.name == "observe"), None)
+    if observed is not None:
+        steps = [step for step in steps if step.number < observed.first + observed.steps]
+        measured = [step for step in steps if step.number >= observed.first]
+        return Training(trainer, unit, len(steps), len(steps) - len(measured), measured, _waits(trainer))
     warmup = _decided(session, trainer)
     warmup = _warmup(trainer, steps) if warmup is None else warmup
     warmup = min(warmup, len(steps) // 2)

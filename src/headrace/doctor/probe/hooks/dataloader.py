@@ -13,10 +13,12 @@ from ..passes import ATTRIBUTE, Pass, Reader
 from ..shapes import Shapes
 from ..step_records import Received
 from ..training import NOBODY, now
+from ..windows.sources import Source
 from .loader_facts import loader_facts
 
 if TYPE_CHECKING:
     from ..probe import Probe
+    from ..training import Training
 
 NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence that it is described in, and its number there."""
@@ -62,6 +64,8 @@ class Hooks:
         @functools.wraps(original)
         def __iter__(loader: Any) -> Any:  # noqa: N807
             training = self._training
+            if training.windows.is_replaying and (stand_in := self._stand_in(loader)) is not None:
+                return stand_in
             is_inner = training.is_fetching and training.is_its_thread()
             if not training.is_on or is_inner or self._dataloader._utils.worker.get_worker_info() is not None:
                 return original(loader)
@@ -100,6 +104,8 @@ class Hooks:
                 return original(iterator)
             if training.thread == NOBODY:
                 return self._fetch_at_rest(original, iterator, pass_)
+            if training.windows.is_replaying and training.windows.serves(pass_):
+                return self.replay(pass_)
             return self._fetch(original, iterator, pass_)
 
         return __next__
@@ -121,10 +127,51 @@ class Hooks:
         try:
             end = training.received()
             training.readers.end()
-            training.got(self._received(iterator, pass_, batch, start, end), with_grad)
+            received = self._received(iterator, pass_, batch, start, end)
+            training.got(received, with_grad)
+            if training.windows.is_keeping and with_grad:
+                self._keep(original, iterator, pass_, batch, received)
         except Exception as error:
             training.fail("next", error)
         return batch
+
+    def _keep(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass, batch: Any, received: Received) -> None:
+        begun = now()
+        self._training.windows.keep(
+            lambda: Source(iterator, pass_, functools.partial(self._take, original)), pass_, batch, received
+        )
+        self._training.costs.since(begun)
+
+    def _take(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Received:
+        """The next batch, for nobody."""
+        self._training.readers.begin(pass_.reader)
+        start = now()
+        try:
+            batch = original(iterator)
+        finally:
+            self._training.readers.end()
+        return self._received(iterator, pass_, batch, start, now())
+
+    def replay(self, pass_: Pass) -> Any:
+        """A copy of a batch that was kept, as a `next()` of that pass."""
+        training = self._training
+        start = training.ask()
+        try:
+            batch = training.windows.copy(pass_)
+        finally:
+            end = training.received()
+        training.replayed(pass_.number, start, end, self._is_grad_enabled())
+        return batch
+
+    def _stand_in(self, loader: Any) -> StandIn | None:
+        """For a new pass over a loader whose batches are replayed: its workers get no new indices. None where it is
+        begun in another thread, for an evaluation, or over another loader."""
+        training = self._training
+        file, number = getattr(loader, NUMBER, (None, 0))
+        if not training.is_here() or not self._is_grad_enabled() or file != self._probe.evidence.path:
+            return None
+        pass_ = training.windows.stand_in_for(number)
+        return None if pass_ is None else StandIn(self, training, pass_, loader)
 
     def _fetch_at_rest(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Any:
         """Batches are still counted, and those noted that arrive early for a step that will be observed."""
@@ -257,7 +304,8 @@ class Hooks:
         processes = getattr(iterator, "_workers", None)
         workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # else threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
-        setattr(iterator, ATTRIBUTE, Pass(training, number, epoch, bool(workers)))
+        makers = len(workers) or getattr(loader, "num_workers", 0) or (0 if hasattr(loader, "num_workers") else 1)
+        setattr(iterator, ATTRIBUTE, Pass(training, number, epoch, bool(workers), loader_number, makers))
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
         records.append(("pass", number, loader_number, clock.us(start), clock.now_us(), epoch, pids))
@@ -270,3 +318,24 @@ class Hooks:
         except Exception as error:
             self._probe.fault("facts of a DataLoader", error)
             return {}
+
+
+class StandIn:
+    """The iterator of a pass whose batches are all copies."""
+
+    def __init__(self, hooks: Hooks, training: Training, pass_: Pass, loader: Any) -> None:
+        self._hooks = hooks
+        self._training = training
+        self._pass = pass_
+        self._loader = loader
+
+    def __iter__(self) -> StandIn:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._training.windows.is_replaying:
+            raise StopIteration
+        return self._hooks.replay(self._pass)
+
+    def __len__(self) -> int:
+        return len(self._loader)
