@@ -317,9 +317,11 @@ class Training:
         self.steps_seen += 1
         if self.marks is not None:
             self.marks.mark("p")
-        if self.limit.is_reached(self.steps.number + 1) and self.steps.is_whole():
-            if self.windows.go_on():
-                return
+        ended = self.steps.number + 1
+        if not (self.limit.is_reached(ended) or self.windows.changes_at(ended)) or not self.steps.is_whole():
+            return
+        self.windows.go_on()
+        if self.limit.is_reached(ended):
             self.finish()
             self.limit.is_over = True
             self.probe.ending = "steps"

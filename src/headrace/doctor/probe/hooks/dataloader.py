@@ -15,10 +15,10 @@ from ..step_records import Received
 from ..training import NOBODY, now
 from ..windows.sources import Source
 from .loader_facts import loader_facts
+from .replays import Replays
 
 if TYPE_CHECKING:
     from ..probe import Probe
-    from ..training import Training
 
 NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence that it is described in, and its number there."""
@@ -59,6 +59,7 @@ class Hooks:
         self._is_grad_enabled = torch.is_grad_enabled
         self._dataloader = dataloader
         self._shapes = Shapes(probe)
+        self._replays = Replays(probe, torch.is_grad_enabled)
 
     def iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(original)
@@ -105,7 +106,7 @@ class Hooks:
             if training.thread == NOBODY:
                 return self._fetch_at_rest(original, iterator, pass_)
             if training.windows.is_replaying and training.windows.serves(pass_):
-                return self.replay(pass_)
+                return self._replays.next(pass_, functools.partial(original, iterator))
             return self._fetch(original, iterator, pass_)
 
         return __next__
@@ -152,26 +153,9 @@ class Hooks:
             self._training.readers.end()
         return self._received(iterator, pass_, batch, start, now())
 
-    def replay(self, pass_: Pass) -> Any:
-        """A copy of a batch that was kept, as a `next()` of that pass."""
-        training = self._training
-        start = training.ask()
-        try:
-            batch = training.windows.copy(pass_)
-        finally:
-            end = training.received()
-        training.replayed(pass_.number, start, end, self._is_grad_enabled())
-        return batch
-
-    def _stand_in(self, loader: Any) -> StandIn | None:
-        """For a new pass over a loader whose batches are replayed: its workers get no new indices. None where it is
-        begun in another thread, for an evaluation, or over another loader."""
-        training = self._training
+    def _stand_in(self, loader: Any) -> Any | None:
         file, number = getattr(loader, NUMBER, (None, 0))
-        if not training.is_here() or not self._is_grad_enabled() or file != self._probe.evidence.path:
-            return None
-        pass_ = training.windows.stand_in_for(number)
-        return None if pass_ is None else StandIn(self, training, pass_, loader)
+        return self._replays.iterator(loader, number if file == self._probe.evidence.path else None)
 
     def _fetch_at_rest(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Any:
         """Batches are still counted, and those noted that arrive early for a step that will be observed."""
@@ -318,24 +302,3 @@ class Hooks:
         except Exception as error:
             self._probe.fault("facts of a DataLoader", error)
             return {}
-
-
-class StandIn:
-    """The iterator of a pass whose batches are all copies."""
-
-    def __init__(self, hooks: Hooks, training: Training, pass_: Pass, loader: Any) -> None:
-        self._hooks = hooks
-        self._training = training
-        self._pass = pass_
-        self._loader = loader
-
-    def __iter__(self) -> StandIn:
-        return self
-
-    def __next__(self) -> Any:
-        if not self._training.windows.is_replaying:
-            raise StopIteration
-        return self._hooks.replay(self._pass)
-
-    def __len__(self) -> int:
-        return len(self._loader)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..training import Training
-    from .kept import Kept
+    from .observed import Observed
 
 
-def obstacle(training: Training, kept: Iterable[Kept], steps: int) -> str:
-    """Half a sentence, of this process; empty where nothing speaks against `steps` more steps. `kept`: of the loaders
-    that fed its steps."""
+def obstacle(training: Training, observed: Observed, steps: int) -> str:
+    """Half a sentence, of this process; empty where nothing speaks against `steps` more steps."""
     if training.has_said("capture"):
         return "steps run as CUDA graphs, which read batches from where they were when they were captured"
     if training.elsewhere.threads:
         return "batches are fetched in another thread than the one that trains"
     if _is_unjoined(training):
         return "there are several ranks, which torch.distributed does not join"
+    kept = (observed.kept[loader] for loader in observed.loaders)
     return next((one.why_not for one in kept if one.why_not), "") or _scheduler(training, steps)
 
 
