@@ -35,6 +35,10 @@ from .session.model import Machine, Note, Outcome, Session, Survey, Unreached
 from .status import DOCTOR_FAILED, exit_status
 from .survey.survey import surveyed
 
+REPLAY_STEPS = 40
+"""Of the replay window, and of that under load."""
+DRAIN_S = 10.0
+
 
 @dataclass(frozen=True)
 class Examination:
@@ -57,7 +61,13 @@ def examine(asked: Examination, outputs: Outputs) -> int:
     """
     outputs.check()
     with session_folder(
-        asked.keep, observe=asked.observe, warmup=asked.warmup, steps=asked.steps, ranges=asked.ranges
+        asked.keep,
+        observe=asked.observe,
+        warmup=asked.warmup,
+        steps=asked.steps,
+        ranges=asked.ranges,
+        replay=0 if asked.observe else REPLAY_STEPS,
+        drain_s=DRAIN_S,
     ) as folder:
         ended, machines = _run(asked, folder, outputs)
         wait_share = _guarded(lambda: _report(asked, outputs, folder, ended, machines), folder)
