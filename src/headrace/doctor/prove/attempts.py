@@ -1,0 +1,68 @@
+"""Which remedies are tried, in which order, and which of them together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..remedies.model import Prescription
+from ..session.model import Proof
+
+HARMLESS = 1.02
+"""Of the step as it was: a remedy that makes it no longer than this may help where another has cleared the way."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run to make."""
+
+    remedies: list[str]
+    changes: dict[str, Any]
+    step_us: float | None
+    """Predicted; None where that cannot be."""
+
+
+def attempts(prescription: Prescription) -> list[Attempt]:
+    """One for each remedy that would help and that injection can apply, the shortest expected step first; of those
+    without a prediction nothing is expected."""
+    found = [
+        Attempt([remedy.code], remedy.changes, None if remedy.prediction is None else remedy.prediction.step_us)
+        for remedy in prescription.remedies
+        if remedy.helps and remedy.changes
+    ]
+    return sorted(found, key=lambda one: float("inf") if one.step_us is None else one.step_us)
+
+
+def together(prescription: Prescription, proofs: Sequence[Proof], observed_us: float) -> Attempt | None:
+    """All that proved to be of use, the most useful first: where two of them say something about the same thing, its
+    word counts. None where that is no more than one."""
+    useful = sorted(
+        (proof for proof in proofs if is_of_use(proof, observed_us)),
+        key=lambda proof: sum(proof.steps) / len(proof.steps),
+    )
+    codes = [code for proof in useful for code in proof.remedies]
+    if len(codes) < 2:
+        return None
+    changes: dict[str, Any] = {}
+    for proof in useful:
+        changes = joined(changes, proof.changes)
+    all_codes = {one.remedies[0] for one in attempts(prescription)}
+    best = prescription.best if set(codes) == all_codes else None
+    return Attempt(codes, changes, None if best is None else best.step_us)
+
+
+def is_of_use(proof: Proof, observed_us: float) -> bool:
+    """Whether it was measured, did no harm, and left the samples as they were."""
+    if proof.why != "measured" or not proof.steps or proof.samples == "different":
+        return False
+    return sum(proof.steps) / len(proof.steps) <= observed_us * HARMLESS
+
+
+def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """All that either says; of what both say, what the first does."""
+    both = {
+        key: joined(value, second[key]) if isinstance(value, dict) and isinstance(second.get(key), dict) else value
+        for key, value in first.items()
+    }
+    return {**second, **both}
