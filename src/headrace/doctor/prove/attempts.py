@@ -20,7 +20,7 @@ class Attempt:
     remedies: list[str]
     changes: dict[str, Any]
     step_us: float | None
-    """Predicted; None where that cannot be."""
+    """What is expected of a step; None where nothing is."""
 
 
 def attempts(prescription: Prescription) -> list[Attempt]:
@@ -34,29 +34,28 @@ def attempts(prescription: Prescription) -> list[Attempt]:
     return sorted(found, key=lambda one: float("inf") if one.step_us is None else one.step_us)
 
 
-def together(prescription: Prescription, proofs: Sequence[Proof], observed_us: float) -> Attempt | None:
+def together(proofs: Sequence[Proof], observed_us: float) -> Attempt | None:
     """All that proved to be of use, the most useful first: where two of them say something about the same thing, its
-    word counts. None where that is no more than one."""
-    useful = sorted(
-        (proof for proof in proofs if is_of_use(proof, observed_us)),
-        key=lambda proof: sum(proof.steps) / len(proof.steps),
-    )
+    word counts. None where that is no more than one. It is expected to do no worse than the best of them alone."""
+    useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=_mean_us)
     codes = [code for proof in useful for code in proof.remedies]
     if len(codes) < 2:
         return None
     changes: dict[str, Any] = {}
     for proof in useful:
         changes = joined(changes, proof.changes)
-    all_codes = {one.remedies[0] for one in attempts(prescription)}
-    best = prescription.best if set(codes) == all_codes else None
-    return Attempt(codes, changes, None if best is None else best.step_us)
+    return Attempt(codes, changes, _mean_us(useful[0]))
 
 
 def is_of_use(proof: Proof, observed_us: float) -> bool:
     """Whether it was measured, did no harm, and left the samples as they were."""
     if proof.why != "measured" or not proof.steps or proof.samples == "different":
         return False
-    return sum(proof.steps) / len(proof.steps) <= observed_us * HARMLESS
+    return _mean_us(proof) <= observed_us * HARMLESS
+
+
+def _mean_us(proof: Proof) -> float:
+    return sum(proof.steps) / len(proof.steps)
 
 
 def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:

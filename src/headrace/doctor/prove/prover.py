@@ -67,7 +67,7 @@ class Prover:
             what = f"{_name(one)} ({number} of {len(wanted)})"
             if not self._prove(pace, one, what, self._left_s() - last_s):
                 return
-        best = together(self.prescription, self.proofs, pace.step_us)
+        best = together(self.proofs, pace.step_us)
         if best is not None:
             self._prove(pace, best, f"{_name(best)} together", self._left_s())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -10,19 +11,22 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..analyse.words import size
 from ..attach import proc
 from ..machine.cgroups import Cgroups
 from ..machine.kernel import LinuxKernel
 from ..machine.memory import SHM, Memory
 
 PREFIX = "headrace-"
-"""Of the name of a folder that holds copies; its process's pid and start follow, so that whoever comes later can tell
-whether it is still in use."""
+"""Of the name of a folder that holds copies. Its process follows: the namespace of its pid, that, and its start, so
+that whoever comes later can tell whether it is still in use; then a number."""
 SPARE = 0.1
 """Of the room there is, left to everybody else."""
 _CHUNK_BYTES = 16 << 20
-_JANITOR = 'read _; rm -rf -- "$1"'
-"""Reads until whoever started it has ended, by whatever signal, and its end of the pipe with it."""
+_JANITOR = 'exec 3<&0; { read _ <&3; rm -rf -- "$1"; } &'
+"""Reads until whoever started it has ended, by whatever signal, and its end of the pipe with it. In the background, so
+that it is nobody's child: of the command's processes, none is left but by its own doing."""
+_numbers = itertools.count()
 
 
 class StagingError(Exception):
@@ -31,36 +35,53 @@ class StagingError(Exception):
 
 @contextlib.contextmanager
 def staged(pairs: list[list[str]], *, deadline: float) -> Iterator[list[list[str]]]:
-    """Copies each [source, copy] and gives the pairs as they then are: the copies lie in a folder of ours, below the
-    one that was asked for. It is removed at the end, by us or by a janitor that outlives us.
+    """Copies each [source, copy] and gives the pairs as they then are: the copies lie in a folder of ours, in the one
+    that was asked for. It is removed at the end, by us or by a janitor that outlives us.
 
     Raises StagingError where there is no room, a source cannot be read, or it is later than `deadline` (monotonic).
     """
     with contextlib.ExitStack() as stack:
         made = []
-        for number, (source, copy) in enumerate(pairs):
-            root = _root(copy)
+        for root, sources in _by_root(pairs).items():
             sweep(root)
-            _check_room(source, root)
-            folder = root / f"{PREFIX}{os.getpid()}-{_start_of(os.getpid())}-{number}"
+            _check_room(sources, root)
+            folder = root / f"{_own_prefix()}{os.getpid()}-{_start_of(os.getpid())}-{next(_numbers)}"
             stack.enter_context(_removed(folder))
-            target = folder / os.path.basename(os.path.normpath(source))
-            _copy(Path(source), target, deadline)
-            made.append([source, str(target)])
+            for number, source in enumerate(sources):
+                target = folder / str(number) / source.name
+                _copy(source, target, deadline)
+                made.append([str(source), str(target)])
         yield made
 
 
 def sweep(root: Path) -> None:
-    """Removes folders of ours there whose processes have ended, with their janitors."""
-    for folder in root.glob(f"{PREFIX}*-*-*"):
-        parts = folder.name[len(PREFIX) :].split("-")
+    """Removes folders of ours there whose processes have ended, and their janitors with them."""
+    own = _own_prefix()
+    for folder in root.glob(f"{own}*-*-*"):
+        parts = folder.name[len(own) :].split("-")
         if len(parts) == 3 and all(part.isdigit() for part in parts) and _start_of(int(parts[0])) != int(parts[1]):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _own_prefix() -> str:
+    """Containers that share a folder do not know of each other's processes."""
+    namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    return f"{PREFIX}{namespace}-"
+
+
+def _by_root(pairs: list[list[str]]) -> dict[Path, list[Path]]:
+    sources: dict[Path, list[Path]] = {}
+    for source, copy in pairs:
+        sources.setdefault(_root(copy), []).append(Path(os.path.abspath(source)))
+    return sources
 
 
 def _root(copy: str) -> Path:
     """The folder that is there already: what is asked for below it is ours to name."""
     folder = Path(os.path.abspath(copy)).parent
+    named_by_us = [parent for parent in folder.parents if parent.name.startswith(PREFIX)]
+    if named_by_us:
+        folder = named_by_us[-1]
     while folder.name.startswith(PREFIX) or not folder.is_dir():
         folder = folder.parent
     return folder
@@ -75,37 +96,28 @@ def _start_of(pid: int) -> int | None:
 @contextlib.contextmanager
 def _removed(folder: Path) -> Iterator[None]:
     """Makes it, and sees to it that it goes."""
-    janitor = subprocess.Popen(
-        ["/bin/sh", "-c", _JANITOR, "janitor", str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # what ends us, or our group, must not end it
-        close_fds=True,
-    )
+    reader, writer = os.pipe()
     try:
+        # In a session of its own: what ends us, or our group, must not end it.
+        none = subprocess.DEVNULL
+        arguments = ["/bin/sh", "-c", _JANITOR, "janitor", str(folder)]
+        subprocess.run(arguments, stdin=reader, stdout=none, stderr=none, start_new_session=True, check=True)
         folder.mkdir(mode=0o700)
         yield
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        assert janitor.stdin is not None
-        janitor.stdin.close()
-        janitor.wait()
+        os.close(reader)
+        os.close(writer)
 
 
-def _check_room(source: str, root: Path) -> None:
-    try:
-        need = _size(Path(source))
-    except OSError as error:
-        raise StagingError(f"{source} cannot be read: {error.strerror}") from error
+def _check_room(sources: list[Path], root: Path) -> None:
+    need = sum(_size(source) for source in sources)
     free = shutil.disk_usage(root).free
     in_memory = str(root).startswith(SHM)
-    room = min(free, _free_memory_bytes()) if in_memory else free
-    if need > room * (1 - SPARE):
-        what = f"{root}, which is memory" if in_memory else str(root)
-        raise StagingError(
-            f"{source} takes {need / 1e9:.2f} GB, and {what} has room for {room * (1 - SPARE) / 1e9:.2f} GB"
-        )
+    room = (min(free, _free_memory_bytes()) if in_memory else free) * (1 - SPARE)
+    if need > room:
+        where = f"{root}, which is memory," if in_memory else str(root)
+        raise StagingError(f"the files are {size(need)}, and {where} has room for {size(room)}")
 
 
 def _free_memory_bytes() -> float:
@@ -119,9 +131,12 @@ def _free_memory_bytes() -> float:
 
 
 def _size(path: Path) -> int:
-    if not path.is_dir():
-        return path.stat().st_size
-    return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())
+    try:
+        if not path.is_dir():
+            return path.stat().st_size
+        return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())
+    except OSError as error:
+        raise StagingError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _copy(source: Path, target: Path, deadline: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -99,6 +100,7 @@ def _settings(like: Settings, folder: Path, order: Order) -> Settings:
         origin_wall_us=time.time_ns() // 1000,
         boot_id=boot_id(),
         observe=False,
+        scratch=str(folder / os.path.basename(like.scratch)) if like.scratch else "",
         warmup=like.warmup if order.warmup is None else order.warmup,
         steps=order.steps,
         ranges=False,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..session.model import Proof
-from .model import Outcome, Prediction, Remedy
+from .model import Outcome, Prediction
 
 BLOCKS = 8
 """Steps that follow each other are not independent of each other: a slow batch makes several of them wait. Means of so
@@ -19,17 +19,11 @@ LEAST_GAIN = 0.02
 
 
 def outcomes(
-    proofs: Sequence[Proof], remedies: Sequence[Remedy], best: Prediction | None, observed_us: float
+    proofs: Sequence[Proof], predict: Callable[[list[str]], Prediction | None], observed_us: float
 ) -> list[Outcome]:
-    """One a proof, in their order. `best` is predicted of all remedies together that injection can apply, `observed_us`
-    the mean step without any."""
-    predicted = {remedy.code: remedy.prediction for remedy in remedies}
-    applicable = {remedy.code for remedy in remedies if remedy.helps and remedy.changes}
-    return [
-        _outcome(proof, _prediction(proof, predicted, applicable, best), observed_us)
-        for proof in proofs
-        if proof.remedies
-    ]
+    """One a proof, in their order. `predict` knows what remedies of these codes together should come to, `observed_us`
+    is the mean step without any."""
+    return [_outcome(proof, predict(proof.remedies), observed_us) for proof in proofs if proof.remedies]
 
 
 def interval(steps: Sequence[float]) -> tuple[float, float, float]:
@@ -43,15 +37,6 @@ def interval(steps: Sequence[float]) -> tuple[float, float, float]:
     means = [statistics.fmean(steps[round(i * size) : round((i + 1) * size)]) for i in range(blocks)]
     half = T_95[blocks - 1] * statistics.stdev(means) / math.sqrt(blocks)
     return mean, max(mean - half, 0.0), mean + half
-
-
-def _prediction(
-    proof: Proof, predicted: dict[str, Prediction | None], applicable: set[str], best: Prediction | None
-) -> Prediction | None:
-    """Of several together only where they are those that `best` is of."""
-    if len(proof.remedies) == 1:
-        return predicted.get(proof.remedies[0])
-    return best if set(proof.remedies) == applicable else None
 
 
 def _outcome(proof: Proof, predicted: Prediction | None, observed_us: float) -> Outcome:
