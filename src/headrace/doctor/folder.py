@@ -15,6 +15,9 @@ from headrace.errors import UsageError
 from .probe.clock import Clock, boot_id
 from .probe.settings import FILE, Settings
 
+SCRATCH = "scratch"
+"""Folder of a session whose run is undone."""
+
 SESSION_FILE = "session.json"
 
 
@@ -98,5 +101,6 @@ def _settings(path: Path, *, observe: bool, warmup: int | None, steps: int | Non
         observe=observe,
         warmup=warmup,
         ranges=ranges,
+        scratch="" if observe else str(path / SCRATCH),
     )
     return settings if steps is None else Settings(**(vars(settings) | {"steps": steps}))
