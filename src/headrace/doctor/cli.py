@@ -135,6 +135,16 @@ def show(
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
 
 
+@app.command(name="restore")
+def restore_files(
+    session: Annotated[Path, typer.Argument(help="The folder of a session whose doctor was killed.")],
+) -> None:
+    """Put back what a command changed whose doctor was killed before it could."""
+    from .run import restore_again
+
+    raise typer.Exit(_or_failed(lambda: restore_again(session)))
+
+
 def _refuse_options_before_show(ctx: typer.Context) -> None:
     for name in ctx.params:
         source = ctx.get_parameter_source(name)
