@@ -92,4 +92,8 @@ class Prescription:
     """Those that help first, the most gain first; then those that would not."""
     best: Prediction | None = None
     """With all remedies together that go together."""
+    together: list[str] = field(default_factory=list)
+    """Codes of these."""
+    patch: str = ""
+    """One diff with all the changes of the user's files that can be made with certainty, for `patch -p1`."""
     outcomes: list[Outcome] = field(default_factory=list)
