@@ -14,7 +14,7 @@ from ..analyse.steps import PREFETCH, Training, training, whole_fact
 from ..session.model import Loader, Session, Trainer
 from .assumed import PASSES
 from .columns import Column
-from .computing import computing
+from .computing import computing, replay_us
 from .fit import UNFITTED
 from .fitting import fitted
 from .host_cores import HostCores
@@ -74,6 +74,7 @@ def _recorded(session: Session, measured: Training, loader: Loader, batches: lis
         draw=draw_us(trainer, batches),
         training_threads=own.threads,
         first=trainer.gets.index[batches[0].row],
+        replay_us=replay_us(measured),
         batch_bytes=_mean([trainer.gets.bytes[one.row] for one in batches]),
         fit=UNFITTED,
         assumed=frozenset(assumed),
