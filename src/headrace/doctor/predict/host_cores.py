@@ -36,9 +36,9 @@ class HostCores:
         host = self.host
         kept = 0.0 if host is None else (host.mean("cpu_cores_other") or 0.0) / max(len(host.trainers), 1)
         cores = self.share()
-        if cores is None or kept < SOME * cores or speed <= 0.0:
+        if cores is None or kept < SOME * cores or not 0.0 < speed < 1.0:
             return kept
-        return max(cores / speed - own, kept)
+        return max(cores / speed - own, 0.0)
 
     @property
     def is_busy(self) -> bool:

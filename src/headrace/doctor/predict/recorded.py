@@ -80,7 +80,7 @@ def _recorded(session: Session, measured: Training, loader: Loader, batches: lis
         assumed=frozenset(assumed),
     )
     found = replace(found, setup=replace(setup, others=_others(found, speed(batches, cores), cores)))
-    return replace(found, fit=fitted(found))
+    return fitted(found)
 
 
 def _others(found: Recorded, speed: float, cores: HostCores) -> float:
