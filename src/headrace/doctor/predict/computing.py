@@ -14,7 +14,6 @@ from ..analyse.replayed import evaluation_us, window_us
 from ..analyse.steps import REPLAY, Step, Training
 from ..session.model import Loader, Trainer
 from .columns import Column, StepColumns
-from .host_cores import HostCores
 from .making import SEVERAL
 
 
@@ -34,10 +33,12 @@ def replay_us(training: Training) -> float | None:
     return window_us(training.trainer, REPLAY, evaluation)
 
 
-def computing(training: Training, loader: Loader, making: Column, cores: HostCores) -> Computing:
-    """`making` is the CPU time, by step, of batches that the trainer made itself, and of what it unpickled."""
+def computing(training: Training, loader: Loader, making: Column, peers_us: float) -> Computing:
+    """`making` is the CPU time, by step, of batches that the trainer made itself, and of what it unpickled; `peers_us`
+    how long it waits in a step for other ranks that wait for data themselves."""
     busy = np.array([_busy(training.trainer, step, loader) for step in training.steps], dtype=np.float64)
     gets = np.array([len(_own_gets(training.trainer, step, loader)) for step in training.steps])
+    busy = np.maximum(busy - peers_us, 0.0)
     used, device = _used(training, making), np.full_like(busy, _device_us(training))
     if used is None:
         return Computing(StepColumns(gets, busy, np.zeros_like(busy), device), 1.0, False)

@@ -40,7 +40,7 @@ def recorded(session: Session, diagnosis: Diagnosis) -> Recorded | None:
     batches = received(measured, Join(session), loader)
     if not any(one.made is not None for one in batches):
         return None
-    return _recorded(session, measured, loader, batches)
+    return _recorded(session, measured, loader, batches, _peers_us(diagnosis, trainer))
 
 
 def _main(session: Session, diagnosis: Diagnosis) -> Trainer | None:
@@ -52,11 +52,22 @@ def _main(session: Session, diagnosis: Diagnosis) -> Trainer | None:
     return next((one for one in session.trainers if (one.pid, one.rank) == (longest.pid, longest.rank)), None)
 
 
-def _recorded(session: Session, measured: Training, loader: Loader, batches: list[Received]) -> Recorded:
+def _peers_us(diagnosis: Diagnosis, trainer: Trainer) -> float:
+    """How long a step waits for other ranks, as far as those wait for data themselves: they are fed faster, too."""
+    own = next((one for one in diagnosis.ranks if (one.pid, one.rank) == (trainer.pid, trainer.rank)), None)
+    others = [one.data_wait_us for one in diagnosis.ranks if one is not own]
+    if own is None or own.peer_wait_us is None:
+        return 0.0
+    return min(own.peer_wait_us, max(others, default=0.0))
+
+
+def _recorded(
+    session: Session, measured: Training, loader: Loader, batches: list[Received], peers_us: float
+) -> Recorded:
     trainer = measured.trainer
     cores = HostCores.of(session, trainer)
     columns = batch_columns(trainer, batches, cores)
-    own = computing(measured, loader, _made_here(measured, batches), cores)
+    own = computing(measured, loader, _made_here(measured, batches), peers_us)
     passes = pass_costs(session, trainer, loader, first_extra(batches, columns, cores))
     assumed = set() if own.is_measured else {"cores"}
     if passes is None:
