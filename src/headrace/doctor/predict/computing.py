@@ -27,22 +27,31 @@ class Computing:
     """Whether its CPU time was; else all its time counts as computing."""
 
 
+@dataclass(frozen=True)
+class MadeHere:
+    """By step, what the training thread had to do for batches themselves, and so is no part of computing."""
+
+    cpu: Column
+    delay: Column
+    """That it waited for a core meanwhile."""
+
+
 def replay_us(training: Training) -> float | None:
     """Mean step on batches that were kept; None where nothing was replayed."""
     evaluation = fmean(evaluation_us(step) for step in training.steps)
     return window_us(training.trainer, REPLAY, evaluation)
 
 
-def computing(training: Training, loader: Loader, making: Column, peers_us: float) -> Computing:
-    """`making` is the CPU time, by step, of batches that the trainer made itself, and of what it unpickled; `peers_us`
+def computing(training: Training, loader: Loader, making: MadeHere, peers_us: float) -> Computing:
+    """`making` is what the trainer spent on batches that it made itself, and on unpickling; `peers_us`
     how long it waits in a step for other ranks that wait for data themselves."""
     busy = np.array([_busy(training.trainer, step, loader) for step in training.steps], dtype=np.float64)
     gets = np.array([len(_own_gets(training.trainer, step, loader)) for step in training.steps])
     busy = np.maximum(busy - peers_us, 0.0)
-    used, device = _used(training, making), np.full_like(busy, _device_us(training))
+    used, device = _used(training, making.cpu), np.full_like(busy, _device_us(training))
     if used is None:
         return Computing(StepColumns(gets, busy, np.zeros_like(busy), device), 1.0, False)
-    busy = np.maximum(busy - _delays(training), np.minimum(used, busy))
+    busy = np.maximum(busy - np.maximum(_delays(training) - making.delay, 0.0), np.minimum(used, busy))
     threads = float(used.sum() / busy.sum()) if busy.sum() > 0 else 1.0
     threads = threads if threads >= SEVERAL else 1.0
     compute = np.minimum(used / threads, busy)

@@ -13,8 +13,7 @@ from ..analyse.loaders import with_loaders_as_one
 from ..analyse.steps import PREFETCH, Training, training, whole_fact
 from ..session.model import Loader, Session, Trainer
 from .assumed import PASSES
-from .columns import Column
-from .computing import computing, replay_us
+from .computing import MadeHere, computing, replay_us
 from .fit import UNFITTED
 from .fitting import fitted
 from .host_cores import HostCores
@@ -132,17 +131,16 @@ def _pass_batches(trainer: Trainer, loader: Loader) -> int | None:
     return max((index + 1 for number, index in gets if number in ended), default=None)
 
 
-def _made_here(measured: Training, batches: list[Received]) -> Column:
-    """CPU time, by step, of the batches that the trainer made itself, and of unpickling those that it received."""
+def _made_here(measured: Training, batches: list[Received]) -> MadeHere:
     made = {one.row: one.made for one in batches}
-    trainer = measured.trainer
-    return np.array(
-        [sum(_cpu_here(trainer, row, made.get(row)) for row in step.gets) for step in measured.steps], float
-    )
+    rows = [[_used_here(measured.trainer, row, made.get(row)) for row in step.gets] for step in measured.steps]
+    cpu, delay = ([float(sum(row[place] for row in step)) for step in rows] for place in (0, 1))
+    return MadeHere(np.array(cpu), np.array(delay))
 
 
-def _cpu_here(trainer: Trainer, row: int, made: Made | None) -> float:
-    if made is not None and made.maker.worker is None:
-        cpu = made.maker.batches.cpu
-        return float((cpu[made.row] if cpu else None) or 0)
-    return float((trainer.gets.unpickle[row] or 0) + (trainer.gets.pin[row] or 0))
+def _used_here(trainer: Trainer, row: int, made: Made | None) -> tuple[float, float]:
+    """CPU time and delay: of unpickling where the batch came from elsewhere."""
+    if made is None or made.maker.worker is not None:
+        return float((trainer.gets.unpickle[row] or 0) + (trainer.gets.pin[row] or 0)), 0.0
+    cpu, delay = made.maker.batches.cpu, made.maker.batches.delay
+    return float((cpu[made.row] if cpu else None) or 0), float((delay[made.row] if delay else None) or 0)
