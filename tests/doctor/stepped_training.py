@@ -56,6 +56,9 @@ class SteppedTraining:
         self.outstanding = [0] * setup.workers
         self.handed_out = self.turn = self.received = 0
         self.is_asking = True
+        self.arrived_at = -1.0
+        self.has_tie = False
+        """Whether two batches arrived at one moment: who came first is then a matter of taste."""
         for _ in range(setup.workers * setup.prefetch):
             self.hand_out()
 
@@ -105,6 +108,8 @@ class SteppedTraining:
             if entry[0].current is None:
                 self.senders.remove(entry)
                 self.pipe.append(entry[1])
+                self.has_tie |= self.arrived_at == self.now
+                self.arrived_at = self.now
                 return True
         return False
 
