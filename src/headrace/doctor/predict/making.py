@@ -24,16 +24,17 @@ Row = dict[str, tuple[float, float, float]]
 """By stage: calls, computing and waiting."""
 
 
-def batch_columns(trainer: Trainer, batches: Sequence[Received], cores: HostCores) -> BatchColumns:
+def batch_columns(
+    trainer: Trainer, batches: Sequence[Received], receiving: Receiving, cores: HostCores
+) -> BatchColumns:
     """Of those whose making is known; the first ones of new workers are left out, unless there are no others."""
     known = [(one.row, one.made) for one in batches if one.made is not None]
     usual = [(row, made) for row, made in known if not is_first(made)] or known
-    gets, receiving = trainer.gets, Receiving(trainer)
     return BatchColumns(
         stages=_stages([work_of(made, cores) for _, made in usual]),
         serialise=_column([made.maker.batches.serialise[made.row] for _, made in usual]),
-        receive=np.array([receiving.us(row, made) for row, made in usual]),
-        pin=_column([gets.pin[row] for row, _ in usual]),
+        receive=np.array([receiving.us(row) for row, _ in usual]),
+        pin=_column([trainer.gets.pin[row] for row, _ in usual]),
     )
 
 

@@ -18,6 +18,8 @@ DISTANCE_ERROR = 0.1
 """Of the logarithm of the change predicted."""
 ASSUMED_ERROR = 0.08
 """For each thing that had to be assumed."""
+OTHERS_ERROR = 0.3
+"""By how much of the cores other programs ask for: in the next run that may be another part."""
 WIDTH = 1.6
 """Standard errors on each side. Of a normal distribution 1.3 would cover 80 of 100; errors of models have tails."""
 
@@ -48,4 +50,9 @@ def _model_error(recorded: Recorded, step_us: float) -> float:
         GAP_ERROR * recorded.fit.gap,
         DISTANCE_ERROR * log(step_us / recorded.observed_us),
         ASSUMED_ERROR * len(recorded.assumed),
+        OTHERS_ERROR * _others_share(recorded.setup),
     )
+
+
+def _others_share(setup: Setup) -> float:
+    return setup.others / (setup.cores + setup.others) if setup.cores else 0.0

@@ -20,6 +20,7 @@ from .host_cores import HostCores
 from .making import batch_columns, first_extra, making_threads, speed
 from .passes import draw_us, pass_costs
 from .received import Received, main_loader, received
+from .receiving import Receiving
 from .record import Recorded
 from .setup import Setup
 
@@ -65,8 +66,9 @@ def _recorded(
 ) -> Recorded:
     trainer = measured.trainer
     cores = HostCores.of(session, trainer)
-    columns = batch_columns(trainer, batches, cores)
-    own = computing(measured, loader, _made_here(measured, batches), peers_us)
+    receiving = Receiving(trainer, batches)
+    columns = batch_columns(trainer, batches, receiving, cores)
+    own = computing(measured, loader, _made_here(measured, batches, receiving), peers_us)
     passes = pass_costs(session, trainer, loader, first_extra(batches, columns, cores))
     assumed = set() if own.is_measured else {"cores"}
     if passes is None:
@@ -131,16 +133,18 @@ def _pass_batches(trainer: Trainer, loader: Loader) -> int | None:
     return max((index + 1 for number, index in gets if number in ended), default=None)
 
 
-def _made_here(measured: Training, batches: list[Received]) -> MadeHere:
+def _made_here(measured: Training, batches: list[Received], receiving: Receiving) -> MadeHere:
     made = {one.row: one.made for one in batches}
-    rows = [[_used_here(measured.trainer, row, made.get(row)) for row in step.gets] for step in measured.steps]
+    rows = [
+        [_used_here(measured.trainer, row, made.get(row), receiving) for row in step.gets] for step in measured.steps
+    ]
     cpu, delay = ([float(sum(row[place] for row in step)) for step in rows] for place in (0, 1))
     return MadeHere(np.array(cpu), np.array(delay))
 
 
-def _used_here(trainer: Trainer, row: int, made: Made | None) -> tuple[float, float]:
+def _used_here(trainer: Trainer, row: int, made: Made | None, receiving: Receiving) -> tuple[float, float]:
     """CPU time and delay: of unpickling where the batch came from elsewhere."""
     if made is None or made.maker.worker is not None:
-        return float((trainer.gets.unpickle[row] or 0) + (trainer.gets.pin[row] or 0)), 0.0
+        return float((trainer.gets.unpickle[row] or 0) + (trainer.gets.pin[row] or 0)), receiving.delay(row)
     cpu, delay = made.maker.batches.cpu, made.maker.batches.delay
     return float((cpu[made.row] if cpu else None) or 0), float((delay[made.row] if delay else None) or 0)

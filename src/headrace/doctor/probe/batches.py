@@ -91,7 +91,9 @@ class Batches:
         account = self._probe.stages.open()
         batch = self.open[account] = Batch(epoch, index, account)
         self.sampler.begin(batch)
+        begun = time.monotonic_ns()
         batch.use = use(self._lately_ns)
+        self.cost.add_ns(time.monotonic_ns() - begun)
         account.enter(self._fetch)
         return batch
 
