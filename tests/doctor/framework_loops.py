@@ -1,5 +1,6 @@
-"""Scripts that train as frameworks' users do; named on the command line, perhaps with a number of epochs. Each evaluates
-between its training steps."""
+"""Scripts that train as frameworks' users do; named on the command line, perhaps with a number of epochs.
+
+Each evaluates between its training steps."""
 
 from __future__ import annotations
 
