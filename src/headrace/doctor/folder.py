@@ -16,6 +16,9 @@ from headrace.errors import UsageError
 from .probe.clock import Clock, boot_id
 from .probe.settings import FILE, Settings
 
+SCRATCH = "scratch"
+"""Folder of a session whose run is undone."""
+
 SESSION_FILE = "session.json"
 
 
@@ -94,12 +97,14 @@ def _made(keep: Path) -> Path:
     return keep.resolve()
 
 
-def _settings(path: Path, *, steps: int | None, **asked: Any) -> Settings:
+def _settings(path: Path, *, observe: bool, steps: int | None, **asked: Any) -> Settings:
     settings = Settings(
         folder=str(path),
         origin_us=time.monotonic_ns() // 1000,
         origin_wall_us=time.time_ns() // 1000,
         boot_id=boot_id(),
+        observe=observe,
+        scratch="" if observe else str(path / SCRATCH),
         **asked,
     )
     return settings if steps is None else Settings(**(vars(settings) | {"steps": steps}))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-from ..session.model import Gets, Loader, Pass, Rest, Trainer, Window
+from ..session.model import Digest, Gets, Loader, Pass, Rest, Trainer, Window
 from . import records
 
 Taker = Callable[[Any], None]
@@ -44,6 +44,9 @@ class TrainerSide:
             records.Device: self._marks,
             records.Ready: lambda record: self._ready.update({record.number: record.t}),
             records.Collective: self._collective,
+            records.Digest: lambda record: self.trainer.digests.append(
+                Digest(record.pass_, record.content, record.keys, record.sketches)
+            ),
         }
 
     def finished(self, pid: int, host: str, rank: int) -> Trainer:
@@ -101,6 +104,8 @@ class TrainerSide:
         steps.end.append(record.end_t)
         steps.spans.append([(kind, record.t + offset, duration) for kind, offset, duration in record.spans])
         steps.probe.append(None if record.probe is None else record.probe / 10)
+        steps.cpu.append(record.cpu)
+        steps.delay.append(record.delay)
 
     def _rest(self, record: records.Rest) -> None:
         rest = Rest(record.number, record.t, record.end_t, record.steps, record.probe / 10)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakSet
 
 from .blocks import BLOCK
+from .core_use import Use, use
 from .cost import Costs
 from .device_marks import DeviceMarks
 from .elsewhere import Elsewhere
@@ -89,6 +90,8 @@ class Training:
         """Whether the moment at which the open step's own gradients are done is wanted."""
         self.steps_seen = 0
         self.backwards_seen = 0
+        self._used: Use | None = None
+        """Of the cores, until the step closed last. Not where a run is only observed: it is to cost next to nothing."""
         self._unwritten: list[Step] = []
         self._unpriced = 0
         """Steps closed since the costs were taken last."""
@@ -369,6 +372,8 @@ class Training:
     def _close(self, step: Step) -> None:
         end = step.end or step.start
         self._rests.observed(end - step.start)
+        if not self.probe.settings.observe:
+            self._use_cores(step, end - step.start)
         is_wanted = self.probe.evidence.wants(step.number)
         if is_wanted:
             self._unwritten.append(step)
@@ -391,6 +396,11 @@ class Training:
             self.ranges.step(self.steps.number)
         if self.may_rest and self.ranges is None and self.steps.number % BLOCK == 0:
             self._rest_if_due(end)
+
+    def _use_cores(self, step: Step, duration: int) -> None:
+        """Steps are closed as long after their ends as one another: the distance of two is that of their ends."""
+        used, self._used = self._used, use(duration)
+        step.use = None if used is None else self._used.since(used)
 
     def _agree_on_warmup(self) -> None:
         """All ranks take the longest, since all must end after the same step."""
