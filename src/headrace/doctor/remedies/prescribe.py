@@ -10,7 +10,8 @@ from ..analyse.view import View, main_view
 from ..predict.prediction import Prediction
 from ..session.model import Session
 from .case import Case, case_of
-from .model import Floors, Prescription, Remedy
+from .floors import floors, why_no_floors
+from .model import Prescription, Remedy
 from .proposal import Proposal
 from .sources import Sources, no_files
 from .stop import stop
@@ -21,14 +22,14 @@ from .together import patch, predicted_together, together
 def prescribe(session: Session, diagnosis: Diagnosis, sources: Sources | None = None) -> Prescription:
     """Pure, but for reading the user's files through `sources`; without, every change is a hint."""
     main = main_view([View.of(session, trainer, Join(session)) for trainer in session.trainers])
-    floors: Floors | None = None
+    bounds = None if main is None else floors(session, main)
     case = case_of(session, diagnosis, sources or no_files())
     proposals = _proposals(case)
     chosen = together(proposals)
     return Prescription(
-        floors=floors,
-        why_no_windows="",
-        stop=stop(diagnosis, main, floors),
+        floors=bounds,
+        why_no_windows=why_no_floors(session, main),
+        stop=stop(diagnosis, main, bounds),
         remedies=[one.remedy for one in sorted(proposals, key=_order)],
         best=None if case is None else predicted_together(case, chosen),
         together=[one.remedy.code for one in chosen],
