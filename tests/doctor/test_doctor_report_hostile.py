@@ -8,9 +8,9 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
+from html_pages import parsed
 from hypothesis import given
 from hypothesis import strategies as st
-from html_pages import parsed
 from made_reports import made_prescription, made_ranks, made_session
 from report_pages import printed
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headrace.doctor.remedies.model import Outcome, Prediction, Prescription, Remedy
 
 from ...figures import duration
-from ...gains import helping, idle, interval, outcome_of, predicted, proved, samples, times, together
+from ...gains import helping, idle, interval, is_refused, outcome_of, predicted, proved, samples, times, together
 from ..bars import Measure, measures
 from ..blocks import Block, Card, Cards, Cell, Key, Section, Table
 from ..report import Report
@@ -99,8 +99,9 @@ def _row(
         if outcome.step_us is not None:
             bars.append(Measure("proved", outcome.step_us, outcome.low_us, outcome.high_us))
     step_us, speedup = _newest(gain, outcome)
+    said = "not recommended" if is_refused(outcome) else "" if speedup is None else times(speedup)
     chart: Cell = measures(bars, top=top, label="; ".join(words), mark=floor_us) if bars else "; ".join(words)
-    return [title, chart, duration(step_us), "" if speedup is None else times(speedup)]
+    return [title, chart, duration(step_us), said]
 
 
 def _newest(gain: Prediction | None, outcome: Outcome | None) -> tuple[float | None, float | None]:
@@ -126,10 +127,11 @@ def _card(prescription: Prescription, remedy: Remedy) -> Card:
     if remedy.hint:
         texts.append(("change", remedy.hint))
     speedup = _newest(gain, outcome)[1]
-    edit = remedy.edit
+    edit, refused = remedy.edit, is_refused(outcome)
     return Card(
         title=remedy.title,
-        gain="" if speedup is None else times(speedup),
+        gain="not recommended" if refused else "" if speedup is None else times(speedup),
+        refused=refused,
         figures=figures,
         texts=texts,
         file="" if edit is None else f"{edit.file}:{edit.line}",
