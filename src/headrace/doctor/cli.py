@@ -54,6 +54,10 @@ Json = Annotated[
     typer.Option("--json", help="Write the session and its diagnosis to this file; - for standard output."),
 ]
 Trace = Annotated[Path | None, typer.Option("--trace", help="Write a trace for ui.perfetto.dev to this file.")]
+Apply = Annotated[
+    Path | None,
+    typer.Option("--apply", help="Write what remedies change in your files to this file: patch -p1 < FILE."),
+]
 FailAbove = Annotated[
     float | None,
     typer.Option("--fail-above", parser=_share, metavar="SHARE", help="Exit with 100 where a step waits longer."),
@@ -79,6 +83,7 @@ def doctor(
     html: Html = None,
     json: Json = None,
     trace: Trace = None,
+    apply: Apply = None,
     fail_above: FailAbove = None,
     verbose: Verbose = False,
 ) -> None:
@@ -106,7 +111,7 @@ def doctor(
         keep=keep,
         fail_above=fail_above,
     )
-    outputs = Outputs(report=report, html=html, json=json, trace=trace, verbose=verbose)
+    outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: examine(asked, outputs)))
 
 
@@ -118,6 +123,7 @@ def show(
     html: Html = None,
     json: Json = None,
     trace: Trace = None,
+    apply: Apply = None,
     fail_above: FailAbove = None,
     verbose: Verbose = False,
 ) -> None:
@@ -125,8 +131,18 @@ def show(
     from .report.outputs import Outputs
     from .run import show_again
 
-    outputs = Outputs(report=report, html=html, json=json, trace=trace, verbose=verbose)
+    outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
+
+
+@app.command(name="restore")
+def restore_files(
+    session: Annotated[Path, typer.Argument(help="The folder of a session whose doctor was killed.")],
+) -> None:
+    """Put back what a command changed whose doctor was killed before it could."""
+    from .run import restore_again
+
+    raise typer.Exit(_or_failed(lambda: restore_again(session)))
 
 
 def _refuse_options_before_show(ctx: typer.Context) -> None:

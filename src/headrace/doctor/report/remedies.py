@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.doctor.remedies.model import Outcome, Prediction, Prescription, Remedy
+from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.remedies.model import Outcome, Prescription, Remedy
 
 from .detail import Detail
 from .figures import ABSENT, duration

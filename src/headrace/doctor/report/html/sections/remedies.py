@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.doctor.remedies.model import Outcome, Prediction, Prescription, Remedy
+from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.remedies.model import Outcome, Prescription, Remedy
 
 from ...figures import duration
 from ...gains import helping, idle, interval, is_refused, outcome_of, predicted, proved, samples, times, together
