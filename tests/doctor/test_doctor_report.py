@@ -78,14 +78,14 @@ def test_a_remedy_whose_gain_is_not_known_has_a_dash_and_is_not_the_first_thing_
     lines = printed(made_session(), made_diagnosis(), prescription).splitlines()
     assert lines[1] == f"→ {made_diagnosis().findings[0].advice}"
     assert "  5 workers in place of 2  –      costs 720 MB of memory, 3 cores" in lines
-    assert not any(line.startswith("  together") for line in lines)
+    assert not any(line.startswith("  Together") for line in lines)
 
 
 def test_remedies_left_out_are_counted() -> None:
     first = made_prescription().remedies[0]
     many = [replace(first, code=f"code-{place}", title=f"remedy {place}") for place in range(7)]
     shown = printed(made_session(), made_diagnosis(), replace(made_prescription(), remedies=many))
-    assert "together with 4 more" in shown
+    assert "Together with 4 more" in shown
     assert "remedy 3" not in shown
 
 

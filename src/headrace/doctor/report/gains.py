@@ -50,6 +50,11 @@ def proved(outcome: Outcome) -> str:
     return text if outcome.recommended else f"{text}, not recommended"
 
 
+def title(remedy: Remedy) -> str:
+    """As a sentence begins."""
+    return remedy.title[:1].upper() + remedy.title[1:]
+
+
 def is_refused(outcome: Outcome | None) -> bool:
     """Whether trying it spoke against it. One that could not be tried stays as it was predicted."""
     if outcome is None or outcome.why in ("not applied", "interrupted"):
@@ -64,8 +69,8 @@ def first_gain(prescription: Prescription) -> str:
         if remedy.prediction is None or is_refused(outcome):
             continue
         if outcome is not None and outcome.why == "measured":
-            return f"{remedy.title}: {_proved_step(outcome)}"
-        return f"{remedy.title}: {predicted(remedy.prediction)}"
+            return f"{title(remedy)}: {_proved_step(outcome)}"
+        return f"{title(remedy)}: {predicted(remedy.prediction)}"
     return ""
 
 
