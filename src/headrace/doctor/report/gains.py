@@ -47,7 +47,7 @@ def proved(outcome: Outcome) -> str:
         return ": ".join([_UNPROVED.get(outcome.why, outcome.why), *last])
     speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)}"
     text = f"proved {duration(outcome.step_us)}{speedup}"
-    return text if outcome.recommended else f"{text}, not recommended"
+    return text if outcome.recommended else f"not recommended: {text}"
 
 
 def title(remedy: Remedy) -> str:

@@ -7,9 +7,24 @@ from headrace.doctor.remedies.model import Outcome, Prescription, Remedy
 
 from .detail import Detail
 from .figures import ABSENT, duration
-from .gains import floor_rows, helping, idle, interval, outcome_of, predicted, proved, samples, times, title, together
+from .gains import (
+    floor_rows,
+    helping,
+    idle,
+    interval,
+    is_refused,
+    outcome_of,
+    predicted,
+    proved,
+    samples,
+    times,
+    title,
+    together,
+)
 from .page import Page, Row
 
+REFUSED = "refused"
+"""In place of a gain that a proof spoke against: what stands behind it may have no room."""
 TITLE = 0.36
 """Share of the page's width that a title may take where figures and costs stand beside it."""
 
@@ -61,7 +76,8 @@ def _row(label: str, gain: Prediction | None, outcome: Outcome | None, costs: li
     remark = proved(outcome) if outcome is not None else f"costs {', '.join(costs)}" if costs else ""
     if gain is None:
         return Row(label, (ABSENT, "", ""), remark=remark)
-    figures = (duration(gain.step_us), f"({interval(gain.low_us, gain.high_us)})", times(gain.speedup))
+    gained = REFUSED if is_refused(outcome) else times(gain.speedup)
+    figures = (duration(gain.step_us), f"({interval(gain.low_us, gain.high_us)})", gained)
     return Row(label, figures, remark=remark)
 
 
