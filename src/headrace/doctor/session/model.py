@@ -31,6 +31,16 @@ class Gets:
 
 
 @dataclass
+class Replays:
+    """Copies of kept batches that the training thread was given, in order: one row a `next()`. What it took is the
+    doctor's, and no part of a step."""
+
+    pass_: list[int] = field(default_factory=list)
+    start: list[int] = field(default_factory=list)
+    duration: list[int] = field(default_factory=list)
+
+
+@dataclass
 class Steps:
     """Optimizer steps: one row each. `spans` are [kind, start, duration], of docs/doctor/evidence.md, `start` absolute;
     `device` [kind, time] on the GPU's clock; `ready` of stamped probe steps."""
@@ -112,6 +122,19 @@ class Window:
 
 
 @dataclass
+class Digest:
+    """What tells one batch from another, of the first that a trainer received."""
+
+    pass_: int
+    content: str
+    """Of its tensors' bytes, types and shapes."""
+    keys: str | None
+    """Of the keys that its sampler drew; None where there were none."""
+    sketches: list[list[float]] = field(default_factory=list)
+    """Of each tensor a few values from all over it."""
+
+
+@dataclass
 class Trainer:
     """One process that trains: a rank."""
 
@@ -129,8 +152,12 @@ class Trainer:
     rests: list[Rest] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     """In order; empty where the run was only observed."""
+    replays: Replays = field(default_factory=Replays)
+    """Of the `replay` and `load` windows."""
     drained: Gets = field(default_factory=Gets)
     """Batches that were taken in the `drain` window."""
+    digests: list[Digest] = field(default_factory=list)
+    """Of its first batches, in order, where runs were to be compared; else empty."""
 
 
 @dataclass
@@ -281,8 +308,9 @@ class Proof:
     steps: list[int] = field(default_factory=list)
     """Durations of the measured steps; of several ranks, of the slowest."""
     samples: str | None = None
-    """Whether the samples were those of the run without it: `same`, `different`, or None where that cannot be compared,
-    because order or augmentation is drawn anew in every run."""
+    """Whether the samples were those of the run without it: `same`, bit for bit; `close`, the same but for how pixels
+    are rounded; `different`; or None where that cannot be compared, because order or augmentation is drawn anew in
+    every run."""
 
 
 @dataclass
