@@ -61,7 +61,7 @@ def test_a_subset_is_predicted_as_the_whole_is() -> None:
     diagnosis, found = diagnose(session), prescribed(session)
     assert predicted_of(session, diagnosis, found.together) == found.best
     single = {one.code: one.prediction for one in found.remedies}
-    assert predicted_of(session, diagnosis, ["workers"]) == single["workers"]
+    assert predicted_of(session, diagnosis, ["indexed-tar"]) == single["indexed-tar"]
     assert predicted_of(session, diagnosis, ["workers", "prefetch"]) is None, "a longer queue does not help there"
 
 
