@@ -18,7 +18,7 @@ from headrace.doctor.remedies.model import Prediction
 from headrace.doctor.remedies.prescribe import predicted_of, prescribe
 from headrace.doctor.remedies.sources import files_here, read_file
 from headrace.doctor.report.document import document
-from headrace.doctor.session.model import Calibration, Note, Outcome, SeenFile, Session, Survey
+from headrace.doctor.session.model import Calibration, Note, Outcome, Proof, SeenFile, Session, Survey
 
 TAR = MadeRun(stages={"lookup:tarfile member": 12_000, "decode:Pillow load": 8_000, "transform:RandomResizedCrop": 500})
 SCRIPT = """import tarfile
@@ -244,3 +244,22 @@ def test_no_session_makes_it_fail(
 
 def _is_ordered(prediction: Prediction) -> bool:
     return 0 < prediction.low_us <= prediction.step_us <= prediction.high_us
+
+
+def test_a_proof_stands_beside_what_was_predicted_of_it() -> None:
+    session = made(TAR)
+    session.proofs = [
+        Proof(["indexed-tar"], {"indexed_tar": True}, "measured", steps=[5_000] * 40, samples="same"),
+        Proof(["indexed-tar", "workers"], {}, "broke", detail="no such file"),
+    ]
+    found = prescribed(session)
+    one, both = found.outcomes
+    by_code = {each.code: each.prediction for each in found.remedies}
+    assert (one.predicted, one.recommended) == (by_code["indexed-tar"], True)
+    assert both.predicted is not None
+    assert both.predicted.step_us < (one.predicted.step_us if one.predicted is not None else 0)
+    assert both.recommended is False
+
+
+def test_a_run_without_windows_says_why() -> None:
+    assert prescribed(made(TAR)).why_no_windows == "The run was only observed, as it was asked to be."
