@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from made_prescriptions import COLUMNS, GB, ROOMY, made, prescribed, respawned, with_batches, with_copies, with_gpu
 from made_sessions import MadeRun
+from patching import patch
 
 from headrace.doctor.analyse.analysis import diagnose
 from headrace.doctor.remedies.model import Prediction
@@ -100,8 +100,7 @@ def test_the_patch_makes_all_certain_changes_at_once(tmp_path: Path) -> None:
     session = made(TAR)
     found = prescribe(session, diagnose(session), files_here_of(tmp_path))
     (tmp_path / "all.diff").write_text(found.patch)
-    ran = subprocess.run(["patch", "-p1", "-i", "all.diff"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    patch(tmp_path, "all.diff")
     text = (tmp_path / "train.py").read_text()
     assert "self.tar = headrace.IndexedTar(path)" in text
     assert "num_workers=6" in text
