@@ -314,7 +314,8 @@ def test_reads_come_from_the_copy_and_writes_go_to_the_original(tmp_path: Path) 
     original.write_bytes(b"original")
     copy.write_bytes(b"the copy")
     with injected(tmp_path, staging=[[str(original), str(copy)]]):
-        read = [open(original, "rb").read(), io.open(file=str(original), mode="rb").read(), original.read_bytes()]  # noqa: SIM115, UP020
+        with open(original, "rb") as first, io.open(file=str(original), mode="rb") as second:  # noqa: UP020
+            read = [first.read(), second.read(), original.read_bytes()]
         descriptor = os.open(original, os.O_RDONLY)
         read += [os.read(descriptor, 99), np.fromfile(original, np.uint8).tobytes()]
         os.close(descriptor)
