@@ -51,6 +51,10 @@ Json = Annotated[
     typer.Option("--json", help="Write the session and its diagnosis to this file; - for standard output."),
 ]
 Trace = Annotated[Path | None, typer.Option("--trace", help="Write a trace for ui.perfetto.dev to this file.")]
+Apply = Annotated[
+    Path | None,
+    typer.Option("--apply", help="Write what remedies change in your files to this file: patch -p1 < FILE."),
+]
 FailAbove = Annotated[
     float | None,
     typer.Option("--fail-above", parser=_share, metavar="SHARE", help="Exit with 100 where a step waits longer."),
@@ -75,6 +79,7 @@ def doctor(
     report: Report = None,
     json: Json = None,
     trace: Trace = None,
+    apply: Apply = None,
     fail_above: FailAbove = None,
     verbose: Verbose = False,
 ) -> None:
@@ -102,7 +107,7 @@ def doctor(
         keep=keep,
         fail_above=fail_above,
     )
-    outputs = Outputs(report=report, json=json, trace=trace, verbose=verbose)
+    outputs = Outputs(report=report, json=json, trace=trace, apply=apply, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: examine(asked, outputs)))
 
 
@@ -113,6 +118,7 @@ def show(
     report: Report = None,
     json: Json = None,
     trace: Trace = None,
+    apply: Apply = None,
     fail_above: FailAbove = None,
     verbose: Verbose = False,
 ) -> None:
@@ -120,7 +126,7 @@ def show(
     from .report.outputs import Outputs
     from .run import show_again
 
-    outputs = Outputs(report=report, json=json, trace=trace, verbose=verbose)
+    outputs = Outputs(report=report, json=json, trace=trace, apply=apply, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
 
 

@@ -100,6 +100,8 @@ class Step(Record, tag="step"):
     end_t: int
     spans: list[tuple[str, int, int]] = []
     probe: float | None = None
+    cpu: int | None = None
+    delay: int | None = None
 
 
 class Rest(Record, tag="rest"):
@@ -158,6 +160,8 @@ class Batch(Record, tag="batch"):
     samples: int | None = None
     stages: list[tuple[int, int, int, int]] = []
     beside: list[tuple[int, int, int, int]] = []
+    cpu: int | None = None
+    delay: int | None = None
 
 
 class Slow(Record, tag="slow"):

@@ -91,6 +91,8 @@ class TrainerSide:
         steps.end.append(record.end_t)
         steps.spans.append([(kind, record.t + offset, duration) for kind, offset, duration in record.spans])
         steps.probe.append(None if record.probe is None else record.probe / 10)
+        steps.cpu.append(record.cpu)
+        steps.delay.append(record.delay)
 
     def _rest(self, record: records.Rest) -> None:
         rest = Rest(record.number, record.t, record.end_t, record.steps, record.probe / 10)

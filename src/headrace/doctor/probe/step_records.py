@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .clock import Clock
+    from .core_use import Use
     from .device_marks import DeviceMarks, Marks
     from .evidence import Record
     from .steps import Step
@@ -34,7 +35,8 @@ def step_records(clock: Clock, step: Step, cost: int) -> list[Record]:
         (kind, clock.us(start) - zero, (end - start + 500) // 1000) for kind, start, end in step.spans if end > start
     ]
     records = batch_records(clock, step)
-    records.append(("step", step.number, zero, clock.us(step.end or step.start), spans, cost))
+    whole = ("step", step.number, zero, clock.us(step.end or step.start), spans, cost)
+    records.append(whole if step.use is None else (*whole, *_use(step.use)))
     if step.ready is not None:
         records.append(("ready", step.number, clock.us(step.ready)))
     for start, end, (name, size) in step.collectives:
@@ -81,6 +83,10 @@ def _batch_record(clock: Clock, kind: str, batch: Received) -> Record:
         batch.bytes,
         batch.shape,
     )
+
+
+def _use(use: Use) -> tuple[int, int | None]:
+    return use.cpu // 1000, None if use.delay is None else use.delay // 1000
 
 
 def _us(clock: Clock, reading: int | None) -> int | None:

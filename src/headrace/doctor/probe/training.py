@@ -7,6 +7,7 @@ from threading import get_ident, main_thread
 from typing import TYPE_CHECKING, Any, Callable
 
 from .blocks import BLOCK
+from .core_use import Use, use
 from .cost import Costs
 from .device_marks import DeviceMarks
 from .elsewhere import Elsewhere
@@ -80,6 +81,8 @@ class Training:
         """Whether the moment at which the open step's own gradients are done is wanted."""
         self.steps_seen = 0
         self.backwards_seen = 0
+        self._used: Use | None = None
+        """Of the cores, until the step closed last. Not where a run is only observed: it is to cost next to nothing."""
         self._unwritten: list[Step] = []
         self._unpriced = 0
         """Steps closed since the costs were taken last."""
@@ -352,6 +355,8 @@ class Training:
     def _close(self, step: Step) -> None:
         end = step.end or step.start
         self._rests.observed(end - step.start)
+        if not self.probe.settings.observe:
+            self._use_cores(step, end - step.start)
         is_wanted = self.probe.evidence.wants(step.number)
         if is_wanted:
             self._unwritten.append(step)
@@ -371,6 +376,11 @@ class Training:
             self.ranges.step(self.steps.number)
         if self.may_rest and self.ranges is None and self.steps.number % BLOCK == 0:
             self._rest_if_due(end)
+
+    def _use_cores(self, step: Step, duration: int) -> None:
+        """Steps are closed as long after their ends as one another: the distance of two is that of their ends."""
+        used, self._used = self._used, use(duration)
+        step.use = None if used is None else self._used.since(used)
 
     def _rest_if_due(self, start: int) -> None:
         """The step that began at `start` is the first of a block."""

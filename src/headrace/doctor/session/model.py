@@ -43,6 +43,10 @@ class Steps:
     """Microseconds that the probe cost the training thread."""
     device: list[list[tuple[str, float]] | None] = field(default_factory=list)
     ready: list[int | None] = field(default_factory=list)
+    cpu: list[int | None] = field(default_factory=list)
+    """CPU time of all the process's threads in it."""
+    delay: list[int | None] = field(default_factory=list)
+    """How long the training thread was ready to run in it and had no core."""
 
 
 @dataclass
@@ -159,6 +163,10 @@ class Batches:
     beside: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
     """The same of other threads of the process meanwhile, which are no part of the batch's time; empty where there
     were none for any batch."""
+    cpu: list[int | None] = field(default_factory=list)
+    """CPU time of all the process's threads, from `start` to `fetched`."""
+    delay: list[int | None] = field(default_factory=list)
+    """How long the thread that made it was ready to run meanwhile and had no core."""
 
 
 @dataclass
@@ -294,6 +302,54 @@ class Proof:
 
 
 @dataclass
+class Calibration:
+    """What one file took in the way in which the run read it, and in the way of a remedy, timed once the run had ended:
+    one row a file, of those that the run was seen to read."""
+
+    remedy: str
+    """Its code."""
+    unit: str
+    """What was timed: `image`, or `look-up` of a member."""
+    files: list[str] = field(default_factory=list)
+    """Paths; of a member of an archive, the archive's and its own name."""
+    present_us: list[float] = field(default_factory=list)
+    """Empty where the run itself measured that."""
+    other_us: list[float] = field(default_factory=list)
+    pixel_bytes: list[int] = field(default_factory=list)
+    """Of the decoded image; empty where none was decoded."""
+
+
+@dataclass
+class SeenFile:
+    """A file that was open to be read while the command ran."""
+
+    path: str
+    bytes: int
+    seen: int
+    """How often, at the sampler's looks."""
+
+
+@dataclass
+class Place:
+    """Somewhere that files could be copied to."""
+
+    path: str
+    free_bytes: int
+    kind: str
+    """`memory` or `disk`."""
+
+
+@dataclass
+class Survey:
+    """What was looked up on the machine once the command had ended, for remedies."""
+
+    files: list[SeenFile] = field(default_factory=list)
+    """Those seen most first. Files that are open briefly are mostly missed."""
+    places: list[Place] = field(default_factory=list)
+    calibrations: list[Calibration] = field(default_factory=list)
+
+
+@dataclass
 class Session:
     """Everything measured in one diagnosis."""
 
@@ -313,6 +369,8 @@ class Session:
     machines: list[Machine] = field(default_factory=list)
     unreached: list[Unreached] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    survey: Survey | None = None
+    """None where the machine was not looked at."""
     proofs: list[Proof] = field(default_factory=list)
     format: str = FORMAT
     version: int = VERSION
