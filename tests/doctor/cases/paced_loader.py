@@ -1,6 +1,6 @@
-"""A loader and a device of set pace: each sample sleeps, as for storage, and computes; each step sleeps, and computes on
-the training thread. Lengths in milliseconds, a batch and a step; `--vary` spreads the batches', `--rare` makes one in
-so many of them ten times as long."""
+"""A loader and a device of set pace: each batch sleeps, as for storage, and computes; each step sleeps, and computes on
+the training thread. Lengths in milliseconds; `--vary` spreads those of batches, `--rare` makes one in so many of them
+ten times as long."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..hands_off.hands_off import HandsOff, PutBack, hands_off
 from ..probe.settings import Settings
 from .environment import environment
 from .group import ProcessGroup
@@ -42,6 +43,8 @@ class Ended:
     """Of its output, where that was relayed; why it could not be started."""
     missed: list[Missed] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
+    put_back: PutBack | None = None
+    """What it had changed of the user's files; None where that is left alone."""
 
 
 def run(
@@ -55,6 +58,7 @@ def run(
     variables: Mapping[str, str] | None = None,
     reads: bool = True,
     most_s: float | None = None,
+    keep_written: bool = False,
 ) -> Ended:
     """Starts `command` and waits for it and what it leaves behind; docs/doctor/attach.md says what it sees of us. The
     settings have been written.
@@ -63,22 +67,29 @@ def run(
     our descriptors themselves, and goes on undisturbed if this process is killed. `on_start` gets its pid. Of its
     environment `variables` are other than ours; unless it `reads`, its standard input is empty; after `most_s` it is
     ended. Call it in the main thread, whose signals it takes over meanwhile.
+
+    Where the settings name a scratch folder, the current folder is left as it was: docs/doctor/hands-off.md. What the
+    command made there goes to the session's folder with `keep_written`, else it is deleted. Raises UsageError where
+    another doctor measures in it.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopting_orphans())
         running = _Running(settings, Relay(on_line) if relay else None)
-        stack.callback(running.close)
+        # Files are put back when all processes have ended, and before a signal can end this one.
         stack.enter_context(running.signals)
+        hands = stack.enter_context(contextlib.ExitStack())
+        stack.callback(running.close)
+        off = hands.enter_context(hands_off(settings, keep=keep_written))
         try:
             environ = environment(Path(settings.folder), {**os.environ, **(variables or {})})
-            running.start(command, environ, stdin=None if reads else subprocess.DEVNULL)
+            running.start(command, off.environment(environ), stdin=None if reads else subprocess.DEVNULL)
         except OSError as error:
             return _not_started(command, error)
         if on_start is not None:
             on_start(running.pid)
         running.wait(most_s)
         leftovers = running.clear(patience or Patience())
-        return running.ended(command, leftovers)
+        return running.ended(command, leftovers, off)
 
 
 class _Running:
@@ -136,8 +147,10 @@ class _Running:
         )
         return leftovers.clear()
 
-    def ended(self, command: list[str], leftovers: list[Leftover]) -> Ended:
+    def ended(self, command: list[str], leftovers: list[Leftover], off: HandsOff) -> Ended:
+        """Puts files back while signals still have a command to go to."""
         assert self._process is not None
+        put_back = off.put_back()
         code = self._process.wait()
         if self._relay is not None:
             self._relay.drain()
@@ -149,6 +162,7 @@ class _Running:
             last_lines=[] if self._relay is None else self._relay.last.lines(),
             missed=list(self._unreached.missed.values()),
             leftovers=leftovers,
+            put_back=put_back,
         )
 
     def close(self) -> None:

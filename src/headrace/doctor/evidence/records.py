@@ -88,6 +88,25 @@ class Fetch(Get, tag="fetch"):
     """A batch that no step waited for."""
 
 
+class Replayed(Record, tag="replayed"):
+    pass_: int
+    t: int
+    duration: int
+
+
+class Drained(Get, tag="drained"):
+    """A batch that was taken to see how fast they come."""
+
+
+class Window(Record, tag="window"):
+    name: str
+    first: int
+    steps: int
+    settling: int
+    t: int
+    end_t: int
+
+
 class Last(Record, tag="last"):
     pass_: int
     t: int
@@ -184,7 +203,7 @@ class Probe(Record, tag="probe"):
 
 KINDS = (
     Process, Name, Torch, Facts, Note, Error, Stack, End,
-    Loader, Pass, Get, Fetch, Last, Step, Rest, Device, Ready, Collective, Digest, Applied,
+    Loader, Pass, Get, Fetch, Replayed, Drained, Window, Last, Step, Rest, Device, Ready, Collective, Digest, Applied,
     Worker, Batch, Slow, Lines, Probe,
 )  # fmt: skip
 ANY: Any = Union[KINDS]  # noqa: UP007  (a union of a tuple has no other spelling)

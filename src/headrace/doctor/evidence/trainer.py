@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-from ..session.model import Digest, Gets, Loader, Pass, Rest, Trainer
+from ..session.model import Digest, Gets, Loader, Pass, Rest, Trainer, Window
 from . import records
 
 Taker = Callable[[Any], None]
@@ -35,6 +35,9 @@ class TrainerSide:
             records.Pass: self._pass,
             records.Get: lambda record: self._get(self.trainer.gets, record),
             records.Fetch: lambda record: self._get(self.trainer.fetches, record),
+            records.Drained: lambda record: self._get(self.trainer.drained, record),
+            records.Replayed: self._replayed,
+            records.Window: self._window,
             records.Last: self._last,
             records.Step: self._step,
             records.Rest: self._rest,
@@ -70,6 +73,16 @@ class TrainerSide:
         gets.pin.append(record.pin)
         gets.bytes.append(record.bytes)
         gets.shape.append(None if record.shape is None else self._shape(record.shape))
+
+    def _replayed(self, record: records.Replayed) -> None:
+        replays = self.trainer.replays
+        replays.pass_.append(record.pass_)
+        replays.start.append(record.t)
+        replays.duration.append(record.duration)
+
+    def _window(self, record: records.Window) -> None:
+        window = Window(record.name, record.first, record.steps, record.settling, record.t, record.end_t)
+        self.trainer.windows.append(window)
 
     def _shape(self, name: int) -> int:
         """Into `Trainer.shapes`."""

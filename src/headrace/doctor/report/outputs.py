@@ -1,4 +1,4 @@
-"""Where a diagnosis goes: the terminal, a text file, a session file, a trace, a diff of the user's files."""
+"""Where a diagnosis goes: the terminal, a text, an HTML page, a session file, a trace, a diff of the user's files."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Outputs:
     """What was asked for. One that cannot be written is named and leaves the others be."""
 
     report: Path | None = None
+    html: Path | None = None
     json: str | None = None
     """`-` for standard output: then everything else goes to standard error."""
     trace: Path | None = None
@@ -50,15 +51,15 @@ class Outputs:
 
     def check(self) -> None:
         """Raises UsageError where a file cannot be written: better now than after hours."""
-        for option, path in (
-            ("--report", self.report),
-            ("--json", self._json_path),
-            ("--trace", self.trace),
-            ("--apply", self.apply),
-        ):
-            if path is None:
-                continue
-            if not can_be_written(path):
+        files = {
+            "--report": self.report,
+            "--html": self.html,
+            "--json": self._json_path,
+            "--trace": self.trace,
+            "--apply": self.apply,
+        }
+        for option, path in files.items():
+            if path is not None and not can_be_written(path):
                 raise UsageError(f"{option}: expected a file in a folder that can be written, got {path}")
 
     @contextmanager
@@ -85,9 +86,12 @@ class Outputs:
         again = _again(saved if failed else self._json_path or saved)
         failed += _written("--trace", self.trace, lambda: trace(session, diagnosis))
         failed += _applied(self.apply, prescription)
-        failed += _written("--report", self.report, lambda: [text(session, diagnosis, again=again)])
+        failed += _written("--report", self.report, lambda: [text(session, diagnosis, prescription, again=again)])
+        failed += _written("--html", self.html, lambda: [_html(session, diagnosis, prescription, again)])
         console, descriptor = self.console(), 2 if self.json_to_standard_output else 1
-        failed += _printed("the report", descriptor, lambda: show(session, diagnosis, console, self.verbose, again))
+        failed += _printed(
+            "the report", descriptor, lambda: show(session, diagnosis, console, prescription, self.verbose, again)
+        )
         if self.json_to_standard_output:
             failed += _printed("--json -", 1, lambda: _print_json(document(session, diagnosis, prescription)))
         return failed
@@ -95,6 +99,12 @@ class Outputs:
     @property
     def _json_path(self) -> Path | None:
         return None if self.json is None or self.json_to_standard_output else Path(self.json)
+
+
+def _html(session: Session, diagnosis: Diagnosis, prescription: Prescription | None, again: str) -> str:
+    from .html.page import html_page  # jinja2, which nothing else needs
+
+    return html_page(session, diagnosis, prescription, again=again)
 
 
 def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]) -> list[str]:

@@ -31,6 +31,16 @@ class Gets:
 
 
 @dataclass
+class Replays:
+    """Copies of kept batches that the training thread was given, in order: one row a `next()`. What it took is the
+    doctor's, and no part of a step."""
+
+    pass_: list[int] = field(default_factory=list)
+    start: list[int] = field(default_factory=list)
+    duration: list[int] = field(default_factory=list)
+
+
+@dataclass
 class Steps:
     """Optimizer steps: one row each. `spans` are [kind, start, duration], of docs/doctor/evidence.md, `start` absolute;
     `device` [kind, time] on the GPU's clock; `ready` of stamped probe steps."""
@@ -142,6 +152,8 @@ class Trainer:
     rests: list[Rest] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     """In order; empty where the run was only observed."""
+    replays: Replays = field(default_factory=Replays)
+    """Of the `replay` and `load` windows."""
     drained: Gets = field(default_factory=Gets)
     """Batches that were taken in the `drain` window."""
     digests: list[Digest] = field(default_factory=list)
