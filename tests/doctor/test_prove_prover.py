@@ -11,12 +11,13 @@ import pytest
 from made_sessions import MadeRun, read, write_run, write_settings
 from rich.console import Console
 
+from headrace.doctor.predict.prediction import Prediction
 from headrace.doctor.prove.pace import Pace
 from headrace.doctor.prove.progress import ProveProgress
 from headrace.doctor.prove.prover import Prover
 from headrace.doctor.prove.samples import Samples
 from headrace.doctor.prove.trial import Order, Trial
-from headrace.doctor.remedies.model import Prediction, Prescription, Remedy
+from headrace.doctor.remedies.model import Prescription, Remedy
 from headrace.doctor.session.model import Digest, Proof, Session
 
 WORKERS = {"loaders": {"0": {"num_workers": 4}}}
@@ -46,7 +47,7 @@ class Runs:
         self.orders: list[Order] = []
         self.content = "a"
 
-    def __call__(self, folder: Path, order: Order) -> Trial:
+    def __call__(self, order: Order) -> Trial:
         self.orders.append(order)
         self.now += self._seconds
         why, step_us = self._outcome(order.changes)
@@ -59,9 +60,9 @@ def remedy(code: str, changes: dict[str, Any], step_us: float) -> Remedy:
 
 
 def prover(session: Session, runs: Runs, *remedies: Remedy, budget_s: float = 120.0) -> Prover:
-    progress = ProveProgress(Console(file=io.StringIO()), budget_s)
+    progress = ProveProgress(Console(file=io.StringIO()))
     prescription = Prescription(None, "", "", list(remedies))
-    return Prover(session, prescription, Path("proofs"), runs, progress, budget_s, lambda: runs.now)
+    return Prover(session, prescription, runs, progress, budget_s, lambda: runs.now)
 
 
 BOTH = (remedy("workers", WORKERS, 12_000.0), remedy("indexed-tar", TAR, 15_000.0))

@@ -24,13 +24,11 @@ class Script:
     def __init__(self, folder: Path, tar: Path) -> None:
         self.folder = folder
         self.tar = tar
-        self._runs = 0
 
     def run(self, changes: dict[str, Any], *arguments: str, most_s: float = LIMIT_S, warmup: int = 3) -> Trial:
-        self._runs += 1
         command = python("proved.py", self.tar, *arguments)
         like = Settings(str(self.folder), 0, 0, boot_id())
-        return attempt(command, like, self.folder / str(self._runs), Order(changes, STEPS, warmup, most_s))
+        return attempt(command, like, Order(changes, STEPS, warmup, most_s))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from headrace.doctor.remedies.model import Prediction
+from headrace.doctor.predict.prediction import Prediction
 from headrace.doctor.remedies.outcomes import interval, outcomes
 from headrace.doctor.session.model import Proof
 

@@ -5,26 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
+from rich.console import Console
+
+from ..hands_off.words import sentences
 from ..probe.settings import Settings
 from ..remedies.model import Prescription
-from ..session.model import Proof, Session
+from ..session.model import Note, Proof, Session
 from .attempts import Attempt, attempts, together
 from .pace import Pace, patience_s
 from .progress import ProveProgress
 from .samples import Samples, are_equal, compare
 from .trial import Order, Trial, attempt
-
-BUDGET_S = 120.0
-"""For all proofs together. A script with steps of 100 ms is measured in about a minute, and proved in two."""
-
-
-class Try(Protocol):
-    """Runs the command as ordered; `attempt`, or what stands in for it."""
-
-    def __call__(self, folder: Path, order: Order) -> Trial: ...
 
 
 @dataclass
@@ -33,18 +25,19 @@ class Prover:
 
     session: Session
     prescription: Prescription
-    folder: Path
-    """Takes the evidence, one folder a run."""
-    run: Try
+    run: Callable[[Order], Trial]
+    """Runs the command as ordered: `attempt`, or what stands in for it."""
     progress: ProveProgress
-    budget_s: float = BUDGET_S
+    budget_s: float
+    """For all proofs together."""
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self.proofs: list[Proof] = []
+        self.notes: list[Note] = []
+        """What the runs have left of the user's files other than it was."""
         self._before = Samples.of(self.session)
         self._end = self.clock() + self.budget_s
-        self._runs = 0
         self._is_repeatable: bool | None = None
         self._was_repeated = False
 
@@ -116,8 +109,10 @@ class Prover:
         return self._is_repeatable
 
     def _try(self, order: Order) -> Trial:
-        self._runs += 1
-        return self.run(self.folder / f"{self._runs:02d}", order)
+        trial = self.run(order)
+        if trial.put_back is not None:
+            self.notes += [Note(code, text) for code, text in sentences(trial.put_back)]
+        return trial
 
     def _left_s(self) -> float:
         return self._end - self.clock()
@@ -128,17 +123,8 @@ def _name(one: Attempt) -> str:
 
 
 def prover_of(
-    session: Session,
-    prescription: Prescription,
-    *,
-    command: list[str],
-    like: Settings,
-    progress: ProveProgress,
-    budget_s: float = BUDGET_S,
+    session: Session, prescription: Prescription, *, command: list[str], like: Settings, budget_s: float
 ) -> Prover:
-    """That runs `command` with the settings of the measured run, into its folder."""
-
-    def run(folder: Path, order: Order) -> Trial:
-        return attempt(command, like, folder, order)
-
-    return Prover(session, prescription, Path(like.folder) / "proofs", run, progress, budget_s)
+    """That runs `command` with the settings of the measured run, `like`, and says on standard error what it tries."""
+    progress = ProveProgress(Console(stderr=True))
+    return Prover(session, prescription, lambda order: attempt(command, like, order), progress, budget_s)

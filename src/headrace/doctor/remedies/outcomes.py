@@ -6,8 +6,9 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
+from ..predict.prediction import Prediction
 from ..session.model import Proof
-from .model import Outcome, Prediction
+from .model import Outcome
 
 BLOCKS = 8
 """Steps that follow each other are not independent of each other: a slow batch makes several of them wait. Means of so
