@@ -132,7 +132,7 @@ def test_a_script_that_breaks_says_why(script: Script) -> None:
 
 
 def test_a_script_that_hangs_is_ended_with_all_its_processes(script: Script) -> None:
-    trial = script.run(TWO_WORKERS, "--hang", most_s=8.0)
+    trial = script.run(TWO_WORKERS, "--hang", "/dev/null", most_s=8.0)
     assert (trial.why, trial.detail) == ("timed out", "after 8 s")
 
 

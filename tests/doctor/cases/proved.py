@@ -1,6 +1,6 @@
 """A training that reads images from a tar: seeded, with as many oddities as are asked for.
 
-python proved.py TAR [WORKERS] [--augment] [--unseeded] [--hang] [--break]
+python proved.py TAR [WORKERS] [--augment] [--unseeded] [--hang PIPE] [--break]
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("workers", type=int, nargs="?", default=1)
     parser.add_argument("--augment", action="store_true")
     parser.add_argument("--unseeded", action="store_true")
-    parser.add_argument("--hang", action="store_true", help="where there are two workers")
+    parser.add_argument("--hang", help="where there are two workers, after this named pipe was told")
     parser.add_argument("--break", dest="breaks", action="store_true", help="where there are two workers")
     asked = parser.parse_args()
     if not asked.unseeded:
@@ -57,7 +57,8 @@ def main() -> None:
     for _ in range(1000):
         for images, _ in loader:
             if loader.num_workers == 2 and asked.hang:
-                print("hanging", flush=True)
+                with open(asked.hang, "w") as pipe:
+                    pipe.write("hanging")
                 time.sleep(600)
             if loader.num_workers == 2 and asked.breaks:
                 raise ValueError("two workers are one too many")
