@@ -75,6 +75,23 @@ def test_a_loader_inside_a_dataset_is_none_of_those_that_are_counted(tmp_path: P
         assert (outer.num_workers, next_one.num_workers) == (0, 1)
 
 
+def test_loaders_that_a_framework_makes_anew_are_changed(tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    with injected(tmp_path, loaders={"0": {"num_workers": 1}, "1": {"num_workers": 1}}):
+        prepared = accelerate.Accelerator(cpu=True).prepare(DataLoader(Numbers(), batch_size=3))
+        resumable = stateful.StatefulDataLoader(Numbers(), batch_size=3)
+        assert seen(prepared) == seen(resumable) == seen(DataLoader(Numbers(), batch_size=3))
+        assert (prepared.num_workers, resumable.num_workers) == (1, 1)
+
+
+def test_a_cache_keeps_the_workers_that_hold_it(tmp_path: Path) -> None:
+    with injected(tmp_path, cache={"bytes": 10}):
+        with_workers, without = DataLoader(Numbers(), num_workers=1), DataLoader(Numbers())
+        seen(with_workers), seen(without)
+        assert (with_workers.persistent_workers, without.persistent_workers) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("made", "wanted", "left"),
     [

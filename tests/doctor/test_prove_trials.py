@@ -25,7 +25,7 @@ class Script:
         self.folder = folder
         self.tar = tar
 
-    def run(self, changes: dict[str, Any], *arguments: str, most_s: float = LIMIT_S, warmup: int = 3) -> Trial:
+    def run(self, changes: dict[str, Any], *arguments: str, most_s: float = LIMIT_S, warmup: int = 12) -> Trial:
         command = python("proved.py", self.tar, *arguments)
         like = Settings(str(self.folder), 0, 0, boot_id())
         return attempt(command, like, Order(changes, STEPS, warmup, most_s))
@@ -41,6 +41,11 @@ def plain(script: Script) -> Trial:
     return script.run({})
 
 
+def long(*values: Any) -> Any:
+    """A case that takes a run of its own and that another stands for."""
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
 def unasked() -> bool:
     raise AssertionError("a run was made to find out")
 
@@ -48,7 +53,7 @@ def unasked() -> bool:
 def test_without_changes_the_samples_are_those_of_the_run_before(script: Script, plain: Trial) -> None:
     assert plain.why == "measured", plain.detail
     assert len(plain.steps) == STEPS
-    assert len(plain.samples.by_rank[0]) > 10
+    assert len(plain.samples.by_rank[0]) == 12
     assert all(digest.keys is not None for digest in plain.samples.by_rank[0])
     assert not plain.samples.draws
 
@@ -56,14 +61,13 @@ def test_without_changes_the_samples_are_those_of_the_run_before(script: Script,
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (TWO_WORKERS, "loader 0: num_workers 1 -> 2, prefetch_factor 2 -> 3, persistent_workers False -> True"),
-        ({"loaders": {"0": {"num_workers": 0}}}, "num_workers 1 -> 0, prefetch_factor 2 -> None"),
-        ({"loaders": {"0": {"multiprocessing_context": "spawn"}}}, "multiprocessing_context -> spawn"),
-        ({"indexed_tar": True}, ""),
-        ({"threads": {"trainer": 1, "worker": 1}}, "torch: 1 in a worker"),
-        ({"indexed_tar": True, **TWO_WORKERS}, "num_workers 1 -> 2"),
+        ({"indexed_tar": True, **TWO_WORKERS}, "num_workers 1 -> 2, prefetch_factor 2 -> 3, persistent_workers False"),
+        long({"loaders": {"0": {"num_workers": 0}}}, "num_workers 1 -> 0, prefetch_factor 2 -> None"),
+        long({"loaders": {"0": {"multiprocessing_context": "spawn"}}}, "multiprocessing_context -> spawn"),
+        long({"indexed_tar": True}, ""),
+        long({"threads": {"trainer": 1, "worker": 1}}, "torch: 1 in a worker"),
     ],
-    ids=["workers", "no-workers", "start-method", "indexed-tar", "threads", "together"],
+    ids=["together", "no-workers", "start-method", "indexed-tar", "threads"],
 )
 def test_a_change_is_applied_and_leaves_the_samples(
     script: Script, plain: Trial, changes: dict[str, Any], said: str
@@ -75,26 +79,29 @@ def test_a_change_is_applied_and_leaves_the_samples(
     assert compare(plain.samples, trial.samples, unasked) == "same"
 
 
+@pytest.mark.long
 def test_native_decoding_gives_the_same_samples_but_for_rounding(script: Script, plain: Trial) -> None:
     trial = script.run({"native_decode": True})
     assert trial.why == "measured", trial.detail
     assert compare(plain.samples, trial.samples, unasked) == "close"
 
 
+@pytest.mark.long
 def test_what_is_kept_decoded_is_what_was_decoded(script: Script, plain: Trial) -> None:
     """In a second epoch, by workers that live on."""
-    changes = {"cache": {"bytes": 10**8}, "loaders": {"0": {"persistent_workers": True}}}
-    trial = script.run(changes, warmup=16)
+    trial = script.run({"cache": {"bytes": 10**8}}, warmup=16)
     assert trial.why == "measured", trial.detail
     assert compare(plain.samples, trial.samples, unasked) == "same"
 
 
+@pytest.mark.long
 def test_a_cache_that_nothing_is_found_in_was_not_applied(script: Script) -> None:
     trial = script.run({"cache": {"bytes": 10}}, "0")
     assert (trial.why, trial.detail) == ("not applied", "cache: nothing in the run took it")
     assert not trial.steps
 
 
+@pytest.mark.long
 def test_staged_files_are_read_and_gone(script: Script, plain: Trial, tmp_path: Path) -> None:
     trial = script.run({"staging": [[str(script.tar), str(tmp_path / "headrace-staged" / "x.tar")]]})
     assert trial.why == "measured", trial.detail
@@ -102,17 +109,20 @@ def test_staged_files_are_read_and_gone(script: Script, plain: Trial, tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_without_a_gpu_nothing_is_prefetched_to_one(script: Script) -> None:
     trial = script.run({"device_prefetch": True})
     assert (trial.why, trial.detail) == ("not applied", "device_prefetch: no CUDA device is in use")
 
 
+@pytest.mark.long
 def test_what_a_loader_cannot_have_is_not_applied(script: Script) -> None:
     trial = script.run({"loaders": {"0": {"persistent_workers": True}}}, "0")
     assert trial.why == "not applied"
     assert trial.detail == "loaders: loader 0: persistent_workers needs workers, and it has none"
 
 
+@pytest.mark.long
 def test_a_loader_that_the_run_does_not_have_is_not_changed(script: Script) -> None:
     trial = script.run({"loaders": {"7": {"num_workers": 2}}})
     assert (trial.why, trial.detail) == ("not applied", "loaders: nothing in the run took it")
@@ -136,6 +146,7 @@ def test_a_script_that_hangs_is_ended_with_all_its_processes(script: Script) -> 
     assert (trial.why, trial.detail) == ("timed out", "after 8 s")
 
 
+@pytest.mark.long
 def test_draws_are_seen_and_other_draws_cannot_be_compared(script: Script) -> None:
     """Seeded, so that the run itself repeats; with another number of workers each sample draws what another drew."""
     before, again = script.run({}, "--augment"), script.run({}, "--augment")
@@ -145,6 +156,7 @@ def test_draws_are_seen_and_other_draws_cannot_be_compared(script: Script) -> No
     assert compare(before.samples, after.samples, unasked) is None
 
 
+@pytest.mark.long
 def test_an_unseeded_run_does_not_repeat(script: Script) -> None:
     before, after = (script.run({}, "--unseeded").samples for _ in range(2))
     assert compare(before, after, lambda: are_equal(before, after)) is None
