@@ -75,6 +75,7 @@ def test_a_loader_inside_a_dataset_is_none_of_those_that_are_counted(tmp_path: P
         assert (outer.num_workers, next_one.num_workers) == (0, 1)
 
 
+@pytest.mark.filterwarnings("ignore:.set_vital. is deprecated")  # torchdata calls it
 def test_loaders_that_a_framework_makes_anew_are_changed(tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate")
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
