@@ -129,7 +129,8 @@ PASSES = PassCosts(fork=5, begin=7, resume=3, shut_down=2, first_wait=11, first_
 
 def test_each_pass_starts_its_workers_anew() -> None:
     """Of 2 workers, the first is forked at 5, begins at 12, and has its first batch at 12 + 11 + 13 + 10 = 46; the
-    second at 51. Those of the first pass are taken at 46 and 51, the third at 56; then 2 x 2 to shut down, and again."""
+    second at 51. Those of the first pass are taken at 46 and 51, the third at 56; then 2 x 2 to shut down, and
+    again."""
     known = work([batch(wait=10)], [step(wait=1)], passes=PASSES)
     ends = step_ends(setup(pass_batches=3), known, steps=6)
     assert ends[:3] == [47, 52, 57]

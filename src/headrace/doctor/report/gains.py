@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace.doctor.remedies.model import Floors, Outcome, Prediction, Prescription, Remedy
+from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.remedies.model import Floors, Outcome, Prescription, Remedy
 
 from .figures import duration, number
 
