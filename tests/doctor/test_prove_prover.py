@@ -114,14 +114,23 @@ def test_ctrl_c_in_a_run_ends_all_and_keeps_what_was_proved(session: Session) ->
     assert [proof.why for proof in proofs] == ["measured", "interrupted"]
 
 
-def test_ctrl_c_between_runs_does_the_same(session: Session) -> None:
+def test_ctrl_c_around_a_run_does_the_same(session: Session) -> None:
     def outcome(changes: dict[str, Any]) -> tuple[str, int]:
         if changes == TAR:
             raise KeyboardInterrupt
         return "measured", 12_000
 
     proofs = prover(session, Runs(outcome), *BOTH).prove()
-    assert said(proofs) == [(["workers"], "measured", "same"), ([], "interrupted", None)]
+    assert said(proofs) == [(["workers"], "measured", "same"), (["indexed-tar"], "interrupted", None)]
+
+
+def test_ctrl_c_while_it_runs_once_more_as_it_is_ends_all(session: Session) -> None:
+    def outcome(changes: dict[str, Any]) -> tuple[str, int]:
+        runs.content = "x"
+        return ("measured" if changes else "interrupted"), 12_000
+
+    runs = Runs(outcome)
+    assert said(prover(session, runs, *BOTH).prove()) == [(["workers"], "measured", None)]
 
 
 def test_what_does_not_fit_into_the_time_is_not_tried(session: Session) -> None:

@@ -60,10 +60,6 @@ def test_what_was_not_measured_has_no_figures() -> None:
     assert found.why == "broke"
 
 
-def test_an_interruption_before_the_first_run_is_no_outcome() -> None:
-    assert outcomes([Proof([], {}, "interrupted")], lambda _: None, OBSERVED_US) == []
-
-
 def test_the_interval_of_a_single_step_is_open() -> None:
     assert interval([5.0]) == (5.0, 0.0, math.inf)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class Prover:
         self._end = self.clock() + self.budget_s
         self._is_repeatable: bool | None = None
         self._was_repeated = False
+        self._is_interrupted = False
 
     def prove(self) -> list[Proof]:
         """All proofs. Ctrl-C ends them: the one under way is `interrupted`, those before it stand."""
@@ -47,11 +49,8 @@ class Prover:
         wanted = attempts(self.prescription)
         if pace is None or not wanted:
             return self.proofs
-        with self.progress:
-            try:
-                self._prove_all(pace, wanted)
-            except KeyboardInterrupt:
-                self.proofs.append(Proof([], {}, "interrupted"))
+        with self.progress, contextlib.suppress(KeyboardInterrupt):  # between two runs
+            self._prove_all(pace, wanted)
         return self.proofs
 
     def _prove_all(self, pace: Pace, wanted: list[Attempt]) -> None:
@@ -77,7 +76,7 @@ class Prover:
         if trial.why == "measured":
             samples = compare(self._before, trial.samples, lambda: self._repeatable(pace))
         self.proofs.append(trial.proof(one.remedies, one.changes, samples))
-        return trial.why != "interrupted"
+        return not self._is_interrupted
 
     def _order(self, pace: Pace, one: Attempt, left_s: float) -> Order | str:
         """Or why it cannot be tried."""
@@ -109,7 +108,11 @@ class Prover:
         return self._is_repeatable
 
     def _try(self, order: Order) -> Trial:
-        trial = self.run(order)
+        try:
+            trial = self.run(order)
+        except KeyboardInterrupt:  # before the command had begun, or after its end
+            trial = Trial("interrupted", "", 0, [], Samples({}, False))
+        self._is_interrupted |= trial.why == "interrupted"
         if trial.put_back is not None:
             self.notes += [Note(code, text) for code, text in sentences(trial.put_back)]
         return trial
