@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from undone_runs import Runs, put_back
+from file_trees import Tree, project, tree
+from undone_runs import put_back, undone_run
+
+from headrace.doctor.attach.command import Ended
 
 CHANGES = {
     "a new file": "open('new.txt', 'w').write('x')",
@@ -17,7 +23,7 @@ CHANGES = {
     "appended, then written anew": "open('train.log', 'a').write('3'); open('train.log', 'w').write('4')",
     "appended, then removed": "open('train.log', 'a').write('3'); os.remove('train.log')",
     "appended, then renamed": "open('train.log', 'a').write('3'); os.rename('train.log', 'train.1')",
-    "in place": "f = open('table.bin', 'r+b'); f.seek(9); f.write(b'other')",
+    "in place": "f = open('table.bin', 'r+b'); f.seek(9); f.write(b'other'); f.flush()",
     "in place, at the same size and time": """
         s = os.stat('table.bin')
         with open('table.bin', 'r+b') as f:
@@ -38,7 +44,7 @@ CHANGES = {
         open('events', 'w', opener=lambda p, flags: os.open(p, flags, dir_fd=folder)).write('x')""",
     "removed": "os.remove('notes.txt'); os.unlink('last.ckpt')",
     "removed and made again": "os.remove('notes.txt'); open('notes.txt', 'w').write('x')",
-    "removed, and a folder in its place": "os.remove('notes.txt'); os.makedirs('notes.txt/a'); open('notes.txt/a/b', 'w')",
+    "removed, and a folder in its place": "os.remove('notes.txt'); os.mkdir('notes.txt'); open('notes.txt/b', 'w')",
     "renamed": "os.rename('notes.txt', 'other.txt')",
     "renamed, then written in place": "os.rename('notes.txt', 'o'); open('o', 'r+').write('x')",
     "renamed over another": "os.replace('notes.txt', 'best.ckpt')",
@@ -55,7 +61,7 @@ CHANGES = {
         import shutil
         shutil.rmtree('runs'); os.makedirs('runs/first/deep'); open('runs/first/events', 'w').write('x')""",
     "new folders": "os.makedirs('a/b/c'); open('a/b/c/d', 'w').write('x'); open('a/e', 'w').write('x')",
-    "a new folder removed": "os.mkdir('a'); open('a/b', 'w').write('x'); os.remove('a/b'); os.rmdir('a'); open('n', 'w')",
+    "a new folder removed": "os.mkdir('a'); open('a/b', 'w'); os.remove('a/b'); os.rmdir('a'); open('n', 'w')",
     "a new folder renamed": "os.mkdir('a'); open('a/b', 'w').write('x'); os.rename('a', 'c')",
     "a new folder over an empty one": "os.mkdir('e'); os.mkdir('a'); open('a/b', 'w').write('x'); os.replace('a', 'e')",
     "copied": "import shutil; shutil.copyfile('notes.txt', 'best.ckpt'); shutil.copytree('runs', 'copy')",
@@ -141,30 +147,67 @@ CHANGES = {
     "all descriptors closed": "os.closerange(3, 256); open('notes.txt', 'w').write('x'); open('n', 'w').write('y')",
 }
 LOOK = """
-import os, sys
-sys.path.insert(0, {helpers!r})
+import json, os, sys, textwrap
+sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from file_trees import tree
 
-def change():
-    {change}
+def change(name, source):
+    os.chdir(name)
+    root, before = Path.cwd(), tree(Path.cwd())
+    exec(textwrap.dedent(source), globals())
+    assert tree(root) != before, "nothing was changed"
 
-before = tree(Path.cwd())
-root = Path.cwd()
-change()
-assert tree(root) != before, "nothing was changed"
+for number, source in enumerate(json.loads(Path(sys.argv[2]).read_text())):
+    if not os.fork():
+        change(str(number), source)
+        sys.exit()
+    if os.wait()[1]:
+        print("failed:", source, file=sys.stderr)
 """
 
 
+@dataclass(frozen=True)
+class Changed:
+    """What is there of each project, by the change, and what it should be."""
+
+    now: dict[str, Tree]
+    before: dict[str, Tree]
+    touched: dict[str, list[str]]
+    ended: Ended
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> Changed:
+    """One run of all changes, each in a project and a process of its own."""
+    folder = tmp_path_factory.mktemp("changes")
+    root = folder / "all"
+    projects = {change: project(root / str(number)) for number, change in enumerate(CHANGES)}
+    before = {change: tree(path) for change, path in projects.items()}
+    (folder / "changes.json").write_text(json.dumps(list(CHANGES.values())))
+    command = [sys.executable, "-c", LOOK, str(Path(__file__).parent), str(folder / "changes.json")]
+    ended = undone_run(command, root, folder / "session")
+    undone = put_back(ended).undone
+    touched = undone.restored + undone.taken
+    return Changed(
+        {change: tree(path) for change, path in projects.items()},
+        before,
+        {change: [name for name in touched if Path(name).is_relative_to(path)] for change, path in projects.items()},
+        ended,
+    )
+
+
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_command_leaves_no_trace(change: str, tmp_path: Path) -> None:
-    lines = CHANGES[change].strip().splitlines()
-    indent = " " * 8
-    body = "\n    ".join(line.removeprefix(indent) for line in lines)
-    runs = Runs(tmp_path)
-    back = put_back(runs.run(LOOK.format(helpers=str(Path(__file__).parent), change=body)))
-    assert runs.now == runs.before
+def test_a_command_leaves_no_trace(change: str, changed: Changed) -> None:
+    assert CHANGES[change] not in "\n".join(changed.ended.last_lines)
+    assert changed.now[change] == changed.before[change]
+    assert changed.touched[change]
+
+
+def test_every_change_was_seen_and_undone(changed: Changed) -> None:
+    back = put_back(changed.ended)
     assert back.undone.failed == []
-    assert back.changed == []
     assert back.undone.strangers == []
-    assert back.undone.restored + back.undone.taken
+    assert back.changed == []
+    assert back.written is None
+    assert changed.ended.last_lines == []

@@ -36,7 +36,6 @@ class Runs:
     """A project, its tree before, and the folder of the session beside it."""
 
     def __init__(self, folder: Path) -> None:
-        (folder / "project").mkdir()
         self.root = project(folder / "project")
         self.session = folder / "session"
         self.before: Tree = tree(self.root)
@@ -46,12 +45,17 @@ class Runs:
         return self.command([sys.executable, "-c", textwrap.dedent(source), *arguments], keep=keep)
 
     def command(self, command: list[str], *, keep: bool = False) -> Ended:
-        with working_in(self.root):
-            return run(command, settings(self.session), relay=True, patience=IMPATIENT, keep_written=keep)
+        return undone_run(command, self.root, self.session, keep=keep)
 
     @property
     def now(self) -> Tree:
         return tree(self.root)
+
+
+def undone_run(command: list[str], root: Path, session: Path, *, keep: bool = False) -> Ended:
+    """Runs it in that folder."""
+    with working_in(root):
+        return run(command, settings(session), relay=True, patience=IMPATIENT, keep_written=keep)
 
 
 def put_back(ended: Ended) -> PutBack:
