@@ -95,7 +95,7 @@ def test_ctrl_c_puts_the_files_back(runs: Runs) -> None:
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130
-    assert "put-back: as before again: best.ckpt, last.ckpt, notes.txt" in out
+    assert "put-back: as before the run again: best.ckpt, last.ckpt, notes.txt" in out
     assert runs.now == runs.before
 
 
@@ -113,7 +113,7 @@ def test_the_next_doctor_puts_back_what_a_killed_one_could_not(runs: Runs) -> No
         _, error = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
     assert f"an earlier doctor was killed in this folder; putting back what its command changed: {session}" in error
-    assert "as before again: best.ckpt" in error
+    assert "as before the run again: best.ckpt" in error
     assert runs.now == runs.before
     assert (session / "written" / "runs" / "new" / "n").read_text() == "z"
 

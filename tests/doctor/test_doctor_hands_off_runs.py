@@ -47,24 +47,27 @@ def test_what_was_made_is_kept_where_the_session_is(runs: Runs) -> None:
     assert runs.now == runs.before
     assert (runs.session / WRITTEN / "a" / "b").read_text() == "x"
     said = dict(sentences(back))
-    assert said["put-back"] == f"moved to {runs.session / WRITTEN}: a/b"
+    assert said["put-back"] == f"made by it and moved to {runs.session / WRITTEN}: a/b"
 
 
 def test_what_was_made_and_what_was_changed_is_said(runs: Runs) -> None:
     said = dict(
         sentences(put_back(runs.run("open('n', 'w'); open('notes.txt', 'w'); open('train.log', 'a').write('3')")))
     )
-    assert said == {"put-back": "as before again: notes.txt, train.log; deleted: n"}
+    assert said == {"put-back": "as before the run again: notes.txt, train.log; made by it and deleted: n"}
 
 
 def test_of_many_files_five_are_named(runs: Runs) -> None:
     back = put_back(runs.run(r"[open(f'{n}\x1b\n', 'w') for n in range(7)]; open(b'\xff', 'w')"))
-    assert dict(sentences(back))["put-back"] == "deleted: 0\x1b\n, 1\x1b\n, 2\x1b\n, 3\x1b\n, 4\x1b\n and 3 more"
+    assert (
+        dict(sentences(back))["put-back"]
+        == "made by it and deleted: 0\x1b\n, 1\x1b\n, 2\x1b\n, 3\x1b\n, 4\x1b\n and 3 more"
+    )
 
 
 def test_a_name_that_is_no_text_is_shown_by_its_bytes(runs: Runs) -> None:
     back = put_back(runs.run(r"open(b'\xff', 'w')"))
-    assert dict(sentences(back))["put-back"] == r"deleted: \xff"
+    assert dict(sentences(back))["put-back"] == r"made by it and deleted: \xff"
 
 
 def test_what_other_programs_change_is_listed_and_left(runs: Runs) -> None:
@@ -115,7 +118,7 @@ def test_a_large_file_that_is_written_in_place_is_named(runs: Runs) -> None:
     back = put_back(runs.run("f = open('big', 'r+b'); f.seek(5); f.write(b'x'); open('notes.txt', 'w')"))
     said = dict(sentences(back))
     assert said["not-put-back"] == "big: a copy would be 3221225472 bytes, which is more than 1073741824"
-    assert said["put-back"] == "as before again: notes.txt"
+    assert said["put-back"] == "as before the run again: notes.txt"
     assert said["unseen-write"] == "changed and left so: big"
     assert back.needs_folder
 

@@ -26,7 +26,7 @@ def hook(active: Callable[[], Journal | None]) -> Callable[[str, tuple[Any, ...]
     changes, reads = CHANGES, _reads
 
     def audited(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in changes and not (event == "open" and reads(*arguments)):
+        if event in changes and not (event == "open" and reads(arguments)):
             journal = active()
             if journal is not None:
                 journal.guarded(changes[event], journal, *arguments)
@@ -34,9 +34,13 @@ def hook(active: Callable[[], Journal | None]) -> Callable[[str, tuple[Any, ...]
     return audited
 
 
-def _reads(path: Any, mode: str | None, flags: int | None) -> bool:
-    """Whether nothing can be changed by it. A descriptor's file was opened before."""
-    return not (flags or 0) & WRITES or isinstance(path, int)
+def _reads(arguments: tuple[Any, ...], writes: int = WRITES) -> bool:
+    """Whether nothing can be changed by it. A descriptor's file was opened before. What is raised here forbids what is
+    announced: and anybody may announce an event of this name, with any arguments, also when no globals are left.
+    """
+    if len(arguments) != 3 or isinstance(arguments[0], int):
+        return True
+    return not isinstance(arguments[2], int) or not arguments[2] & writes
 
 
 def _open(journal: Journal, path: Any, mode: str | None, flags: int) -> None:
