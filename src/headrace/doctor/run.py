@@ -25,14 +25,22 @@ from .hands_off.hands_off import PutBack
 from .hands_off.unfinished import restore, unfinished
 from .hands_off.words import sentences
 from .machine import Sampler
+from .remedies.model import Prescription
+from .remedies.prescribe import prescribe
+from .remedies.sources import files_here
 from .report.document import document
 from .report.files import write_whole
 from .report.live import LiveView
 from .report.machine import gpu_busy
 from .report.outputs import Outputs
 from .session.document import decode
-from .session.model import Machine, Note, Outcome, Session, Unreached
+from .session.model import Machine, Note, Outcome, Session, Survey, Unreached
 from .status import DOCTOR_FAILED, exit_status
+from .survey.survey import surveyed
+
+REPLAY_STEPS = 40
+"""Of the replay window, and of that under load."""
+DRAIN_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,13 @@ def examine(asked: Examination, outputs: Outputs) -> int:
     if not asked.observe:
         _restore_unfinished()
     with session_folder(
-        asked.keep, observe=asked.observe, warmup=asked.warmup, steps=asked.steps, ranges=asked.ranges
+        asked.keep,
+        observe=asked.observe,
+        warmup=asked.warmup,
+        steps=asked.steps,
+        ranges=asked.ranges,
+        replay=0 if asked.observe else REPLAY_STEPS,
+        drain_s=DRAIN_S,
     ) as folder:
         ended, machines = _run(asked, folder, outputs)
         wait_share = _guarded(lambda: _report(asked, outputs, folder, ended, machines), folder)
@@ -74,7 +88,7 @@ def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int
     session = _read(path)
     try:
         diagnosis = diagnose(session)
-        _say_all(outputs.put(session, diagnosis, saved=path))
+        _say_all(outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=path))
     except Exception:
         _say(f"{path}: the report failed: the file was changed after it was written, or it is a fault of the doctor's")
         _say(traceback.format_exc())
@@ -141,14 +155,36 @@ def _report(
         unreached=[Unreached(missed.pid, shlex.join(_texts(missed.command)), missed.why) for missed in ended.missed],
         notes=[*map(_leftover, ended.leftovers), *_put_back(ended.put_back)],
     )
+    session.survey = _surveyed(session)
     try:
         diagnosis = diagnose(session)
     except Exception:
-        _saved(folder, session, None)  # for another version to show
+        _saved(folder, session, None, None)  # for another version to show
         raise
-    saved = _saved(folder, session, diagnosis) if folder.is_kept else None
-    _say_all(outputs.put(session, diagnosis, saved=saved))
+    prescription = _prescribed(session, diagnosis)
+    saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
+    _say_all(outputs.put(session, diagnosis, prescription, saved=saved))
     return diagnosis.wait_share
+
+
+def _surveyed(session: Session) -> Survey | None:
+    """Of the machine that was sampled, which is this one."""
+    try:
+        return surveyed(session.machines[0]) if session.machines else None
+    except Exception:
+        _say("files were not looked at: that failed, which is a fault of the doctor's")
+        _say(traceback.format_exc())
+        return None
+
+
+def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
+    """A fault in it costs the prescription, and not the report."""
+    try:
+        return prescribe(session, diagnosis, files_here())
+    except Exception:
+        _say("no remedies are told: their computation failed, which is a fault of the doctor's")
+        _say(traceback.format_exc())
+        return None
 
 
 def _leftover(process: Leftover) -> Note:
@@ -166,9 +202,11 @@ def _texts(arguments: list[str]) -> list[str]:
     return [os.fsencode(argument).decode("utf-8", "backslashreplace") for argument in arguments]
 
 
-def _saved(folder: SessionFolder, session: Session, diagnosis: Diagnosis | None) -> Path:
+def _saved(
+    folder: SessionFolder, session: Session, diagnosis: Diagnosis | None, prescription: Prescription | None
+) -> Path:
     path = folder.path / SESSION_FILE
-    write_whole(path, [document(session, diagnosis)])
+    write_whole(path, [document(session, diagnosis, prescription)])
     return path
 
 

@@ -88,6 +88,25 @@ class Fetch(Get, tag="fetch"):
     """A batch that no step waited for."""
 
 
+class Replayed(Record, tag="replayed"):
+    pass_: int
+    t: int
+    duration: int
+
+
+class Drained(Get, tag="drained"):
+    """A batch that was taken to see how fast they come."""
+
+
+class Window(Record, tag="window"):
+    name: str
+    first: int
+    steps: int
+    settling: int
+    t: int
+    end_t: int
+
+
 class Last(Record, tag="last"):
     pass_: int
     t: int
@@ -100,6 +119,8 @@ class Step(Record, tag="step"):
     end_t: int
     spans: list[tuple[str, int, int]] = []
     probe: float | None = None
+    cpu: int | None = None
+    delay: int | None = None
 
 
 class Rest(Record, tag="rest"):
@@ -129,6 +150,20 @@ class Collective(Record, tag="collective"):
     bytes: int | None = None
 
 
+class Digest(Record, tag="digest"):
+    pass_: int
+    content: str
+    keys: str | None = None
+    sketches: list[list[float]] = []
+
+
+class Applied(Record, tag="applied"):
+    t: int
+    key: str
+    count: int
+    text: str
+
+
 class Worker(Record, tag="worker"):
     t: int
     facts: dict[str, Any]
@@ -144,6 +179,8 @@ class Batch(Record, tag="batch"):
     samples: int | None = None
     stages: list[tuple[int, int, int, int]] = []
     beside: list[tuple[int, int, int, int]] = []
+    cpu: int | None = None
+    delay: int | None = None
 
 
 class Slow(Record, tag="slow"):
@@ -166,7 +203,7 @@ class Probe(Record, tag="probe"):
 
 KINDS = (
     Process, Name, Torch, Facts, Note, Error, Stack, End,
-    Loader, Pass, Get, Fetch, Last, Step, Rest, Device, Ready, Collective,
+    Loader, Pass, Get, Fetch, Replayed, Drained, Window, Last, Step, Rest, Device, Ready, Collective, Digest, Applied,
     Worker, Batch, Slow, Lines, Probe,
 )  # fmt: skip
 ANY: Any = Union[KINDS]  # noqa: UP007  (a union of a tuple has no other spelling)

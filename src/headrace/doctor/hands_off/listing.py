@@ -26,8 +26,8 @@ class Listing:
 
 
 def listing(root: Path, besides: Path) -> Listing:
-    """Of all below `root` but what is below `besides`. Not looked at are what symbolic links lead to, and files that
-    our own output, the command's with it, goes to."""
+    """Of all below `root` but what is below `besides`. Neither what symbolic links lead to is looked at, nor a file
+    that our own output, and the command's, goes to."""
     entries: dict[str, Entry] = {}
     ours = {(stat.st_dev, stat.st_ino) for stat in _outputs()}
     folders = [str(root)]

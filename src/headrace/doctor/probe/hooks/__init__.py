@@ -20,6 +20,7 @@ from . import (
     ranges,
     saving,
     scaler,
+    schedulers,
     workers,
 )
 from .libraries import LIBRARIES
@@ -46,6 +47,7 @@ HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("torchdata.stateful_dataloader.stateful_dataloader", dataloader.install_stateful),
     ("torch.amp.grad_scaler", scaler.install),
     ("torch.cuda.amp.grad_scaler", scaler.install),
+    ("torch.optim.lr_scheduler", schedulers.install),
     ("torch.nn.parallel.data_parallel", engines.watch_data_parallel),
     ("deepspeed.runtime.engine", engines.watch_deepspeed),
     ("torch._dynamo.eval_frame", compiler.install),
