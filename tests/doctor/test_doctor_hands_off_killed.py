@@ -99,6 +99,17 @@ def test_ctrl_c_puts_the_files_back(runs: Runs) -> None:
     assert runs.now == runs.before
 
 
+def test_a_session_with_files_that_are_nowhere_else_stays(runs: Runs) -> None:
+    source = "import os; os.mkdir('a'); os.system('echo x > a/b')"
+    with doctor(runs, "--", sys.executable, "-c", source) as process:
+        _, error = process.communicate(timeout=DEADLINE_S)
+    (session,) = (runs.root.parent / "tmp").iterdir()
+    said = f"files that could not be put back, or that nobody is known to have made, are left in {session}"
+    assert said in error
+    assert (session / "written" / "a" / "b").read_text() == "x\n"
+    assert runs.now == runs.before
+
+
 def test_a_killed_command_has_its_files_put_back(runs: Runs) -> None:
     with doctor(runs, "--", sys.executable, "-c", CHANGING) as process:
         os.kill(changed(process, runs), signal.SIGKILL)
@@ -145,6 +156,20 @@ def test_nothing_is_put_back_while_the_command_goes_on(runs: Runs) -> None:
         os.kill(command, signal.SIGKILL)
     eventually(lambda: is_gone(command))
     assert restore(session).undone.failed == []
+    assert runs.now == runs.before
+
+
+def test_a_proof_that_was_killed_is_found_in_its_session(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = killed(runs)
+    monkeypatch.setattr("tempfile.tempdir", str(session.parent))
+    main = session.with_name("headrace-doctor-main")
+    (main / "proofs").mkdir(parents=True)
+    session.rename(main / "proofs" / "02")
+    # What was kept has moved with it.
+    journal = main / "proofs" / "02" / "scratch" / "undo" / "journal"
+    journal.write_bytes(journal.read_bytes().replace(os.fsencode(session), os.fsencode(main / "proofs" / "02")))
+    assert unfinished(runs.root) == [main]
+    assert restore(main).undone.failed == []
     assert runs.now == runs.before
 
 

@@ -11,7 +11,7 @@ from file_trees import tree
 from undone_runs import Runs, put_back, undone_run, working_in
 
 from headrace.doctor.attach.environment import FOLDER_VARIABLE
-from headrace.doctor.hands_off.hands_off import WRITTEN
+from headrace.doctor.hands_off.hands_off import WRITTEN, holds_files
 from headrace.doctor.hands_off.listing import Listing, differences, listing
 from headrace.doctor.hands_off.lock import alone_in
 from headrace.doctor.hands_off.trackers import offline
@@ -54,6 +54,7 @@ def test_what_was_made_and_what_was_changed_is_said(runs: Runs) -> None:
     said = dict(
         sentences(put_back(runs.run("open('n', 'w'); open('notes.txt', 'w'); open('train.log', 'a').write('3')")))
     )
+    assert not holds_files(runs.session)
     assert said == {"put-back": "as before the run again: notes.txt, train.log; made by it and deleted: n"}
 
 
@@ -87,7 +88,7 @@ def test_what_other_programs_write_into_a_new_folder_is_never_deleted(runs: Runs
     back = put_back(runs.run("import os; os.mkdir('a'); open('a/b', 'w'); os.system('echo x > a/c')"))
     assert runs.now == runs.before
     assert names(back.undone.strangers, runs.root) == ["a/c"]
-    assert back.needs_folder
+    assert holds_files(runs.session)
     assert (runs.session / WRITTEN / "a" / "c").read_text() == "x\n"
 
 
@@ -120,7 +121,7 @@ def test_a_large_file_that_is_written_in_place_is_named(runs: Runs) -> None:
     assert said["not-put-back"] == "big: a copy would be 3221225472 bytes, which is more than 1073741824"
     assert said["put-back"] == "as before the run again: notes.txt"
     assert said["unseen-write"] == "changed and left so: big"
-    assert back.needs_folder
+    assert holds_files(runs.session)
 
 
 def test_a_large_file_that_is_only_opened_for_writing_is_not_named(runs: Runs) -> None:

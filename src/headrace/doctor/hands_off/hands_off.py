@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headrace.errors import UsageError
 
+from ..probe import UNDO
 from ..probe.hands_off.folder import UndoFolder
 from ..probe.settings import Settings
 from .before import read_journal
@@ -38,11 +39,6 @@ class PutBack:
     """What else is not as before, and how: `made`, `removed` or `changed`."""
     why_not_listed: str = ""
     """Why that was not looked for; else empty."""
-
-    @property
-    def needs_folder(self) -> bool:
-        """Whether the session's folder holds what is nowhere else."""
-        return bool(self.undone.strangers or self.undone.failed)
 
 
 class HandsOff:
@@ -86,6 +82,17 @@ class HandsOff:
             changed, why_not = differences(self._before, after), self._before.why_not or after.why_not
             self._put_back = replace(undone, changed=changed, why_not_listed=why_not)
         return self._put_back
+
+
+def holds_files(session: Path) -> bool:
+    """Whether a session's folder has files of the user's that are nowhere else: what could not be put back, and what
+    was made by nobody knows whom. Those of its proofs count, too."""
+    return any((one / WRITTEN).exists() or (one / UNDO).parent.exists() for one in runs_of(session))
+
+
+def runs_of(session: Path) -> list[Path]:
+    """Folders of a session in which runs are undone: its own, and one for each proof."""
+    return [session, *sorted(session.glob("proofs/*"))]
 
 
 @contextmanager
