@@ -10,6 +10,7 @@ from .diagnosis import Finding, RankView
 from .environment_memory import OOM_KILL
 from .find_loaders import loader_findings
 from .find_notes import note_findings
+from .find_padding import padding_findings
 from .find_processes import process_findings
 from .find_ranks import rank_findings
 from .find_waits import wait_findings
@@ -26,7 +27,7 @@ def findings(
     wait."""
     main = main_view(views)
     waits = [] if main is None else list(wait_findings(main))
-    around = [] if main is None else list(loader_findings(session, main))
+    around = [] if main is None else [*loader_findings(session, main), *padding_findings(main)]
     of_run = [*([] if ranks is None else rank_findings(ranks, by_rank)), *process_findings(session)]
     notes = list(note_findings(session, main))
     of_machines = _of_machines(session, main)

@@ -88,6 +88,15 @@ class Fetch(Get, tag="fetch"):
     """A batch that no step waited for."""
 
 
+class Padding(Record, tag="padding"):
+    pass_: int
+    index: int
+    rows: int
+    width: int
+    filled: int
+    longest: int
+
+
 class Last(Record, tag="last"):
     pass_: int
     t: int
@@ -166,7 +175,7 @@ class Probe(Record, tag="probe"):
 
 KINDS = (
     Process, Name, Torch, Facts, Note, Error, Stack, End,
-    Loader, Pass, Get, Fetch, Last, Step, Rest, Device, Ready, Collective,
+    Loader, Pass, Get, Fetch, Padding, Last, Step, Rest, Device, Ready, Collective,
     Worker, Batch, Slow, Lines, Probe,
 )  # fmt: skip
 ANY: Any = Union[KINDS]  # noqa: UP007  (a union of a tuple has no other spelling)

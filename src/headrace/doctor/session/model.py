@@ -80,6 +80,21 @@ class Loader:
 
 
 @dataclass
+class Padding:
+    """Batches of sequences that were looked at for padding: one row a batch."""
+
+    pass_: list[int] = field(default_factory=list)
+    index: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    width: list[int] = field(default_factory=list)
+    """Tokens a row, padding included."""
+    filled: list[int] = field(default_factory=list)
+    """Tokens of the batch that are no padding."""
+    longest: list[int] = field(default_factory=list)
+    """The most of these in one row."""
+
+
+@dataclass
 class Rest:
     """Steps that a run which is only observed was let pass without being measured, so that it is not slowed down."""
 
@@ -122,6 +137,7 @@ class Trainer:
     loaders: list[Loader] = field(default_factory=list)
     collectives: Collectives = field(default_factory=Collectives)
     shapes: list[str] = field(default_factory=list)
+    padding: Padding = field(default_factory=Padding)
     rests: list[Rest] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     """In order; empty where the run was only observed."""

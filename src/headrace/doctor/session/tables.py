@@ -27,7 +27,7 @@ def _faults(session: Session) -> Iterator[str]:
 
 
 def _of_trainer(trainer: Trainer, where: str) -> Iterator[str]:
-    for name in ("steps", "gets", "fetches", "collectives"):
+    for name in ("steps", "gets", "fetches", "padding", "collectives"):
         yield from _uneven(_columns(getattr(trainer, name)), f"{where}.{name}")
     for name in ("gets", "fetches"):
         shapes = (shape for shape in getattr(trainer, name).shape if shape is not None)

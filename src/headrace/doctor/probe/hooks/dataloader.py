@@ -9,6 +9,7 @@ from threading import current_thread
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
+from ..padding import Padding
 from ..passes import ATTRIBUTE, Pass, Reader
 from ..shapes import Shapes
 from ..step_records import Received
@@ -57,6 +58,7 @@ class Hooks:
         self._is_grad_enabled = torch.is_grad_enabled
         self._dataloader = dataloader
         self._shapes = Shapes(probe)
+        self._padding = Padding(probe)
 
     def iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(original)
@@ -181,6 +183,7 @@ class Hooks:
         elif reader.pinned:
             pin_start, pin = reader.pinned.pop(0)
         size, shape = self._shapes.of(batch)
+        self._padding.look(pass_.number, index, batch)
         return Received(pass_.number, index, start, end, arrived, unpickle, pin_start, pin, size, shape)
 
     def try_get_data(self, original: Callable[..., Any]) -> Callable[..., Any]:
