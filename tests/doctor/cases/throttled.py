@@ -1,17 +1,19 @@
-"""Storage that gives so many bytes a second to all of its readers together, as a network share does: named pipes, one a
-reader, that a thread of the training process writes to."""
+"""Storage that gives so many bytes a second to all of its readers together, as a network share does."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 
 class ThrottledStorage:
-    """Each open() of `path(reader)` for reading gives one file of `size` bytes."""
+    """Named pipes, one a reader, that threads of the training process write samples of `size` bytes to. Of what was
+    not read yet a pipe holds a page."""
 
     def __init__(self, readers: int, *, size: int, bytes_per_s: float) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="throttled-")
@@ -26,11 +28,9 @@ class ThrottledStorage:
         return Path(self._folder.name) / f"reader-{reader}"
 
     def _serve(self, reader: int) -> None:
-        while True:
-            with open(self.path(reader), "wb") as pipe:
+        with suppress(OSError), open(self.path(reader), "wb", buffering=0) as pipe:
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1)
+            while True:
                 with self._turn:
                     time.sleep(self._seconds)
-                try:
-                    pipe.write(self._data)
-                except BrokenPipeError:
-                    return
+                pipe.write(self._data)
