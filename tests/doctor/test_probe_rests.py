@@ -27,7 +27,7 @@ def observed(chosen: Rests, *, step_ns: int, cost_ns: int, number: int) -> int:
     return chosen.after(number)
 
 
-def share_observed(*, step_ns: int, cost_ns: int, blocks: int = 2000) -> float:
+def share_observed(*, step_ns: int, cost_ns: int, blocks: int = 8000) -> float:
     """Of a long run's blocks."""
     chosen = Rests()
     number = seen = 0
@@ -38,7 +38,7 @@ def share_observed(*, step_ns: int, cost_ns: int, blocks: int = 2000) -> float:
     return seen * BLOCK / number
 
 
-@pytest.mark.parametrize(("step_ms", "cost_us"), [(1, 20), (5, 29), (20, 59), (50, 149), (1000, 2999)])
+@pytest.mark.parametrize(("step_ms", "cost_us"), [(1, 19), (5, 19), (20, 39), (50, 99), (1000, 1999)])
 def test_where_observing_costs_little_all_steps_are_observed(step_ms: int, cost_us: int) -> None:
     assert share_observed(step_ns=step_ms * MS, cost_ns=cost_us * 1000, blocks=50) == 1
 

@@ -10,11 +10,11 @@ MOST_SHARE = 0.01
 """Of a step, that observing may cost,"""
 ALWAYS_NS = 100_000
 """and what it may cost at least, however short a step is."""
-AIM = 0.3
+AIM = 0.2
 """Of that is aimed at: observing costs half as much again as the hooks see of themselves, since the user's code then
 finds the caches filled with ours, and what is let pass is not free either (benchmarks/doctor_overhead.py --in-turns).
 """
-MOST_HALVINGS = 6
+MOST_HALVINGS = 8
 
 
 class Rests:
