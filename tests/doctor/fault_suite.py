@@ -26,11 +26,13 @@ TOP = 3
 
 @dataclass(frozen=True)
 class Case:
-    """A script with what it plants: `EXPECTED` in it, in words that the doctor says to its user, and `RANKS`."""
+    """A script with what it plants: `EXPECTED` in it, in words that the doctor says to its user, `RANKS`, and the
+    `STEPS` that it takes to see it."""
 
     name: str
     expected: tuple[str, ...]
     ranks: int = 1
+    steps: int = 80
 
     def command(self) -> list[str]:
         script = f"{self.name}.py"
@@ -89,7 +91,15 @@ def examine(case: Case, folder: Path, *options: str, data: Path) -> Examined:
     """Runs it under the doctor until that ends it."""
     path = folder / "session.json"
     ran = headrace(
-        "doctor", "--json", str(path), *options, "--", *case.command(), environment={"PLANTED_DATA": str(data)}
+        "doctor",
+        "--json",
+        str(path),
+        "--steps",
+        str(case.steps),
+        *options,
+        "--",
+        *case.command(),
+        environment={"PLANTED_DATA": str(data)},
     )
     assert path.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     content = path.read_bytes()
@@ -98,14 +108,16 @@ def examine(case: Case, folder: Path, *options: str, data: Path) -> Examined:
 
 def _case(path: Path) -> Case | None:
     """None for a module that plants nothing."""
-    values = {
+    values: dict[str, Any] = {
         target.id: ast.literal_eval(line.value)
         for line in ast.parse(path.read_text()).body
         if isinstance(line, ast.Assign)
         for target in line.targets
-        if isinstance(target, ast.Name) and target.id in ("EXPECTED", "RANKS")
+        if isinstance(target, ast.Name) and target.id in ("EXPECTED", "RANKS", "STEPS")
     }
-    return Case(path.stem, values["EXPECTED"], values.get("RANKS", 1)) if "EXPECTED" in values else None
+    if "EXPECTED" not in values:
+        return None
+    return Case(path.stem, values["EXPECTED"], values.get("RANKS", Case.ranks), values.get("STEPS", Case.steps))
 
 
 def _texts(findings: list[Finding]) -> list[str]:

@@ -16,7 +16,6 @@ QUICK = [
     case for case in CASES if case.name in ("fault_collate", "fault_few_workers", "fault_padding", "fault_respawn")
 ]
 """Those that need no data and are soon done."""
-STEPS = ("--steps", "80")
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +24,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(case: Case, folder: Path, data: Path) -> None:
-    examined = examine(case, folder, *STEPS, data=data)
+    examined = examine(case, folder, data=data)
     print(examined.summary())
     assert examined.misses() == []
 

@@ -54,11 +54,11 @@ def test_tokens_that_are_no_padding_are_counted(batch: Any) -> None:
 
 def test_one_token_at_the_end_closes_a_sentence_and_is_no_padding() -> None:
     ids = tokens(WIDTH, WIDTH, WIDTH)
-    ids[:, -1] = 2
+    ids[:, -1] = 99
     assert counted(ids) == (3, WIDTH, 3 * WIDTH, WIDTH)
 
 
-@given(lengths=st.lists(st.integers(0, WIDTH - 2), min_size=1, max_size=6))
+@given(lengths=st.lists(st.integers(1, WIDTH - 2), min_size=1, max_size=6))
 def test_ids_say_the_same_as_their_mask(lengths: list[int]) -> None:
     assert counted(tokens(*lengths)) == counted({"attention_mask": mask(*lengths)})
 
@@ -70,6 +70,9 @@ def test_ids_say_the_same_as_their_mask(lengths: list[int]) -> None:
         torch.ones(16, dtype=torch.int64),
         torch.ones(4, 4, dtype=torch.int64),
         torch.ones(2, 3, 8, 8, dtype=torch.uint8),
+        tokens(3, 9, 5).byte(),
+        torch.tensor([[0, 1, 0, 0, 1, 0, 1, 0, 0, 0], [1, 0, 0, 1, 0, 0, 0, 0, 0, 0]]),
+        torch.zeros(4, 16, dtype=torch.int64),
         torch.ones(4, 0, dtype=torch.int64),
         torch.ones(4, 16, dtype=torch.int64, device="meta"),
         np.zeros((1, MOST_TOKENS + 1), np.uint8),
@@ -77,7 +80,21 @@ def test_ids_say_the_same_as_their_mask(lengths: list[int]) -> None:
         object(),
         None,
     ],
-    ids=["floats", "vector", "narrow", "images", "empty", "meta", "large", "texts", "object", "none"],
+    ids=[
+        "floats",
+        "vector",
+        "narrow",
+        "images",
+        "bytes",
+        "labels",
+        "zeros",
+        "empty",
+        "meta",
+        "large",
+        "texts",
+        "object",
+        "none",
+    ],
 )
 def test_what_holds_no_sequences_tells_nothing(batch: Any) -> None:
     assert counted(batch) is None

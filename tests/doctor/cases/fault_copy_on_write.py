@@ -9,6 +9,8 @@ from planted import train
 from torch.utils.data import DataLoader, Dataset
 
 EXPECTED = ("shared with their parent",)
+STEPS = 300
+"""Memory is looked at every five seconds."""
 RECORDS = 4_000_000
 A_SAMPLE = 20_000
 

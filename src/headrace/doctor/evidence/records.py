@@ -82,6 +82,7 @@ class Get(Record, tag="get"):
     pin: int | None = None
     bytes: int | None = None
     shape: int | None = None
+    unpickle_cpu: int | None = None
 
 
 class Fetch(Get, tag="fetch"):

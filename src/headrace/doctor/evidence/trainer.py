@@ -68,6 +68,7 @@ class TrainerSide:
         gets.pin.append(record.pin)
         gets.bytes.append(record.bytes)
         gets.shape.append(None if record.shape is None else self._shape(record.shape))
+        gets.unpickle_cpu.append(record.unpickle_cpu)
 
     def _shape(self, name: int) -> int:
         """Into `Trainer.shapes`."""

@@ -17,6 +17,10 @@ MOST_TOKENS = 1 << 20
 """In one batch: to count more takes too long in the training thread."""
 LEAST_WIDTH = 8
 MOST_DEPTH = 2
+LEAST_BYTES = 4
+"""Of a token: bytes and shorter numbers are pixels and sound."""
+MOST_INSIDE = 0.1
+"""Share of the tokens before the padding that may be of its value."""
 MASK = "attention_mask"
 
 Counted = tuple[int, int, int, int]
@@ -51,22 +55,29 @@ def counted(batch: Any) -> Counted | None:
     mask = next((matrix for name, matrix in matrices if name == MASK), None)
     if mask is not None:
         return _counted(mask != 0)
-    return _counted(_is_kept(matrices[0][1])) if matrices else None
+    tokens = next((matrix for _, matrix in matrices if matrix.dtype.itemsize >= LEAST_BYTES), None)
+    return None if tokens is None else _of_tokens(tokens)
 
 
-def _is_kept(tokens: Any) -> Any:
-    """False in the run at the end of each row that repeats the padding; one such token alone ends a sentence."""
+def _of_tokens(tokens: Any) -> Counted | None:
+    """None for a matrix whose last value lies all over it, as the 0 of labels does that are 1 here and there."""
     import numpy
 
     values, counts = numpy.unique(tokens[:, -1], return_counts=True)
-    differs = tokens[:, ::-1] != values[counts.argmax()]
+    padding = values[counts.argmax()]
+    differs = tokens[:, ::-1] != padding
     run = numpy.where(differs.any(axis=1), differs.argmax(axis=1), tokens.shape[1])
-    run[run == 1] = 0
-    return numpy.arange(tokens.shape[1]) < (tokens.shape[1] - run)[:, None]
+    run[run == 1] = 0  # one such token alone ends a sentence
+    is_kept = numpy.arange(tokens.shape[1]) < (tokens.shape[1] - run)[:, None]
+    inside = int((is_kept & (tokens == padding)).sum())
+    return None if inside > MOST_INSIDE * is_kept.sum() else _counted(is_kept)
 
 
-def _counted(is_kept: Any) -> Counted:
+def _counted(is_kept: Any) -> Counted | None:
+    """None where nothing is kept."""
     lengths = is_kept.sum(axis=1)
+    if not lengths.any():
+        return None
     return int(is_kept.shape[0]), int(is_kept.shape[1]), int(lengths.sum()), int(lengths.max())
 
 

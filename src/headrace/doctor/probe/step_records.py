@@ -25,6 +25,7 @@ class Received(NamedTuple):
     pin: int | None
     bytes: int | None
     shape: int | None
+    unpickle_cpu: int | None
 
 
 def step_records(clock: Clock, step: Step, cost: int) -> list[Record]:
@@ -80,6 +81,7 @@ def _batch_record(clock: Clock, kind: str, batch: Received) -> Record:
         None if batch.pin is None else batch.pin // 1000,
         batch.bytes,
         batch.shape,
+        None if batch.unpickle_cpu is None else batch.unpickle_cpu // 1000,
     )
 
 

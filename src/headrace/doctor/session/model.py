@@ -28,6 +28,9 @@ class Gets:
     bytes: list[int | None] = field(default_factory=list)
     shape: list[int | None] = field(default_factory=list)
     """Into `Trainer.shapes`."""
+    unpickle_cpu: list[int | None] = field(default_factory=list)
+    """CPU time of the thread that unpickled it. The rest of `unpickle` it waited: for the worker, which hands tensors
+    over one by one, in its Python."""
 
 
 @dataclass

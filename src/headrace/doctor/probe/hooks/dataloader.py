@@ -6,6 +6,7 @@ import functools
 import os
 from multiprocessing.reduction import ForkingPickler
 from threading import current_thread
+from time import thread_time_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -173,18 +174,18 @@ class Hooks:
             pass_.index = iterator._rcvd_idx - 1
         index = pass_.index
         reader = pass_.reader
-        arrived = unpickle = pin_start = pin = None
+        arrived = unpickle = unpickle_cpu = pin_start = pin = None
         if pass_.has_workers:
             thread = getattr(iterator, "_pin_memory_thread", None)
             if thread is not None:
                 reader = self._training.readers.of(thread.ident) or reader
-            arrived, unpickle = reader.unpickled.pop(index, (None, None))
+            arrived, unpickle, unpickle_cpu = reader.unpickled.pop(index, (None, None, None))
             pin_start, pin = reader.pinned.pop(index, (None, None))
         elif reader.pinned:
             pin_start, pin = reader.pinned.pop(0)
         size, shape = self._shapes.of(batch)
         self._padding.look(pass_.number, index, batch)
-        return Received(pass_.number, index, start, end, arrived, unpickle, pin_start, pin, size, shape)
+        return Received(pass_.number, index, start, end, arrived, unpickle, pin_start, pin, size, shape, unpickle_cpu)
 
     def try_get_data(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Tells the index of a batch that is handed out as soon as it came, whatever the order."""
@@ -206,11 +207,11 @@ class Hooks:
             reader = current()
             if reader is None:
                 return original(*args, **kwargs)
-            start = now()
+            start, cpu = now(), thread_time_ns()
             value = original(*args, **kwargs)
-            end = now()
+            end, cpu = now(), thread_time_ns() - cpu
             try:
-                reader.read(value, end, end - start)
+                reader.read(value, end, end - start, cpu)
             except Exception as error:
                 self._training.fail("unpickling", error)
             return value
