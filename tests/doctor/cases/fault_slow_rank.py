@@ -1,6 +1,6 @@
 """Planted: rank 1 of two makes its batches more slowly than the other, which waits for it in each step.
 
-A batch: 2 ms on rank 0, 30 ms on rank 1; a step: 10 ms."""
+A batch: 2 ms on rank 0, 60 ms on rank 1; a step: 10 ms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RANKS = 2
 
 class Samples(Dataset[torch.Tensor]):
     def __init__(self, rank: int) -> None:
-        self.seconds = 0.0005 if rank == 0 else 0.0075
+        self.seconds = 0.0005 if rank == 0 else 0.015
 
     def __len__(self) -> int:
         return 4_000

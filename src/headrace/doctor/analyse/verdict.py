@@ -11,6 +11,7 @@ from statistics import fmean
 from ..session.model import Session
 from .advice import category, named, who
 from .diagnosis import Causes, Finding, Part, RankView, StepBudget
+from .find_processes import hanging
 from .parts import WAIT
 from .ranks import is_late
 from .view import View
@@ -47,7 +48,7 @@ def verdict(session: Session, view: View | None, ranks: Sequence[RankView], find
 
 
 def _ending(session: Session, view: View | None) -> Iterator[str]:
-    yield from (f"{who(session, process)} hangs." for process in session.processes if process.stacks)
+    yield from (f"{who(session, process)} hangs." for process, _ in hanging(session))
     outcome = session.outcome
     steps = 0 if view is None else view.training.seen
     after = f" after {counted(steps, view.training.unit)}" if view is not None and steps else ""

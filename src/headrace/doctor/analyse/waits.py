@@ -114,13 +114,21 @@ def _elsewhere(trainer: Trainer, row: int, one: Pass, finder: Finder, made: Made
     batches = made.maker.batches
     fetched = batches.fetched[made.row]
     return [
-        (START_UP, made.maker.begun),
+        (START_UP, _ready_from(made, one)),
         (NOT_READY, _held_up_from(trainer, row, one, finder, fetched)),
         (HELD_UP, fetched),
         (PICKLE, batches.sent[made.row]),
         (UNPICKLE, trainer.gets.start[row] + trainer.gets.duration[row] if arrived is None else arrived),
         (PIN, pinned),
     ]
+
+
+def _ready_from(made: Made, one: Pass) -> int | None:
+    """When the batch's worker could make batches: for its very first one when it took that up, since the index had been
+    there before the worker was; what it did until then, worker_init_fn say, belongs to its start."""
+    batches = made.maker.batches
+    is_first = made.row == 0 and one.epoch == 0 and batches.index[0] < len(one.workers)
+    return batches.start[0] if is_first else made.maker.begun
 
 
 def _held_up_from(trainer: Trainer, row: int, one: Pass, finder: Finder, fetched: int) -> int:

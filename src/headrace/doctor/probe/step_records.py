@@ -25,7 +25,7 @@ class Received(NamedTuple):
     pin: int | None
     bytes: int | None
     shape: int | None
-    unpickle_cpu: int | None
+    unpickle_cpu: int | None = None
 
 
 def step_records(clock: Clock, step: Step, cost: int) -> list[Record]:
