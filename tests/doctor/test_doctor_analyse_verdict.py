@@ -368,6 +368,16 @@ def test_what_a_machine_is_short_of_comes_after_the_cause_of_the_wait(tmp_path):
     assert codes.index("cpu-others") < codes.index("stage-decode")
 
 
+def test_what_is_read_from_disk_weighs_what_is_waited_for_reading(tmp_path, monkeypatch):
+    from_disk = Finding("reads-from-disk", 0.1, "All of it comes from disk.", "", "")
+    monkeypatch.setattr(environment, "findings", lambda session: [from_disk])
+    stages = {"read:file": 9_000, "decode:PIL": 3_000}
+    diagnosis = diagnose(made_session(tmp_path, MadeRun(stages=stages)))
+    (found,) = [one for one in diagnosis.findings if one.code == "reads-from-disk"]
+    assert found.weight == pytest.approx(0.75 * diagnosis.wait_share, rel=0.01)
+    assert diagnosis.verdict.endswith("All of it comes from disk.")
+
+
 @pytest.mark.usefixtures("of_machines")
 def test_it_comes_first_where_nothing_waits_for_data(tmp_path):
     assert diagnose(made_session(tmp_path, MadeRun(stages={"decode:PIL": 100}))).findings[0].code == "oom-kill"

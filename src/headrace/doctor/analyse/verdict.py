@@ -25,6 +25,7 @@ OF_STAGE = 0.8
 """Share of its category from which one stage stands for it."""
 BEHIND = {
     "cores",
+    "cpu-throttled",
     "data-parallel",
     "few-workers",
     "out-of-order",
