@@ -2,7 +2,6 @@
 
     python benchmarks/doctor_overhead.py [--step-ms 1 5 20 50] [--workers 0 2] [--rounds 5] [--seconds 16]
     python benchmarks/doctor_overhead.py --in-turns [--step-ms 1 5 20 50] [--workers 0 2] [--rounds 5]
-    python benchmarks/doctor_overhead.py --instructions [--steps 100] [--workers 0 2]
 
 The run is paced_training.py beside this file: its device is simulated by a sleep, so that a step has a set length and
 the CPU is free meanwhile, as it is beside a GPU. Runs with the doctor and without it take turns, each a process of its
@@ -15,36 +14,31 @@ own and each pair in the other order than the one before. A row says, over the r
     share     `wall`, of the step
 
 Processes differ by 0.1 ms a step among themselves, whatever they run. --in-turns has no such difference: in one
-process, the probe is put into the loop and taken out of it by turns, each of 512 steps after a first block that is left
-out. The machine is not sampled beside. `in full` is the same where the probe lets no steps pass.
-
---instructions counts, by `valgrind --tool=callgrind`, the instructions that a step takes in the training process with
-the probe and without it: the difference of two runs of different length, so that neither start nor end is in it. A
-count does not depend on what else the machine does. Under valgrind all takes some fifty times as long, though, so that
-what the probe does by the clock (looks at lines, writing what it holds back) falls on fewer steps: an upper bound.
+process, loops without the probe, with it, and with it at rest, take turns, each of 64 steps after 64 that are left out;
+then it says what the mean step costs at the share of steps that the probe would choose to measure. The machine is not
+sampled beside. Where that is too noisy, too: doctor_instructions.py counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import paced_training
 
 from headrace.doctor.analyse.analysis import diagnose
-from headrace.doctor.attach.environment import environment
+from headrace.doctor.probe.blocks import BLOCK
 from headrace.doctor.probe.clock import boot_id
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.rests import Rests
@@ -53,8 +47,9 @@ from headrace.doctor.session.document import decode
 
 TRAINING = Path(__file__).with_name("paced_training.py")
 FEWEST_STEPS, MOST_STEPS = 256, 1024
-TURN = 512
+TURN = 64
 """Steps."""
+FOR_GOOD = 1 << 30
 DOCTOR = [sys.executable, "-c", "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()", "doctor"]
 
 
@@ -108,17 +103,21 @@ def compare(step_ms: float, workers: int, rounds: int, seconds: float) -> None:
 
 
 def in_turns(step_ms: float, workers: int, rounds: int) -> None:
-    added = statistics.median(_added_us(step_ms, workers) for _ in range(rounds))
-    with mock.patch.object(Rests, "after", return_value=0):
-        full = statistics.median(_added_us(step_ms, workers) for _ in range(rounds))
-    print(f"{step_ms:4g} ms {workers:3d} workers {added:+8.0f} us {full:+8.0f} us in full", flush=True)
-
-
-def _added_us(step_ms: float, workers: int) -> float:
-    """To the mean step: one turn with the probe and one without it."""
-    with tempfile.TemporaryDirectory() as folder, probe_in(Path(folder)):
-        with_it = _mean_us(step_ms, workers)
-    return with_it - _mean_us(step_ms, workers)
+    without, full, rest, own = [], [], [], []
+    for _ in range(rounds):
+        without.append(_mean_us(step_ms, workers))
+        with _resting(0), _probe_in() as spent:
+            full.append(_mean_us(step_ms, workers) - without[-1])
+        own.append(statistics.median(spent))
+        with _resting(FOR_GOOD), _probe_in():
+            rest.append(_mean_us(step_ms, workers) - without[-1])
+    added, let, share = statistics.median(full), statistics.median(rest), 0.5 ** _halvings(without, own)
+    mean = share * added + (1 - share) * let
+    print(
+        f"{step_ms:4g} ms {workers:3d} workers {statistics.median(without):9.0f} us, measured {added:+6.0f} us "
+        f"(own {statistics.median(own):.0f}), let pass {let:+6.0f} us; at 1 in {1 / share:.0f} {mean:+6.0f} us",
+        flush=True,
+    )
 
 
 def _mean_us(step_ms: float, workers: int) -> float:
@@ -126,49 +125,45 @@ def _mean_us(step_ms: float, workers: int) -> float:
     return paced_training.usual(wall[paced_training.WARM_UP :])
 
 
+def _halvings(steps_us: list[float], own_us: list[float]) -> int:
+    """What the probe would choose."""
+    chosen = Rests()
+    chosen.observed(round(statistics.median(steps_us) * 1000))
+    chosen.spent(round(statistics.median(own_us) * 1000))
+    chosen.after(BLOCK)
+    return chosen.halvings
+
+
+def _resting(steps: int) -> AbstractContextManager[Any]:
+    """Makes every rest as long, instead of what cost and step would have."""
+    return mock.patch.object(Rests, "after", return_value=steps)
+
+
 @contextmanager
-def probe_in(folder: Path) -> Iterator[None]:
-    """Puts the probe into this process, as --observe would."""
-    settings = observing(folder)
-    settings.write()
-    probe = Probe(settings)
-    probe.attach()
-    try:
-        yield
-    finally:
-        probe.detach()
+def _probe_in() -> Iterator[list[float]]:
+    """Puts the probe into this process, as --observe would. Gives what it says of its cost: microseconds a step."""
+    spent: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        settings = observing(Path(folder))
+        settings.write()
+        probe = Probe(settings)
+        probe.attach()
+        try:
+            yield spent
+        finally:
+            probe.detach()
+        records = _records(Path(settings.evidence))
+        spent += [record[5] / 10 for record in records if record[0] == "step"]
+
+
+def _records(evidence: Path) -> list[list[Any]]:
+    """All records of all processes."""
+    return [json.loads(line) for file in evidence.iterdir() for line in file.read_text().splitlines()]
 
 
 def observing(folder: Path) -> Settings:
     origin_us, wall_us = time.monotonic_ns() // 1000, time.time_ns() // 1000
     return Settings(str(folder), origin_us, wall_us, boot_id(), observe=True)
-
-
-def instructions(steps: int, workers: int, environment: Mapping[str, str]) -> int:
-    """Of the training process, start and end included."""
-    callgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
-    command = [*callgrind, sys.executable, str(TRAINING), "0", str(workers), str(steps)]
-    ran = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    main_process = re.findall(r"==(\d+)== Callgrind", ran.stderr)[0]
-    counted = re.search(rf"=={main_process}== Collected : (\d+)", ran.stderr)
-    assert counted is not None, ran.stderr
-    return int(counted[1])
-
-
-def instructions_a_step(steps: int, workers: int, environment: Mapping[str, str]) -> float:
-    return (instructions(4 * steps, workers, environment) - instructions(steps, workers, environment)) / (3 * steps)
-
-
-def count(steps: int, workers: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        observing(Path(folder)).write()
-        without = instructions_a_step(steps, workers, os.environ)
-        with_it = instructions_a_step(steps, workers, environment(Path(folder), os.environ))
-    print(
-        f"{workers} workers: {without:,.0f} instructions a step without the probe, {with_it:,.0f} with it: "
-        f"{with_it - without:+,.0f}",
-        flush=True,
-    )
 
 
 def main() -> None:
@@ -178,13 +173,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=16.0, help="of each run, within 256 and 1,024 steps")
     parser.add_argument("--in-turns", action="store_true")
-    parser.add_argument("--instructions", action="store_true")
-    parser.add_argument("--steps", type=int, default=100, help="of the shorter run with --instructions")
     known = parser.parse_args()
     for workers in known.workers:
-        if known.instructions:
-            count(known.steps, workers)
-            continue
         for step_ms in known.step_ms:
             if known.in_turns:
                 in_turns(step_ms, workers, known.rounds)

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from headrace.doctor.analyse.diagnosis import Diagnosis
+from headrace.doctor.remedies.model import Prescription
 from headrace.doctor.report.terminal import show
 from headrace.doctor.session.model import Session
 
@@ -18,6 +19,7 @@ AGAIN = "headrace doctor show session.json"
 def printed(
     session: Session,
     diagnosis: Diagnosis,
+    prescription: Prescription | None = None,
     *,
     width: int = 100,
     encoding: str = "utf-8",
@@ -34,6 +36,6 @@ def printed(
         legacy_windows=False,
         _environ={},
     )
-    show(session, diagnosis, console, verbose=verbose, again=AGAIN)
+    show(session, diagnosis, console, prescription, verbose=verbose, again=AGAIN)
     file.flush()
     return file.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]

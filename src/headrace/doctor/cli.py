@@ -46,11 +46,18 @@ def _share(text: str) -> float:
 app = typer.Typer(cls=_DoctorGroup, invoke_without_command=True, subcommand_metavar="-- COMMAND...")
 
 Report = Annotated[Path | None, typer.Option("--report", help="Write the whole report to this file, as plain text.")]
+Html = Annotated[
+    Path | None, typer.Option("--html", help="Write the whole report to this file, as one page for a browser.")
+]
 Json = Annotated[
     str | None,
     typer.Option("--json", help="Write the session and its diagnosis to this file; - for standard output."),
 ]
 Trace = Annotated[Path | None, typer.Option("--trace", help="Write a trace for ui.perfetto.dev to this file.")]
+Apply = Annotated[
+    Path | None,
+    typer.Option("--apply", help="Write what remedies change in your files to this file: patch -p1 < FILE."),
+]
 FailAbove = Annotated[
     float | None,
     typer.Option("--fail-above", parser=_share, metavar="SHARE", help="Exit with 100 where a step waits longer."),
@@ -73,8 +80,10 @@ def doctor(
     ] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the evidence and the session in this new folder.")] = None,
     report: Report = None,
+    html: Html = None,
     json: Json = None,
     trace: Trace = None,
+    apply: Apply = None,
     fail_above: FailAbove = None,
     verbose: Verbose = False,
 ) -> None:
@@ -102,7 +111,7 @@ def doctor(
         keep=keep,
         fail_above=fail_above,
     )
-    outputs = Outputs(report=report, json=json, trace=trace, verbose=verbose)
+    outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: examine(asked, outputs)))
 
 
@@ -111,8 +120,10 @@ def show(
     session: Annotated[Path, typer.Argument(help="A session that the doctor wrote: --json, or --keep.")],
     *,
     report: Report = None,
+    html: Html = None,
     json: Json = None,
     trace: Trace = None,
+    apply: Apply = None,
     fail_above: FailAbove = None,
     verbose: Verbose = False,
 ) -> None:
@@ -120,8 +131,18 @@ def show(
     from .report.outputs import Outputs
     from .run import show_again
 
-    outputs = Outputs(report=report, json=json, trace=trace, verbose=verbose)
+    outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
+
+
+@app.command(name="restore")
+def restore_files(
+    session: Annotated[Path, typer.Argument(help="The folder of a session whose doctor was killed.")],
+) -> None:
+    """Put back what a command changed whose doctor was killed before it could."""
+    from .run import restore_again
+
+    raise typer.Exit(_or_failed(lambda: restore_again(session)))
 
 
 def _refuse_options_before_show(ctx: typer.Context) -> None:

@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headrace.errors import UsageError
 
 from .probe.clock import Clock, boot_id
 from .probe.settings import FILE, Settings
+
+SCRATCH = "scratch"
+"""Folder of a session whose run is undone."""
 
 SESSION_FILE = "session.json"
 
@@ -43,13 +47,17 @@ def session_folder(
     warmup: int | None = None,
     steps: int | None = None,
     ranges: bool = False,
+    replay: int = 0,
+    drain_s: float = 0.0,
 ) -> Iterator[SessionFolder]:
     """A folder with its settings written. A temporary one, without `keep`, is removed at the end.
 
     Raises UsageError where `keep` holds a session already, or cannot be made.
     """
     path = _temporary() if keep is None else _made(keep)
-    settings = _settings(path, observe=observe, warmup=warmup, steps=steps, ranges=ranges)
+    settings = _settings(
+        path, observe=observe, warmup=warmup, steps=steps, ranges=ranges, replay=replay, drain_s=drain_s
+    )
     folder = SessionFolder(path, settings, is_kept=keep is not None)
     try:
         _write(settings)
@@ -89,14 +97,14 @@ def _made(keep: Path) -> Path:
     return keep.resolve()
 
 
-def _settings(path: Path, *, observe: bool, warmup: int | None, steps: int | None, ranges: bool) -> Settings:
+def _settings(path: Path, *, observe: bool, steps: int | None, **asked: Any) -> Settings:
     settings = Settings(
         folder=str(path),
         origin_us=time.monotonic_ns() // 1000,
         origin_wall_us=time.time_ns() // 1000,
         boot_id=boot_id(),
         observe=observe,
-        warmup=warmup,
-        ranges=ranges,
+        scratch="" if observe else str(path / SCRATCH),
+        **asked,
     )
     return settings if steps is None else Settings(**(vars(settings) | {"steps": steps}))

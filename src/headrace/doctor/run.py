@@ -21,15 +21,26 @@ from .attach.command import Ended, run
 from .attach.leftovers import Leftover
 from .conclusion import concluded
 from .folder import SESSION_FILE, SessionFolder, session_folder
+from .hands_off.hands_off import PutBack
+from .hands_off.unfinished import restore, unfinished
+from .hands_off.words import sentences
 from .machine import Sampler
+from .remedies.model import Prescription
+from .remedies.prescribe import prescribe
+from .remedies.sources import files_here
 from .report.document import document
 from .report.files import write_whole
 from .report.live import LiveView
 from .report.machine import gpu_busy
 from .report.outputs import Outputs
 from .session.document import decode
-from .session.model import Machine, Note, Outcome, Session, Unreached
+from .session.model import Machine, Note, Outcome, Session, Survey, Unreached
 from .status import DOCTOR_FAILED, exit_status
+from .survey.survey import surveyed
+
+REPLAY_STEPS = 40
+"""Of the replay window, and of that under load."""
+DRAIN_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -52,8 +63,16 @@ def examine(asked: Examination, outputs: Outputs) -> int:
     Raises UsageError, before the command is started, where an output cannot be written.
     """
     outputs.check()
+    if not asked.observe:
+        _restore_unfinished()
     with session_folder(
-        asked.keep, observe=asked.observe, warmup=asked.warmup, steps=asked.steps, ranges=asked.ranges
+        asked.keep,
+        observe=asked.observe,
+        warmup=asked.warmup,
+        steps=asked.steps,
+        ranges=asked.ranges,
+        replay=0 if asked.observe else REPLAY_STEPS,
+        drain_s=DRAIN_S,
     ) as folder:
         ended, machines = _run(asked, folder, outputs)
         wait_share = _guarded(lambda: _report(asked, outputs, folder, ended, machines), folder)
@@ -69,12 +88,29 @@ def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int
     session = _read(path)
     try:
         diagnosis = diagnose(session)
-        _say_all(outputs.put(session, diagnosis, saved=path))
+        _say_all(outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=path))
     except Exception:
         _say(f"{path}: the report failed: the file was changed after it was written, or it is a fault of the doctor's")
         _say(traceback.format_exc())
         return DOCTOR_FAILED
     return exit_status(None, wait_share=diagnosis.wait_share, fail_above=fail_above)
+
+
+def restore_again(session: Path) -> int:
+    """Puts back what a run changed whose doctor was killed, and gives the exit status.
+
+    Raises UsageError where there is nothing to put back.
+    """
+    put_back = restore(session)
+    _say_all([text for _, text in sentences(put_back)] or ["every file was as before"])
+    return DOCTOR_FAILED if put_back.undone.failed else 0
+
+
+def _restore_unfinished() -> None:
+    """What was written before is put back before more is."""
+    for session in unfinished(Path(os.path.realpath(os.getcwd()))):
+        _say(f"an earlier doctor was killed in this folder; putting back what its command changed: {session}")
+        _say_all([text for _, text in sentences(restore(session))])
 
 
 def _run(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[Ended, list[Machine]]:
@@ -93,7 +129,9 @@ def _run(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[E
             relay=asked.live or not asked.observe,
             on_line=view.relay if view is not None and view.draws else None,
             on_start=lambda pid: samplers.append(Sampler(folder.clock, pid).start()),
+            keep_written=folder.is_kept,
         )
+    folder.is_kept |= ended.put_back is not None and ended.put_back.needs_folder
     return ended, [sampler.machine() for sampler in samplers]
 
 
@@ -115,16 +153,38 @@ def _report(
         mode="observe" if asked.observe else "measure",
         machines=machines,
         unreached=[Unreached(missed.pid, shlex.join(_texts(missed.command)), missed.why) for missed in ended.missed],
-        notes=[_leftover(one) for one in ended.leftovers],
+        notes=[*map(_leftover, ended.leftovers), *_put_back(ended.put_back)],
     )
+    session.survey = _surveyed(session)
     try:
         diagnosis = diagnose(session)
     except Exception:
-        _saved(folder, session, None)  # for another version to show
+        _saved(folder, session, None, None)  # for another version to show
         raise
-    saved = _saved(folder, session, diagnosis) if folder.is_kept else None
-    _say_all(outputs.put(session, diagnosis, saved=saved))
+    prescription = _prescribed(session, diagnosis)
+    saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
+    _say_all(outputs.put(session, diagnosis, prescription, saved=saved))
     return diagnosis.wait_share
+
+
+def _surveyed(session: Session) -> Survey | None:
+    """Of the machine that was sampled, which is this one."""
+    try:
+        return surveyed(session.machines[0]) if session.machines else None
+    except Exception:
+        _say("files were not looked at: that failed, which is a fault of the doctor's")
+        _say(traceback.format_exc())
+        return None
+
+
+def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
+    """A fault in it costs the prescription, and not the report."""
+    try:
+        return prescribe(session, diagnosis, files_here())
+    except Exception:
+        _say("no remedies are told: their computation failed, which is a fault of the doctor's")
+        _say(traceback.format_exc())
+        return None
 
 
 def _leftover(process: Leftover) -> Note:
@@ -133,14 +193,20 @@ def _leftover(process: Leftover) -> Note:
     return Note("leftover", f"{shlex.join(_texts(process.command))} outlived the command and {fate}", process.pid)
 
 
+def _put_back(put_back: PutBack | None) -> list[Note]:
+    return [] if put_back is None else [Note(code, text) for code, text in sentences(put_back)]
+
+
 def _texts(arguments: list[str]) -> list[str]:
     """A session holds Unicode; of an argument that is none, the bytes that are not are shown as such."""
     return [os.fsencode(argument).decode("utf-8", "backslashreplace") for argument in arguments]
 
 
-def _saved(folder: SessionFolder, session: Session, diagnosis: Diagnosis | None) -> Path:
+def _saved(
+    folder: SessionFolder, session: Session, diagnosis: Diagnosis | None, prescription: Prescription | None
+) -> Path:
     path = folder.path / SESSION_FILE
-    write_whole(path, [document(session, diagnosis)])
+    write_whole(path, [document(session, diagnosis, prescription)])
     return path
 
 

@@ -28,9 +28,14 @@ NOTES = {
     ),
     "disk": ("Evidence could not be written", "Look at the space on the disk of the session's folder."),
     "thread-died": ("An exception ended a thread", "Look at its traceback."),
+    "not-put-back": ("A file is not as it was before the run", "Look at it; what was kept is in the session's folder."),
+    "unseen-write": ("Files changed during the run, and no Python process said so", "Look at them."),
+    "not-listed": ("Changes of other programs were not looked for", "Look at what the command writes by itself."),
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
 }
 """By code of a note: what it means, and what to make of it."""
+PLAIN = frozenset(("put-back",))
+"""Codes of notes that call for nothing."""
 WITHIN = {"data-parallel": ("copies are made", FORWARD)}
 """By code: what of it takes time, and the part of a step that holds that time and so is the most that it can be."""
 
@@ -39,6 +44,8 @@ def note_findings(session: Session, view: View | None) -> Iterator[Finding]:
     """One finding for each code and text, however many processes note it."""
     seen: dict[tuple[str, str], list[int]] = {}
     for note in session.notes:
+        if note.code in PLAIN:
+            continue
         seen.setdefault((note.code, note.text), []).append(note.pid or 0)
     for (code, text), pids in seen.items():
         meaning, advice = NOTES.get(code, (f"The probe notes {code!r}", "Look at the note's text."))

@@ -10,10 +10,12 @@ from itertools import accumulate
 from typing import Any
 
 from ..probe.ending import SETTLING_STEPS
-from ..session.model import Pass, Session, Trainer
+from ..session.model import Pass, Session, Trainer, Window
 from .parts import WAIT
 from .spans import Span
 
+OBSERVE, REPLAY, LOAD, DRAIN = "observe", "replay", "load", "drain"
+"""Names of windows."""
 EVALUATION = "e"
 """Kind of span, of docs/doctor/evidence.md."""
 PREFETCH = 2
@@ -82,13 +84,32 @@ class Training:
 
 
 def training(session: Session, trainer: Trainer) -> Training:
-    """A measured run stops at the number of steps asked for; an observed one takes them all."""
+    """A run that is measured without windows stops at the number of steps asked for; an observed one takes them all.
+    Where there are windows, only what they observed counts: the steps after that are fed with copies."""
     unit, steps = ("step", _steps(trainer)) if trainer.steps.number else ("batch", _batches(trainer))
+    observed = window(trainer, OBSERVE)
+    if observed is not None:
+        steps = [step for step in steps if step.number < observed.first + observed.steps]
+        measured = [step for step in steps if step.number >= observed.first]
+        return Training(trainer, unit, len(steps), len(steps) - len(measured), measured, _waits(trainer))
     warmup = _decided(session, trainer)
     warmup = _warmup(trainer, steps) if warmup is None else warmup
     warmup = min(warmup, len(steps) // 2)
     most = warmup + session.steps if session.mode == "measure" else len(steps)
     return Training(trainer, unit, len(steps), warmup, steps[warmup:most], _waits(trainer))
+
+
+def window(trainer: Trainer, name: str) -> Window | None:
+    return next((one for one in trainer.windows if one.name == name), None)
+
+
+def window_steps(trainer: Trainer, name: str) -> list[Step]:
+    """The steps of a window that do not belong to the change from the one before."""
+    found = window(trainer, name)
+    if found is None:
+        return []
+    numbers = range(found.first + found.settling, found.first + found.steps)
+    return [step for step in _steps(trainer) if step.number in numbers]
 
 
 def pass_of(trainer: Trainer) -> dict[int, Pass]:

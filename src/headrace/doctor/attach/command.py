@@ -10,10 +10,11 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..hands_off.hands_off import HandsOff, PutBack, hands_off
 from ..probe.settings import Settings
 from .environment import environment
 from .group import ProcessGroup
@@ -36,12 +37,14 @@ class Ended:
     status: int
     """Its exit status; 128 + n after signal n; 127 where it was not found, 126 where it could not be executed."""
     why: str
-    """`finished`, `failed`, `not found` (also: not executable) or `interrupted`."""
+    """`finished`, `failed`, `not found` (also: not executable), `interrupted` or `timed out`."""
     duration_us: int
     last_lines: list[str] = field(default_factory=list)
     """Of its output, where that was relayed; why it could not be started."""
     missed: list[Missed] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
+    put_back: PutBack | None = None
+    """What it had changed of the user's files; None where that is left alone."""
 
 
 def run(
@@ -52,28 +55,41 @@ def run(
     on_line: OnLine | None = None,
     on_start: Callable[[int], None] | None = None,
     patience: Patience | None = None,
+    variables: Mapping[str, str] | None = None,
+    reads: bool = True,
+    most_s: float | None = None,
+    keep_written: bool = False,
 ) -> Ended:
     """Starts `command` and waits for it and what it leaves behind; docs/doctor/attach.md says what it sees of us. The
     settings have been written.
 
     With `relay` its output passes through here, to our own descriptors or line by line to `on_line`; without, it has
-    our descriptors themselves, and goes on undisturbed if this process is killed. `on_start` gets its pid. Call it in
-    the main thread, whose signals it takes over meanwhile.
+    our descriptors themselves, and goes on undisturbed if this process is killed. `on_start` gets its pid. Of its
+    environment `variables` are other than ours; unless it `reads`, its standard input is empty; after `most_s` it is
+    ended. Call it in the main thread, whose signals it takes over meanwhile.
+
+    Where the settings name a scratch folder, the current folder is left as it was: docs/doctor/hands-off.md. What the
+    command made there goes to the session's folder with `keep_written`, else it is deleted. Raises UsageError where
+    another doctor measures in it.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopting_orphans())
         running = _Running(settings, Relay(on_line) if relay else None)
-        stack.callback(running.close)
+        # Files are put back when all processes have ended, and before a signal can end this one.
         stack.enter_context(running.signals)
+        hands = stack.enter_context(contextlib.ExitStack())
+        stack.callback(running.close)
+        off = hands.enter_context(hands_off(settings, keep=keep_written))
         try:
-            running.start(command, environment(Path(settings.folder), os.environ))
+            environ = environment(Path(settings.folder), {**os.environ, **(variables or {})})
+            running.start(command, off.environment(environ), stdin=None if reads else subprocess.DEVNULL)
         except OSError as error:
             return _not_started(command, error)
         if on_start is not None:
             on_start(running.pid)
-        running.wait()
+        running.wait(most_s)
         leftovers = running.clear(patience or Patience())
-        return running.ended(command, leftovers)
+        return running.ended(command, leftovers, off)
 
 
 class _Running:
@@ -92,17 +108,19 @@ class _Running:
         self._start = time.monotonic()
         self._end = self._start
         self._next_look = 0.0
+        self.was_late = False
+        """Whether it took longer than it may."""
 
     @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
 
-    def start(self, command: list[str], environ: dict[str, str]) -> None:
+    def start(self, command: list[str], environ: dict[str, str], stdin: int | None) -> None:
         out, error = (None, None) if self._relay is None else (self._relay.stdout, self._relay.stderr)
         try:
             self._process = subprocess.Popen(
-                command, env=environ, process_group=self._group.number, stdout=out, stderr=error
+                command, env=environ, process_group=self._group.number, stdin=stdin, stdout=out, stderr=error
             )
         finally:
             if self._relay is not None:
@@ -110,10 +128,14 @@ class _Running:
         self._descendants.started(self.pid)
         self.signals.started(self.pid)
 
-    def wait(self) -> None:
-        """Until the command itself has ended. It stays a zombie, and its pid its own, until `ended`."""
+    def wait(self, most_s: float | None) -> None:
+        """Until the command itself has ended, or has been ended after `most_s`. It stays a zombie, and its pid its own,
+        until `ended`."""
         while not self._has_ended():
             self._pause(LOOK_S)
+            if most_s is not None and time.monotonic() - self._start > most_s:
+                self.was_late = True
+                self._descendants.signal_all(signal.SIGKILL)
         self._end = time.monotonic()
         self._terminal.take_back()
 
@@ -125,19 +147,22 @@ class _Running:
         )
         return leftovers.clear()
 
-    def ended(self, command: list[str], leftovers: list[Leftover]) -> Ended:
+    def ended(self, command: list[str], leftovers: list[Leftover], off: HandsOff) -> Ended:
+        """Puts files back while signals still have a command to go to."""
         assert self._process is not None
+        put_back = off.put_back()
         code = self._process.wait()
         if self._relay is not None:
             self._relay.drain()
         return Ended(
             command,
             status=code if code >= 0 else 128 - code,
-            why=_why(code, self.signals.requests),
+            why="timed out" if self.was_late else _why(code, self.signals.requests),
             duration_us=round((self._end - self._start) * 1e6),
             last_lines=[] if self._relay is None else self._relay.last.lines(),
             missed=list(self._unreached.missed.values()),
             leftovers=leftovers,
+            put_back=put_back,
         )
 
     def close(self) -> None:

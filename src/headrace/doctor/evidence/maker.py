@@ -70,6 +70,8 @@ class MakerSide:
         batches.samples.append(record.samples)
         batches.stages.append(self._table(record.stages))
         batches.beside.append(self._table(record.beside))
+        batches.cpu.append(record.cpu)
+        batches.delay.append(record.delay)
 
     def _slow(self, record: records.Slow) -> None:
         stages = [(self._stage(name), wall) for name, wall in record.stages]

@@ -53,12 +53,19 @@ class ProcessEvidence:
             records.Error: self._error,
             records.Stack: lambda record: self.process.stacks.append(f"{record.what}: {record.text}"),
             records.End: self._end,
+            records.Applied: self._applied,
             **self.trainer.takers(names),
             **self.maker.takers(names),
         }
 
     def _facts(self, kind: str) -> Callable[[records.Torch | records.Facts], None]:
         return lambda record: self.process.facts.setdefault(kind, {}).update(record.facts)
+
+    def _applied(self, record: records.Applied) -> None:
+        applied = self.process.facts.setdefault("applied", {}).setdefault(record.key, {"count": 0, "texts": []})
+        applied["count"] = max(applied["count"], record.count)
+        if record.text:
+            applied["texts"].append(record.text)
 
     def _note(self, record: records.Note) -> None:
         self.notes.append(Note(record.code, record.text, self.process.pid, record.t))

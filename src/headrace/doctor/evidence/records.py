@@ -98,6 +98,25 @@ class Padding(Record, tag="padding"):
     longest: int
 
 
+class Replayed(Record, tag="replayed"):
+    pass_: int
+    t: int
+    duration: int
+
+
+class Drained(Get, tag="drained"):
+    """A batch that was taken to see how fast they come."""
+
+
+class Window(Record, tag="window"):
+    name: str
+    first: int
+    steps: int
+    settling: int
+    t: int
+    end_t: int
+
+
 class Last(Record, tag="last"):
     pass_: int
     t: int
@@ -110,6 +129,8 @@ class Step(Record, tag="step"):
     end_t: int
     spans: list[tuple[str, int, int]] = []
     probe: float | None = None
+    cpu: int | None = None
+    delay: int | None = None
 
 
 class Rest(Record, tag="rest"):
@@ -139,6 +160,20 @@ class Collective(Record, tag="collective"):
     bytes: int | None = None
 
 
+class Digest(Record, tag="digest"):
+    pass_: int
+    content: str
+    keys: str | None = None
+    sketches: list[list[float]] = []
+
+
+class Applied(Record, tag="applied"):
+    t: int
+    key: str
+    count: int
+    text: str
+
+
 class Worker(Record, tag="worker"):
     t: int
     facts: dict[str, Any]
@@ -154,6 +189,8 @@ class Batch(Record, tag="batch"):
     samples: int | None = None
     stages: list[tuple[int, int, int, int]] = []
     beside: list[tuple[int, int, int, int]] = []
+    cpu: int | None = None
+    delay: int | None = None
 
 
 class Slow(Record, tag="slow"):
@@ -176,7 +213,8 @@ class Probe(Record, tag="probe"):
 
 KINDS = (
     Process, Name, Torch, Facts, Note, Error, Stack, End,
-    Loader, Pass, Get, Fetch, Padding, Last, Step, Rest, Device, Ready, Collective,
+    Loader, Pass, Get, Fetch, Padding, Replayed, Drained, Window, Last,
+    Step, Rest, Device, Ready, Collective, Digest, Applied,
     Worker, Batch, Slow, Lines, Probe,
 )  # fmt: skip
 ANY: Any = Union[KINDS]  # noqa: UP007  (a union of a tuple has no other spelling)

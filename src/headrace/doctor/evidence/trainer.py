@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-from ..session.model import Gets, Loader, Pass, Rest, Trainer
+from ..session.model import Digest, Gets, Loader, Pass, Rest, Trainer, Window
 from . import records
 
 Taker = Callable[[Any], None]
@@ -36,12 +36,18 @@ class TrainerSide:
             records.Get: lambda record: self._get(self.trainer.gets, record),
             records.Fetch: lambda record: self._get(self.trainer.fetches, record),
             records.Padding: self._padding,
+            records.Drained: lambda record: self._get(self.trainer.drained, record),
+            records.Replayed: self._replayed,
+            records.Window: self._window,
             records.Last: self._last,
             records.Step: self._step,
             records.Rest: self._rest,
             records.Device: self._marks,
             records.Ready: lambda record: self._ready.update({record.number: record.t}),
             records.Collective: self._collective,
+            records.Digest: lambda record: self.trainer.digests.append(
+                Digest(record.pass_, record.content, record.keys, record.sketches)
+            ),
         }
 
     def finished(self, pid: int, host: str, rank: int) -> Trainer:
@@ -69,6 +75,16 @@ class TrainerSide:
         gets.bytes.append(record.bytes)
         gets.shape.append(None if record.shape is None else self._shape(record.shape))
         gets.unpickle_cpu.append(record.unpickle_cpu)
+
+    def _replayed(self, record: records.Replayed) -> None:
+        replays = self.trainer.replays
+        replays.pass_.append(record.pass_)
+        replays.start.append(record.t)
+        replays.duration.append(record.duration)
+
+    def _window(self, record: records.Window) -> None:
+        window = Window(record.name, record.first, record.steps, record.settling, record.t, record.end_t)
+        self.trainer.windows.append(window)
 
     def _shape(self, name: int) -> int:
         """Into `Trainer.shapes`."""
@@ -99,6 +115,8 @@ class TrainerSide:
         steps.end.append(record.end_t)
         steps.spans.append([(kind, record.t + offset, duration) for kind, offset, duration in record.spans])
         steps.probe.append(None if record.probe is None else record.probe / 10)
+        steps.cpu.append(record.cpu)
+        steps.delay.append(record.delay)
 
     def _rest(self, record: records.Rest) -> None:
         rest = Rest(record.number, record.t, record.end_t, record.steps, record.probe / 10)

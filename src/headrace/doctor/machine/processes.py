@@ -24,6 +24,9 @@ DETAILS_CREDIT_S = 0.1
 DETAILS_INTERVAL_S = 5.0
 MOST_PROCESSES = 1024
 """Beyond this, those that have ended and used the least CPU time are let go; their sums stay."""
+MOST_FILES = 4096
+"""Files that are counted; one that comes later is none of those that are open all the time."""
+TOLD_FILES = 64
 GROWING = {
     "cpu_cores_command": "cpu_s",
     "command_read_call_bytes_per_s": "read_call_bytes",
@@ -42,6 +45,7 @@ class Processes:
         self._started_us = started_us
         self._mounts = mounts(kernel, root)
         self._files: Counter[Mount] = Counter()
+        self._paths: Counter[str] = Counter()
         self._live: dict[int, Process] = {}
         self._ended: list[Process] = []
         self._let_go = 0
@@ -65,6 +69,7 @@ class Processes:
         numbers = disk_names(self._kernel)
         return {
             "mounts": [_describe(mount, files, numbers) for mount, files in self._files.most_common()],
+            "files": [{"path": path, "seen": seen} for path, seen in self._paths.most_common(TOLD_FILES)],
             "processes_let_go": self._let_go,
         }
 
@@ -109,8 +114,10 @@ class Processes:
                 return
             began = time.thread_time()
             process.read_details(now_s)
-            mounted = [mount_of(path, self._mounts) for path in process.read_files()]
+            paths = process.read_files()
+            mounted = [mount_of(path, self._mounts) for path in paths]
             self._files.update(mount for mount in mounted if mount is not None)
+            self._paths.update(path for path in paths if path in self._paths or len(self._paths) < MOST_FILES)
             self._budget.spend(time.thread_time() - began)
 
     def _sum(self, figure: str) -> float | None:

@@ -50,9 +50,11 @@ def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
     the exception is handled that kept it from starting."""
     import atexit
 
+    from . import hands_off
     from .trigger import Trigger
 
     begun_ns, process = time.monotonic_ns(), os.getpid()
+    hands_off.start(folder)
 
     def begun() -> int | None:
         return begun_ns if os.getpid() == process else None
@@ -104,6 +106,9 @@ def stop() -> None:
     if _active is not None:
         _active.detach()
         _active = None
+    hands_off = sys.modules.get(f"{__name__}.hands_off")
+    if hands_off is not None:
+        hands_off.stop()
 
 
 def _forked() -> None:

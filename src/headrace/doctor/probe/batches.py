@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Callable
 
+from .core_use import Use, use
 from .evidence import LONGEST_HELD_NS, MOST_HELD, Record
 from .guard import Guard
 from .lines import Lines
@@ -38,6 +39,7 @@ class Batch:
         "thread",
         "together",
         "totals",
+        "use",
     )
 
     def __init__(self, epoch: int, index: int, account: Account) -> None:
@@ -54,6 +56,8 @@ class Batch:
         self.is_done = False
         self.totals: Totals = {}
         self.beside: Totals = {}
+        self.use: Use | None = None
+        """Of the cores: until its beginning while it is made, then its own."""
 
 
 class Batches:
@@ -80,11 +84,14 @@ class Batches:
         self._held: list[Record] = []
         """Of batches made in the training thread."""
         self._written_at = 0
+        self._lately_ns = 0
+        """What the batch made last took."""
 
     def begin(self, epoch: int, index: int) -> Batch:
         account = self._probe.stages.open()
         batch = self.open[account] = Batch(epoch, index, account)
         self.sampler.begin(batch)
+        batch.use = use(self._lately_ns)
         account.enter(self._fetch)
         return batch
 
@@ -100,6 +107,8 @@ class Batches:
         self.open.pop(batch.account, None)
         batch.totals, batch.beside = self._probe.stages.close()
         batch.end = time.monotonic_ns()
+        self._lately_ns = batch.end - batch.start
+        batch.use = None if batch.use is None else use(self._lately_ns).since(batch.use)
         if batch.samples:
             price = self.cost.samples_ns(batch.samples)
             self.pace.made(batch.end - batch.start, price, is_by_sample=not batch.together)
@@ -166,6 +175,7 @@ class Batches:
         self._pause, self._due = _FIRST_PAUSE_NS, None
         self._is_closed, self._told_us = False, 0
         self._held, self._written_at = [], 0
+        self._lately_ns = 0
 
     def _record(self, batch: Batch, sent: int | None, serialise: int | None) -> Record:
         us = self._probe.clock.us
@@ -176,7 +186,10 @@ class Batches:
         sent_us = None if sent is None else us(sent)
         serialise_us = None if serialise is None else serialise // 1000
         record = (*made, sent_us, serialise_us, batch.samples, stages)
-        return (*record, _table(batch.beside)) if batch.beside else record
+        if batch.use is None:
+            return (*record, _table(batch.beside)) if batch.beside else record
+        delay_us = None if batch.use.delay is None else batch.use.delay // 1000
+        return (*record, _table(batch.beside), batch.use.cpu // 1000, delay_us)
 
     def _other_records(self) -> list[Record]:
         now = self._probe.clock.now_us()

@@ -36,6 +36,10 @@ class Limit:
         self.warmup = -(-self._prefetched // max(gets, 1)) + SETTLING_STEPS
         return True
 
+    def extend(self, steps: int) -> None:
+        """So many more are made before the end."""
+        self._steps = (self._steps or 0) + steps
+
     def is_reached(self, steps: int) -> bool:
         """Whether so many steps are enough."""
         return self._steps is not None and self.warmup is not None and steps >= self.warmup + self._steps

@@ -77,14 +77,21 @@ class Readers:
 class Pass:
     """One iteration over a DataLoader: from its `iter()` on."""
 
-    __slots__ = ("epoch", "has_workers", "index", "number", "reader", "training")
+    __slots__ = ("epoch", "has_workers", "index", "loader", "makers", "number", "reader", "training")
 
-    def __init__(self, training: Training, number: int, epoch: int, has_workers: bool) -> None:
+    def __init__(
+        self, training: Training, number: int, epoch: int, has_workers: bool, loader: int = 0, makers: int = 0
+    ) -> None:
         self.training = training
         self.number = number
         self.epoch = epoch
         """Passes that the same workers made before."""
         self.has_workers = has_workers
+        """Whether they are processes."""
+        self.loader = loader
+        """Its number."""
+        self.makers = makers
+        """Processes, or threads, that make batches before they are asked for."""
         self.index = -1
         """Of the batch that came out of the queue last, or that the process made last."""
         self.reader = Reader()

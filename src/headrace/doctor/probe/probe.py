@@ -52,9 +52,22 @@ class Probe:
 
         self.imports.attach()
         self.imports.before_import("torch", self.evidence.begin)
+        if self.settings.digests:
+            from . import samples
+
+            samples.watch(self)
+        self._inject("inject_beneath")
         for module, install in HOOKS:
             self.when_imported(module, install)
+        self._inject("inject_around")
         self.patches.rebind()
+
+    def _inject(self, where: str) -> None:
+        """Loaded only by a run that proves remedies."""
+        if self.settings.changes:
+            from . import remedies
+
+            getattr(remedies, where)(self)
 
     def detach(self) -> None:
         self.training.stop()

@@ -21,7 +21,8 @@ class Rests:
     """Chooses among blocks of steps as many to observe as keep the cost, spread over all of them, within bounds."""
 
     def __init__(self) -> None:
-        self._halvings = 0
+        self.halvings = 0
+        """Of blocks, 1 in 2 to the power of this is observed."""
         self._cost_ns = 0
         self._walls_ns: list[int] = []
 
@@ -40,10 +41,10 @@ class Rests:
         step, cost = median(self._walls_ns), self._cost_ns / len(self._walls_ns)
         self._walls_ns, self._cost_ns = [], 0
         bound = AIM * max(MOST_SHARE * step, ALWAYS_NS)
-        self._halvings = 0
-        while cost > bound * 2**self._halvings and self._halvings < MOST_HALVINGS:
-            self._halvings += 1
-        return BLOCK * left_out(number // BLOCK, self._halvings)
+        self.halvings = 0
+        while cost > bound * 2**self.halvings and self.halvings < MOST_HALVINGS:
+            self.halvings += 1
+        return BLOCK * left_out(number // BLOCK, self.halvings)
 
 
 class Rest:

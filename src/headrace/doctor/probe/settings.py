@@ -37,6 +37,8 @@ class Settings:
     """The folder that takes what the run would write of checkpoints and trackers' files; empty: it writes as ever."""
     changes: dict[str, Any] = field(default_factory=dict)
     """Remedies to inject, of docs/doctor/remedies.md."""
+    digests: int = 0
+    """Batches, the first of each process that trains, that are digested, so that runs can be compared."""
     most_bytes: int = 16 << 20
     """Size that no evidence file exceeds; from half of it on, records are thinned."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .clock import Clock
+    from .core_use import Use
     from .device_marks import DeviceMarks, Marks
     from .evidence import Record
     from .steps import Step
@@ -28,6 +29,14 @@ class Received(NamedTuple):
     unpickle_cpu: int | None = None
 
 
+class Replayed(NamedTuple):
+    """A `next()` that gave a copy of a batch that was kept."""
+
+    pass_: int
+    start: int
+    end: int
+
+
 def step_records(clock: Clock, step: Step, cost: int) -> list[Record]:
     """Its batches first, then the step; `cost` is the probe's, in tenths of a microsecond."""
     zero = clock.us(step.start)
@@ -35,7 +44,8 @@ def step_records(clock: Clock, step: Step, cost: int) -> list[Record]:
         (kind, clock.us(start) - zero, (end - start + 500) // 1000) for kind, start, end in step.spans if end > start
     ]
     records = batch_records(clock, step)
-    records.append(("step", step.number, zero, clock.us(step.end or step.start), spans, cost))
+    whole = ("step", step.number, zero, clock.us(step.end or step.start), spans, cost)
+    records.append(whole if step.use is None else (*whole, *_use(step.use)))
     if step.ready is not None:
         records.append(("ready", step.number, clock.us(step.ready)))
     for start, end, (name, size) in step.collectives:
@@ -46,13 +56,16 @@ def step_records(clock: Clock, step: Step, cost: int) -> list[Record]:
 def batch_records(clock: Clock, step: Step) -> list[Record]:
     """A batch for an evaluation is a `fetch`, since no step waited for it."""
     return [
-        _batch_record(clock, "fetch" if event.pass_ in step.evaluated else "get", batch) for event, batch in step.gets
+        _replayed_record(clock, batch)
+        if isinstance(batch, Replayed)
+        else batch_record(clock, "fetch" if event.pass_ in step.evaluated else "get", batch)
+        for event, batch in step.gets
     ]
 
 
 def fetch_records(clock: Clock, batches: Iterable[Received]) -> list[Record]:
     """Batches that another thread received."""
-    return [_batch_record(clock, "fetch", batch) for batch in batches]
+    return [batch_record(clock, "fetch", batch) for batch in batches]
 
 
 def device_records(marks: DeviceMarks) -> list[Record]:
@@ -68,7 +81,12 @@ def _device_record(number: int, marks: Marks) -> Record:
     return ("device", number, "".join(kind for kind, _ in marks), gaps)
 
 
-def _batch_record(clock: Clock, kind: str, batch: Received) -> Record:
+def _replayed_record(clock: Clock, replayed: Replayed) -> Record:
+    return ("replayed", replayed.pass_, clock.us(replayed.start), (replayed.end - replayed.start) // 1000)
+
+
+def batch_record(clock: Clock, kind: str, batch: Received) -> Record:
+    """As a `get`, or another kind of record with the same elements."""
     return (
         kind,
         batch.pass_,
@@ -83,6 +101,10 @@ def _batch_record(clock: Clock, kind: str, batch: Received) -> Record:
         batch.shape,
         None if batch.unpickle_cpu is None else batch.unpickle_cpu // 1000,
     )
+
+
+def _use(use: Use) -> tuple[int, int | None]:
+    return use.cpu // 1000, None if use.delay is None else use.delay // 1000
 
 
 def _us(clock: Clock, reading: int | None) -> int | None:

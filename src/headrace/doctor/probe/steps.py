@@ -18,7 +18,7 @@ Span = tuple[str, int, int]
 class Step:
     """One optimizer step, with all that began within it. Times are the clock's readings."""
 
-    __slots__ = ("collectives", "end", "evaluated", "gets", "number", "ready", "spans", "start")
+    __slots__ = ("collectives", "end", "evaluated", "gets", "number", "ready", "spans", "start", "use")
 
     def __init__(self, number: int, start: int) -> None:
         self.number = number
@@ -31,6 +31,8 @@ class Step:
         """Passes of which the batches were for an evaluation."""
         self.collectives: list[tuple[int, int, Any]] = []
         self.ready: int | None = None
+        self.use: Any = None
+        """Of the cores, where that was asked."""
 
 
 class Steps:

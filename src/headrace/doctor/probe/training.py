@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from threading import get_ident, main_thread
 from typing import TYPE_CHECKING, Any, Callable
+from weakref import WeakSet
 
 from .blocks import BLOCK
+from .core_use import Use, use
 from .cost import Costs
 from .device_marks import DeviceMarks
 from .elsewhere import Elsewhere
@@ -15,8 +17,10 @@ from .evidence import LONGEST_HELD_NS, MOST_HELD
 from .passes import Readers
 from .ranges import Ranges
 from .rests import Rest, Rests
-from .step_records import Received, batch_records, device_records, fetch_records, step_records
+from .step_records import Received, Replayed, batch_records, device_records, fetch_records, step_records
 from .steps import BACKWARD, OPTIMIZER, Step, Steps
+from .windows.agreement import Ranks
+from .windows.windows import Windows
 
 if TYPE_CHECKING:
     from .probe import Probe
@@ -55,7 +59,13 @@ class Training:
         self.at_first_fetcher: list[Callable[[], None]] = []
         """Called when a batch was received in another thread than the training thread for the first time."""
         self.at_finish: list[Callable[[], None]] = []
+        self.at_finish.append(lambda: self.windows.close())
         self.world_size: Callable[[], int] = lambda: 1
+        self.ranks: Callable[[], Ranks | None] = lambda: None
+        """How they decide something together; None where there is only this one."""
+        self.schedulers: WeakSet[Any] = WeakSet()
+        """Those of learning rates that raise beyond an end."""
+        self.windows = Windows(self)
         self._said: set[str] = set()
         self._begin(main_thread().ident or get_ident())
 
@@ -80,6 +90,8 @@ class Training:
         """Whether the moment at which the open step's own gradients are done is wanted."""
         self.steps_seen = 0
         self.backwards_seen = 0
+        self._used: Use | None = None
+        """Of the cores, until the step closed last. Not where a run is only observed: it is to cost next to nothing."""
         self._unwritten: list[Step] = []
         self._unpriced = 0
         """Steps closed since the costs were taken last."""
@@ -173,6 +185,10 @@ class Training:
         if not self.steps_seen and step is not None and len(step.gets) >= FLUSH_GETS:
             self.probe.evidence.write(*batch_records(self.probe.clock, step))
             step.gets.clear()
+
+    def replayed(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
+        """A copy of a batch that was kept stood for one of that pass."""
+        self.steps.got(pass_, start, end, with_grad, Replayed(pass_, start, end))
 
     # Spans.
 
@@ -304,7 +320,11 @@ class Training:
         self.steps_seen += 1
         if self.marks is not None:
             self.marks.mark("p")
-        if self.limit.is_reached(self.steps.number + 1) and self.steps.is_whole():
+        ended = self.steps.number + 1
+        if not (self.limit.is_reached(ended) or self.windows.changes_at(ended)) or not self.steps.is_whole():
+            return
+        self.windows.go_on()
+        if self.limit.is_reached(ended):
             self.finish()
             self.limit.is_over = True
             self.probe.ending = "steps"
@@ -352,6 +372,8 @@ class Training:
     def _close(self, step: Step) -> None:
         end = step.end or step.start
         self._rests.observed(end - step.start)
+        if not self.probe.settings.observe:
+            self._use_cores(step, end - step.start)
         is_wanted = self.probe.evidence.wants(step.number)
         if is_wanted:
             self._unwritten.append(step)
@@ -359,9 +381,12 @@ class Training:
         if self.marks is not None:
             self.marks.close(step.number, is_wanted)
         if self.limit.settle(step.number, self.steps.gets):
+            self._agree_on_warmup()
             self.probe.evidence.write(("facts", self.probe.clock.now_us(), {"warmup_steps": self.limit.warmup}))
         if self._unpriced >= MOST_HELD or end - self._written_at >= LONGEST_HELD_NS:
             self.write_steps()
+        if self.windows.is_keeping or self.windows.is_replaying:
+            self.windows.closed(step)
         if self.steps.optimizers > 1:
             self.say("optimizers", f"{self.steps.optimizers} optimizers take part in a step.")
         for call in self.at_close:
@@ -371,6 +396,17 @@ class Training:
             self.ranges.step(self.steps.number)
         if self.may_rest and self.ranges is None and self.steps.number % BLOCK == 0:
             self._rest_if_due(end)
+
+    def _use_cores(self, step: Step, duration: int) -> None:
+        """Steps are closed as long after their ends as one another: the distance of two is that of their ends."""
+        used, self._used = self._used, use(duration)
+        step.use = None if used is None else self._used.since(used)
+
+    def _agree_on_warmup(self) -> None:
+        """All ranks take the longest, since all must end after the same step."""
+        ranks = None if self.probe.settings.observe else self.ranks()
+        agreed = None if ranks is None else ranks.agree("warm-up", self.limit.warmup, max)
+        self.limit.warmup = self.limit.warmup if agreed is None else agreed
 
     def _rest_if_due(self, start: int) -> None:
         """The step that began at `start` is the first of a block."""
@@ -434,6 +470,9 @@ class Training:
 
     # Trouble.
 
+    def has_said(self, code: str) -> bool:
+        return code in self._said
+
     def say(self, code: str, text: str) -> None:
         """Notes something for the report, each code once."""
         if code not in self._said:
@@ -453,5 +492,6 @@ class Training:
         self.ranges = None
         self.readers.clear()
         self.costs.forget()
+        self.windows.forked()
         self._said = set()
         self._begin(get_ident())

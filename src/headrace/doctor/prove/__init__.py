@@ -1,1 +1,1 @@
-"""Remedies tried: the command runs again with each of them injected."""
+"""Tries remedies: runs the command again with each of them injected, and measures what came of it."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..predict.prediction import Prediction
+
 
 @dataclass(frozen=True)
 class Floors:
@@ -21,17 +23,6 @@ class Floors:
     """The same while the workers go on: what they take from the training thread by sharing cores and memory with it."""
     drain_us: float | None
     """Mean time between batches, a step's worth of them, where nothing is trained: the loader's own ceiling."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Of the mean step with a remedy, with an interval that covers the truth in at least 80 of 100 cases."""
-
-    step_us: float
-    low_us: float
-    high_us: float
-    speedup: float
-    """Of the observed step."""
 
 
 @dataclass(frozen=True)
@@ -101,4 +92,8 @@ class Prescription:
     """Those that help first, the most gain first; then those that would not."""
     best: Prediction | None = None
     """With all remedies together that go together."""
+    together: list[str] = field(default_factory=list)
+    """Codes of these."""
+    patch: str = ""
+    """One diff with all the changes of the user's files that can be made with certainty, for `patch -p1`."""
     outcomes: list[Outcome] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 EVERYTHING = 1_000_000
 
@@ -12,6 +12,8 @@ class Detail:
     """The most rows of each kind. What is left out is said."""
 
     findings: int
+    advice: int
+    """Above 0: what each finding says to look at."""
     budgets: int
     causes: int
     stages: int
@@ -23,10 +25,15 @@ class Detail:
     note_lines: int
     machines: int
     last_lines: int
+    remedies: int
+    idle_remedies: int
+    reasons: int
+    """Above 0: why each remedy helps, and the change in the code."""
 
 
 SCREEN = Detail(
     findings=2,
+    advice=1,
     budgets=1,
     causes=0,
     stages=4,
@@ -38,6 +45,11 @@ SCREEN = Detail(
     note_lines=0,
     machines=1,
     last_lines=6,
+    remedies=3,
+    idle_remedies=1,
+    reasons=0,
 )
 """Fits a terminal of 40 lines as a rule."""
-ALL = Detail(*[EVERYTHING] * 12)
+SCREEN_WITH_REMEDIES = replace(SCREEN, findings=1, advice=0, stages=2, notes=1)
+"""The same where remedies, which say what to do, want some of the room."""
+ALL = Detail(*[EVERYTHING] * 16)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import msgspec
 
 from headrace.doctor.analyse.diagnosis import Diagnosis
+from headrace.doctor.remedies.model import Prescription
 from headrace.doctor.session.document import encode
 from headrace.doctor.session.model import Session
 
 from .escape import safe_json
 
 
-def document(session: Session, diagnosis: Diagnosis | None) -> str:
-    """One JSON object: the session's fields and `diagnosis`, which is not read again but made anew.
+def document(session: Session, diagnosis: Diagnosis | None, prescription: Prescription | None = None) -> str:
+    """One JSON object: the session's fields, `diagnosis` and `prescription`, which are not read again but made anew.
 
-    Without a diagnosis, where the analysis failed, `diagnosis` is null.
+    Without a diagnosis, where the analysis failed, `diagnosis` is null; `prescription` likewise.
     """
-    whole = encode(session)[:-1] + b',"diagnosis":' + msgspec.json.encode(diagnosis) + b"}\n"
+    parts = {"diagnosis": diagnosis, "prescription": prescription}
+    beside = [b'"%s":%s' % (name.encode(), msgspec.json.encode(part)) for name, part in parts.items()]
+    whole = b",".join([encode(session)[:-1], *beside]) + b"}\n"
     return safe_json(whole.decode())

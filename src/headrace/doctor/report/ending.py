@@ -36,13 +36,18 @@ def ending(outcome: Outcome) -> str:
 
 def put_last_lines(page: Page, session: Session, *, most: int) -> None:
     """What the command said last, where it failed."""
-    outcome = session.outcome
-    errors = [process.error for process in session.processes if process.error]
-    if outcome.why not in ("failed", "not found") and not errors:
-        return
-    said = outcome.last_lines or (errors[-1].splitlines() if errors else [])
-    lines = [line for line in said if line.strip()]
+    lines = last_words(session)
     if lines:
         page.heading("Last lines of the command")
         for line in lines[-most:]:
             page.quote(line)
+
+
+def last_words(session: Session) -> list[str]:
+    """Lines that say why a command failed; none where it did not."""
+    outcome = session.outcome
+    errors = [process.error for process in session.processes if process.error]
+    if outcome.why not in ("failed", "not found") and not errors:
+        return []
+    said = outcome.last_lines or (errors[-1].splitlines() if errors else [])
+    return [line for line in said if line.strip()]

@@ -59,8 +59,8 @@ def number(value: float | None) -> str:
 
 
 def counted(many: float, one: str) -> str:
-    """`1 worker`, `4 workers`, `2 passes`, `3 batches`."""
-    plural = one + ("es" if one.endswith(("s", "ch")) else "s")
+    """`1 worker`, `4 workers`, `2 passes`, `3 batches`, `5 remedies`."""
+    plural = one[:-1] + "ies" if one.endswith("dy") else one + ("es" if one.endswith(("s", "ch")) else "s")
     return f"{number(many)} {one if many == 1 else plural}"
 
 

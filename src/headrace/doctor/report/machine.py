@@ -19,8 +19,8 @@ DISK_LEAST_BYTES_S = 1e6
 
 def put_machines(page: Page, session: Session, *, most: int) -> None:
     for machine in session.machines[:most]:
-        page.heading("Machine", " · ".join(_about(machine)))
-        for name, text in _lines(machine):
+        page.heading("Machine", " · ".join(about(machine)))
+        for name, text in lines(machine):
             page.sentence(text, lead=f"  {name:<7} ")
     if len(session.machines) > most:
         page.line(f"and {counted(len(session.machines) - most, 'machine')} more: --verbose", style="dim")
@@ -43,7 +43,8 @@ def gpu_busy(machine: Machine) -> float | None:
     return fmean(measured) / 100 if measured else None
 
 
-def _about(machine: Machine) -> Iterator[str]:
+def about(machine: Machine) -> Iterator[str]:
+    """Which machine it is."""
     facts = machine.facts
     yield machine.host
     if facts.get("cpu_model"):
@@ -52,7 +53,8 @@ def _about(machine: Machine) -> Iterator[str]:
         yield str(facts["container"])
 
 
-def _lines(machine: Machine) -> Iterator[tuple[str, str]]:
+def lines(machine: Machine) -> Iterator[tuple[str, str]]:
+    """What it has and how much of it was used, each under a word that says of what."""
     yield "CPU", ", ".join([*_cpu(machine), *_memory(machine)])
     yield from _gpus(machine)
     disks = ", ".join(_disks(machine))

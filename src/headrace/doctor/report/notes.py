@@ -15,19 +15,18 @@ from .page import Page
 
 def put_notes(page: Page, session: Session, cost: Cost, detail: Detail) -> None:
     """Of a note of many lines, a traceback, the last is the one that tells; the others come with full detail."""
-    notes = list(_notes(session))
+    notes = list(note_texts(session))
     measured = cost.evidence_bytes > 0
     if notes or measured:
-        page.heading("Notes")
+        left = len(notes) - detail.notes
+        page.heading("Notes", f"and {counted(left, 'note')} more: --verbose" if left > 0 else "")
     for head, text in notes[: detail.notes]:
         lines = text.rstrip().splitlines() or [""]
         page.sentence(head + lines[-1], lead="  • ")
         for line in lines[:-1][: detail.note_lines]:
             page.quote(line, indent=4)
-    if len(notes) > detail.notes:
-        page.line(f"and {counted(len(notes) - detail.notes, 'note')} more: --verbose", style="dim")
     if measured:
-        page.sentence(_cost(cost), lead="  • ")
+        page.sentence(cost_words(cost), lead="  • ")
 
 
 def put_hung(page: Page, session: Session, detail: Detail) -> None:
@@ -39,7 +38,8 @@ def put_hung(page: Page, session: Session, detail: Detail) -> None:
                 page.quote(line)
 
 
-def _notes(session: Session) -> Iterator[tuple[str, str]]:
+def note_texts(session: Session) -> Iterator[tuple[str, str]]:
+    """What each is about, and what it says."""
     for process in session.unreached:
         yield f"not reached: {process.command} ({process.pid}): ", process.why
     yield from _distinct(session)
@@ -62,7 +62,7 @@ def _distinct(session: Session) -> Iterator[tuple[str, str]]:
         yield f"{code}{who}: ", text
 
 
-def _cost(cost: Cost) -> str:
+def cost_words(cost: Cost) -> str:
     return (
         f"measuring cost {duration(cost.step_us)} a step ({share(cost.step_share)}), {share(cost.worker_share)} of the "
         f"making of batches, and {size(cost.evidence_bytes)} of evidence"

@@ -1,4 +1,4 @@
-"""Where a diagnosis goes: the terminal, a text file, a session file, a trace."""
+"""Where a diagnosis goes: the terminal, a text, an HTML page, a session file, a trace, a diff of the user's files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from headrace.doctor.analyse.diagnosis import Diagnosis
+from headrace.doctor.remedies.model import Prescription
 from headrace.doctor.session.model import Session
 from headrace.errors import UsageError
 
@@ -29,9 +30,12 @@ class Outputs:
     """What was asked for. One that cannot be written is named and leaves the others be."""
 
     report: Path | None = None
+    html: Path | None = None
     json: str | None = None
     """`-` for standard output: then everything else goes to standard error."""
     trace: Path | None = None
+    apply: Path | None = None
+    """For the changes of the user's files that remedies want, as one diff."""
     verbose: bool = False
 
     @property
@@ -47,10 +51,15 @@ class Outputs:
 
     def check(self) -> None:
         """Raises UsageError where a file cannot be written: better now than after hours."""
-        for option, path in (("--report", self.report), ("--json", self._json_path), ("--trace", self.trace)):
-            if path is None:
-                continue
-            if not can_be_written(path):
+        files = {
+            "--report": self.report,
+            "--html": self.html,
+            "--json": self._json_path,
+            "--trace": self.trace,
+            "--apply": self.apply,
+        }
+        for option, path in files.items():
+            if path is not None and not can_be_written(path):
                 raise UsageError(f"{option}: expected a file in a folder that can be written, got {path}")
 
     @contextmanager
@@ -69,21 +78,33 @@ class Outputs:
             os.dup2(ours, 1)
             os.close(ours)
 
-    def put(self, session: Session, diagnosis: Diagnosis, *, saved: Path | None) -> list[str]:
+    def put(
+        self, session: Session, diagnosis: Diagnosis, prescription: Prescription | None, *, saved: Path | None
+    ) -> list[str]:
         """Writes everything; says what failed. `saved` is a session file that is there already."""
-        failed = _written("--json", self._json_path, lambda: [document(session, diagnosis)])
+        failed = _written("--json", self._json_path, lambda: [document(session, diagnosis, prescription)])
         again = _again(saved if failed else self._json_path or saved)
         failed += _written("--trace", self.trace, lambda: trace(session, diagnosis))
-        failed += _written("--report", self.report, lambda: [text(session, diagnosis, again=again)])
+        failed += _applied(self.apply, prescription)
+        failed += _written("--report", self.report, lambda: [text(session, diagnosis, prescription, again=again)])
+        failed += _written("--html", self.html, lambda: [_html(session, diagnosis, prescription, again)])
         console, descriptor = self.console(), 2 if self.json_to_standard_output else 1
-        failed += _printed("the report", descriptor, lambda: show(session, diagnosis, console, self.verbose, again))
+        failed += _printed(
+            "the report", descriptor, lambda: show(session, diagnosis, console, prescription, self.verbose, again)
+        )
         if self.json_to_standard_output:
-            failed += _printed("--json -", 1, lambda: _print_json(document(session, diagnosis)))
+            failed += _printed("--json -", 1, lambda: _print_json(document(session, diagnosis, prescription)))
         return failed
 
     @property
     def _json_path(self) -> Path | None:
         return None if self.json is None or self.json_to_standard_output else Path(self.json)
+
+
+def _html(session: Session, diagnosis: Diagnosis, prescription: Prescription | None, again: str) -> str:
+    from .html.page import html_page  # jinja2, which nothing else needs
+
+    return html_page(session, diagnosis, prescription, again=again)
 
 
 def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]) -> list[str]:
@@ -95,6 +116,15 @@ def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]
     except OSError as error:
         return [f"{option}: expected a file to write, got {path} ({error.strerror or error})"]
     return []
+
+
+def _applied(path: Path | None, prescription: Prescription | None) -> list[str]:
+    """An empty file where nothing is to be changed, and words that say so."""
+    patch = "" if prescription is None else prescription.patch
+    failed = _written("--apply", path, lambda: [patch])
+    if path is None or failed or patch:
+        return failed
+    return [f"--apply: no change of a source file can be made with certainty, so {path} is empty; the report has hints"]
 
 
 def _printed(what: str, descriptor: int, put: Callable[[], None]) -> list[str]:

@@ -5,40 +5,57 @@ from __future__ import annotations
 from rich.console import Console
 
 from headrace.doctor.analyse.diagnosis import Diagnosis, Finding
+from headrace.doctor.remedies.model import Prescription
 from headrace.doctor.session.model import Session
 
-from .detail import ALL, SCREEN, Detail
+from .detail import ALL, SCREEN, SCREEN_WITH_REMEDIES, Detail
 from .ending import command_line, ending, put_last_lines
 from .figures import counted, share
+from .gains import helping, predicted
 from .machine import put_machines
 from .making import put_making
 from .notes import put_hung, put_notes
 from .page import Page
 from .ranks import put_ranks
+from .remedies import put_remedies
 from .step import heat, put_step
 
 TEXT_WIDTH = 100
 
 
-def show(session: Session, diagnosis: Diagnosis, console: Console, verbose: bool = False, again: str = "") -> None:
+def show(
+    session: Session,
+    diagnosis: Diagnosis,
+    console: Console,
+    prescription: Prescription | None = None,
+    verbose: bool = False,
+    again: str = "",
+) -> None:
     """Prints the report, as wide and as colourful as the console is, in ASCII where it knows no more. `again` is the
     command that renders it again, or how to get one."""
     page = Page(console.width, ascii_only=console.options.ascii_only)
-    put_report(page, session, diagnosis, detail=ALL if verbose else SCREEN, again=again)
+    detail = ALL if verbose else SCREEN_WITH_REMEDIES if _has_remedies(prescription) else SCREEN
+    put_report(page, session, diagnosis, prescription, detail=detail, again=again)
     page.show(console)
 
 
-def text(session: Session, diagnosis: Diagnosis, *, again: str = "") -> str:
+def text(session: Session, diagnosis: Diagnosis, prescription: Prescription | None = None, *, again: str = "") -> str:
     """The whole report as a plain text."""
     page = Page(TEXT_WIDTH)
-    put_report(page, session, diagnosis, detail=ALL, again=again)
+    put_report(page, session, diagnosis, prescription, detail=ALL, again=again)
     return "".join(line.plain.rstrip() + "\n" for line in page.lines)
 
 
-def put_report(page: Page, session: Session, diagnosis: Diagnosis, *, detail: Detail, again: str) -> None:
+def put_report(
+    page: Page, session: Session, diagnosis: Diagnosis, prescription: Prescription | None, *, detail: Detail, again: str
+) -> None:
     page.sentence(diagnosis.verdict, style=f"bold {_colour(diagnosis)}")
-    if diagnosis.findings:
-        page.sentence(diagnosis.findings[0].advice, lead="→ ", style="bold")
+    stop = prescription.stop if prescription is not None else ""
+    first = "" if stop else first_to_do(diagnosis, prescription)
+    if stop:
+        page.sentence(stop, style="bold")
+    if first:
+        page.sentence(first, lead="→ ", style="bold")
     page.line(f"{ending(session.outcome)}: {command_line(session)}", indent=0, style="dim")
     put_last_lines(page, session, most=detail.last_lines)
     put_hung(page, session, detail)
@@ -46,26 +63,38 @@ def put_report(page: Page, session: Session, diagnosis: Diagnosis, *, detail: De
     put_making(page, diagnosis, detail)
     put_ranks(page, diagnosis, most=detail.ranks)
     put_machines(page, session, most=detail.machines)
-    _put_findings(page, diagnosis.findings, most=detail.findings)
+    _put_findings(page, diagnosis.findings, detail, said=first)
+    put_remedies(page, prescription, detail)
     put_notes(page, session, diagnosis.cost, detail)
     if again:
         page.copyable(again, lead="Again: ")
+
+
+def _has_remedies(prescription: Prescription | None) -> bool:
+    return prescription is not None and bool(helping(prescription))
+
+
+def first_to_do(diagnosis: Diagnosis, prescription: Prescription | None) -> str:
+    """The remedy that gains most; where none is known to help, what the heaviest finding says to look at."""
+    for remedy in helping(prescription) if prescription is not None else []:
+        if remedy.prediction is not None:
+            return f"{remedy.title}: {predicted(remedy.prediction)}"
+    return diagnosis.findings[0].advice if diagnosis.findings else ""
 
 
 def _colour(diagnosis: Diagnosis) -> str:
     return "" if diagnosis.wait_share is None else heat(diagnosis.wait_share)
 
 
-def _put_findings(page: Page, findings: list[Finding], *, most: int) -> None:
-    """The first one's advice stands at the top already; here it comes with what shows it."""
+def _put_findings(page: Page, findings: list[Finding], detail: Detail, *, said: str) -> None:
+    """Each with what shows it and what to look at, but for advice that was `said` at the top already."""
     if not findings:
         return
-    page.heading("What to look at")
-    for finding in findings[:most]:
+    left = len(findings) - detail.findings
+    page.heading("What to look at", f"and {counted(left, 'finding')} more: --verbose" if left > 0 else "")
+    for finding in findings[: detail.findings]:
         weight = f"{share(finding.weight)}  " if finding.weight > 0 else ""
         page.sentence(f"{weight}{finding.text}", lead="  • ")
         page.sentence(finding.evidence, lead="    ", style="dim")
-        if finding is not findings[0]:
+        if detail.advice and finding.advice != said:
             page.sentence(finding.advice, lead="    → ")
-    if len(findings) > most:
-        page.line(f"and {counted(len(findings) - most, 'finding')} more: --verbose", style="dim")

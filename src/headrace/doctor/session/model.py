@@ -34,6 +34,16 @@ class Gets:
 
 
 @dataclass
+class Replays:
+    """Copies of kept batches that the training thread was given, in order: one row a `next()`. What it took is the
+    doctor's, and no part of a step."""
+
+    pass_: list[int] = field(default_factory=list)
+    start: list[int] = field(default_factory=list)
+    duration: list[int] = field(default_factory=list)
+
+
+@dataclass
 class Steps:
     """Optimizer steps: one row each. `spans` are [kind, start, duration], of docs/doctor/evidence.md, `start` absolute;
     `device` [kind, time] on the GPU's clock; `ready` of stamped probe steps."""
@@ -46,6 +56,10 @@ class Steps:
     """Microseconds that the probe cost the training thread."""
     device: list[list[tuple[str, float]] | None] = field(default_factory=list)
     ready: list[int | None] = field(default_factory=list)
+    cpu: list[int | None] = field(default_factory=list)
+    """CPU time of all the process's threads in it."""
+    delay: list[int | None] = field(default_factory=list)
+    """How long the training thread was ready to run in it and had no core."""
 
 
 @dataclass
@@ -126,6 +140,19 @@ class Window:
 
 
 @dataclass
+class Digest:
+    """What tells one batch from another, of the first that a trainer received."""
+
+    pass_: int
+    content: str
+    """Of its tensors' bytes, types and shapes."""
+    keys: str | None
+    """Of the keys that its sampler drew; None where there were none."""
+    sketches: list[list[float]] = field(default_factory=list)
+    """Of each tensor a few values from all over it."""
+
+
+@dataclass
 class Trainer:
     """One process that trains: a rank."""
 
@@ -144,8 +171,12 @@ class Trainer:
     rests: list[Rest] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     """In order; empty where the run was only observed."""
+    replays: Replays = field(default_factory=Replays)
+    """Of the `replay` and `load` windows."""
     drained: Gets = field(default_factory=Gets)
     """Batches that were taken in the `drain` window."""
+    digests: list[Digest] = field(default_factory=list)
+    """Of its first batches, in order, where runs were to be compared; else empty."""
 
 
 @dataclass
@@ -163,6 +194,10 @@ class Batches:
     beside: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
     """The same of other threads of the process meanwhile, which are no part of the batch's time; empty where there
     were none for any batch."""
+    cpu: list[int | None] = field(default_factory=list)
+    """CPU time of all the process's threads, from `start` to `fetched`."""
+    delay: list[int | None] = field(default_factory=list)
+    """How long the thread that made it was ready to run meanwhile and had no core."""
 
 
 @dataclass
@@ -292,8 +327,57 @@ class Proof:
     steps: list[int] = field(default_factory=list)
     """Durations of the measured steps; of several ranks, of the slowest."""
     samples: str | None = None
-    """Whether the samples were those of the run without it: `same`, `different`, or None where that cannot be compared,
-    because order or augmentation is drawn anew in every run."""
+    """Whether the samples were those of the run without it: `same`, bit for bit; `close`, the same but for how pixels
+    are rounded; `different`; or None where that cannot be compared, because order or augmentation is drawn anew in
+    every run."""
+
+
+@dataclass
+class Calibration:
+    """What one file took in the way in which the run read it, and in the way of a remedy, timed once the run had ended:
+    one row a file, of those that the run was seen to read."""
+
+    remedy: str
+    """Its code."""
+    unit: str
+    """What was timed: `image`, or `look-up` of a member."""
+    files: list[str] = field(default_factory=list)
+    """Paths; of a member of an archive, the archive's and its own name."""
+    present_us: list[float] = field(default_factory=list)
+    """Empty where the run itself measured that."""
+    other_us: list[float] = field(default_factory=list)
+    pixel_bytes: list[int] = field(default_factory=list)
+    """Of the decoded image; empty where none was decoded."""
+
+
+@dataclass
+class SeenFile:
+    """A file that was open to be read while the command ran."""
+
+    path: str
+    bytes: int
+    seen: int
+    """How often, at the sampler's looks."""
+
+
+@dataclass
+class Place:
+    """Somewhere that files could be copied to."""
+
+    path: str
+    free_bytes: int
+    kind: str
+    """`memory` or `disk`."""
+
+
+@dataclass
+class Survey:
+    """What was looked up on the machine once the command had ended, for remedies."""
+
+    files: list[SeenFile] = field(default_factory=list)
+    """Those seen most first. Files that are open briefly are mostly missed."""
+    places: list[Place] = field(default_factory=list)
+    calibrations: list[Calibration] = field(default_factory=list)
 
 
 @dataclass
@@ -316,6 +400,8 @@ class Session:
     machines: list[Machine] = field(default_factory=list)
     unreached: list[Unreached] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    survey: Survey | None = None
+    """None where the machine was not looked at."""
     proofs: list[Proof] = field(default_factory=list)
     format: str = FORMAT
     version: int = VERSION

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from ..steps import COLLECTIVE
 from ..training import now
+from ..windows.agreement import ranks
 from .compiler import compiling
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def install(probe: Probe, torch: ModuleType) -> None:
     if not distributed.is_available():
         return
     probe.training.world_size = lambda: distributed.get_world_size() if distributed.is_initialized() else 1
+    probe.training.ranks = lambda: ranks(torch)
     origin = sys.modules["torch.distributed.distributed_c10d"]
     for name in NAMES:
         if not hasattr(origin, name):

@@ -15,7 +15,9 @@ from ..passes import ATTRIBUTE, Pass, Reader
 from ..shapes import Shapes
 from ..step_records import Received
 from ..training import NOBODY, now
+from ..windows.sources import Source
 from .loader_facts import loader_facts
+from .replays import Replays
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -60,11 +62,14 @@ class Hooks:
         self._dataloader = dataloader
         self._shapes = Shapes(probe)
         self._padding = Padding(probe)
+        self._replays = Replays(probe, torch.is_grad_enabled)
 
     def iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(original)
         def __iter__(loader: Any) -> Any:  # noqa: N807
             training = self._training
+            if training.windows.is_replaying and (stand_in := self._stand_in(loader)) is not None:
+                return stand_in
             is_inner = training.is_fetching and training.is_its_thread()
             if not training.is_on or is_inner or self._dataloader._utils.worker.get_worker_info() is not None:
                 return original(loader)
@@ -103,6 +108,8 @@ class Hooks:
                 return original(iterator)
             if training.thread == NOBODY:
                 return self._fetch_at_rest(original, iterator, pass_)
+            if training.windows.is_replaying and training.windows.serves(pass_):
+                return self._replays.next(pass_, functools.partial(original, iterator))
             return self._fetch(original, iterator, pass_)
 
         return __next__
@@ -124,10 +131,34 @@ class Hooks:
         try:
             end = training.received()
             training.readers.end()
-            training.got(self._received(iterator, pass_, batch, start, end), with_grad)
+            received = self._received(iterator, pass_, batch, start, end)
+            training.got(received, with_grad)
+            if training.windows.is_keeping and with_grad:
+                self._keep(original, iterator, pass_, batch, received)
         except Exception as error:
             training.fail("next", error)
         return batch
+
+    def _keep(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass, batch: Any, received: Received) -> None:
+        begun = now()
+        self._training.windows.keep(
+            lambda: Source(iterator, pass_, functools.partial(self._take, original)), pass_, batch, received
+        )
+        self._training.costs.since(begun)
+
+    def _take(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Received:
+        """The next batch, for nobody."""
+        self._training.readers.begin(pass_.reader)
+        start = now()
+        try:
+            batch = original(iterator)
+        finally:
+            self._training.readers.end()
+        return self._received(iterator, pass_, batch, start, now())
+
+    def _stand_in(self, loader: Any) -> Any | None:
+        file, number = getattr(loader, NUMBER, (None, 0))
+        return self._replays.iterator(loader, number if file == self._probe.evidence.path else None)
 
     def _fetch_at_rest(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Any:
         """Batches are still counted, and those noted that arrive early for a step that will be observed."""
@@ -261,7 +292,8 @@ class Hooks:
         processes = getattr(iterator, "_workers", None)
         workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # else threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
-        setattr(iterator, ATTRIBUTE, Pass(training, number, epoch, bool(workers)))
+        makers = len(workers) or getattr(loader, "num_workers", 0) or (0 if hasattr(loader, "num_workers") else 1)
+        setattr(iterator, ATTRIBUTE, Pass(training, number, epoch, bool(workers), loader_number, makers))
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
         records.append(("pass", number, loader_number, clock.us(start), clock.now_us(), epoch, pids))

@@ -1,0 +1,77 @@
+"""How many instructions does the probe of `headrace doctor --observe` add to a training step?
+
+    python benchmarks/doctor_instructions.py [--steps 100] [--workers 0 2]
+
+Counted by `valgrind --tool=callgrind` in the training process alone, as the difference of two runs of different length,
+so that neither start nor end is in it: without the probe, with it, and with it at rest. A count does not depend on what
+else the machine does. Under valgrind all takes some fifty times as long, though, so that what the probe does by the
+clock (looks at lines, writing what it holds back) falls on fewer steps: an upper bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import paced_training
+from doctor_overhead import FOR_GOOD, observing
+
+from headrace.doctor.probe.probe import Probe
+from headrace.doctor.probe.rests import Rests
+
+RESTS = {"measured": 0, "let pass": FOR_GOOD}
+
+
+def train(state: str, workers: int, steps: int) -> None:
+    """What is counted."""
+    if state == "without":
+        paced_training.train(0, workers, steps)
+        return
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(Rests, "after", return_value=RESTS[state]):
+        settings = observing(Path(folder))
+        settings.write()
+        probe = Probe(settings)
+        probe.attach()
+        paced_training.train(0, workers, steps)
+        probe.detach()
+
+
+def instructions(state: str, workers: int, steps: int) -> int:
+    """Of the training process, start and end included."""
+    callgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+    command = [*callgrind, sys.executable, __file__, "--train", state, str(workers), str(steps)]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True)
+    main_process = re.findall(r"==(\d+)== Callgrind", ran.stderr)[0]
+    counted = re.search(rf"=={main_process}== Collected : (\d+)", ran.stderr)
+    assert counted is not None, ran.stderr
+    return int(counted[1])
+
+
+def instructions_a_step(state: str, workers: int, steps: int) -> float:
+    """Beyond the first `steps`."""
+    return (instructions(state, workers, 4 * steps) - instructions(state, workers, steps)) / (3 * steps)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=100, help="of the shorter run: more than a block of 64")
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
+    parser.add_argument("--train", nargs=3, help=argparse.SUPPRESS)
+    known = parser.parse_args()
+    if known.train:
+        train(known.train[0], int(known.train[1]), int(known.train[2]))
+        return
+    for workers in known.workers:
+        without = instructions_a_step("without", workers, known.steps)
+        added = {state: instructions_a_step(state, workers, known.steps) - without for state in RESTS}
+        print(f"{workers} workers: {without:,.0f} instructions a step without the probe", end="")
+        print("".join(f", {count:+,.0f} where it is {state}" for state, count in added.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

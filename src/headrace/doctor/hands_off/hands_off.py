@@ -1,0 +1,126 @@
+"""Around a command: what it writes is written down, and undone once it has ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.errors import UsageError
+
+from ..probe.hands_off.folder import UndoFolder
+from ..probe.settings import Settings
+from .before import read_journal
+from .listing import Listing, differences, listing
+from .lock import alone_in
+from .owner import Owner
+from .trackers import offline
+from .undo import Undo, Undone
+
+WRITTEN = "written"
+"""Folder of the session that takes what the command has made."""
+TRACKERS = "trackers"
+
+
+@dataclass(frozen=True)
+class PutBack:
+    """What became of what the command had changed."""
+
+    root: Path
+    """The folder that is as before."""
+    undone: Undone
+    written: Path | None
+    """Where the files are now that it had made; None where they were deleted, or there were none."""
+    changed: list[tuple[str, str]] = field(default_factory=list)
+    """What else is not as before, and how: `made`, `removed` or `changed`."""
+    why_not_listed: str = ""
+    """Why that was not looked for; else empty."""
+
+    @property
+    def needs_folder(self) -> bool:
+        """Whether the session's folder holds what is nowhere else."""
+        return bool(self.undone.strangers or self.undone.failed)
+
+
+class HandsOff:
+    """Of one run. Where its settings name no scratch folder, nothing is done."""
+
+    def __init__(self, settings: Settings, root: Path, *, keep: bool) -> None:
+        self._is_on = bool(settings.scratch)
+        self._folder = UndoFolder(os.path.realpath(settings.folder))
+        self._scratch = Path(settings.scratch)
+        self._root = root
+        self._keep = keep
+        self._before = Listing({}, "")
+        self._put_back: PutBack | None = None
+
+    def begin(self) -> None:
+        """Raises UsageError where the scratch folder cannot be written to."""
+        try:
+            self._begin()
+        except OSError as error:
+            raise UsageError(
+                f"expected a folder that takes what the command changes, got {self._scratch} ({error.strerror}); "
+                "make room there, set TMPDIR, give --keep, or --observe"
+            ) from error
+
+    def _begin(self) -> None:
+        (self._scratch / TRACKERS).mkdir(parents=True, exist_ok=True)
+        self._before = listing(self._root, besides=Path(self._folder.session))
+        os.makedirs(self._folder.kept)
+        Path(self._folder.journal).touch()
+        Owner.of_this_process(self._root).write(Path(self._folder.owner))
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """For the command."""
+        return offline(inherited, self._scratch / TRACKERS) if self._is_on else dict(inherited)
+
+    def put_back(self) -> PutBack | None:
+        """To be called when all of the command's processes have ended. None where nothing was written down."""
+        if self._is_on and self._put_back is None:
+            put_back = undo(self._folder, keep=self._keep)
+            after = listing(self._root, besides=Path(self._folder.session))
+            self._put_back = PutBack(
+                put_back.root,
+                put_back.undone,
+                put_back.written,
+                differences(self._before, after),
+                self._before.why_not or after.why_not,
+            )
+        return self._put_back
+
+
+@contextmanager
+def hands_off(settings: Settings, *, keep: bool = False) -> Iterator[HandsOff]:
+    """Leaves the current folder as it was, whatever a command does that runs within. With `keep`, what it made goes to
+    the session's folder, else it is deleted.
+
+    Raises UsageError where another doctor measures in the folder.
+    """
+    root = Path(os.path.realpath(os.getcwd()))
+    hands = HandsOff(settings, root, keep=keep)
+    if not settings.scratch:
+        yield hands
+        return
+    with alone_in(root):
+        hands.begin()
+        try:
+            yield hands
+        finally:
+            hands.put_back()
+
+
+def undo(folder: UndoFolder, *, keep: bool) -> PutBack:
+    """Undoes what the journal of that folder tells, and removes the journal, unless it is still needed."""
+    root = Path(folder.root())
+    journal = read_journal(Path(folder.journal))
+    written = Path(folder.session) / WRITTEN
+    undone = Undo(root, journal, written, keep=keep).run()
+    undone.failed += [("", fault) for fault in journal.faults]
+    os.unlink(folder.owner)  # it is done, as far as it can be
+    if not undone.failed:
+        shutil.rmtree(folder.path)
+    return PutBack(root, undone, written if written.exists() else None)

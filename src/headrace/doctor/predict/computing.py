@@ -1,0 +1,73 @@
+"""The recorded work of steps: what is left of them without waiting for batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..analyse.steps import Step, Training
+from ..session.model import Loader, Trainer
+from .columns import Column, StepColumns
+from .host_cores import HostCores
+from .making import SEVERAL
+
+
+@dataclass(frozen=True)
+class Computing:
+    """Of the training thread."""
+
+    steps: StepColumns
+    threads: float
+    is_measured: bool
+    """Whether its CPU time was; else all its time counts as computing."""
+
+
+def computing(training: Training, loader: Loader, making: Column, cores: HostCores) -> Computing:
+    """`making` is the CPU time, by step, of batches that the trainer made itself, and of what it unpickled."""
+    busy = np.array([_busy(training.trainer, step, loader) for step in training.steps], dtype=np.float64)
+    gets = np.array([len(_own_gets(training.trainer, step, loader)) for step in training.steps])
+    used = _used(training, making)
+    if used is None:
+        return Computing(StepColumns(gets, busy, np.zeros_like(busy), np.zeros_like(busy)), 1.0, False)
+    busy = np.maximum(busy - _delays(training), np.minimum(used, busy))
+    threads = float(used.sum() / busy.sum()) if busy.sum() > 0 else 1.0
+    threads = threads if threads >= SEVERAL else 1.0
+    compute = np.minimum(used / threads, busy)
+    return Computing(StepColumns(gets, compute, busy - compute, np.zeros_like(busy)), threads, True)
+
+
+def _own_gets(trainer: Trainer, step: Step, loader: Loader) -> list[int]:
+    numbers = {one.number for one in trainer.passes if one.loader == loader.number}
+    return [row for row in step.gets if trainer.gets.pass_[row] in numbers]
+
+
+def _busy(trainer: Trainer, step: Step, loader: Loader) -> int:
+    """A step's time without its waits for the loader."""
+    waited = sum(trainer.gets.duration[row] for row in _own_gets(trainer, step, loader))
+    for one in trainer.passes:
+        if one.loader != loader.number:
+            continue
+        if step.start <= one.start < step.end:
+            waited += one.ready - one.start
+        if one.last is not None and one.last_start is not None and step.start <= one.last_start < step.end:
+            waited += one.last
+    return max(step.duration - waited, 0)
+
+
+def _used(training: Training, making: Column) -> Column | None:
+    """CPU time of the process beside making batches; None where it was not measured in all steps."""
+    used = [None if step.row is None else _at(training.trainer.steps.cpu, step.row) for step in training.steps]
+    known = [us for us in used if us is not None]
+    return np.maximum(np.array(known) - making, 0.0) if known and len(known) == len(used) else None
+
+
+def _delays(training: Training) -> Column:
+    rows = [None if step.row is None else _at(training.trainer.steps.delay, step.row) for step in training.steps]
+    return np.array([us or 0 for us in rows], dtype=np.float64)
+
+
+def _at(column: Sequence[int | None], row: int) -> int | None:
+    """Columns are empty where an earlier doctor, or one that only observed, has not measured them."""
+    return column[row] if column else None

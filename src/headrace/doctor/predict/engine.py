@@ -1,0 +1,120 @@
+"""Processes that compute on shared cores and wait, on a simulated clock. Times are microseconds."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Generator
+
+COMPUTE, WAIT, PARK = "compute", "wait", "park"
+
+Request = tuple[str, float, float]
+"""What a process asks for: to COMPUTE so long, by so many threads at once; to WAIT so long, which needs no core; or to
+PARK until it is woken."""
+Behaviour = Generator[Request, None, None]
+
+
+class Process:
+    """Something that goes on once its request is met."""
+
+    __slots__ = ("behaviour", "has_ended", "is_parked", "threads")
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self.behaviour = behaviour
+        self.is_parked = self.has_ended = False
+        self.threads = 0.0
+
+
+class Engine:
+    """All threads that compute share the cores alike. With too few cores, each goes on at the same fraction of its
+    speed, so that what is left to do is kept as a point on one common scale, the work done by a thread that has been
+    there from the beginning: then nothing has to be updated when the number of threads changes.
+    """
+
+    def __init__(self, cores: float | None, others: float = 0.0) -> None:
+        """`others`: threads of other programs that compute all the time."""
+        self.now = 0.0
+        self.current: Process | None = None
+        """The process that goes on at this moment."""
+        self._cores = float("inf") if cores is None else cores
+        self._work = 0.0
+        self._threads = others
+        self._speed = 1.0
+        self._computing: list[tuple[float, int, Process]] = []
+        self._waiting: list[tuple[float, int, Process]] = []
+        self._order = 0
+
+    def start(self, behaviour: Behaviour) -> Process:
+        """It begins now."""
+        process = Process(behaviour)
+        self._resume(process)
+        return process
+
+    def wake(self, process: Process | None) -> None:
+        """Lets it go on where it is parked; else it will see for itself."""
+        if process is not None and process.is_parked:
+            process.is_parked = False
+            self._resume(process)
+
+    def run(self, last: Process) -> None:
+        """Until this one has ended. Whoever is parked then stays so."""
+        while not last.has_ended and self._advance():
+            pass
+
+    def _advance(self) -> bool:
+        """To the next moment at which a request is met; false where nothing is under way."""
+        done = self.now + (self._computing[0][0] - self._work) / self._speed if self._computing else float("inf")
+        until = self._waiting[0][0] if self._waiting else float("inf")
+        at = min(done, until)
+        if at == float("inf"):
+            return False
+        self._work += (at - self.now) * self._speed
+        self.now = at
+        if done <= until:
+            _, _, process = heapq.heappop(self._computing)
+            self._compute_threads(-process.threads)
+        else:
+            _, _, process = heapq.heappop(self._waiting)
+        self._resume(process)
+        return True
+
+    def _resume(self, process: Process) -> None:
+        """Goes on until it asks for something that takes time."""
+        before, self.current = self.current, process
+        try:
+            self._go_on(process)
+        finally:
+            self.current = before
+
+    def _go_on(self, process: Process) -> None:
+        for kind, amount, threads in process.behaviour:
+            if kind is PARK:
+                process.is_parked = True
+                return
+            if amount > 0:
+                self._begin(process, kind, amount, threads)
+                return
+        process.has_ended = True
+
+    def _begin(self, process: Process, kind: str, amount: float, threads: float) -> None:
+        self._order += 1
+        if kind is WAIT:
+            heapq.heappush(self._waiting, (self.now + amount, self._order, process))
+            return
+        process.threads = threads
+        self._compute_threads(threads)
+        heapq.heappush(self._computing, (self._work + amount, self._order, process))
+
+    def _compute_threads(self, more: float) -> None:
+        self._threads += more
+        self._speed = min(1.0, self._cores / self._threads) if self._threads > 0 else 1.0
+
+
+def compute(us: float, threads: float = 1.0) -> Request:
+    return COMPUTE, us, threads
+
+
+def wait(us: float) -> Request:
+    return WAIT, us, 0.0
+
+
+PARKED: Request = (PARK, 0.0, 0.0)

@@ -1,0 +1,92 @@
+"""One rank's training: the training thread, which takes batches and steps, and its device."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from .engine import Behaviour, Engine, compute, wait
+from .setup import Setup
+from .work import Work
+from .workers import Workers
+
+LEAD = 1
+"""Steps that the training thread gets ahead of its device before something makes it wait: reading a loss, say."""
+
+
+def step_ends(setup: Setup, work: Work, *, first: int = 0, steps: int) -> list[float]:
+    """When each of so many steps ends, the simulation's beginning being 0. `first` is the number of the first batch in
+    its pass; a pass that is under way begins with all its workers idle and its queue empty."""
+    engine = Engine(setup.cores, setup.others)
+    training = _Training(engine, setup, work, first, steps)
+    engine.run(engine.start(training.run()))
+    return training.ends
+
+
+class _Training:
+    """The training thread."""
+
+    def __init__(self, engine: Engine, setup: Setup, work: Work, first: int, steps: int) -> None:
+        self._engine = engine
+        self._setup = setup
+        self._work = work
+        self._steps = steps
+        self._batch = first
+        self._device_ends: deque[float] = deque([0.0] * LEAD, LEAD)
+        self.ends: list[float] = []
+        self._loader = Workers(engine, setup, work) if setup.workers else _Here(setup, work)
+
+    def run(self) -> Behaviour:
+        yield from self._loader.begin(self._batch)
+        for number in range(self._steps):
+            yield from self._step(number)
+            self.ends.append(max(self._engine.now, self._device_ends[-1]))
+
+    def _step(self, number: int) -> Behaviour:
+        step = self._work.steps[number % len(self._work.steps)]
+        parts = max(step.gets, 1)
+        for part in range(parts):
+            if part < step.gets:
+                yield from self._get()
+            yield compute(step.compute / parts, self._work.training_threads)
+            yield wait(step.wait / parts)
+        if step.device:
+            yield from self._launch(step.device)
+
+    def _get(self) -> Behaviour:
+        """The next batch; that of the next pass, where this one's have all been taken."""
+        if self._setup.pass_batches is not None and self._batch >= self._setup.pass_batches:
+            yield from self._loader.end()
+            self._batch = 0
+            yield from self._loader.begin(0)
+        yield from self._loader.get()
+        self._batch += 1
+
+    def _launch(self, device: float) -> Behaviour:
+        """The device begins once it is done with the step before; the thread goes on, if it is not too far ahead."""
+        now, behind = self._engine.now, self._device_ends[0]
+        self._device_ends.append(max(self._device_ends[-1], now) + device)
+        yield wait(behind - now)
+
+
+class _Here:
+    """The training thread makes its batches itself."""
+
+    def __init__(self, setup: Setup, work: Work) -> None:
+        self._work = work
+        self._threads = setup.worker_threads
+        self._taken = 0
+
+    def begin(self, first: int) -> Iterator[tuple[str, float, float]]:
+        return iter(())
+
+    def end(self) -> Iterator[tuple[str, float, float]]:
+        return iter(())
+
+    def get(self) -> Behaviour:
+        batch = self._work.batches[self._taken % len(self._work.batches)]
+        self._taken += 1
+        yield compute(self._work.draw)
+        yield wait(batch.wait)
+        yield compute(batch.compute, self._threads)
+        yield compute(batch.pin)

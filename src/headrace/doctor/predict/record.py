@@ -1,0 +1,58 @@
+"""What one run left to simulate: the work of its batches and steps, free of what they waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .columns import BatchColumns, StepColumns
+from .fit import Fit
+from .setup import Setup
+from .work import PassCosts
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """The rank that waits for data the longest, and the loader that it waits for. Times are microseconds."""
+
+    pid: int
+    loader: int
+    """Its number in `Trainer.loaders`."""
+    setup: Setup
+    """As the run was."""
+    observed_us: float
+    """Mean measured step."""
+    batches_a_step: float
+    batches: BatchColumns
+    steps: StepColumns
+    passes: PassCosts
+    draw: float
+    """To draw a batch's indices and hand them out."""
+    training_threads: float
+    """That compute at once in the trainer, at least 1."""
+    first: int
+    """The number in its pass of the first batch that a measured step received."""
+    batch_bytes: float
+    """Of the tensors of a batch, as the trainer receives it; 0 where that was not seen."""
+    fit: Fit
+    assumed: frozenset[str]
+    """What was not measured in this run, and had to be assumed: `sending` between processes and `start-up` of workers,
+    where there were none; `cores` of the training thread."""
+
+    def cores_of_work_at(self, step_us: float) -> float:
+        """Cores that its workers, its training thread and what helps them would keep busy at that step time."""
+        batches = self.batches
+        making = batches.compute * self.setup.worker_threads + batches.serialise + batches.receive + batches.pin
+        training = self.steps.compute * self.training_threads
+        return float(making.mean() * self.batches_a_step + training.mean()) / step_us
+
+    def capacity(self) -> float | None:
+        """Cores that are there for it: its share of what affinity and quota allow; None where that is not known."""
+        return self.setup.cores
+
+    def floor_us(self) -> float:
+        """Mean step that waits for no data: of the replay window where there was one, else of the observed steps
+        without their waits."""
+        own = self.steps.compute + self.steps.wait
+        return float(np.maximum(own, self.steps.device).mean())

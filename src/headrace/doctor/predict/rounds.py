@@ -1,0 +1,110 @@
+"""Simulated stretches of training, of recorded work in its own order and resampled by blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil
+
+import numpy as np
+
+from .assumed import RECEIVE_US, pin_us
+from .columns import BatchColumns, Column, StepColumns
+from .fit import Fit
+from .pipeline import step_ends
+from .record import Recorded
+from .setup import Setup
+from .work import BatchWork, StepWork, Work
+
+ROUNDS = 12
+"""The first in the order of the run."""
+BLOCKS = 12
+"""Into which a round is cut: neighbours are alike, in storage's speed and in the shapes of batches, say."""
+MOST_STEPS = 400
+"""Of a round; a long run's blocks are drawn from all of it."""
+SETTLING = 5
+"""Steps beyond those that empty the queue, before a simulation counts."""
+
+
+def mean_steps(recorded: Recorded, setup: Setup, fit: Fit, seed: int, rounds: int = ROUNDS) -> list[float]:
+    """The mean step of each round, in microseconds."""
+    steps = min(len(recorded.steps), MOST_STEPS)
+    in_flight = setup.workers * setup.prefetch
+    settling = ceil(2 * in_flight / max(recorded.batches_a_step, 1.0)) + SETTLING
+    first = max(recorded.first - round(settling * recorded.batches_a_step), 0)
+    return [
+        _mean_step(step_ends(setup, work, first=first, steps=settling + steps), settling)
+        for work in _works(recorded, setup, fit, steps, rounds, seed)
+    ]
+
+
+def _mean_step(ends: list[float], settling: int) -> float:
+    return (ends[-1] - ends[settling - 1]) / (len(ends) - settling)
+
+
+def _works(recorded: Recorded, setup: Setup, fit: Fit, steps: int, rounds: int, seed: int) -> Iterator[Work]:
+    batch_columns = _batches(recorded, setup)
+    random = np.random.default_rng(seed)
+    for number in range(rounds):
+        places = _blocks(random, steps) if number else np.arange(steps) / steps
+        yield Work(
+            batches=_batch_work(batch_columns, len(recorded.steps), fit.making, places),
+            steps=_step_work(recorded.steps, fit.computing, places, setup.off_step_us),
+            passes=recorded.passes,
+            draw=recorded.draw,
+            training_threads=recorded.training_threads,
+        )
+
+
+def _blocks(random: np.random.Generator, steps: int) -> Column:
+    """Where in the recorded run each step of a round is taken from, as a share of it."""
+    length = ceil(steps / BLOCKS)
+    starts = random.random(BLOCKS)
+    return np.concatenate([start + np.arange(length) / steps for start in starts])[:steps] % 1.0
+
+
+def _batches(recorded: Recorded, setup: Setup) -> BatchColumns:
+    """As the setup changes them."""
+    columns, present = recorded.batches.changed(setup.stages), recorded.setup
+    threads = present.worker_threads / setup.worker_threads
+    return replace(
+        columns,
+        stages={name: replace(one, compute=one.compute * threads) for name, one in columns.stages.items()},
+        serialise=columns.serialise * (setup.sent_bytes if setup.workers else 0.0),
+        receive=_receive(recorded, setup) * setup.sent_bytes,
+        pin=_pin(recorded, setup) * setup.sent_bytes,
+    )
+
+
+def _receive(recorded: Recorded, setup: Setup) -> Column:
+    if not setup.workers:
+        return np.zeros(len(recorded.batches))
+    return recorded.batches.receive if recorded.setup.workers else np.full(len(recorded.batches), RECEIVE_US)
+
+
+def _pin(recorded: Recorded, setup: Setup) -> Column:
+    if not setup.pinned:
+        return np.zeros(len(recorded.batches))
+    if recorded.setup.pinned:
+        return recorded.batches.pin
+    us = pin_us(recorded.batch_bytes) if setup.pin_us is None else setup.pin_us
+    return np.full(len(recorded.batches), us)
+
+
+def _batch_work(columns: BatchColumns, steps: int, factor: float, places: Column) -> list[BatchWork]:
+    """Those of each step stay together: `places` are the steps'."""
+    together = max(round(len(columns) / steps), 1)
+    rows = ((places * len(columns)).astype(int)[:, None] + np.arange(together)).ravel() % len(columns)
+    made = [column[rows] * factor for column in (columns.wait, columns.compute, columns.serialise)]
+    received = [column[rows] for column in (columns.receive, columns.pin)]
+    return [BatchWork(*row) for row in np.array(made + received).T.tolist()]
+
+
+def _step_work(columns: StepColumns, factor: float, places: Column, off_step_us: float) -> list[StepWork]:
+    rows = (places * len(columns)).astype(int)
+    gets, compute, wait = columns.gets[rows], columns.compute[rows] * factor, columns.wait[rows] * factor
+    busy = np.maximum(compute + wait, 1e-9)
+    left = np.maximum(1 - off_step_us * gets / busy, 0.0)
+    device = columns.device[rows] * factor
+    times = np.array([compute * left, wait * left, device])
+    return [StepWork(*row) for row in zip(gets.tolist(), *times.tolist(), strict=True)]

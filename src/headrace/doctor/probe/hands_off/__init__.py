@@ -1,0 +1,45 @@
+"""Hands off the user's work: what a measured run changes on disk is written down before, so that it can be undone.
+
+docs/doctor/hands-off.md has the journal's format and what it does not see.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .journal import Journal
+
+_journal: Journal | None = None
+_is_hooked = False
+
+
+def start(session: str) -> None:
+    """Writes down what this process changes from now on, where the run of the session's folder is to be undone. Once a
+    process: forks go on with it."""
+    global _journal, _is_hooked
+    from .folder import UndoFolder
+
+    folder = UndoFolder(os.path.realpath(session))
+    if _journal is not None or not os.path.exists(folder.owner):
+        return
+    from . import audit
+    from .journal import Journal
+
+    _journal = Journal(folder, folder.root())
+    if not _is_hooked:
+        sys.addaudithook(audit.hook(active))
+        _is_hooked = True
+
+
+def active() -> Journal | None:
+    """The journal of this process, while there is one."""
+    return _journal
+
+
+def stop() -> None:
+    """The hook stays, since Python takes none back, and does nothing from now on."""
+    global _journal
+    _journal = None

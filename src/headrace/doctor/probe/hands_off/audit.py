@@ -1,0 +1,179 @@
+"""Which of Python's audit events announce a change of the file system, and what each changes.
+
+The table of them: https://docs.python.org/3/library/audit_events.html. `os.replace` announces `os.rename`, `os.unlink`
+`os.remove`, and what shutil and pathlib do comes as the calls that they make.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Callable
+
+    from .journal import Journal
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+"""Flags of which a file that is only read has none."""
+NO_FOLDER = -1
+"""A `dir_fd` that was not given."""
+
+
+def hook(active: Callable[[], Journal | None]) -> Callable[[str, tuple[Any, ...]], None]:
+    """The audit hook: called for everything that any library does, hence two look-ups and out."""
+    changes = CHANGES
+
+    def audited(event: str, arguments: tuple[Any, ...]) -> None:
+        change = changes.get(event)
+        if change is None or (change is _open and not (arguments[2] or 0) & WRITES):
+            return
+        journal = active()
+        if journal is not None:
+            journal.guarded(change, journal, *arguments)
+
+    return audited
+
+
+def _open(journal: Journal, path: Any, mode: str | None, flags: int) -> None:
+    if isinstance(path, int):  # a descriptor: its file was opened before
+        return
+    for name in _candidates(path, mode):
+        place = journal.place(name, follow=True)
+        if place is not None:
+            _opened(journal, place, flags)
+
+
+def _opened(journal: Journal, place: str, flags: int) -> None:
+    if flags & os.O_EXCL and flags & os.O_CREAT:
+        journal.makes(place)
+    elif flags & os.O_TRUNC:
+        journal.empties(place)
+    elif flags & os.O_APPEND:
+        journal.appends(place)
+    elif flags & os.O_CREAT and not flags & (os.O_WRONLY | os.O_RDWR):
+        journal.makes(place)
+    else:
+        journal.writes(place)
+
+
+def _candidates(path: Any, mode: str | None) -> Iterator[str]:
+    """`os.open` does not announce its `dir_fd`: a relative path may be meant in any folder that is open. Of one that is
+    not, a record is written in vain."""
+    text = os.fsdecode(path)
+    yield text
+    if mode is None and not os.path.isabs(text):
+        for name in os.listdir("/proc/self/fd"):
+            folder = _folder(int(name))
+            if folder is not None:
+                yield os.path.join(folder, text)
+
+
+def _folder(descriptor: int) -> str | None:
+    try:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return None
+    return path if os.path.isdir(path) else None
+
+
+def _rename(journal: Journal, source: Any, target: Any, source_folder: int, target_folder: int) -> None:
+    old, new = _entry(journal, source, source_folder), _entry(journal, target, target_folder)
+    if old is not None and new is not None:
+        journal.moves(old, new)
+    elif old is not None:
+        journal.leaves(old)
+    elif new is not None:
+        journal.removes(new)
+
+
+def _remove(journal: Journal, path: Any, folder: int) -> None:
+    place = _entry(journal, path, folder)
+    if place is not None:
+        journal.removes(place)
+
+
+def _mkdir(journal: Journal, path: Any, _: int, folder: int) -> None:
+    _makes(journal, path, folder)
+
+
+def _symlink(journal: Journal, _: Any, path: Any, folder: int) -> None:
+    _makes(journal, path, folder)
+
+
+def _link(journal: Journal, source: Any, target: Any, source_folder: int, target_folder: int) -> None:
+    """The file may be written through its new name."""
+    place = _entry(journal, source, source_folder)
+    if place is not None:
+        journal.writes(place)
+    _makes(journal, target, target_folder)
+
+
+def _makes(journal: Journal, path: Any, folder: int) -> None:
+    place = _entry(journal, path, folder)
+    if place is not None:
+        journal.makes(place)
+
+
+def _truncate(journal: Journal, path: Any, _: int) -> None:
+    place = _file(journal, path)
+    if place is not None:
+        journal.writes(place)
+
+
+def _touch(journal: Journal, path: Any, *arguments: Any) -> None:
+    """Of os.chmod, os.chown and os.utime; a `dir_fd` is the last argument."""
+    folder = arguments[-1] if arguments and isinstance(arguments[-1], int) else NO_FOLDER
+    place = _file(journal, path, folder)
+    if place is not None:
+        journal.touches(place)
+
+
+def _connect(journal: Journal, database: Any) -> None:
+    """sqlite3's, which writes by itself: to the database, and to files beside it."""
+    if isinstance(database, int):
+        return
+    text = os.fsdecode(database)
+    if text.startswith("file:"):
+        text = text[len("file:") :].partition("?")[0]
+    place = None if text in ("", ":memory:") else journal.place(text, follow=True)
+    if place is not None:
+        journal.writes(place)
+        for suffix in ("-journal", "-wal", "-shm"):
+            journal.writes(place + suffix)
+
+
+def _entry(journal: Journal, path: Any, folder: int) -> str | None:
+    """The place of a name, be it a symbolic link."""
+    return journal.place(_in(path, folder), follow=False)
+
+
+def _file(journal: Journal, path: Any, folder: int = NO_FOLDER) -> str | None:
+    """The place of what a name, or a descriptor, stands for."""
+    name = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else _in(path, folder)
+    return journal.place(name, follow=True)
+
+
+def _in(path: Any, folder: int) -> str:
+    text = os.fsdecode(path)
+    if folder == NO_FOLDER or os.path.isabs(text):
+        return text
+    return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), text)
+
+
+CHANGES: dict[str, Callable[..., None]] = {
+    "open": _open,
+    "os.chmod": _touch,
+    "os.chown": _touch,
+    "os.link": _link,
+    "os.mkdir": _mkdir,
+    "os.remove": _remove,
+    "os.rename": _rename,
+    "os.rmdir": _remove,
+    "os.symlink": _symlink,
+    "os.truncate": _truncate,
+    "os.utime": _touch,
+    "sqlite3.connect": _connect,
+}
+"""By event: what takes its arguments."""

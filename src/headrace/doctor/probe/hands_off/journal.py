@@ -1,0 +1,291 @@
+"""What this process is about to change, written down before it does."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import stat as modes
+from collections.abc import Iterator
+
+from .folder import UndoFolder
+from .keep import CannotKeepError, Keeper
+from .records import (
+    ABSENT,
+    APPENDED,
+    COPIED,
+    END,
+    FOLDER,
+    LINKED,
+    LOST,
+    OTHER,
+    SYMLINK,
+    TOUCHED,
+    Record,
+    decoded,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+TOUCH, APPEND, WHOLE = range(3)
+"""How much of a file's former state a record gives: its mode and times, also its size, also its content."""
+_GIVES = {TOUCHED: TOUCH, APPENDED: APPEND}
+MOST_ENTRIES = 10_000
+"""Of a folder that is renamed, beyond which it is not followed."""
+
+
+class Journal:
+    """Appends to the one journal of the session, each record by one write, so that a process that is killed leaves it
+    whole, and records stand in it before what they announce is done, whichever process does it.
+
+    A path's first record is of its state before the command: it was taken before the record was written, and nobody
+    changes a path before a record of it is there. So no lock is needed, and a second one is only a waste.
+    """
+
+    def __init__(self, folder: UndoFolder, root: str) -> None:
+        self._folder = folder
+        self._roots = {root}
+        self._keeper = Keeper(folder)
+        self._known: dict[str, int] = {}
+        self._made: set[str] = set()
+        self._read = 0
+        self._thread = _thread._local()
+
+    def guarded(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Does it unless this thread is within another: what that does itself needs no record. Never raises, since an
+        audit hook that does forbids what is audited."""
+        if getattr(self._thread, "is_busy", False):
+            return
+        self._thread.is_busy = True
+        try:
+            work(*arguments)
+        except Exception as error:
+            self._write(Record(LOST, "", detail=f"{type(error).__name__}: {error}"))
+        finally:
+            self._thread.is_busy = False
+
+    def saves(self, path: str | bytes | os.PathLike[Any]) -> None:
+        """A checkpoint is written, which is the user's work wherever that is. From then on this process's changes in
+        its folder are written down, too: it may be renamed there. The folder of temporary files has too many owners."""
+        import tempfile  # not with this module: it takes as long to import as all else here
+
+        text = os.fsdecode(path)
+        folder = os.path.dirname(os.path.realpath(text))
+        if folder != os.path.realpath(tempfile.gettempdir()):
+            self._roots.add(folder)
+        place = self.place(text, follow=True)
+        if place is not None:
+            self.empties(place)
+
+    def place(self, path: str | bytes, *, follow: bool) -> str | None:
+        """Its real path, with `follow` also of what it is a link to; None where changes there are not undone."""
+        try:
+            text = os.path.abspath(os.fsdecode(path))
+        except FileNotFoundError:  # the current folder was removed
+            return None
+        head, tail = os.path.split(text)
+        real = os.path.realpath(text) if follow or not tail else os.path.join(os.path.realpath(head), tail)
+        if _is_below(real, self._folder.session):
+            return None
+        return real if any(_is_below(name, root) for name in (text, real) for root in self._roots) else None
+
+    def touches(self, path: str) -> None:
+        """Its mode or times change."""
+        self._before(path, TOUCH, self._touched)
+
+    def appends(self, path: str) -> None:
+        self._before(path, APPEND, self._appended)
+
+    def writes(self, path: str) -> None:
+        """It is written in place, or may be."""
+        self._before(path, WHOLE, self._copied)
+
+    def empties(self, path: str) -> None:
+        """It is written from its beginning. What it was keeps the file, and its name gets a new one."""
+        if self._knows(path, WHOLE):
+            return
+        new = self._twin(path)
+        if new is None:
+            self.writes(path)
+        elif self._before(path, WHOLE, self._linked) == LINKED:
+            self._put(new, path)
+        else:
+            os.unlink(new)
+
+    def removes(self, path: str) -> None:
+        """It loses its name, or another file takes it."""
+        self._before(path, WHOLE, self._linked)
+
+    def makes(self, path: str) -> None:
+        """It comes to be, unless it is there."""
+        if not os.path.lexists(path):
+            self._before(path, WHOLE, self._touched)
+
+    def leaves(self, path: str) -> None:
+        """It goes where changes are not undone, or where it may be written in place."""
+        for entry in self._entries(path):
+            self._before(entry, WHOLE, self._moved)
+
+    def moves(self, path: str, to: str) -> None:
+        """It gets another name, and what had that is lost."""
+        self.leaves(path)
+        self.removes(to)
+
+    def _before(self, path: str, wanted: int, file: Callable[[str, os.stat_result], Record]) -> str:
+        """Writes down what the path is, `file` saying it where that is a file. Its kind, if a record was due."""
+        parent = os.path.dirname(path)
+        is_known = self._knows(path, wanted)
+        knows_parent = path in self._roots or self._knows(parent, TOUCH)
+        if is_known and knows_parent:
+            return ""
+        self._catch_up()
+        if not knows_parent and not self._knows(parent, TOUCH):  # its time changes with its entries
+            self._tell(self._state(parent, self._touched))
+        if is_known or self._knows(path, wanted):
+            return ""
+        record = self._state(path, file)
+        self._tell(record)
+        return record.kind
+
+    def _tell(self, record: Record) -> None:
+        self._write(record)
+        self._note(record)
+
+    def _knows(self, path: str, wanted: int) -> bool:
+        return self._known.get(path, -1) >= wanted
+
+    def _is_made(self, path: str) -> bool:
+        """Whether the command has made it, or a folder around it: whoever has put it there, it was not there before."""
+        return bool(self._made) and (path in self._made or any(parent in self._made for parent in _parents(path)))
+
+    def _catch_up(self) -> None:
+        """With what other processes have written down."""
+        begin = self._read
+        if os.stat(self._folder.journal).st_size == begin:
+            return
+        with open(self._folder.journal, "rb") as file:
+            file.seek(begin)
+            data = file.read()
+        whole = data.rfind(END) + len(END)
+        if whole >= len(END):
+            self._read = begin + whole
+            for record in decoded(data[:whole]):
+                self._note(record)
+
+    def _note(self, record: Record) -> None:
+        gives = _GIVES.get(record.kind, WHOLE)
+        if record.kind == ABSENT and record.path not in self._known:
+            self._made.add(record.path)
+        self._known[record.path] = max(gives, self._known.get(record.path, -1))
+
+    def _state(self, path: str, file: Callable[[str, os.stat_result], Record]) -> Record:
+        if self._is_made(path):
+            return Record(ABSENT, path)
+        try:
+            stat = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return Record(ABSENT, path)
+        if modes.S_ISREG(stat.st_mode):
+            return file(path, stat)
+        if modes.S_ISDIR(stat.st_mode):
+            return Record(FOLDER, path, stat)
+        if modes.S_ISLNK(stat.st_mode):
+            return Record(SYMLINK, path, stat, detail=os.readlink(path))
+        return Record(OTHER, path, stat)
+
+    def _touched(self, path: str, stat: os.stat_result) -> Record:
+        return Record(TOUCHED, path, stat)
+
+    def _appended(self, path: str, stat: os.stat_result) -> Record:
+        return Record(APPENDED, path, stat)
+
+    def _copied(self, path: str, stat: os.stat_result) -> Record:
+        try:
+            return Record(COPIED, path, stat, kept=self._keeper.copied(path, stat))
+        except CannotKeepError as why:
+            return Record(LOST, path, stat, detail=str(why))
+
+    def _linked(self, path: str, stat: os.stat_result) -> Record:
+        """A path that was written to before, be it only at its end, is no longer what it was: it is copied."""
+        if path in self._known and self._known[path] != TOUCH:
+            return self._copied(path, stat)
+        try:
+            return Record(LINKED, path, stat, kept=self._keeper.linked(path, stat))
+        except CannotKeepError:
+            return self._copied(path, stat)
+
+    def _moved(self, path: str, stat: os.stat_result) -> Record:
+        """A link shows only until somebody writes to the file by its new name, which its time will tell."""
+        record = self._copied(path, stat)
+        return record if record.kind == COPIED else self._linked(path, stat)
+
+    def _twin(self, path: str) -> str | None:
+        """An empty file beside the path's, of its mode and owner; None where there can be none, or need be none."""
+        try:
+            stat = os.lstat(path)
+            if not modes.S_ISREG(stat.st_mode) or not os.access(path, os.W_OK):
+                return None
+            new = os.path.join(os.path.dirname(path), f".headrace-new-{os.getpid()}-{_thread.get_ident()}")
+            self._before(new, WHOLE, self._linked)
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        try:
+            if (stat.st_uid, stat.st_gid) != (os.geteuid(), os.getegid()):
+                os.fchown(descriptor, stat.st_uid, stat.st_gid)
+            os.fchmod(descriptor, modes.S_IMODE(stat.st_mode))
+        except OSError:
+            os.unlink(new)
+            return None
+        finally:
+            os.close(descriptor)
+        return new
+
+    def _put(self, new: str, path: str) -> None:
+        """In place of a file that is kept under another name: in one step, so that the path is never missing. Where
+        that fails, the file will be written in place, and what is kept would be written with it."""
+        try:
+            os.replace(new, path)
+        except OSError:
+            os.unlink(new)
+            self._write(self._copied(path, os.lstat(path)))
+
+    def _entries(self, path: str) -> Iterator[str]:
+        """The path, and all that is below it where that is a folder which is not the command's own."""
+        yield path
+        if not os.path.isdir(path) or os.path.islink(path) or self._is_made(path):
+            return
+        count = 0
+        for folder, folders, files in os.walk(path):
+            for name in folders + files:
+                count += 1
+                if count > MOST_ENTRIES:
+                    self._write(Record(LOST, path, detail=f"a folder of more than {MOST_ENTRIES} entries was renamed"))
+                    return
+                yield os.path.join(folder, name)
+
+    def _write(self, record: Record) -> None:
+        """Opens it each time: a script that closes all descriptors may then use the number of ours for a file of its
+        own. A record that cannot be written leaves a change that is not undone, and the listing shows it."""
+        try:
+            descriptor = os.open(self._folder.journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            os.write(descriptor, record.encoded())
+        except OSError:
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _parents(path: str) -> Iterator[str]:
+    parent = os.path.dirname(path)
+    while parent != path:
+        yield parent
+        path, parent = parent, os.path.dirname(parent)

@@ -1,0 +1,179 @@
+"""What tells the samples of one run from those of another: digests of the first batches that a process trains on."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import random
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Callable
+
+from .passes import ATTRIBUTE
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from .probe import Probe
+
+MOST_BYTES = 256 << 20
+"""Digested of all batches together. At 1 GB/s that is a quarter of a second, in the warm-up."""
+SKETCHED = 32
+"""Values of each tensor that are kept, so that batches which differ by rounding alone can be told from others."""
+MOST_TENSORS = 8
+"""Of a batch that are sketched."""
+_KEYS = "_headrace_keys"
+"""Attribute of a DataLoader's iterator: digests of the keys that it drew, batch by batch."""
+
+
+def watch(probe: Probe) -> None:
+    """To be called before the hooks are there: what a digest costs then is a part of waiting for a batch, early on."""
+    probe.when_imported("torch.utils.data.dataloader", _watch_batches)
+    probe.when_imported("torch.utils.data._utils.fetch", _watch_draws)
+
+
+def _watch_batches(probe: Probe, dataloader: ModuleType) -> None:
+    digests = _Digests(probe)
+    iterator = dataloader._BaseDataLoaderIter
+    probe.patches.replace(iterator, "__next__", digests.next)
+    probe.patches.replace(iterator, "_next_index", digests.next_index)
+
+
+class _Digests:
+    """Of the batches of a process, in the order in which it receives them."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._left = probe.settings.digests
+        self._free = MOST_BYTES
+
+    def next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            batch = original(iterator)
+            if self._left > 0:
+                self._try(self._write, iterator, batch)
+            return batch
+
+        return __next__
+
+    def next_index(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(original)
+        def _next_index(iterator: Any) -> Any:
+            keys = original(iterator)
+            if self._left > 0:
+                self._try(self._keep_keys, iterator, keys)
+            return keys
+
+        return _next_index
+
+    def _try(self, call: Callable[[Any, Any], None], iterator: Any, value: Any) -> None:
+        try:
+            call(iterator, value)
+        except Exception as error:
+            self._left = 0
+            self._probe.fault("digests of samples", error)
+
+    def _keep_keys(self, iterator: Any, keys: Any) -> None:
+        kept = vars(iterator).setdefault(_KEYS, [])
+        if len(kept) <= self._probe.settings.digests:
+            kept.append(_keys_digest(keys))
+
+    def _write(self, iterator: Any, batch: Any) -> None:
+        pass_ = getattr(iterator, ATTRIBUTE, None)
+        if pass_ is None:  # none that is followed: inside a worker, or of a loader that a dataset reads
+            return
+        tensors = list(_tensors(batch))
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        if size > self._free or any(tensor.device.type != "cpu" for tensor in tensors):
+            self._left = 0
+            return
+        self._left -= 1
+        self._free -= size
+        keys = vars(iterator).get(_KEYS)
+        digest = hashlib.blake2b(digest_size=8)
+        for tensor in tensors:
+            digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+            digest.update(_bytes(tensor))
+        sketches = [_sketch(tensor) for tensor in tensors[:MOST_TENSORS]]
+        record = ("digest", pass_.number, digest.hexdigest(), keys.pop(0) if keys else None, sketches)
+        self._probe.evidence.write(record)
+
+
+def _keys_digest(keys: Any) -> str | None:
+    """None where an iterable dataset, or one that takes no keys, is asked for samples by None."""
+    if not isinstance(keys, (list, tuple)) or all(key is None for key in keys):
+        return None
+    return hashlib.blake2b(repr(keys).encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def _tensors(batch: Any) -> Any:
+    """In the order in which the batch has them."""
+    torch = sys.modules["torch"]
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif isinstance(batch, Mapping):
+        for value in batch.values():
+            yield from _tensors(value)
+    elif isinstance(batch, (list, tuple)):
+        for value in batch:
+            yield from _tensors(value)
+
+
+def _bytes(tensor: Any) -> Any:
+    return memoryview(tensor.detach().contiguous().view(-1).view(sys.modules["torch"].uint8).numpy())
+
+
+def _sketch(tensor: Any) -> list[float]:
+    """A few of its values, from all over it."""
+    flat = tensor.detach().reshape(-1)
+    every = max(flat.numel() // SKETCHED, 1)
+    values = flat[::every][:SKETCHED].double().nan_to_num()
+    return [round(value, 5) for value in values.tolist()]
+
+
+def _watch_draws(probe: Probe, fetch: ModuleType) -> None:
+    """Says of a process whether random numbers were drawn in it while samples were made: then what a sample holds
+    hangs also on who made it, and on what was made before."""
+    watch = _Draws(probe)
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        probe.patches.replace(getattr(fetch, name), "fetch", watch.fetch)
+
+
+class _Draws:
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._left = probe.settings.digests
+        self._file = ""
+
+    def fetch(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def fetch(fetcher: Any, index: Any) -> Any:
+            before = self._state()
+            data = original(fetcher, index)
+            if before is not None and before != self._state():
+                self._say()
+            return data
+
+        return fetch
+
+    def _state(self) -> Any:
+        """Of the generators that everybody shares; None once enough was looked at."""
+        if self._file != self._probe.evidence.path:  # a fork looks anew
+            self._file = self._probe.evidence.path
+            self._left = 2 * self._probe.settings.digests
+        if self._left <= 0:
+            return None
+        self._left -= 1
+        try:
+            numpy = sys.modules.get("numpy")
+            drawn = None if numpy is None else str(numpy.random.get_state()[1:3])
+            return random.getstate(), sys.modules["torch"].get_rng_state().numpy().tobytes(), drawn
+        except Exception as error:
+            self._left = 0
+            self._probe.fault("draws of samples", error)
+            return None
+
+    def _say(self) -> None:
+        self._left = 0
+        self._probe.evidence.write(("facts", self._probe.clock.now_us(), {"draws": True}))

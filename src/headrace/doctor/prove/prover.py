@@ -1,0 +1,144 @@
+"""Tries the remedies of a prescription one after the other, then those together that proved to be of use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ..probe.settings import Settings
+from ..remedies.model import Prescription
+from ..session.model import Proof, Session
+from .attempts import Attempt, attempts, together
+from .pace import Pace, patience_s
+from .progress import ProveProgress
+from .samples import Samples, are_equal, compare
+from .trial import Order, Trial, attempt
+
+BUDGET_S = 120.0
+"""For all proofs together. A script with steps of 100 ms is measured in about a minute, and proved in two."""
+
+
+class Try(Protocol):
+    """Runs the command as ordered; `attempt`, or what stands in for it."""
+
+    def __call__(self, folder: Path, order: Order) -> Trial: ...
+
+
+@dataclass
+class Prover:
+    """Makes the proofs of one session. `proofs` grows meanwhile, so that what came before an interruption counts."""
+
+    session: Session
+    prescription: Prescription
+    folder: Path
+    """Takes the evidence, one folder a run."""
+    run: Try
+    progress: ProveProgress
+    budget_s: float = BUDGET_S
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self.proofs: list[Proof] = []
+        self._before = Samples.of(self.session)
+        self._end = self.clock() + self.budget_s
+        self._runs = 0
+        self._is_repeatable: bool | None = None
+        self._was_repeated = False
+
+    def prove(self) -> list[Proof]:
+        """All proofs. Ctrl-C ends them: the one under way is `interrupted`, those before it stand."""
+        pace = Pace.of(self.session)
+        wanted = attempts(self.prescription)
+        if pace is None or not wanted:
+            return self.proofs
+        with self.progress:
+            try:
+                self._prove_all(pace, wanted)
+            except KeyboardInterrupt:
+                self.proofs.append(Proof([], {}, "interrupted"))
+        return self.proofs
+
+    def _prove_all(self, pace: Pace, wanted: list[Attempt]) -> None:
+        last_s = pace.seconds(0, None) if len(wanted) > 1 else 0.0  # kept for the one together
+        for number, one in enumerate(wanted, 1):
+            what = f"{_name(one)} ({number} of {len(wanted)})"
+            if not self._prove(pace, one, what, self._left_s() - last_s):
+                return
+        best = together(self.proofs, pace.step_us)
+        if best is not None:
+            self._prove(pace, best, f"{_name(best)} together", self._left_s())
+
+    def _prove(self, pace: Pace, one: Attempt, what: str, left_s: float) -> bool:
+        """False where that was interrupted."""
+        order = self._order(pace, one, left_s)
+        if isinstance(order, str):
+            self.proofs.append(Proof(one.remedies, one.changes, "not tried", order))
+            return True
+        expected_s = pace.seconds(order.steps, one.step_us, warmup=order.warmup)
+        with self.progress.trying(what, expected_s=expected_s, left_s=self._left_s()):
+            trial = self._try(order)
+        samples = None
+        if trial.why == "measured":
+            samples = compare(self._before, trial.samples, lambda: self._repeatable(pace))
+        self.proofs.append(trial.proof(one.remedies, one.changes, samples))
+        return trial.why != "interrupted"
+
+    def _order(self, pace: Pace, one: Attempt, left_s: float) -> Order | str:
+        """Or why it cannot be tried."""
+        warmup = None
+        if "cache" in one.changes:
+            if pace.epoch_steps is None:
+                return "a cache fills in a first epoch, and it is not known how long that is"
+            warmup = pace.epoch_steps + pace.warmup
+        steps = pace.steps_within(left_s, one.step_us, warmup=warmup)
+        if not steps:
+            takes = pace.seconds(0, one.step_us, warmup=warmup)
+            first = ", a first epoch to fill the cache included," if warmup is not None else ""
+            return (
+                f"it takes more than {takes:.0f} s{first} and {max(left_s, 0):.0f} s were left of "
+                f"{self.budget_s:.0f} s; --prove-budget gives more"
+            )
+        expected_s = pace.seconds(steps, one.step_us, warmup=warmup)
+        return Order(one.changes, steps, warmup, patience_s(expected_s))
+
+    def _repeatable(self, pace: Pace) -> bool | None:
+        """Whether the command, run once more without any change, has the same samples: found out once."""
+        if not self._was_repeated:
+            self._was_repeated = True
+            steps = max(pace.warmup, 1)
+            expected_s = pace.seconds(steps, None, warmup=0)
+            with self.progress.trying("it once more as it is", expected_s=expected_s, left_s=self._left_s()):
+                trial = self._try(Order({}, steps, 0, patience_s(expected_s)))
+            self._is_repeatable = are_equal(self._before, trial.samples) if trial.why == "measured" else None
+        return self._is_repeatable
+
+    def _try(self, order: Order) -> Trial:
+        self._runs += 1
+        return self.run(self.folder / f"{self._runs:02d}", order)
+
+    def _left_s(self) -> float:
+        return self._end - self.clock()
+
+
+def _name(one: Attempt) -> str:
+    return " + ".join(one.remedies)
+
+
+def prover_of(
+    session: Session,
+    prescription: Prescription,
+    *,
+    command: list[str],
+    like: Settings,
+    progress: ProveProgress,
+    budget_s: float = BUDGET_S,
+) -> Prover:
+    """That runs `command` with the settings of the measured run, into its folder."""
+
+    def run(folder: Path, order: Order) -> Trial:
+        return attempt(command, like, folder, order)
+
+    return Prover(session, prescription, Path(like.folder) / "proofs", run, progress, budget_s)

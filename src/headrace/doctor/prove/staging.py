@@ -1,0 +1,168 @@
+"""Copies of files in memory or on a local disk, for as long as one run needs them, and gone whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..analyse.words import size
+from ..attach import proc
+from ..machine.cgroups import Cgroups
+from ..machine.kernel import LinuxKernel
+from ..machine.memory import SHM, Memory
+
+PREFIX = "headrace-"
+"""Of the name of a folder that holds copies. Its process follows: the namespace of its pid, that, and its start, so
+that whoever comes later can tell whether it is still in use; then a number."""
+SPARE = 0.1
+"""Of the room there is, left to everybody else."""
+_CHUNK_BYTES = 16 << 20
+_JANITOR = 'exec 3<&0; { read _ <&3; rm -rf -- "$1"; } &'
+"""Reads until whoever started it has ended, by whatever signal, and its end of the pipe with it. In the background, so
+that it is nobody's child: of the command's processes, none is left but by its own doing."""
+_numbers = itertools.count()
+
+
+class StagingError(Exception):
+    """Copies that cannot be made; the text says why."""
+
+
+@contextlib.contextmanager
+def staged(pairs: list[list[str]], *, deadline: float) -> Iterator[list[list[str]]]:
+    """Copies each [source, copy] and gives the pairs as they then are: the copies lie in a folder of ours, in the one
+    that was asked for. It is removed at the end, by us or by a janitor that outlives us.
+
+    Raises StagingError where there is no room, a source cannot be read, or it is later than `deadline` (monotonic).
+    """
+    with contextlib.ExitStack() as stack:
+        made = []
+        for root, sources in _by_root(pairs).items():
+            sweep(root)
+            _check_room(sources, root)
+            folder = root / f"{_own_prefix()}{os.getpid()}-{_start_of(os.getpid())}-{next(_numbers)}"
+            stack.enter_context(_removed(folder))
+            for number, source in enumerate(sources):
+                target = folder / str(number) / source.name
+                _copy(source, target, deadline)
+                made.append([str(source), str(target)])
+        yield made
+
+
+def sweep(root: Path) -> None:
+    """Removes folders of ours there whose processes have ended, and their janitors with them."""
+    own = _own_prefix()
+    for folder in root.glob(f"{own}*-*-*"):
+        parts = folder.name[len(own) :].split("-")
+        if len(parts) == 3 and all(part.isdigit() for part in parts) and _start_of(int(parts[0])) != int(parts[1]):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _own_prefix() -> str:
+    """Containers that share a folder do not know of each other's processes."""
+    namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    return f"{PREFIX}{namespace}-"
+
+
+def _by_root(pairs: list[list[str]]) -> dict[Path, list[Path]]:
+    sources: dict[Path, list[Path]] = {}
+    for source, copy in pairs:
+        sources.setdefault(_root(copy), []).append(Path(os.path.abspath(source)))
+    return sources
+
+
+def _root(copy: str) -> Path:
+    """The folder that is there already: what is asked for below it is ours to name."""
+    folder = Path(os.path.abspath(copy)).parent
+    named_by_us = [parent for parent in folder.parents if parent.name.startswith(PREFIX)]
+    if named_by_us:
+        folder = named_by_us[-1]
+    while folder.name.startswith(PREFIX) or not folder.is_dir():
+        folder = folder.parent
+    return folder
+
+
+def _start_of(pid: int) -> int | None:
+    """In the kernel's clock ticks; None where there is no such process."""
+    stat = proc.stat(pid)
+    return None if stat is None else stat.started_ticks
+
+
+@contextlib.contextmanager
+def _removed(folder: Path) -> Iterator[None]:
+    """Makes it, and sees to it that it goes."""
+    reader, writer = os.pipe()
+    try:
+        # In a session of its own: what ends us, or our group, must not end it.
+        none = subprocess.DEVNULL
+        arguments = ["/bin/sh", "-c", _JANITOR, "janitor", str(folder)]
+        subprocess.run(arguments, stdin=reader, stdout=none, stderr=none, start_new_session=True, check=True)
+        folder.mkdir(mode=0o700)
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(reader)
+        os.close(writer)
+
+
+def _check_room(sources: list[Path], root: Path) -> None:
+    need = sum(_size(source) for source in sources)
+    free = shutil.disk_usage(root).free
+    in_memory = str(root).startswith(SHM)
+    room = (min(free, _free_memory_bytes()) if in_memory else free) * (1 - SPARE)
+    if need > room:
+        where = f"{root}, which is memory," if in_memory else str(root)
+        raise StagingError(f"the files are {size(need)}, and {where} has room for {size(room)}")
+
+
+def _free_memory_bytes() -> float:
+    """Of the machine and of the control group; endless where neither tells."""
+    kernel = LinuxKernel()
+    memory = Memory(kernel, Cgroups(kernel, os.getpid()))
+    row, facts = memory.read(0.0), memory.facts()
+    limit, used = facts.get("memory_limit_bytes"), row.get("cgroup_memory_used_bytes")
+    left = [row.get("memory_available_bytes"), None if limit is None or used is None else limit - used]
+    return min((one for one in left if one is not None), default=float("inf"))
+
+
+def _size(path: Path) -> int:
+    try:
+        if not path.is_dir():
+            return path.stat().st_size
+        return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())
+    except OSError as error:
+        raise StagingError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _copy(source: Path, target: Path, deadline: float) -> None:
+    try:
+        for file, to in _files(source, target):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            _copy_file(file, to, deadline)
+    except OSError as error:
+        raise StagingError(f"{source} cannot be copied to {target}: {error.strerror}") from error
+
+
+def _files(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
+    if not source.is_dir():
+        yield source, target
+        return
+    target.mkdir(parents=True)
+    for entry in source.rglob("*"):
+        if entry.is_file():
+            yield entry, target / entry.relative_to(source)
+
+
+def _copy_file(source: Path, target: Path, deadline: float) -> None:
+    """In pieces, so that it can be left: Ctrl-C, or a copy that takes too long."""
+    with open(source, "rb") as file, open(target, "wb") as copy:
+        while piece := file.read(_CHUNK_BYTES):
+            copy.write(piece)
+            if time.monotonic() > deadline:
+                raise StagingError(f"{source} takes longer to copy than there is time for")
+    shutil.copystat(source, target)

@@ -1,0 +1,165 @@
+"""One run of the command with changes injected, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..attach.command import Ended, run
+from ..attach.leftovers import Patience
+from ..conclusion import concluded
+from ..probe.clock import boot_id
+from ..probe.remedies import KEYS
+from ..probe.settings import Settings
+from ..session.model import Outcome, Proof, Session
+from .pace import step_durations
+from .samples import DIGESTS, Samples
+from .staging import StagingError, staged
+from .variables import variables
+
+DETAIL_LINES = 12
+PATIENCE = Patience(grace_s=2.0, terminate_s=2.0, kill_s=3.0)
+"""With processes that outlive the command; there is nobody who wants to see what becomes of them."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be run, and how long."""
+
+    changes: dict[str, Any]
+    steps: int
+    warmup: int | None
+    """None for as many as empty the prefetch queue."""
+    most_s: float
+    """After which it is ended."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of it. Of a run that did not come to its steps, `why` says what happened, as `Proof.why` does."""
+
+    why: str
+    detail: str
+    duration_us: int
+    steps: list[int]
+    samples: Samples
+
+    def proof(self, remedies: list[str], changes: dict[str, Any], samples: str | None) -> Proof:
+        return Proof(remedies, changes, self.why, self.detail, self.duration_us, self.steps, samples)
+
+
+Execute = Callable[[list[str], Settings, dict[str, str], float], Ended]
+"""Runs a command to its end: the command, its settings (written), variables of its environment, and seconds after which
+it is ended."""
+
+
+def execute(command: list[str], settings: Settings, environ: dict[str, str], most_s: float) -> Ended:
+    """Its output is not shown, and it reads nothing."""
+    return run(
+        command,
+        settings,
+        relay=True,
+        on_line=lambda _: None,
+        patience=PATIENCE,
+        variables=environ,
+        reads=False,
+        most_s=most_s,
+    )
+
+
+def attempt(command: list[str], like: Settings, folder: Path, order: Order, run_it: Execute = execute) -> Trial:
+    """Runs `command` with the settings of the measured run, `like`, but for what `order` changes; its evidence goes to
+    `folder`, which is made. What was staged for it is gone when this returns, whatever happens."""
+    begun = time.monotonic()
+    unknown = sorted(set(order.changes) - KEYS)
+    if unknown:
+        return _not_run("not applied", f"this version knows no way to apply {', '.join(unknown)}")
+    try:
+        with staged(order.changes.get("staging", []), deadline=begun + order.most_s) as pairs:
+            changes = {**order.changes, **({"staging": pairs} if pairs else {})}
+            settings = _settings(like, folder, replace(order, changes=changes))
+            settings.write()
+            ended = run_it(command, settings, variables(changes), order.most_s)
+    except StagingError as error:
+        return _not_run("not applied", f"staging: {error}")
+    session = _concluded(folder, ended)
+    why, detail = _verdict(session, ended, order.changes)
+    steps = step_durations(session) if why == "measured" else []
+    return Trial(why, detail, round((time.monotonic() - begun) * 1e6), steps, Samples.of(session))
+
+
+def _settings(like: Settings, folder: Path, order: Order) -> Settings:
+    return replace(
+        like,
+        folder=str(folder),
+        origin_us=time.monotonic_ns() // 1000,
+        origin_wall_us=time.time_ns() // 1000,
+        boot_id=boot_id(),
+        observe=False,
+        scratch=str(folder / os.path.basename(like.scratch)) if like.scratch else "",
+        warmup=like.warmup if order.warmup is None else order.warmup,
+        steps=order.steps,
+        ranges=False,
+        replay=0,
+        drain_s=0.0,
+        changes=order.changes,
+        digests=DIGESTS,
+    )
+
+
+def _not_run(why: str, detail: str) -> Trial:
+    return Trial(why, detail, 0, [], Samples({}, False))
+
+
+def _concluded(folder: Path, ended: Ended) -> Session:
+    outcome = Outcome(ended.command, ended.status, ended.why, ended.duration_us, ended.last_lines)
+    return concluded(folder, outcome=outcome, mode="measure")
+
+
+def _verdict(session: Session, ended: Ended, changes: dict[str, Any]) -> tuple[str, str]:
+    """Why it ended as it did, and what is to be said of that."""
+    if ended.why in ("interrupted", "timed out"):
+        return ended.why, f"after {ended.duration_us / 1e6:.0f} s" if ended.why == "timed out" else ""
+    if session.outcome.status:
+        return "broke", "\n".join(_last_words(session)[-DETAIL_LINES:])
+    refused = [f"{key}: {_why_not(session, key)}" for key in changes if not _count(session, key)]
+    if refused:
+        return "not applied", "; ".join(refused)
+    if not step_durations(session):
+        return "broke", "it ended before any step was measured"
+    return "measured", "; ".join(_texts(session))
+
+
+def _last_words(session: Session) -> list[str]:
+    error = next((process.error for process in session.processes if process.error), None)
+    return session.outcome.last_lines if error is None else error.splitlines()
+
+
+def _applied(session: Session, key: str) -> list[dict[str, Any]]:
+    """What each process says of it."""
+    found = [process.facts.get("applied", {}).get(key) for process in session.processes]
+    return [one for one in found if one is not None]
+
+
+def _count(session: Session, key: str) -> int:
+    return sum(one["count"] for one in _applied(session, key))
+
+
+def _why_not(session: Session, key: str) -> str:
+    texts = [text for one in _applied(session, key) for text in one["texts"]]
+    return texts[0] if texts else "nothing in the run took it"
+
+
+def _texts(session: Session) -> list[str]:
+    """In which way it was applied, each said once."""
+    said = [
+        text
+        for process in session.processes
+        for one in process.facts.get("applied", {}).values()
+        for text in one["texts"]
+    ]
+    return list(dict.fromkeys(said))

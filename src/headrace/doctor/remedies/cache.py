@@ -1,0 +1,110 @@
+"""A cache of what is the same each time a sample is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import fmean
+from typing import Any
+
+from ..analyse.words import counted, number, percent, size
+from .case import WORTH, Case
+from .cut import Cut, cut_of
+from .native_decode import CODE as NATIVE_DECODE
+from .proposal import MEDIUM, Proposal, tried, would_not
+from .smaller_samples import IMAGE_DTYPE, LEAF, Leaf
+from .stages import scaled, share_of
+
+CODE = "cache"
+
+
+def cache(case: Case) -> Iterator[Proposal]:
+    cut = cut_of(case)
+    title = f"samples kept as they are after {cut.last}"
+    share = share_of(cut.before)
+    if share < WORTH:
+        yield would_not(CODE, title, f"What is the same each time is {percent(share)} of making a batch. {_from(cut)}")
+        return
+    each, samples, free = sample_bytes(case, cut), _samples(case), _free_bytes(case)
+    room = _why_no_room(each, samples, free)
+    if room:
+        yield would_not(CODE, title, f"{room} {_from(cut)}")
+        return
+    assert each is not None
+    assert samples is not None
+    whole = each * samples
+    yield tried(
+        case,
+        case.predict(scaled(cut.before)(0.0)),
+        code=CODE,
+        title=title,
+        why=f"{percent(share)} of making a batch gives the same each time. {_from(cut)} Once all samples are kept, "
+        "from the second epoch on, only the rest is done.",
+        confidence=MEDIUM,
+        change=scaled(cut.before)(0.0),
+        costs=_costs(case, whole, each, samples, free),
+        hint=f"keep the arrays after {cut.last} by index: in each worker's memory, in one memory map (numpy.memmap), "
+        "or written once to files",
+        changes=_changes(case, cut, whole),
+    )
+
+
+def sample_bytes(case: Case, cut: Cut) -> float | None:
+    """Of one sample where it would be kept: of the images that were decoded once more after the run; else as it is in
+    a batch, images as bytes."""
+    decoded = [bytes_ for one in case.calibrations if one.remedy == NATIVE_DECODE for bytes_ in one.pixel_bytes]
+    if decoded and not cut.transforms:
+        return fmean(decoded)
+    leaves = [Leaf(dtype, _sizes(sizes)) for dtype, sizes in LEAF.findall(case.shapes[0] if case.shapes else "")]
+    in_batch = sum(one.smaller_bytes if one.smaller == IMAGE_DTYPE else one.bytes for one in leaves)
+    return in_batch / case.samples_a_batch if in_batch and case.samples_a_batch else None
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(int(one) for one in text.split(",") if one)
+
+
+def _samples(case: Case) -> int | None:
+    """Of the dataset, as far as the loader has a length."""
+    length = case.facts.get("length")
+    if not isinstance(length, int) or case.samples_a_batch is None:
+        return None
+    return math.ceil(length * case.samples_a_batch)
+
+
+def _free_bytes(case: Case) -> float | None:
+    return None if case.host is None else min(case.host.known("memory_available_bytes"), default=None)
+
+
+def _why_no_room(each: float | None, samples: int | None, free: float | None) -> str:
+    if each is None:
+        return "The size of a sample is not known: no tensor was seen in the batches."
+    if samples is None:
+        return f"The dataset has no length; each sample would take {size(each)}."
+    if free is None:
+        return f"It would take {size(each * samples)}, and the memory that is free was not measured."
+    if each * samples > free:
+        whole = f"{number(samples)} samples of {size(each)} are {size(each * samples)}"
+        return f"{whole}, and {size(free)} of memory are free."
+    return ""
+
+
+def _costs(case: Case, whole: float, each: float, samples: int, free: float | None) -> list[str]:
+    costs = [f"{size(whole)} for {number(samples)} samples of {size(each)}, of {size(free or 0)} that are free"]
+    if case.workers > 1:
+        copies = whole * case.workers
+        costs.append(f"{size(copies)} where each of {counted(case.workers, 'worker')} keeps its own, and shuffles")
+    return costs
+
+
+def _changes(case: Case, cut: Cut, whole: float) -> dict[str, Any] | None:
+    """Injection keeps what `load` of an image gives, and shows something only where samples come again in the run."""
+    if cut.transforms or case.making.passes < 2 or not any(one.category == "decode" for one in cut.before):
+        return None
+    return {"cache": {"bytes": math.ceil(whole)}}
+
+
+def _from(cut: Cut) -> str:
+    if cut.random_from is None:
+        return "No random augmentation was seen."
+    return f"Augmentation is random from here on ({cut.random_from.label}): caching may start no later than {cut.last}."

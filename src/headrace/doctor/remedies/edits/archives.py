@@ -1,0 +1,81 @@
+"""`headrace.IndexedTar` in place of `tarfile.open`."""
+
+from __future__ import annotations
+
+import ast
+
+from .imports import full_name, full_names, import_of
+from .source import Replacement, Source, dotted
+
+SHARED = {"extractfile", "getmember", "getmembers", "getnames", "close", "name"}
+"""What both have, with the same meaning."""
+READING = {"r", "r:", "r:*"}
+
+
+def with_indexed_tar(source: Source) -> tuple[int, list[Replacement]] | None:
+    """The line of the first `tarfile.open` for reading, and all of them changed. None where there is none, or where
+    something is asked of an archive that IndexedTar does not have."""
+    names = full_names(source.tree)
+    calls = [
+        node
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and full_name(node.func, names) in ("tarfile.open", "tarfile.TarFile.open")
+        if not _writes(node)
+    ]
+    if not calls or not all(_is_simple(call) for call in calls) or not _uses_shared_only(source, calls):
+        return None
+    pieces = [
+        Replacement(source.start(call), source.end(call), f"headrace.IndexedTar({_path(source, call)})")
+        for call in calls
+    ]
+    return calls[0].lineno, [*import_of(source, "headrace"), *pieces]
+
+
+def _writes(call: ast.Call) -> bool:
+    modes = (mode.value for mode in _modes(call) if isinstance(mode, ast.Constant))
+    return any(isinstance(mode, str) and mode[:1] in ("w", "a", "x") for mode in modes)
+
+
+def _modes(call: ast.Call) -> list[ast.expr]:
+    return [*call.args[1:2], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
+
+
+def _is_simple(call: ast.Call) -> bool:
+    """A path, and at most a mode that reads."""
+    others = [keyword.arg for keyword in call.keywords if keyword.arg != "mode"]
+    is_path = len(call.args) in (1, 2) and not isinstance(call.args[0], ast.Starred)
+    return (
+        is_path and not others and all(isinstance(one, ast.Constant) and one.value in READING for one in _modes(call))
+    )
+
+
+def _path(source: Source, call: ast.Call) -> str:
+    return source.between(source.start(call.args[0]), source.end(call.args[0]))
+
+
+def _uses_shared_only(source: Source, calls: list[ast.Call]) -> bool:
+    """Whether whatever the archives are bound to is asked for nothing but what both have. An archive that is bound to
+    nothing, given away to another function say, is not followed."""
+    bound: set[str] = set()
+    for call in calls:
+        names = _bound_to(source, call)
+        if not names:
+            return False
+        bound |= names
+    return all(
+        node.attr in SHARED
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and dotted(node.value) in bound
+    )
+
+
+def _bound_to(source: Source, call: ast.Call) -> set[str]:
+    names: list[str | None] = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assign) and node.value is call:
+            names += [dotted(target) for target in node.targets]
+        elif isinstance(node, ast.AnnAssign) and node.value is call:
+            names.append(dotted(node.target))
+        elif isinstance(node, ast.withitem) and node.context_expr is call and node.optional_vars is not None:
+            names.append(dotted(node.optional_vars))
+    return {name for name in names if name is not None}

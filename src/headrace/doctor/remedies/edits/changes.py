@@ -1,0 +1,115 @@
+"""Changes that remedies want in the user's code, made together: one diff a file, or one for all."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .archives import with_indexed_tar
+from .keywords import with_keywords
+from .loader_call import loader_call
+from .loops import with_prefetcher
+from .source import Replacement, Source
+from .unified import unified
+from .worker_threads import NAME, one_thread_each
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be changed. Values of `keywords` are Python expressions."""
+
+    keywords: Mapping[str, str] = field(default_factory=dict)
+    """Arguments of the loader's own call."""
+    prefetcher: str | None = None
+    """The device whose prefetcher goes around the training loop's loader."""
+    indexed_tar: bool = False
+    one_thread: bool = False
+    """In each worker."""
+
+    def with_(self, other: Wanted) -> Wanted:
+        return Wanted(
+            {**self.keywords, **other.keywords},
+            self.prefetcher or other.prefetcher,
+            self.indexed_tar or other.indexed_tar,
+            self.one_thread or other.one_thread,
+        )
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One file with its changes made."""
+
+    path: str
+    line: int
+    """Of what is changed first, other than imports."""
+    before: str
+    after: str
+
+    def diff(self, root: str) -> str:
+        return unified(self.path, self.before, self.after, root=root)
+
+
+def changed(wanted: Wanted, sources: Sequence[Source], facts: Mapping[str, Any]) -> list[Changed] | None:
+    """The files that change for a loader of these facts. None where one of the changes is not certain."""
+    pieces: list[tuple[Source, int, list[Replacement]] | None] = []
+    if wanted.keywords or wanted.one_thread:
+        pieces += _of_loader(wanted, sources, facts)
+    if wanted.prefetcher is not None:
+        pieces.append(_of_loop(wanted.prefetcher, sources, facts))
+    if wanted.indexed_tar:
+        pieces.append(_of_archives(sources))
+    made = [piece for piece in pieces if piece is not None]
+    if len(made) < len(pieces):
+        return None
+    files = [_together(source, [one for one in made if one[0] is source]) for source in sources]
+    whole = [one for one in files if one is not None]
+    return whole if all(_parses(one.after) for one in whole) else None
+
+
+def _of_loader(
+    wanted: Wanted, sources: Sequence[Source], facts: Mapping[str, Any]
+) -> Iterable[tuple[Source, int, list[Replacement]] | None]:
+    found = loader_call(sources, facts)
+    if found is None:
+        yield None
+        return
+    keywords = dict(wanted.keywords)
+    if wanted.one_thread:
+        function = one_thread_each(found)
+        yield None if function is None else (found.source, found.line, function)
+        keywords["worker_init_fn"] = NAME
+    replaced = with_keywords(found.source, found.call, keywords)
+    yield None if replaced is None else (found.source, found.line, replaced)
+
+
+def _of_loop(
+    device: str, sources: Sequence[Source], facts: Mapping[str, Any]
+) -> tuple[Source, int, list[Replacement]] | None:
+    source = next((one for one in sources if one.path == facts.get("file")), None)
+    line = facts.get("line")
+    replaced = None if source is None else with_prefetcher(source, line, device)
+    return None if source is None or replaced is None else (source, int(line or 0), replaced)
+
+
+def _of_archives(sources: Sequence[Source]) -> tuple[Source, int, list[Replacement]] | None:
+    """In the only file that opens any."""
+    found = [(source, *made) for source in sources if (made := with_indexed_tar(source)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _together(source: Source, pieces: Sequence[tuple[Source, int, list[Replacement]]]) -> Changed | None:
+    if not pieces:
+        return None
+    replaced = [piece for _, _, of_one in pieces for piece in of_one]
+    line = min(line for _, line, _ in pieces)
+    return Changed(source.path, line, source.text, source.with_replaced(replaced))
+
+
+def _parses(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True

@@ -1,0 +1,25 @@
+"""One thread a library in each worker, by the loader's `worker_init_fn`."""
+
+from __future__ import annotations
+
+from .imports import below_imports, full_names
+from .loader_call import LoaderCall, argument
+from .source import Replacement
+
+NAME = "one_thread_each"
+CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}
+"""By module, what keeps it to one thread."""
+
+
+def one_thread_each(found: LoaderCall) -> list[Replacement] | None:
+    """The function, where the loader has none yet: put behind the imports, since workers that are spawned look for it
+    by its name. None where the file imports no library whose threads could be set, or has that name already."""
+    source = found.source
+    names = full_names(source.tree)
+    by_module = {full: name for name, full in names.items()}
+    lines = [f"    {by_module[module]}.{call}" for module, call in CALLS.items() if module in by_module]
+    if not lines or argument(found.call, "worker_init_fn") is not None or NAME in source.text:
+        return None
+    place = below_imports(source)
+    text = source.newline.join(["", "", f"def {NAME}(worker):", *lines, ""])
+    return [Replacement(place, place, text, order=1)]

@@ -1,0 +1,49 @@
+"""How much of a stage's time is left with another implementation of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from ..analyse.words import counted, percent
+from ..session.model import Calibration
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Shares of the present time: at the least, usually, at the most."""
+
+    least: float
+    usual: float
+    most: float
+    is_measured: bool
+    basis: str
+    """What it rests on, in a sentence."""
+
+
+def factor(
+    calibrations: Sequence[Calibration], code: str, *, assumed: tuple[float, float], present_us: float | None = None
+) -> Factor:
+    """As it was timed on the run's own files; where it was not, anything from one to the other of `assumed`.
+
+    `present_us` is what the run measured of one unit, for what was not timed once more."""
+    found = next((one for one in calibrations if one.remedy == code and one.other_us), None)
+    if found is None:
+        least, most = assumed
+        basis = f"It was not timed on the run's own files: assumed is {percent(least)} to {percent(most)} of the time."
+        return Factor(least, (least + most) / 2, most, False, basis)
+    present = found.present_us or [present_us or 0.0] * len(found.other_us)
+    shares = [min(other / now, 1.0) for other, now in zip(found.other_us, present, strict=True) if now > 0]
+    least, most = _spread(shares)
+    usual = median(shares)
+    basis = f"Timed on {counted(len(shares), found.unit)} in the run's own files: {percent(usual)} of the time."
+    return Factor(least, usual, most, True, basis)
+
+
+def _spread(shares: Sequence[float]) -> tuple[float, float]:
+    """From the first to the last decile; of one file, what it took."""
+    if len(shares) < 2:
+        return shares[0], shares[0]
+    deciles = quantiles(shares, n=10, method="inclusive")
+    return deciles[0], deciles[-1]

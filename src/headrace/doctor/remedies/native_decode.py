@@ -1,0 +1,54 @@
+"""Headrace's decoder in place of Pillow's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..analyse.advice import named
+from ..analyse.words import percent, time
+from .case import WORTH, Case
+from .factor import factor
+from .proposal import LOW, MEDIUM, Proposal, tried, with_factor, would_not
+from .stages import name_of, scaled, share_of
+
+CODE = "native-decode"
+ASSUMED = (0.3, 1.0)
+PNG = ".png"
+
+
+def native_decode(case: Case) -> Iterator[Proposal]:
+    title = "Headrace's decoder in place of Pillow's"
+    decoding, by_pillow = case.stages("decode"), case.stages("decode", label="Pillow")
+    if not decoding:
+        yield would_not(CODE, title, "Nothing is decoded while batches are made.")
+        return
+    share = share_of(by_pillow)
+    if share < WORTH:
+        heaviest = decoding[0]
+        said = f"Pillow's decoding is {percent(share)} of making a batch"
+        other = "" if heaviest in by_pillow else f"; the rest is {named(name_of(heaviest))}"
+        yield would_not(CODE, title, f"{said}{other}.")
+        return
+    left = factor(case.calibrations, CODE, assumed=ASSUMED)
+    yield tried(
+        case,
+        with_factor(case, left, scaled(by_pillow)),
+        code=CODE,
+        title=title,
+        why=f"Pillow decodes for {time(sum(one.wall_us for one in by_pillow))} a sample, {percent(share)} of making a "
+        f"batch. {left.basis}",
+        confidence=MEDIUM if left.is_measured else LOW,
+        change=scaled(by_pillow)(left.usual),
+        costs=["resized pixels differ from Pillow's by one level of 255 at most"],
+        hint="headrace.decode_image(path, view=headrace.Resize(…)), which decodes only the window that is used, in "
+        "place of Image.open(path).convert(…).resize(…)",
+        changes={"native_decode": True} if _can_be_injected(case) else None,
+    )
+
+
+def _can_be_injected(case: Case) -> bool:
+    """Pillow's own methods are answered for where that gives the same pixels: a whole PNG, or a resize of an image that
+    was not decoded yet. Where it is not known what is read, it is worth a try."""
+    timed = [name for one in case.calibrations if one.remedy == CODE for name in one.files]
+    resizes = any("resize" in one.label.lower() for one in case.stages("transform"))
+    return resizes or not timed or any(name.lower().endswith(PNG) for name in timed)

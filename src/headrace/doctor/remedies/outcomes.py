@@ -1,0 +1,59 @@
+"""Proofs beside what was predicted of them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+from ..predict.prediction import Prediction
+from ..session.model import Proof
+from .model import Outcome
+
+BLOCKS = 8
+"""Steps that follow each other are not independent of each other: a slow batch makes several of them wait. Means of so
+many blocks of them nearly are."""
+T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}
+"""Student's t for 95 %, two-sided, by degrees of freedom."""
+LEAST_GAIN = 0.02
+"""Of the step, below which nothing was gained."""
+
+
+def outcomes(
+    proofs: Sequence[Proof], predict: Callable[[list[str]], Prediction | None], observed_us: float
+) -> list[Outcome]:
+    """One a proof, in their order. `predict` knows what remedies of these codes together should come to, `observed_us`
+    is the mean step without any."""
+    return [_outcome(proof, predict(proof.remedies), observed_us) for proof in proofs if proof.remedies]
+
+
+def interval(steps: Sequence[float]) -> tuple[float, float, float]:
+    """Mean, and the bounds that the true one lies between in 95 of 100 cases. Of fewer than two blocks' steps nothing
+    bounds it."""
+    mean = statistics.fmean(steps)
+    blocks = min(BLOCKS, len(steps) // 2)
+    if blocks < 2:
+        return mean, 0.0, math.inf
+    size = len(steps) / blocks
+    means = [statistics.fmean(steps[round(i * size) : round((i + 1) * size)]) for i in range(blocks)]
+    half = T_95[blocks - 1] * statistics.stdev(means) / math.sqrt(blocks)
+    return mean, max(mean - half, 0.0), mean + half
+
+
+def _outcome(proof: Proof, predicted: Prediction | None, observed_us: float) -> Outcome:
+    if proof.why != "measured" or not proof.steps:
+        return Outcome(proof.remedies, predicted, proof.why, proof.detail, None, None, None, None, proof.samples, False)
+    mean, low, high = interval(proof.steps)
+    gains = high < observed_us and mean < observed_us * (1 - LEAST_GAIN)
+    return Outcome(
+        remedies=proof.remedies,
+        predicted=predicted,
+        why=proof.why,
+        detail=proof.detail,
+        step_us=mean,
+        low_us=low,
+        high_us=high,
+        speedup=observed_us / mean,
+        samples=proof.samples,
+        recommended=gains and proof.samples != "different",
+    )

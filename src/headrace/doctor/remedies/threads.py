@@ -1,0 +1,72 @@
+"""Fewer threads a process, where they are more than the cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..analyse.environment_cores import too_many_threads
+from ..analyse.words import counted, number
+from ..predict.setup import Setup, StageChange
+from .case import Case
+from .edits.changes import Wanted
+from .factor import Factor
+from .proposal import LOW, Proposal, tried, with_factor, would_not
+
+CODE = "threads"
+LABELS = ("torch_threads", "omp_threads", "opencv_threads")
+
+
+def threads(case: Case) -> Iterator[Proposal]:
+    title = "one thread in each worker"
+    if case.host is None or case.cores is None:
+        return
+    found = too_many_threads(case.host)
+    if not found:
+        yield would_not(CODE, title, _why_not(case))
+        return
+    waited = case.host.waited_share() or 0.0
+    basis = "Assumed is that half of that waiting goes; it may be all of it, or none."
+    factor = Factor(max(0.0, 1 - waited), 1 - waited / 2, 1.0, False, basis)
+
+    def change(left: float) -> Any:
+        return lambda setup: _with(setup, left)
+
+    trainer = _trainer_threads(case)
+    yield tried(
+        case,
+        with_factor(case, factor, change),
+        code=CODE,
+        title=title,
+        why=f"{found[0].text} {found[0].evidence} {factor.basis}",
+        confidence=LOW,
+        change=change(factor.usual),
+        wanted=Wanted(one_thread=True),
+        hint="in the loader's worker_init_fn: torch.set_num_threads(1), cv2.setNumThreads(0); before the start: "
+        "OMP_NUM_THREADS=1",
+        changes={"threads": {"trainer": trainer, "worker": 1}},
+    )
+
+
+def _with(setup: Setup, left: float) -> Setup:
+    """Every stage of a worker, whatever has been changed of it."""
+    computing = StageChange(cpu=left)
+    return replace(setup, worker_threads=1.0, stages={**dict.fromkeys(STAGES, computing), **setup.stages})
+
+
+STAGES = ("decode", "transform", "collate", "getitem", "tokenise")
+"""Categories that such libraries compute in."""
+
+
+def _trainer_threads(case: Case) -> int:
+    """What torch computes with where there is no GPU: the cores that the workers leave."""
+    told = case.host.told(case.view.trainer.pid, "facts", "torch_threads") if case.host is not None else None
+    now = told if isinstance(told, int) else 1
+    left = int(case.cores or 1) - case.workers
+    return max(1, min(now, left)) if not case.has_gpu else now
+
+
+def _why_not(case: Case) -> str:
+    made = f"{counted(case.workers, 'worker')} compute" if case.workers != 1 else "1 worker computes"
+    return f"{made} {case.making.cores:.1f} cores' worth on {number(case.cores or 0)}: their threads are not too many."

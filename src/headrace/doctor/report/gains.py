@@ -1,0 +1,86 @@
+"""What a remedy gains, as predicted and as proved, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.remedies.model import Floors, Outcome, Prescription, Remedy
+
+from .figures import duration, number
+
+FINE = 1.95
+"""A speed-up below this is worth a second decimal."""
+_UNPROVED = {
+    "broke": "breaks the run",
+    "not applied": "could not be tried",
+    "timed out": "was tried and took too long",
+    "interrupted": "its proof was interrupted",
+}
+
+
+def times(speedup: float) -> str:
+    """`2.6 ×`, `1.04 ×`: the observed step by the new one."""
+    return f"{speedup:.2f} ×" if speedup < FINE else f"{number(speedup)} ×"
+
+
+def interval(low_us: float | None, high_us: float | None) -> str:
+    """`36.0 to 45.1 ms`, the unit once where it is the same; empty where either end is not known."""
+    if low_us is None or high_us is None:
+        return ""
+    low, high = duration(low_us), duration(high_us)
+    if low.split(" ")[1:] == high.split(" ")[1:] and low.count(" ") == 1:
+        low = low.split(" ")[0]
+    return f"{low} to {high}"
+
+
+def predicted(prediction: Prediction) -> str:
+    """`38.2 ms a step (36.0 to 45.1 ms), 2.6 × as fast`."""
+    between = interval(prediction.low_us, prediction.high_us)
+    return f"{duration(prediction.step_us)} a step ({between}), {times(prediction.speedup)} as fast"
+
+
+def proved(outcome: Outcome) -> str:
+    """What came of trying it: its figures, or why there are none."""
+    if outcome.why != "measured":
+        last = outcome.detail.rstrip().splitlines()[-1:]
+        return ": ".join([_UNPROVED.get(outcome.why, outcome.why), *last])
+    speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)}"
+    text = f"proved {duration(outcome.step_us)}{speedup}"
+    return text if outcome.recommended else f"{text}, not recommended"
+
+
+def samples(outcome: Outcome) -> str:
+    """Whether it changed what was trained on; None says that this cannot be compared."""
+    if outcome.why != "measured":
+        return ""
+    words = {"same": "the samples were the same", "different": "the samples were others"}
+    return words.get(outcome.samples or "", "whether the samples were the same cannot be told")
+
+
+def outcome_of(prescription: Prescription, codes: Sequence[str]) -> Outcome | None:
+    """The last proof of just these remedies."""
+    found = [one for one in prescription.outcomes if sorted(one.remedies) == sorted(codes)]
+    return found[-1] if found else None
+
+
+def helping(prescription: Prescription) -> list[Remedy]:
+    """In the prescription's order, which is by what they gain."""
+    return [remedy for remedy in prescription.remedies if remedy.helps]
+
+
+def idle(prescription: Prescription) -> list[Remedy]:
+    return [remedy for remedy in prescription.remedies if not remedy.helps]
+
+
+def together(prescription: Prescription) -> Outcome | None:
+    """The proof of several remedies at once: the newest."""
+    return next((one for one in reversed(prescription.outcomes) if len(one.remedies) > 1), None)
+
+
+def floor_rows(floors: Floors) -> Iterator[tuple[str, float | None]]:
+    """Each floor under the name that reports give it, the step as it is first."""
+    yield "as it is", floors.observed_us
+    yield "kept batches", floors.replay_us
+    yield "workers beside", floors.load_us
+    yield "loader alone", floors.drain_us

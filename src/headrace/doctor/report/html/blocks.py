@@ -1,0 +1,113 @@
+"""What the page is made of: sections of figures, tables and texts, which know nothing of HTML but for their charts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from markupsafe import Markup
+
+Cell = str | Markup
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry of a legend: a colour's class, what it stands for, and its figure."""
+
+    colour: str
+    name: str
+    figure: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its legend; `how` says how it is read."""
+
+    kind: ClassVar[str] = "figure"
+    title: str
+    chart: Markup
+    how: str
+    keys: list[Key] = field(default_factory=list)
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a head. The first column is what a row is about; those in `figures` are numbers; a column that holds
+    charts has an empty head."""
+
+    kind: ClassVar[str] = "table"
+    title: str
+    head: list[str]
+    rows: list[list[Cell]]
+    how: str = ""
+    figures: frozenset[int] = frozenset()
+    charts: frozenset[int] = frozenset()
+    keys: list[Key] = field(default_factory=list)
+    left_out: str = ""
+    long_names: bool = False
+
+    @property
+    def shape(self) -> str:
+        """Classes of the whole: whether it holds charts, whether words beside them want room, whether its rows have
+        long names."""
+        words = len(self.head) > 1 + len(self.charts) + len(self.figures)
+        shapes = (("charted", bool(self.charts)), ("worded", words), ("named", self.long_names))
+        return " ".join(name for name, has in shapes if has)
+
+    def column(self, place: int) -> str:
+        """Its class."""
+        return "chart" if place in self.charts else "figures" if place in self.figures else "words"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Paragraphs: a head in bold, which may be empty, and the text. `figure` stands beside them and weighs them."""
+
+    kind: ClassVar[str] = "texts"
+    texts: list[tuple[str, str]]
+    title: str = ""
+    figure: str = ""
+
+
+@dataclass(frozen=True)
+class Quote:
+    """Somebody else's words, line by line."""
+
+    kind: ClassVar[str] = "quote"
+    title: str
+    lines: list[str]
+
+
+@dataclass(frozen=True)
+class Card:
+    """One thing to do: figures at its head, and below them why, what it costs, and the change."""
+
+    title: str
+    gain: str
+    figures: list[tuple[str, str]]
+    texts: list[tuple[str, str]]
+    file: str = ""
+    diff: list[tuple[str, str]] = field(default_factory=list)
+    """Lines with their kind: `more`, `less`, `same` or `place`."""
+
+
+@dataclass(frozen=True)
+class Cards:
+    """Things to do, the one that gains most first."""
+
+    kind: ClassVar[str] = "cards"
+    cards: list[Card]
+
+
+Block = Figure | Table | Texts | Quote | Cards
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page. `name` is its anchor and its entry in the contents."""
+
+    name: str
+    title: str
+    blocks: list[Block]
+    lead: str = ""

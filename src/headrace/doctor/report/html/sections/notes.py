@@ -1,0 +1,30 @@
+"""What the doctor could not see, what hung or failed, what measuring cost, and how to have this page again."""
+
+from __future__ import annotations
+
+from ...ending import last_words
+from ...notes import cost_words, note_texts
+from ..blocks import Block, Quote, Section, Texts
+from ..report import Report
+
+MOST, MOST_LINES = 60, 60
+
+
+def notes(report: Report) -> Section | None:
+    blocks: list[Block] = []
+    said = last_words(report.session)
+    if said:
+        blocks.append(Quote("Last lines of the command", said[-MOST_LINES:]))
+    for process in report.session.processes[:MOST]:
+        blocks += [
+            Quote(f"Process {process.pid} hangs here", stack.rstrip().splitlines()[-MOST_LINES:])
+            for stack in process.stacks[:4]
+        ]
+    texts = [(head.rstrip(": "), text.strip()) for head, text in note_texts(report.session)]
+    if texts:
+        blocks.append(Texts(texts[:MOST]))
+    if report.diagnosis.cost.evidence_bytes > 0:
+        blocks.append(Texts([("What measuring cost", cost_words(report.diagnosis.cost))]))
+    if report.again:
+        blocks.append(Texts([("Again", report.again)]))
+    return Section("notes", "Notes", blocks) if blocks else None

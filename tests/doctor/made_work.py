@@ -1,0 +1,47 @@
+"""Work for the simulation, of which all is known. Times are in any one unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.doctor.predict.setup import Setup
+from headrace.doctor.predict.work import BatchWork, PassCosts, StepWork, Work
+
+NO_COSTS = PassCosts(0, 0, 0, 0, 0, 0)
+
+
+def setup(**changes: Any) -> Setup:
+    usual: dict[str, Any] = {
+        "workers": 2,
+        "prefetch": 2,
+        "persistent": False,
+        "pinned": False,
+        "in_order": True,
+        "cores": None,
+        "others": 0.0,
+        "worker_threads": 1.0,
+        "pass_batches": None,
+    }
+    return Setup(**(usual | changes))
+
+
+def batch(
+    compute: float = 0, *, wait: float = 0, serialise: float = 0, receive: float = 0, pin: float = 0
+) -> BatchWork:
+    return BatchWork(wait, compute, serialise, receive, pin)
+
+
+def step(compute: float = 0, *, wait: float = 0, gets: int = 1, device: float = 0) -> StepWork:
+    return StepWork(gets, compute, wait, device)
+
+
+def work(
+    batches: Sequence[BatchWork],
+    steps: Sequence[StepWork],
+    *,
+    passes: PassCosts = NO_COSTS,
+    draw: float = 0,
+    training_threads: float = 1,
+) -> Work:
+    return Work(batches, steps, passes, draw, training_threads)

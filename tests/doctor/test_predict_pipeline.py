@@ -1,0 +1,190 @@
+"""The simulation against schedules worked out by hand, and against a second one."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_work import batch, setup, step, work
+from stepped_training import SteppedTraining
+
+from headrace.doctor.predict.pipeline import step_ends
+from headrace.doctor.predict.setup import Setup
+from headrace.doctor.predict.work import BatchWork, PassCosts, StepWork
+
+TICK = 1 / 16
+
+
+def steady(ends: list[float]) -> float:
+    """Mean step once the beginning is over."""
+    half = len(ends) // 2
+    return (ends[-1] - ends[half - 1]) / (len(ends) - half)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+@pytest.mark.parametrize("device", [3, 10, 40])
+def test_the_slower_of_loader_and_device_sets_the_pace(workers: int, device: int) -> None:
+    ends = step_ends(setup(workers=workers), work([batch(wait=30)], [step(wait=device)]), steps=60)
+    assert steady(ends) == pytest.approx(max(30 / workers, device))
+
+
+def test_without_workers_the_times_add_up() -> None:
+    known = work([batch(5, wait=3, receive=100, pin=2)], [step(7, wait=4)], draw=1)
+    assert step_ends(setup(workers=0), known, steps=3) == [22, 44, 66]
+
+
+def test_a_schedule_by_hand() -> None:
+    """Two workers, one batch each in flight. Times: 0 at 10, 1 at 10, taken at 10 and 14, so that 2 is made from 10 to
+    20 and 3 from 14 to 24, and so on: a step of 4 after each."""
+    known = work([batch(wait=10)], [step(wait=4)])
+    assert step_ends(setup(prefetch=1), known, steps=6) == [14, 18, 24, 28, 34, 38]
+
+
+def test_a_slow_batch_holds_up_the_line() -> None:
+    """Batch 2 takes 50 in worker 0, from 10 to 60; meanwhile worker 1 has made 1, 3 and then stands still, since only
+    four may be in flight: 2, 3, 4 and 5 are, of which 5 is made by 30. All wait for 2. Then 3 lies ready, 4 is made
+    from 60 to 70, and 5 lies ready."""
+    known = work([batch(wait=50 if number == 2 else 10) for number in range(20)], [step(wait=1)])
+    ends = step_ends(setup(), known, steps=6)
+    assert ends == [11, 12, 61, 62, 71, 72]
+
+
+def test_out_of_order_nothing_is_held_up() -> None:
+    """As above: 3, at 20, and 5, at 30, overtake 2."""
+    known = work([batch(wait=50 if number == 2 else 10) for number in range(20)], [step(wait=1)])
+    ends = step_ends(setup(in_order=False), known, steps=6)
+    assert ends[:4] == [11, 12, 21, 31]
+
+
+def test_a_longer_queue_hides_what_a_slow_batch_takes() -> None:
+    known = work([batch(wait=50 if number % 12 == 11 else 10) for number in range(120)], [step(wait=9)])
+    short, long = (steady(step_ends(setup(prefetch=prefetch), known, steps=240)) for prefetch in (1, 8))
+    assert long == pytest.approx(9, rel=0.01)
+    assert short > 10
+
+
+def test_on_one_core_all_that_computes_adds_up() -> None:
+    known = work([batch(10, wait=5, serialise=1)], [step(3, wait=2)])
+    for workers in (2, 4, 8):
+        assert steady(step_ends(setup(workers=workers, cores=1), known, steps=200)) == pytest.approx(14, rel=0.01)
+
+
+def test_other_programs_keep_their_part() -> None:
+    """One thread of theirs beside one of ours on one core: half of it."""
+    known = work([batch(10)], [step(wait=1)])
+    assert steady(step_ends(setup(workers=1, cores=1, others=1.0), known, steps=50)) == pytest.approx(20)
+
+
+def test_a_batch_made_by_several_threads_takes_as_many_cores() -> None:
+    known = work([batch(10)], [step(wait=1)])
+    several = setup(workers=2, cores=2, worker_threads=2.0)
+    assert steady(step_ends(several, known, steps=50)) == pytest.approx(10)
+
+
+def test_what_the_trainer_does_for_a_batch_is_part_of_the_step() -> None:
+    known = work([batch(wait=1, receive=2, pin=3)], [step(wait=10)], draw=1)
+    assert steady(step_ends(setup(), known, steps=40)) == pytest.approx(16)
+
+
+def test_a_pinning_thread_takes_it_off_the_step() -> None:
+    known = work([batch(wait=1, receive=2, pin=3)], [step(wait=10)], draw=1)
+    assert steady(step_ends(setup(pinned=True), known, steps=40)) == pytest.approx(11)
+
+
+def test_one_thread_pins_for_all() -> None:
+    known = work([batch(wait=1, receive=2, pin=30)], [step(wait=10)])
+    assert steady(step_ends(setup(pinned=True), known, steps=40)) == pytest.approx(32)
+
+
+def test_several_batches_make_a_step() -> None:
+    known = work([batch(wait=10)], [step(wait=12, gets=4)])
+    assert steady(step_ends(setup(workers=1), known, steps=40)) == pytest.approx(40)
+    assert steady(step_ends(setup(workers=4), known, steps=40)) == pytest.approx(12)
+
+
+def test_a_step_without_a_batch() -> None:
+    known = work([batch(wait=10)], [step(wait=4), step(wait=3, gets=0)])
+    assert step_ends(setup(workers=0), known, steps=4) == [14, 17, 31, 34]
+
+
+def test_the_device_runs_on_beside_the_training_thread() -> None:
+    """8 of the thread's time and 5 of waiting for a batch lie within 20 of the device's."""
+    known = work([batch(wait=5)], [step(8, device=20)])
+    assert steady(step_ends(setup(workers=0), known, steps=60)) == pytest.approx(20)
+    known = work([batch(wait=15)], [step(8, device=20)])
+    assert steady(step_ends(setup(workers=0), known, steps=60)) == pytest.approx(23)
+
+
+def test_storage_has_a_rate_for_all() -> None:
+    """100 batches a second are one in 10,000 microseconds."""
+    known = work([batch(wait=30_000)], [step(wait=1)])
+    assert steady(step_ends(setup(workers=8, storage=100), known, steps=100)) == pytest.approx(10_000)
+    assert steady(step_ends(setup(workers=2, storage=100), known, steps=100)) == pytest.approx(15_000)
+
+
+PASSES = PassCosts(fork=5, begin=7, resume=3, shut_down=2, first_wait=11, first_compute=13)
+
+
+def test_each_pass_starts_its_workers_anew() -> None:
+    """Of 2 workers, the first is forked at 5, begins at 12, and has its first batch at 12 + 11 + 13 + 10 = 46; the
+    second at 51. Those of the first pass are taken at 46 and 51, the third at 56; then 2 x 2 to shut down, and
+    again."""
+    known = work([batch(wait=10)], [step(wait=1)], passes=PASSES)
+    ends = step_ends(setup(pass_batches=3), known, steps=6)
+    assert ends[:3] == [47, 52, 57]
+    assert [end - 61 for end in ends[3:]] == [47, 52, 57]
+
+
+def test_workers_that_are_kept_begin_at_once() -> None:
+    known = work([batch(wait=10)], [step(wait=1)], passes=PASSES)
+    ends = step_ends(setup(pass_batches=3, persistent=True), known, steps=6)
+    assert ends[:3] == [47, 52, 57]
+    assert [end - 57 for end in ends[3:]] == [14, 15, 24]
+
+
+def test_a_pass_may_be_under_way() -> None:
+    known = work([batch(wait=10)], [step(wait=1)], passes=PASSES)
+    assert step_ends(setup(workers=1, pass_batches=3), known, first=1, steps=2) == [11, 21]
+
+
+batches = st.builds(
+    batch, compute=st.integers(0, 8), wait=st.integers(0, 8), serialise=st.integers(0, 3), receive=st.just(0)
+)
+steps = st.builds(step, compute=st.integers(0, 6), wait=st.integers(1, 6))
+setups = st.builds(
+    setup,
+    workers=st.integers(1, 4),
+    prefetch=st.integers(1, 3),
+    cores=st.sampled_from([None, 1.0, 2.0, 3.0]),
+    others=st.sampled_from([0.0, 1.0]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(setups, st.lists(batches, min_size=1, max_size=12), st.lists(steps, min_size=1, max_size=5))
+def test_a_second_simulation_agrees(setup: Setup, batches: list[BatchWork], steps: list[StepWork]) -> None:
+    ends = step_ends(setup, work(batches, steps), steps=20)
+    slow = SteppedTraining(setup, batches, steps, TICK).run(20)
+    for number, (one, other) in enumerate(zip(ends, slow, strict=True)):
+        assert abs(one - other) <= TICK * 6 * (number + 1 + setup.workers)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_a_second_simulation_agrees_out_of_order(workers: int, prefetch: int, random: object) -> None:
+    """Of times none of which fall together."""
+    drawn = random.sample(range(1, 400), 13)  # type: ignore[attr-defined]
+    batches = [batch(wait=us / 10 + number / 1000) for number, us in enumerate(drawn[1:])]
+    given_setup = setup(workers=workers, prefetch=prefetch, in_order=False)
+    steps = [step(wait=drawn[0] / 40)]
+    ends = step_ends(given_setup, work(batches, steps), steps=12)
+    slow = SteppedTraining(given_setup, batches, steps, 1 / 1000).run(12)
+    assert ends == pytest.approx(slow, abs=0.05)
+
+
+def test_steps_never_end_before_the_one_before() -> None:
+    known = work([batch(1, wait=number % 7) for number in range(30)], [step(2, device=9), step(1)])
+    ends = step_ends(setup(cores=1), known, steps=100)
+    assert all(one <= following for one, following in pairwise(ends))

@@ -1,0 +1,249 @@
+"""Changes of the user's code: exact texts, and diffs that `patch` applies and that still parse."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.doctor.remedies.edits.changes import Wanted, changed
+from headrace.doctor.remedies.edits.source import Source
+
+PATH = "/home/ada/train/train.py"
+FACTS: dict[str, Any] = {
+    "num_workers": 2,
+    "batch_size": 32,
+    "pin_memory": False,
+    "persistent_workers": False,
+    "in_order": True,
+    "file": PATH,
+}
+HEAD = "import torch\nfrom torch.utils.data import DataLoader\n\n"
+
+
+def after(text: str, wanted: Wanted, **facts: Any) -> str | None:
+    """The file as it would be; None where the change is not certain."""
+    found = changed(wanted, [Source(PATH, text)], {**FACTS, **facts})
+    return None if found is None else found[0].after
+
+
+def line_after(call: str, wanted: Wanted, **facts: Any) -> str | None:
+    text = after(f"{HEAD}loader = {call}\n", wanted, **facts)
+    return None if text is None else text.removeprefix(f"{HEAD}loader = ").removesuffix("\n")
+
+
+FOUR = Wanted({"num_workers": "4"})
+KEPT = Wanted({"num_workers": "4", "persistent_workers": "True"})
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted", "expected"),
+    [
+        ("DataLoader(ds, 32, num_workers=2)", FOUR, "DataLoader(ds, 32, num_workers=4)"),
+        ("DataLoader(ds, 32, num_workers=args.j)", FOUR, "DataLoader(ds, 32, num_workers=4)"),
+        ("DataLoader(ds, 32, num_workers = 2 )", FOUR, "DataLoader(ds, 32, num_workers = 4 )"),
+        ("DataLoader(ds, 32, num_workers=(2))", FOUR, "DataLoader(ds, 32, num_workers=(4))"),
+        (
+            "DataLoader(ds, 32, num_workers=2)",
+            KEPT,
+            "DataLoader(ds, 32, num_workers=4, persistent_workers=True)",
+        ),
+        ("DataLoader(ds, 32, num_workers=2,)", KEPT, "DataLoader(ds, 32, num_workers=4, persistent_workers=True,)"),
+        (
+            "DataLoader(\n    ds,\n    batch_size=32,\n    num_workers=2,  # of 8\n)",
+            KEPT,
+            "DataLoader(\n    ds,\n    batch_size=32,\n    persistent_workers=True,\n    num_workers=4,  # of 8\n)",
+        ),
+        (
+            "DataLoader(ds, 32, num_workers=2, collate_fn=(lambda b: (b)))",
+            Wanted({"pin_memory": "True"}),
+            "DataLoader(ds, 32, num_workers=2, collate_fn=(lambda b: (b)), pin_memory=True)",
+        ),
+        ('DataLoader(Folder("é"), 32, num_workers=2)', FOUR, 'DataLoader(Folder("é"), 32, num_workers=4)'),
+        (
+            "torch.utils.data.DataLoader(ds, 32, num_workers=2)",
+            FOUR,
+            "torch.utils.data.DataLoader(ds, 32, num_workers=4)",
+        ),
+        ("DataLoader(ds, 32, **options, num_workers=2)", FOUR, "DataLoader(ds, 32, **options, num_workers=4)"),
+    ],
+)
+def test_arguments_are_replaced_or_added_and_all_else_stays(call: str, wanted: Wanted, expected: str) -> None:
+    assert line_after(call, wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("DataLoader(ds, (32))", "DataLoader(ds, (32), num_workers=4)"),
+        ("DataLoader(dataset=ds, batch_size=(32))", "DataLoader(dataset=ds, batch_size=(32), num_workers=4)"),
+        (
+            "DataLoader(ds, 32,\n           shuffle=True)",
+            "DataLoader(ds, 32,\n           num_workers=4,\n           shuffle=True)",
+        ),
+    ],
+)
+def test_an_argument_goes_beside_the_last_one(call: str, expected: str) -> None:
+    assert line_after(call, FOUR, num_workers=0) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("DataLoader(ds, 32, **options)", "options may give it"),
+        ("DataLoader(ds, 64, num_workers=2)", "it has another batch size"),
+        ("DataLoader(ds, 32)", "it has no workers"),
+        ("make_loader(ds, 32, num_workers=2)", "it is another function"),
+    ],
+)
+def test_what_is_not_certain_is_no_change(call: str, why: str) -> None:
+    assert line_after(call, FOUR) is None, why
+
+
+TWO = f"""{HEAD}train = DataLoader(a, 32, num_workers=2)
+val = DataLoader(b, 32, num_workers=2)
+for step, batch in enumerate(val):
+    pass
+for step, batch in enumerate(train):
+    pass
+"""
+
+
+def test_of_two_alike_the_one_that_is_iterated_there_is_changed() -> None:
+    text = after(TWO, FOUR, line=8)
+    assert text == TWO.replace("DataLoader(a, 32, num_workers=2)", "DataLoader(a, 32, num_workers=4)")
+
+
+def test_of_two_alike_none_is_changed_where_the_line_tells_nothing() -> None:
+    assert after(TWO, FOUR, line=1) is None
+
+
+@pytest.mark.parametrize(
+    ("loop", "expected"),
+    [
+        ("for batch in loader:", 'for batch in headrace.DevicePrefetcher(loader, "cuda"):'),
+        (
+            "for i, batch in enumerate(tqdm(self.loader, total=3)):",
+            'for i, batch in enumerate(tqdm(headrace.DevicePrefetcher(self.loader, "cuda"), total=3)):',
+        ),
+    ],
+)
+def test_the_loop_gets_a_prefetcher_and_its_import(loop: str, expected: str) -> None:
+    text = after(f"import torch\n\n{loop}\n    pass\n", Wanted(prefetcher="cuda"), line=3)
+    assert text == f"import torch\nimport headrace\n\n{expected}\n    pass\n"
+
+
+@pytest.mark.parametrize("loop", ["for batch in zip(a, b):", "for batch in make():", "while True:"])
+def test_a_loop_over_something_else_is_left_alone(loop: str) -> None:
+    assert after(f"{loop}\n    pass\n", Wanted(prefetcher="cuda"), line=1) is None
+
+
+TAR = '''"""Reads a tar."""
+import tarfile
+
+
+class Members:
+    def __init__(self, path):
+        self.tar = tarfile.open(path, "r")
+
+    def __getitem__(self, name):
+        return self.tar.extractfile(self.tar.getmember(name)).read()
+'''
+
+
+def test_a_tar_is_indexed() -> None:
+    expected = TAR.replace("import tarfile\n", "import tarfile\nimport headrace\n")
+    expected = expected.replace('tarfile.open(path, "r")', "headrace.IndexedTar(path)")
+    assert after(TAR, Wanted(indexed_tar=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"r")', '"w")'),
+        ('"r")', '"r:gz")'),
+        ('"r")', 'mode="r", errorlevel=2)'),
+        ("getmember(name)", "next()"),
+        ("self.tar = tarfile", "self.use(tarfile"),
+    ],
+)
+def test_a_tar_that_is_more_than_read_stays(old: str, new: str) -> None:
+    text = TAR.replace(old, new)
+    text = text.replace('"r")', '"r"))') if "use(" in new else text
+    assert after(text, Wanted(indexed_tar=True)) is None
+
+
+def test_workers_get_one_thread_each() -> None:
+    text = after(f"import cv2\n{HEAD}loader = DataLoader(ds, 32, num_workers=2)\n", Wanted(one_thread=True))
+    assert text == (
+        "import cv2\nimport torch\nfrom torch.utils.data import DataLoader\n"
+        "\n\ndef one_thread_each(worker):\n    torch.set_num_threads(1)\n    cv2.setNumThreads(0)\n\n"
+        "loader = DataLoader(ds, 32, num_workers=2, worker_init_fn=one_thread_each)\n"
+    )
+
+
+def test_workers_that_are_set_up_already_are_left_alone() -> None:
+    text = f"{HEAD}loader = DataLoader(ds, 32, num_workers=2, worker_init_fn=seed)\n"
+    assert after(text, Wanted(one_thread=True)) is None
+
+
+WHOLE = f"""# -*- coding: utf-8 -*-
+'''Trains, über alles.'''
+from __future__ import annotations
+import tarfile
+{HEAD}
+tar = tarfile.open("a.tar")
+loader = DataLoader(
+    range(128), 32, num_workers=2,
+)
+
+
+def main():
+    for batch in loader:
+        pass"""
+ALL = Wanted({"num_workers": "0"}, prefetcher="cuda", indexed_tar=True, one_thread=True)
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_all_changes_together_apply_by_patch_and_parse(tmp_path: Path, newline: str) -> None:
+    text = WHOLE.replace("\n", newline)
+    found = changed(ALL, [Source(PATH, text)], {**FACTS, "line": 16})
+    assert found is not None
+    (file,) = found
+    assert apply(tmp_path, "train.py", text, file.diff("/home/ada/train")) == file.after
+    ast.parse(file.after)
+    assert file.after.count("import headrace") == 1
+    assert "IndexedTar" in file.after
+    assert newline == "\n" or "\n" not in file.after.replace("\r\n", "")
+
+
+def test_a_changed_script_runs(tmp_path: Path) -> None:
+    text = f"{HEAD}loader = DataLoader(range(64), 32)\nprint([len(batch) for batch in loader])\n"
+    wanted = Wanted({"pin_memory": "False"}, one_thread=True)
+    found = changed(wanted, [Source(PATH, text)], {**FACTS, "num_workers": 0})
+    assert found is not None
+    apply(tmp_path, "train.py", text, found[0].diff("/home/ada/train"))
+    ran = subprocess.run([sys.executable, str(tmp_path / "train.py")], capture_output=True, text=True, timeout=100)
+    assert ran.stdout == "[32, 32]\n", ran.stderr
+
+
+def test_a_file_elsewhere_is_named_by_its_whole_path() -> None:
+    found = changed(FOUR, [Source(PATH, f"{HEAD}loader = DataLoader(ds, 32, num_workers=2)\n")], FACTS)
+    assert found is not None
+    assert found[0].diff("/srv").splitlines()[:2] == ["--- a/home/ada/train/train.py", "+++ b/home/ada/train/train.py"]
+
+
+def apply(folder: Path, name: str, text: str, diff: str) -> str:
+    """What `patch -p1` makes of the file."""
+    file = folder / name
+    file.write_bytes(text.encode())
+    (folder / "changes.diff").write_bytes(diff.encode())
+    ran = subprocess.run(
+        ["patch", "-p1", "--binary", "-i", "changes.diff"], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return file.read_bytes().decode()
