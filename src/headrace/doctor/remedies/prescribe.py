@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ..analyse.diagnosis import Diagnosis
 from ..analyse.join import Join
@@ -10,7 +10,8 @@ from ..analyse.view import View, main_view
 from ..predict.prediction import Prediction
 from ..session.model import Session
 from .case import Case, case_of
-from .model import Floors, Prescription, Remedy
+from .model import Floors, Outcome, Prescription, Remedy
+from .outcomes import outcomes
 from .proposal import Proposal
 from .sources import Sources, no_files
 from .stop import stop
@@ -33,6 +34,7 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: Sources | None = 
         best=None if case is None else predicted_together(case, chosen),
         together=[one.remedy.code for one in chosen],
         patch="" if case is None else patch(case, [one for one in proposals if one.remedy.helps]),
+        outcomes=_outcomes(session, diagnosis, case, proposals),
     )
 
 
@@ -42,6 +44,18 @@ def predicted_of(session: Session, diagnosis: Diagnosis, codes: Collection[str])
     proposals = [one for one in _proposals(case) if one.remedy.code in codes and one.change is not None]
     is_whole = {one.remedy.code for one in proposals if one.remedy.helps} == set(codes)
     return predicted_together(case, proposals) if case is not None and is_whole else None
+
+
+def _outcomes(
+    session: Session, diagnosis: Diagnosis, case: Case | None, proposals: Sequence[Proposal]
+) -> list[Outcome]:
+    """What proofs came to, beside what is predicted of the same remedies."""
+    alone = {one.remedy.code: one.remedy.prediction for one in proposals}
+
+    def predict(codes: list[str]) -> Prediction | None:
+        return alone.get(codes[0]) if len(codes) == 1 else predicted_of(session, diagnosis, codes)
+
+    return [] if case is None else outcomes(session.proofs, predict, case.step_us)
 
 
 def _proposals(case: Case | None) -> list[Proposal]:

@@ -318,8 +318,8 @@ class Proof:
     changes: dict[str, Any]
     """What was injected: docs/doctor/remedies.md."""
     why: str
-    """`measured`; `broke` (the command failed with it), `not applied` (nothing in the run took the change), `timed
-    out`, `interrupted`."""
+    """`measured`; `broke` (the command failed with it), `not applied` (nothing in the run took the change), `not tried`
+    (there was no time left), `timed out`, `interrupted`."""
     detail: str = ""
     """The last lines of a command that broke; what was not applied."""
     duration: int = 0

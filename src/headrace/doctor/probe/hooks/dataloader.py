@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from multiprocessing.reduction import ForkingPickler
-from threading import current_thread
+from threading import current_thread, get_ident
 from time import thread_time_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
@@ -102,12 +102,12 @@ class Hooks:
             pass_ = getattr(iterator, ATTRIBUTE, None)
             if pass_ is None or pass_.training is not training or not training.is_on:
                 return original(iterator)
-            if not training.is_its_thread():
+            if training.thread == NOBODY:
+                return self._fetch_at_rest(original, iterator, pass_)
+            if get_ident() != training.thread:
                 return self._fetch_elsewhere(original, iterator, pass_)
             if training.is_fetching:  # a loader that a dataset itself reads
                 return original(iterator)
-            if training.thread == NOBODY:
-                return self._fetch_at_rest(original, iterator, pass_)
             if training.windows.is_replaying and training.windows.serves(pass_):
                 return self._replays.next(pass_, functools.partial(original, iterator))
             return self._fetch(original, iterator, pass_)
@@ -163,16 +163,19 @@ class Hooks:
     def _fetch_at_rest(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Any:
         """Batches are still counted, and those noted that arrive early for a step that will be observed."""
         training = self._training
-        begun = now()
-        pass_.index += 1
+        if training.is_fetching or get_ident() != training.resting:
+            return original(iterator)
         training.is_fetching = True
-        training.readers.begin(pass_.reader)
-        training.costs.since(begun)
+        if pass_.has_workers:
+            training.readers.begin(pass_.reader)
+        else:
+            pass_.index += 1
         try:
             return original(iterator)
         finally:
-            training.readers.end()
             training.is_fetching = False
+            if pass_.has_workers:
+                training.readers.end()
 
     def _not_received(self, pass_: Pass, reason: BaseException, start: int, with_grad: bool) -> None:
         training = self._training
