@@ -2,7 +2,8 @@
 
     hundred_ms.py
 
-A batch of 4: some 200 ms in each of 2 workers; a step on the device: 50 ms. Workers start anew for each epoch of 100."""
+A batch of 4: some 200 ms in each of 2 workers; a step on the device: 50 ms. Workers start anew for each epoch of
+100."""
 
 from __future__ import annotations
 
