@@ -45,8 +45,8 @@ def _drain_us(session: Session, view: View) -> float | None:
     if began is None or not drained.start or not view.training.steps:
         return None
     made = _made_meanwhile(session, view.trainer, began)
-    passes = pass_of(view.trainer)
-    if made < max(len(passes[number].workers) for number in set(drained.pass_)):
+    workers = [len(one.workers) for number, one in pass_of(view.trainer).items() if number in drained.pass_]
+    if made < max([1, *workers]):
         return None
     taken = drained.start[-1] + drained.duration[-1] - began.start
     return taken / made * len(view.training.gets) / len(view.training.steps)
@@ -56,9 +56,11 @@ def _made_meanwhile(session: Session, trainer: Trainer, began: Window) -> int:
     """Batches that came out of their makers since the window began; of those whose making is not in the evidence, such
     as did not fit into the queue."""
     join, passes, drained = Join(session), pass_of(trainer), trainer.drained
-    finders = {number: join.finder(trainer, passes[number]) for number in set(drained.pass_)}
+    finders = {number: join.finder(trainer, one) for number, one in passes.items() if number in drained.pass_}
     made = 0
     for position, (number, index) in enumerate(zip(drained.pass_, drained.index, strict=True)):
+        if number not in finders:
+            continue
         found = finders[number].batch(index)
         if found is None:
             made += position >= queue_of(trainer, passes[number].loader)

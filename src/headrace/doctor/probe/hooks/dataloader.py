@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import os
+import weakref
 from multiprocessing.reduction import ForkingPickler
-from threading import current_thread
+from threading import current_thread, get_ident
+from time import thread_time_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
+from ..padding import Padding
 from ..passes import ATTRIBUTE, Pass, Reader
 from ..shapes import Shapes
 from ..step_records import Received
 from ..training import NOBODY, now
 from ..windows.sources import Source
-from .loader_facts import loader_facts
+from .loader_facts import loader_facts, makers_of
 from .replays import Replays
 
 if TYPE_CHECKING:
@@ -59,6 +62,7 @@ class Hooks:
         self._is_grad_enabled = torch.is_grad_enabled
         self._dataloader = dataloader
         self._shapes = Shapes(probe)
+        self._padding = Padding(probe)
         self._replays = Replays(probe, torch.is_grad_enabled)
 
     def iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -99,12 +103,12 @@ class Hooks:
             pass_ = getattr(iterator, ATTRIBUTE, None)
             if pass_ is None or pass_.training is not training or not training.is_on:
                 return original(iterator)
-            if not training.is_its_thread():
+            if training.thread == NOBODY:
+                return self._fetch_at_rest(original, iterator, pass_)
+            if get_ident() != training.thread:
                 return self._fetch_elsewhere(original, iterator, pass_)
             if training.is_fetching:  # a loader that a dataset itself reads
                 return original(iterator)
-            if training.thread == NOBODY:
-                return self._fetch_at_rest(original, iterator, pass_)
             if training.windows.is_replaying and training.windows.serves(pass_):
                 return self._replays.next(pass_, functools.partial(original, iterator))
             return self._fetch(original, iterator, pass_)
@@ -160,16 +164,19 @@ class Hooks:
     def _fetch_at_rest(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Any:
         """Batches are still counted, and those noted that arrive early for a step that will be observed."""
         training = self._training
-        begun = now()
-        pass_.index += 1
+        if training.is_fetching or get_ident() != training.resting:
+            return original(iterator)
         training.is_fetching = True
-        training.readers.begin(pass_.reader)
-        training.costs.since(begun)
+        if pass_.has_workers:
+            training.readers.begin(pass_.reader)
+        else:
+            pass_.index += 1
         try:
             return original(iterator)
         finally:
-            training.readers.end()
             training.is_fetching = False
+            if pass_.has_workers:
+                training.readers.end()
 
     def _not_received(self, pass_: Pass, reason: BaseException, start: int, with_grad: bool) -> None:
         training = self._training
@@ -202,17 +209,18 @@ class Hooks:
             pass_.index = iterator._rcvd_idx - 1
         index = pass_.index
         reader = pass_.reader
-        arrived = unpickle = pin_start = pin = None
+        arrived = unpickle = unpickle_cpu = pin_start = pin = None
         if pass_.has_workers:
             thread = getattr(iterator, "_pin_memory_thread", None)
             if thread is not None:
                 reader = self._training.readers.of(thread.ident) or reader
-            arrived, unpickle = reader.unpickled.pop(index, (None, None))
+            arrived, unpickle, unpickle_cpu = reader.unpickled.pop(index, (None, None, None))
             pin_start, pin = reader.pinned.pop(index, (None, None))
         elif reader.pinned:
             pin_start, pin = reader.pinned.pop(0)
         size, shape = self._shapes.of(batch)
-        return Received(pass_.number, index, start, end, arrived, unpickle, pin_start, pin, size, shape)
+        self._padding.look(pass_.number, index, batch)
+        return Received(pass_.number, index, start, end, arrived, unpickle, pin_start, pin, size, shape, unpickle_cpu)
 
     def try_get_data(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Tells the index of a batch that is handed out as soon as it came, whatever the order."""
@@ -234,11 +242,11 @@ class Hooks:
             reader = current()
             if reader is None:
                 return original(*args, **kwargs)
-            start = now()
+            start, cpu = now(), thread_time_ns()
             value = original(*args, **kwargs)
-            end = now()
+            end, cpu = now(), thread_time_ns() - cpu
             try:
-                reader.read(value, end, end - start)
+                reader.read(value, end, end - start, cpu)
             except Exception as error:
                 self._training.fail("unpickling", error)
             return value
@@ -288,8 +296,16 @@ class Hooks:
         processes = getattr(iterator, "_workers", None)
         workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # else threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
-        makers = len(workers) or getattr(loader, "num_workers", 0) or (0 if hasattr(loader, "num_workers") else 1)
-        setattr(iterator, ATTRIBUTE, Pass(training, number, epoch, bool(workers), loader_number, makers))
+        pass_ = Pass(
+            training,
+            number,
+            epoch,
+            bool(workers),
+            loader=loader_number,
+            owner=weakref.ref(loader),
+            makers=len(workers) or makers_of(loader),
+        )
+        setattr(iterator, ATTRIBUTE, pass_)
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
         records.append(("pass", number, loader_number, clock.us(start), clock.now_us(), epoch, pids))

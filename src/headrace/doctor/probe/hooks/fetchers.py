@@ -6,7 +6,6 @@ import functools
 import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
-from weakref import WeakKeyDictionary
 
 from ..batches import Batch
 from ..cost import price_ns
@@ -31,15 +30,30 @@ def install(probe: Probe, fetch: ModuleType) -> None:
         probe.patches.replace(getattr(fetch, name), "fetch", hook.fetching)
 
 
+FETCHES = "_headrace_fetches"
+"""Attribute of a fetcher: its `_Fetches`."""
+
+
+class _Fetches:
+    """What is known of one fetcher, by one hook: its pass, how many batches it made in a process without a worker loop,
+    its collate_fn, and what times that."""
+
+    __slots__ = ("collate", "collate_fn", "hook", "made", "pass_")
+
+    def __init__(self, hook: _FetchHook, pass_: int) -> None:
+        self.hook = hook
+        self.pass_ = pass_
+        self.made = 0
+        self.collate_fn: Callable[..., Any] | None = None
+        self.collate: Callable[..., Any] | None = None
+
+
 class _FetchHook:
     """Times every fetch of a process."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._unknown = 0
-        self._made: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()
-        self._collates: WeakKeyDictionary[Any, tuple[Any, Callable[..., Any]]] = WeakKeyDictionary()
-        """By fetcher: its collate_fn, and what times that."""
         guard = probe.batches.guard
         self._count, self._begin, self._end = guard(self._count_pass), guard(self._begin_fetch), guard(self._end_fetch)
 
@@ -52,8 +66,15 @@ class _FetchHook:
         return __init__
 
     def fetching(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        training = self._probe.training
+
         @functools.wraps(original)
         def fetch(fetcher: Any, index: Any) -> Any:
+            if training.resting != NOBODY:
+                known = getattr(fetcher, FETCHES, None)
+                if known is not None:
+                    known.made += 1
+                return original(fetcher, index)
             under_way: _Fetch | None = self._begin(fetcher)
             if under_way is None:
                 return original(fetcher, index)
@@ -73,7 +94,7 @@ class _FetchHook:
         if number is None:
             self._unknown -= 1
             number = self._unknown
-        self._made[fetcher] = [number, 0]
+        setattr(fetcher, FETCHES, _Fetches(self, number))
 
     def _begin_fetch(self, fetcher: Any) -> _Fetch | None:
         begun = time.monotonic_ns()
@@ -83,30 +104,33 @@ class _FetchHook:
             return None
         is_here = batch is None
         if batch is None:
-            made = self._next_of(fetcher)
-            if self._probe.training.resting != NOBODY:
-                return None
-            batch = self._probe.batches.begin(*made)
+            batch = self._probe.batches.begin(*self._next_of(fetcher))
         batch.is_fetching = True
         fetch = _Fetch(self._probe, fetcher, batch, is_here, self._collate(fetcher))
         self._probe.batches.cost.add_ns(time.monotonic_ns() - begun)
         return fetch
 
     def _collate(self, fetcher: Any) -> Callable[..., Any]:
-        known = self._collates.get(fetcher)
-        if known is None or known[0] is not fetcher.collate_fn:
+        known = self._known(fetcher)
+        if known.collate is None or known.collate_fn is not fetcher.collate_fn:
             stage = self._probe.stage("collate", _name(fetcher.collate_fn))
-            known = fetcher.collate_fn, timed(self._probe.stages, stage)(fetcher.collate_fn)
-            self._collates[fetcher] = known
-        return known[1]
+            known.collate_fn = fetcher.collate_fn
+            known.collate = timed(self._probe.stages, stage)(fetcher.collate_fn)
+        return known.collate
+
+    def _known(self, fetcher: Any) -> _Fetches:
+        known: _Fetches | None = getattr(fetcher, FETCHES, None)
+        if known is None or known.hook is not self:  # it was there before the probe
+            self._count_pass(fetcher)
+            known = getattr(fetcher, FETCHES)
+        assert known is not None
+        return known
 
     def _next_of(self, fetcher: Any) -> tuple[int, int]:
         """Pass, and number in it, of the batch that a fetcher makes in a process without a worker loop."""
-        if fetcher not in self._made:  # it was there before the probe
-            self._count_pass(fetcher)
-        made = self._made[fetcher]
-        made[1] += 1
-        return made[0], made[1] - 1
+        known = self._known(fetcher)
+        known.made += 1
+        return known.pass_, known.made - 1
 
     def _end_fetch(self, fetch: _Fetch) -> None:
         fetch.batch.is_fetching = False

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..steps import CLOSURE, OPTIMIZER
-from ..training import Training
+from ..training import NOBODY, Training
 from .compiler import compiling
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def hooks(training: Training, is_compiling: Callable[[], bool]) -> tuple[Callabl
     """
 
     def begins(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-        if is_compiling():
+        if training.resting != NOBODY or is_compiling():
             return None
         try:
             return _with_closure(training, args, kwargs) if training.optimizer_begins(optimizer) else None
