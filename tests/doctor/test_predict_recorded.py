@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from made_sessions import MadeRun, machine, made_session, outcome
 
 from headrace.doctor.analyse import diagnose
+from headrace.doctor.analyse.diagnosis import RankView
 from headrace.doctor.analyse.steps import training
 from headrace.doctor.predict import Recorded, Setup, StageChange, predicted, recorded
-from headrace.doctor.session.model import Session
+from headrace.doctor.session.model import Session, Window
 
 RUN = MadeRun(
     steps=60,
@@ -236,3 +237,68 @@ def test_any_setup_has_a_prediction(known_runs: list[Recorded], which: int, chan
     setup: Setup = replace(known.setup, **changes)
     prediction = predicted(known, setup)
     assert 0 < prediction.low_us <= prediction.step_us <= prediction.high_us < float("inf")
+
+
+def test_the_floor_is_the_replayed_step_where_there_is_one(tmp_path: Path) -> None:
+    """Of 60 steps, 20 count as observed; 20 were replayed, of which 4 belong to the change and the others take 7 ms."""
+    session = made_session(tmp_path, replace(RUN, workers=4))
+    trainer = session.trainers[0]
+    ends = trainer.steps.end
+    trainer.windows = [
+        Window("observe", 8, 20, 0, ends[7], ends[27]),
+        Window("replay", 28, 20, 4, ends[27], ends[47]),
+    ]
+    for row in range(32, 48):
+        trainer.steps.start[row] = trainer.steps.end[row] - 7_000
+    for column in vars(trainer.gets).values():
+        del column[28:]
+    known = recorded(session, diagnose(session))
+    assert known is not None
+    assert known.replay_us == known.floor_us() == pytest.approx(7_000)
+    assert len(known.steps) == 20
+
+
+def rank_view(rank: int, pid: int, *, peer_wait_us: float, data_wait_us: float) -> RankView:
+    return RankView(rank, pid, 10_000, 0.5, 0.0, peer_wait_us, None, data_wait_us, None)
+
+
+@pytest.mark.parametrize(("peers_data_wait_us", "left_us"), [(9_000, 5_000), (1_000, 7_000), (0, 8_000)])
+def test_waiting_for_peers_that_wait_for_data_is_no_computing(
+    peers_data_wait_us: float, left_us: float, tmp_path: Path
+) -> None:
+    """Of 8 ms of a step, 3 are waiting for a peer: as far as that waits for data itself."""
+    session = made_session(tmp_path, RUN)
+    own = rank_view(0, 100, peer_wait_us=3_000, data_wait_us=0)
+    peer = rank_view(1, 200, peer_wait_us=0, data_wait_us=peers_data_wait_us)
+    known = recorded(session, replace(diagnose(session), ranks=[own, peer]))
+    assert known is not None
+    assert (known.steps.compute + known.steps.wait).mean() == pytest.approx(left_us)
+
+
+def test_other_programs_are_told_by_what_ours_waited_for_them(tmp_path: Path) -> None:
+    """A batch takes 20 ms, of which 10 are waiting for the only core: another program had the other half of it."""
+    run = replace(RUN, stages={"decode:PIL.Image.load": 20_000}, forward=100, backward=100, optimizer=100)
+    ours = machine(cores=1.0)
+    ours.time = list(range(0, 2_000_000, 100_000))
+    ours.columns = {"cpu_cores_other": [0.5] * len(ours.time), "cpu_cores_busy": [1.0] * len(ours.time)}
+    session = made_session(tmp_path, run, machines=[ours])
+    for maker in session.makers:
+        maker.batches.delay = [10_000] * len(maker.batches.index)
+    known = recorded(session, diagnose(session))
+    assert known is not None
+    assert known.setup.others == pytest.approx(1.0, abs=0.15)
+    assert known.fit.gap == pytest.approx(0.0, abs=0.1)
+    alone = predicted(known, replace(known.setup, others=0.0))
+    assert alone.step_us == pytest.approx(10_300, rel=0.1)
+
+
+def test_what_receiving_took_longer_than_usual_is_no_work(tmp_path: Path) -> None:
+    session = made_session(tmp_path, replace(RUN, workers=4))
+    before = recorded(session, diagnose(session))
+    gets = session.trainers[0].gets
+    gets.unpickle = [40_000 if row % 9 == 0 else us for row, us in enumerate(gets.unpickle)]
+    after = recorded(session, diagnose(session))
+    assert before is not None
+    assert after is not None
+    assert after.batches.receive.max() <= 3 * 300 + 1
+    assert float(sum(sorted(after.batches.receive)[:40])) == float(sum(sorted(before.batches.receive)[:40]))

@@ -42,12 +42,21 @@ class Recorded:
     """What was not measured in this run, and had to be assumed: `sending` between processes and `start-up` of workers,
     where there were none; `cores` of the training thread."""
 
+    @property
+    def making_cpu_us(self) -> float:
+        """CPU time of a step's batches, of all threads that help with them."""
+        batches = self.batches
+        each = batches.compute * self.setup.worker_threads + batches.serialise + batches.receive + batches.pin
+        return float(each.mean()) * self.batches_a_step
+
+    @property
+    def training_cpu_us(self) -> float:
+        """CPU time of a step itself."""
+        return float(self.steps.compute.mean()) * self.training_threads
+
     def cores_of_work_at(self, step_us: float) -> float:
         """Cores that its workers, its training thread and what helps them would keep busy at that step time."""
-        batches = self.batches
-        making = batches.compute * self.setup.worker_threads + batches.serialise + batches.receive + batches.pin
-        training = self.steps.compute * self.training_threads
-        return float(making.mean() * self.batches_a_step + training.mean()) / step_us
+        return (self.making_cpu_us + self.training_cpu_us) / step_us
 
     def capacity(self) -> float | None:
         """Cores that are there for it: its share of what affinity and quota allow; None where that is not known."""

@@ -96,11 +96,13 @@ def _recorded(
 
 
 def _others(found: Recorded, speed: float, cores: HostCores) -> float:
-    """Threads of other programs. Whenever one of ours is ready to run, so are others of ours, in the mean as many as
-    there are of all the time."""
-    threads = found.setup.workers + 1
-    ready = found.cores_of_work_at(found.observed_us) / speed
-    return cores.others(speed, 1 + ready * (threads - 1) / threads)
+    """Threads of other programs. While one worker is ready to run, so are others of ours, in the mean as many as there
+    are of all the time."""
+    workers = found.setup.workers
+    if not workers:
+        return cores.others(speed, 1.0)
+    beside = found.making_cpu_us * (workers - 1) / workers + found.training_cpu_us
+    return cores.others(speed, 1.0 + beside / speed / found.observed_us)
 
 
 def _setup(measured: Training, loader: Loader, cores: HostCores, threads: float) -> Setup:
