@@ -16,8 +16,6 @@ from headrace.doctor.analyse import diagnose
 from headrace.doctor.predict import Prediction, Recorded, Setup, predicted, recorded
 from headrace.doctor.session.document import decode
 
-STEPS = 40
-
 
 @dataclass(frozen=True)
 class Feed:
@@ -42,6 +40,7 @@ class Case:
     name: str
     pace: dict[str, float]
     feeds: list[Feed]
+    steps: int = 40
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def run(folder: Path, case: Case, feed: Feed) -> Recorded:
     document = folder / "session.json"
     pace: list[Any] = [part for name, value in case.pace.items() for part in (f"--{name}", value)]
     command = python("paced_loader.py", *pace, *feed.options())
-    ran = headrace("doctor", "--steps", str(STEPS), "--json", str(document), "--", *command)
+    ran = headrace("doctor", "--steps", str(case.steps), "--json", str(document), "--", *command)
     assert document.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     session = decode(document.read_bytes())
     found = recorded(session, diagnose(session))
@@ -106,7 +105,7 @@ def rows(folder: Path, case: Case) -> list[Row]:
 
 def test_a_second_worker(tmp_path: Path) -> None:
     """The cut: one pair of runs whose batches and steps mostly wait, so that a busy machine changes little."""
-    forth, back = rows(tmp_path, Case("cut", {"sleep": 80, "burn": 2, "device": 30}, [Feed(1), Feed(2)]))
+    forth, back = rows(tmp_path, Case("cut", {"sleep": 60, "burn": 1, "device": 20}, [Feed(1), Feed(2)], steps=20))
     assert abs(forth.error) <= 0.25, str(forth)
     assert abs(back.error) <= 0.25, str(back)
 
