@@ -302,3 +302,11 @@ def test_what_receiving_took_longer_than_usual_is_no_work(tmp_path: Path) -> Non
     assert after is not None
     assert after.batches.receive.max() <= 3 * 300 + 1
     assert float(sum(sorted(after.batches.receive)[:40])) == float(sum(sorted(before.batches.receive)[:40]))
+
+
+def test_a_session_whose_times_are_all_nothing(tmp_path: Path) -> None:
+    """Clocks may be that coarse."""
+    none = replace(RUN, stages={"decode:x": 0}, pickle=0, unpickle=0, forward=0, backward=0, optimizer=1)
+    known = recorded_of(tmp_path, none)
+    prediction = predicted(known, replace(known.setup, workers=2, off_step_us=1e6))
+    assert 0 < prediction.low_us <= prediction.step_us

@@ -128,7 +128,7 @@ def _mean(values: list[int | None]) -> float:
 def _pass_batches(trainer: Trainer, loader: Loader) -> int | None:
     """By what the loader says of itself, or as many as its longest pass that came to its end."""
     length = whole_fact(loader.facts, "length")
-    if length is not None:
+    if length is not None and length > 0:
         return length
     ended = {one.number for one in trainer.passes if one.loader == loader.number and one.last is not None}
     gets = zip(trainer.gets.pass_, trainer.gets.index, strict=True)

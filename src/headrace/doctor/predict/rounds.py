@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import ceil
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .assumed import RECEIVE_US, pin_us
 from .columns import BatchColumns, Column, StepColumns
@@ -24,6 +25,8 @@ MOST_STEPS = 400
 """Of a round; a long run's blocks are drawn from all of it."""
 SETTLING = 5
 """Steps beyond those that empty the queue, before a simulation counts."""
+LEAST_US = 1.0
+"""The resolution of all that is recorded: no step is shorter."""
 
 
 def mean_steps(recorded: Recorded, setup: Setup, fit: Fit, seed: int, rounds: int = ROUNDS) -> list[float]:
@@ -39,14 +42,14 @@ def mean_steps(recorded: Recorded, setup: Setup, fit: Fit, seed: int, rounds: in
 
 
 def _mean_step(ends: list[float], settling: int) -> float:
-    return (ends[-1] - ends[settling - 1]) / (len(ends) - settling)
+    return max((ends[-1] - ends[settling - 1]) / (len(ends) - settling), LEAST_US)
 
 
 def _works(recorded: Recorded, setup: Setup, fit: Fit, steps: int, rounds: int, seed: int) -> Iterator[Work]:
     batch_columns = _batches(recorded, setup)
     random = np.random.default_rng(seed)
     for number in range(rounds):
-        places = _blocks(random, steps) if number else np.arange(steps) / steps
+        places = _blocks(random, steps, len(recorded.steps)) if number else np.arange(steps) / steps
         yield Work(
             batches=_batch_work(batch_columns, len(recorded.steps), fit.making, places),
             steps=_step_work(recorded.steps, fit.computing, places, setup.off_step_us),
@@ -56,11 +59,11 @@ def _works(recorded: Recorded, setup: Setup, fit: Fit, steps: int, rounds: int, 
         )
 
 
-def _blocks(random: np.random.Generator, steps: int) -> Column:
-    """Where in the recorded run each step of a round is taken from, as a share of it."""
+def _blocks(random: np.random.Generator, steps: int, recorded: int) -> Column:
+    """Where in the recorded run, of so many steps, each step of a round is taken from, as a share of it."""
     length = ceil(steps / BLOCKS)
     starts = random.random(BLOCKS)
-    return np.concatenate([start + np.arange(length) / steps for start in starts])[:steps] % 1.0
+    return np.concatenate([start + np.arange(length) / recorded for start in starts])[:steps] % 1.0
 
 
 def _batches(recorded: Recorded, setup: Setup) -> BatchColumns:
@@ -94,17 +97,22 @@ def _pin(recorded: Recorded, setup: Setup) -> Column:
 def _batch_work(columns: BatchColumns, steps: int, factor: float, places: Column) -> list[BatchWork]:
     """Those of each step stay together: `places` are the steps'."""
     together = max(round(len(columns) / steps), 1)
-    rows = ((places * len(columns)).astype(int)[:, None] + np.arange(together)).ravel() % len(columns)
+    rows = (_rows(places, len(columns))[:, None] + np.arange(together)).ravel() % len(columns)
     made = [column[rows] * factor for column in (columns.wait, columns.compute, columns.serialise)]
     received = [column[rows] for column in (columns.receive, columns.pin)]
     return [BatchWork(*row) for row in np.array(made + received).T.tolist()]
 
 
 def _step_work(columns: StepColumns, factor: float, places: Column, off_step_us: float) -> list[StepWork]:
-    rows = (places * len(columns)).astype(int)
+    rows = _rows(places, len(columns))
     gets, compute, wait = columns.gets[rows], columns.compute[rows] * factor, columns.wait[rows] * factor
     busy = np.maximum(compute + wait, 1e-9)
     left = np.maximum(1 - off_step_us * gets / busy, 0.0)
     device = columns.device[rows] * factor
     times = np.array([compute * left, wait * left, device])
     return [StepWork(*row) for row in zip(gets.tolist(), *times.tolist(), strict=True)]
+
+
+def _rows(places: Column, rows: int) -> NDArray[np.int64]:
+    """A share of whole steps may lie just below its number."""
+    return np.floor(places * rows + 1e-6).astype(np.int64) % rows
