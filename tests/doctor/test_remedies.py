@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from made_prescriptions import (
     GB,
@@ -390,3 +392,18 @@ def test_workers_that_are_spawned() -> None:
     found = helping(respawned(MadeRun(steps=60, facts={"start_method": "spawn"})), "start-method")
     assert found.confidence == "low"
     assert found.changes == {"loaders": {"0": {"multiprocessing_context": "forkserver"}}}
+
+
+def test_a_cache_in_the_one_process_that_makes_all_batches_can_be_proved() -> None:
+    run = MadeRun(
+        workers=1, steps=60, stages={"decode:Pillow load": 9_000}, facts={"length": 60, "persistent_workers": True}
+    )
+    session = with_batches(made(run), "uint8[4,3,64,64]", 49_152)
+    trainer = session.trainers[0]
+    trainer.passes.append(
+        replace(trainer.passes[0], number=1, start=trainer.steps.start[30], ready=trainer.steps.start[30], epoch=1)
+    )
+    trainer.gets.pass_[30:] = [1] * 30
+    epochs = session.makers[0].batches.epoch
+    epochs[30:] = [1] * len(epochs[30:])
+    assert helping(session, "cache").changes == {"cache": {"bytes": 240 * 12_288 * 4 // 3}}
