@@ -407,3 +407,21 @@ def test_a_cache_in_the_one_process_that_makes_all_batches_can_be_proved() -> No
     epochs = session.makers[0].batches.epoch
     epochs[30:] = [1] * len(epochs[30:])
     assert helping(session, "cache").changes == {"cache": {"bytes": 240 * 12_288 * 4 // 3}}
+
+
+def test_reads_that_waited_for_a_core_are_no_reason_to_copy_files() -> None:
+    session = made(STORED)
+    for maker in session.makers:
+        maker.batches.delay = [8_500] * len(maker.batches.index)
+    assert why_not(session, "staging") == "Waiting for files to be read is 0.5 % of making a batch."
+
+
+def test_more_workers_on_storage_that_may_give_no_more() -> None:
+    found = helping(made(STORED), "workers")
+    assert found.confidence == "low"
+    assert found.why.endswith(
+        "Reading waits for storage 85 % of the time; assumed is that storage gives more to more workers, or no more "
+        "than now."
+    )
+    assert found.prediction is not None
+    assert found.prediction.high_us > 4_750, "as it is now is within what may come of it"
