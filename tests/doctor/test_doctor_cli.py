@@ -59,13 +59,21 @@ def test_a_command_named_show_is_a_command(asked: Asked) -> None:
 
 def test_every_option_arrives(asked: Asked, tmp_path: Path) -> None:
     options = ["--warmup", "3", "--observe", "--live", "--ranges", "--keep", str(tmp_path / "k")]
-    files = ["--report", "r.txt", "--json", "-", "--trace", "t.json", "--apply", "a.diff", "--fail-above", "2.5%", "-v"]
+    files = ["--report", "r.txt", "--html", "r.html", "--json", "-", "--trace", "t.json", "--apply", "a.diff"]
+    files += ["--fail-above", "2.5%", "-v"]
     invoke(*options, *files, "--", "x")
     examination, outputs = asked[0]
     assert examination == Examination(
         ["x"], warmup=3, observe=True, live=True, ranges=True, keep=tmp_path / "k", fail_above=0.025
     )
-    assert outputs == Outputs(report=Path("r.txt"), json="-", trace=Path("t.json"), apply=Path("a.diff"), verbose=True)
+    assert outputs == Outputs(
+        report=Path("r.txt"),
+        html=Path("r.html"),
+        json="-",
+        trace=Path("t.json"),
+        apply=Path("a.diff"),
+        verbose=True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,12 +141,15 @@ def saved(tmp_path: Path) -> Path:
 
 def test_show_renders_a_saved_session_again(saved: Path, tmp_path: Path) -> None:
     report, trace, again = tmp_path / "r.txt", tmp_path / "t.json", tmp_path / "again.json"
-    result = invoke("show", str(saved), "--report", str(report), "--trace", str(trace), "--json", str(again))
+    page = tmp_path / "r.html"
+    files = ["--report", str(report), "--html", str(page), "--trace", str(trace), "--json", str(again)]
+    result = invoke("show", str(saved), *files)
     assert result.exit_code == 0
     assert "data wait" in result.stdout
     assert f"headrace doctor show {again}" in re.sub(r"\s+", " ", result.stdout)
     assert "data wait" in report.read_text()
     assert "traceEvents" in trace.read_text()
+    assert f"headrace doctor show {again}" in page.read_text(encoding="utf-8")
     assert CliRunner().invoke(app, ["doctor", "show", str(again)]).stdout.splitlines()[0] in result.stdout
 
 

@@ -75,7 +75,10 @@ def test_workers_that_fit_into_no_memory() -> None:
 
 def test_a_longer_queue_bridges_rare_slow_batches() -> None:
     run = MadeRun(
-        steps=160, stages={"decode:Pillow load": 4_000}, slow_batches=dict.fromkeys(range(15, 160, 20), 36_000)
+        steps=160,
+        stages={"decode:Pillow load": 4_000},
+        slow_batches=dict.fromkeys(range(15, 160, 20), 36000),
+        workers=2,
     )
     found = helping(made(run), "prefetch")
     assert found.title.endswith("batches ahead for each worker in place of 2")
