@@ -167,11 +167,19 @@ def test_threads_that_are_too_many() -> None:
     session.machines[0].processes = {
         maker.pid: {"started": 0, "last": 10_000_000, "cpu_wait_s": 5.0} for maker in session.makers
     }
-    found = remedy(session, "threads")
+    found = helping(session, "threads")
     assert found.why.startswith("18 threads want to run on 2 cores. 2 workers × 8 and 1 training process with 2")
     assert "Assumed is that half of that waiting goes" in found.why
-    if found.helps:
-        assert found.changes == {"threads": {"trainer": 1, "worker": 1}}
+    assert found.changes == {"threads": {"trainer": 2, "worker": 1}}
+
+
+def test_threads_of_the_training_process_alone() -> None:
+    session = made(MadeRun(steps=20), facts={"cores": 2})
+    for process in session.processes:
+        process.facts["facts"] = {"torch_threads": 2 if process.pid == 100 else 1}
+    assert why_not(session, "threads") == (
+        "Workers have one thread each already; the training process computes with 2 threads."
+    )
 
 
 def test_threads_that_are_not() -> None:
@@ -254,6 +262,9 @@ def test_samples_that_are_small_already() -> None:
 
 def test_samples_that_travel_quickly() -> None:
     session = with_batches(made(FEW), *IMAGES)
+    assert why_not(made(FEW), "smaller-samples") == (
+        "A batch has 4.1 kB: what moving it takes does not come of its size."
+    )
     assert why_not(session, "smaller-samples") == "Moving a batch of 13 MB between processes takes 0 µs a step (0.0 %)."
 
 
