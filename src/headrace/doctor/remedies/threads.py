@@ -17,7 +17,10 @@ from .factor import Factor
 from .proposal import LOW, Proposal, tried, with_factor, would_not
 
 CODE = "threads"
+STAGES = ("decode", "transform", "collate", "getitem", "tokenise")
+"""Categories that such libraries compute in."""
 LABELS = ("torch_threads", "omp_threads", "opencv_threads")
+"""Facts of a process: the sizes of its pools."""
 
 
 def threads(case: Case) -> Iterator[Proposal]:
@@ -59,10 +62,6 @@ def _with(setup: Setup, left: float) -> Setup:
     """Every stage of a worker, whatever has been changed of it."""
     computing = StageChange(cpu=left)
     return replace(setup, worker_threads=1.0, stages={**dict.fromkeys(STAGES, computing), **setup.stages})
-
-
-STAGES = ("decode", "transform", "collate", "getitem", "tokenise")
-"""Categories that such libraries compute in."""
 
 
 def _pool(host: Host) -> int | None:
