@@ -50,7 +50,8 @@ def test_what_helps_comes_first_the_most_gain_before_others() -> None:
 
 def test_together_they_gain_as_much_as_the_best_of_them_or_more() -> None:
     found = prescribed(made(TAR))
-    assert {"workers", "indexed-tar", "native-decode"} <= set(found.together)
+    assert found.together[0] == "indexed-tar"
+    assert len(found.together) == len(set(found.together)) > 1
     steps = [one.prediction.step_us for one in found.remedies if one.prediction is not None]
     assert found.best is not None
     assert found.best.step_us <= 1.01 * min(steps)
@@ -59,17 +60,18 @@ def test_together_they_gain_as_much_as_the_best_of_them_or_more() -> None:
 def test_a_subset_is_predicted_as_the_whole_is() -> None:
     session = made(TAR)
     diagnosis, found = diagnose(session), prescribed(session)
-    assert predicted_of(session, diagnosis, found.together) == found.best
+    assert predicted_of(session, diagnosis, found.together) == found.best is not None
     single = {one.code: one.prediction for one in found.remedies}
     assert predicted_of(session, diagnosis, ["indexed-tar"]) == single["indexed-tar"]
     assert predicted_of(session, diagnosis, ["workers", "prefetch"]) is None, "a longer queue does not help there"
 
 
-def test_a_cache_leaves_nothing_to_decode() -> None:
+def test_what_adds_nothing_is_left_out() -> None:
+    """Kept samples need no decoder, and workers that are kept need not be fewer."""
     session = made(MadeRun(stages=TAR.stages, facts={"length": 100}))
-    together = prescribed(session).together
-    assert "cache" in together
-    assert "native-decode" not in together
+    helping = {one.code for one in prescribed(session).remedies if one.helps}
+    assert {"cache", "workers", "indexed-tar", "native-decode"} <= helping
+    assert len(prescribed(session).together) < len(helping)
 
 
 def test_the_same_session_gives_the_same_prescription() -> None:
@@ -97,13 +99,13 @@ def test_nothing_that_trained_nothing_to_do() -> None:
 
 
 def test_the_patch_makes_all_certain_changes_at_once(tmp_path: Path) -> None:
-    session = made(TAR)
+    session = made(MadeRun(stages={"lookup:tarfile member": 12_000, "getitem:rest": 12_000}))
     found = prescribe(session, diagnose(session), files_here_of(tmp_path))
     (tmp_path / "all.diff").write_text(found.patch)
     patch(tmp_path, "all.diff")
     text = (tmp_path / "train.py").read_text()
     assert "self.tar = headrace.IndexedTar(path)" in text
-    assert "num_workers=6" in text
+    assert "num_workers=8" in text
     assert "import headrace\n" in text
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from made_prescriptions import (
     GB,
@@ -165,11 +167,19 @@ def test_threads_that_are_too_many() -> None:
     session.machines[0].processes = {
         maker.pid: {"started": 0, "last": 10_000_000, "cpu_wait_s": 5.0} for maker in session.makers
     }
-    found = remedy(session, "threads")
+    found = helping(session, "threads")
     assert found.why.startswith("18 threads want to run on 2 cores. 2 workers × 8 and 1 training process with 2")
     assert "Assumed is that half of that waiting goes" in found.why
-    if found.helps:
-        assert found.changes == {"threads": {"trainer": 1, "worker": 1}}
+    assert found.changes == {"threads": {"trainer": 2, "worker": 1}}
+
+
+def test_threads_of_the_training_process_alone() -> None:
+    session = made(MadeRun(steps=20), facts={"cores": 2})
+    for process in session.processes:
+        process.facts["facts"] = {"torch_threads": 2 if process.pid == 100 else 1}
+    assert why_not(session, "threads") == (
+        "Workers have one thread each already; the training process computes with 2 threads."
+    )
 
 
 def test_threads_that_are_not() -> None:
@@ -252,6 +262,9 @@ def test_samples_that_are_small_already() -> None:
 
 def test_samples_that_travel_quickly() -> None:
     session = with_batches(made(FEW), *IMAGES)
+    assert why_not(made(FEW), "smaller-samples") == (
+        "A batch has 4.1 kB: what moving it takes does not come of its size."
+    )
     assert why_not(session, "smaller-samples") == "Moving a batch of 13 MB between processes takes 0 µs a step (0.0 %)."
 
 
@@ -393,3 +406,36 @@ def test_workers_that_are_spawned() -> None:
     found = helping(respawned(MadeRun(steps=60, facts={"start_method": "spawn"})), "start-method")
     assert found.confidence == "low"
     assert found.changes == {"loaders": {"0": {"multiprocessing_context": "forkserver"}}}
+
+
+def test_a_cache_in_the_one_process_that_makes_all_batches_can_be_proved() -> None:
+    run = MadeRun(
+        workers=1, steps=60, stages={"decode:Pillow load": 9_000}, facts={"length": 60, "persistent_workers": True}
+    )
+    session = with_batches(made(run), "uint8[4,3,64,64]", 49_152)
+    trainer = session.trainers[0]
+    trainer.passes.append(
+        replace(trainer.passes[0], number=1, start=trainer.steps.start[30], ready=trainer.steps.start[30], epoch=1)
+    )
+    trainer.gets.pass_[30:] = [1] * 30
+    epochs = session.makers[0].batches.epoch
+    epochs[30:] = [1] * len(epochs[30:])
+    assert helping(session, "cache").changes == {"cache": {"bytes": 240 * 12_288 * 4 // 3}}
+
+
+def test_reads_that_waited_for_a_core_are_no_reason_to_copy_files() -> None:
+    session = made(STORED)
+    for maker in session.makers:
+        maker.batches.delay = [8_500] * len(maker.batches.index)
+    assert why_not(session, "staging") == "Waiting for files to be read is 0.5 % of making a batch."
+
+
+def test_more_workers_on_storage_that_may_give_no_more() -> None:
+    found = helping(made(STORED), "workers")
+    assert found.confidence == "low"
+    assert found.why.endswith(
+        "Reading waits for storage 85 % of the time; assumed is that storage gives more to more workers, or no more "
+        "than now."
+    )
+    assert found.prediction is not None
+    assert found.prediction.high_us > 4_750, "as it is now is within what may come of it"

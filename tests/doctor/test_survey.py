@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,13 @@ def test_loose_images_stand_for_their_folder(tmp_path: Path) -> None:
     assert images.files[0] == str(tmp_path / "07.png")
     assert 4 <= len(images.files) <= 12
     assert near("/nowhere/a.png") == ["/nowhere/a.png"]
+
+
+def test_neighbours_that_are_no_plain_files_are_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    os.mkfifo(tmp_path / "b.png")
+    (images,) = surveyed(machine(tmp_path / "a.png")).calibrations
+    assert images.files == [str(tmp_path / "a.png")]
 
 
 def test_nothing_seen_nothing_timed(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from .smaller_samples import IMAGE_DTYPE, LEAF, Leaf
 from .stages import scaled, share_of
 
 CODE = "cache"
+PILLOW = 4 / 3
+"""Bytes of an RGB image as Pillow holds it, by those of its array: four a pixel."""
 
 
 def cache(case: Case) -> Iterator[Proposal]:
@@ -98,10 +100,13 @@ def _costs(case: Case, whole: float, each: float, samples: int, free: float | No
 
 
 def _changes(case: Case, cut: Cut, whole: float) -> dict[str, Any] | None:
-    """Injection keeps what `load` of an image gives, and shows something only where samples come again in the run."""
-    if cut.transforms or case.making.passes < 2 or not any(one.category == "decode" for one in cut.before):
+    """Injection keeps what `load` of an image gives, in each process for itself: what is predicted comes of that where
+    samples come again in the run, and to the process that had them before."""
+    is_one = case.workers == 0 or (case.workers == 1 and case.facts.get("persistent_workers") is True)
+    decodes = any("Pillow" in one.label for one in cut.before if one.category == "decode")
+    if cut.transforms or case.making.passes < 2 or not is_one or not decodes:
         return None
-    return {"cache": {"bytes": math.ceil(whole)}}
+    return {"cache": {"bytes": math.ceil(PILLOW * whole)}}
 
 
 def _from(cut: Cut) -> str:

@@ -91,9 +91,9 @@ class Prescription:
     remedies: list[Remedy] = field(default_factory=list)
     """Those that help first, the most gain first; then those that would not."""
     best: Prediction | None = None
-    """With all remedies together that go together."""
+    """With all remedies together that still gain beside each other."""
     together: list[str] = field(default_factory=list)
     """Codes of these."""
     patch: str = ""
-    """One diff with all the changes of the user's files that can be made with certainty, for `patch -p1`."""
+    """One diff with those of their changes of the user's files that are certain, for `patch -p1`."""
     outcomes: list[Outcome] = field(default_factory=list)

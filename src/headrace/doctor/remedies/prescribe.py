@@ -29,14 +29,15 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: Sources | None = 
     bounds = floors(session, view)
     case = case_of(session, diagnosis, view, sources or no_files())
     proposals = _proposals(case)
+    chosen = [] if case is None else together(case, proposals)
     return Prescription(
         floors=bounds,
         why_no_windows=why_no_floors(session, view) if bounds is None else "",
         stop=stop(diagnosis, view, bounds),
         remedies=[one.remedy for one in sorted(proposals, key=_order)],
-        best=_predicted(case, together(proposals)),
-        together=[one.remedy.code for one in together(proposals)],
-        patch="" if case is None else patch(case, proposals),
+        best=_predicted(case, chosen),
+        together=[one.remedy.code for one in chosen],
+        patch="" if case is None else patch(case, chosen),
         outcomes=outcomes(
             session.proofs, lambda codes: _predicted_of(case, proposals, codes), _observed_us(case, view)
         ),

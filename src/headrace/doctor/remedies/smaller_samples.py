@@ -21,6 +21,8 @@ SMALLER = {"float64": "float32", "int64": "int32"}
 """What holds the same values as training uses them."""
 IMAGE_DTYPE = "uint8"
 COLOURS = (1, 3, 4)
+SMALL_BYTES = 1_000_000
+"""Of a batch: what moving a smaller one takes does not come of its size."""
 LARGE = 0.05
 """Share of a batch's bytes from which a tensor is worth changing."""
 
@@ -90,6 +92,8 @@ def _why_not(case: Case) -> str:
         return "There are no workers (num_workers=0), so nothing goes between processes."
     if case.batch_bytes is None or not _leaves(case):
         return "No tensor was seen in the batches."
+    if case.batch_bytes < SMALL_BYTES:
+        return f"A batch has {size(case.batch_bytes)}: what moving it takes does not come of its size."
     share = _moving_us(case) / case.step_us if case.step_us else 0.0
     if share < WORTH:
         return f"Moving a batch of {size(case.batch_bytes)} between processes takes {_moving(case)}."

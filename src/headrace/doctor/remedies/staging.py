@@ -11,6 +11,7 @@ from ..predict.setup import Setup, StageChange
 from ..session.model import Place, SeenFile
 from .case import WORTH, Case
 from .proposal import MEDIUM, Proposal, tried, would_not
+from .storage import is_known, waiting_share, waiting_us
 
 CODE = "staging"
 FROM_STORAGE = 0.2
@@ -24,14 +25,12 @@ STAGED = "headrace-staged"
 def staging(case: Case) -> Iterator[Proposal]:
     title = "the files in /dev/shm, or on a local disk"
     reading = case.stages("read", "lookup", "scan")
-    waiting_us = sum(max(one.wall_us - (one.cpu_us or 0.0), 0.0) for one in case.stages("read"))
-    whole_us = sum(one.wall_us for one in case.making.stages)
-    share = waiting_us / whole_us if whole_us else 0.0
+    share = waiting_share(case)
     if share < WORTH:
         yield would_not(CODE, title, f"Waiting for files to be read is {percent(share)} of making a batch.")
         return
     cached = _cached_share(case)
-    if cached is not None and 1 - cached < FROM_STORAGE and not _is_network(case):
+    if not is_known(case) and cached is not None and 1 - cached < FROM_STORAGE and not _is_network(case):
         yield would_not(CODE, title, f"{percent(cached)} of what is read comes from the page cache, as fast as memory.")
         return
 
@@ -42,7 +41,7 @@ def staging(case: Case) -> Iterator[Proposal]:
     files = _files(case)
     whole = sum(one.bytes for one in files)
     place = _place(case, whole)
-    why = f"Workers wait {time(waiting_us)} a sample for files to be read, {percent(share)} of making a batch."
+    why = f"Workers wait {time(waiting_us(case))} a sample for files to be read, {percent(share)} of making a batch."
     if files and place is None:
         yield would_not(CODE, title, f"{why} The files seen are {size(whole)}, and no memory or local disk has room.")
         return

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 from ..analyse.environment_cores import too_many_threads
+from ..analyse.host import Host
 from ..analyse.words import counted, number
 from ..predict.setup import Setup, StageChange
 from .case import Case
@@ -15,7 +17,10 @@ from .factor import Factor
 from .proposal import LOW, Proposal, tried, with_factor, would_not
 
 CODE = "threads"
+STAGES = ("decode", "transform", "collate", "getitem", "tokenise")
+"""Categories that such libraries compute in."""
 LABELS = ("torch_threads", "omp_threads", "opencv_threads")
+"""Facts of a process: the sizes of its pools."""
 
 
 def threads(case: Case) -> Iterator[Proposal]:
@@ -25,6 +30,10 @@ def threads(case: Case) -> Iterator[Proposal]:
     found = too_many_threads(case.host)
     if not found:
         yield would_not(CODE, title, _why_not(case))
+        return
+    pool = _pool(case.host)
+    if pool is not None and pool <= 1:
+        yield would_not(CODE, title, f"Workers have one thread each already; {_of_trainer(case)}.")
         return
     waited = case.host.waited_share() or 0.0
     basis = "Assumed is that half of that waiting goes; it may be all of it, or none."
@@ -55,16 +64,23 @@ def _with(setup: Setup, left: float) -> Setup:
     return replace(setup, worker_threads=1.0, stages={**dict.fromkeys(STAGES, computing), **setup.stages})
 
 
-STAGES = ("decode", "transform", "collate", "getitem", "tokenise")
-"""Categories that such libraries compute in."""
+def _pool(host: Host) -> int | None:
+    """Threads of a worker's largest pool: the median worker's. None where none tells."""
+    told = [host.told(maker.pid, "facts", label) for maker in host.worker_makers for label in LABELS]
+    by_worker = [told[place : place + len(LABELS)] for place in range(0, len(told), len(LABELS))]
+    pools = [max(known) for each in by_worker if (known := [one for one in each if isinstance(one, int)])]
+    return int(median(pools)) if pools else None
 
 
 def _trainer_threads(case: Case) -> int:
-    """What torch computes with where there is no GPU: the cores that the workers leave."""
+    """As many as now, and no more than there are cores: fewer may make the step itself longer."""
     told = case.host.told(case.view.trainer.pid, "facts", "torch_threads") if case.host is not None else None
     now = told if isinstance(told, int) else 1
-    left = int(case.cores or 1) - case.workers
-    return max(1, min(now, left)) if not case.has_gpu else now
+    return max(1, min(now, int(case.cores or now)))
+
+
+def _of_trainer(case: Case) -> str:
+    return f"the training process computes with {counted(_trainer_threads(case), 'thread')}"
 
 
 def _why_not(case: Case) -> str:

@@ -10,15 +10,32 @@ from .case import Case
 from .edits.changes import Wanted
 from .proposal import Proposal
 
-INSTEAD_OF = {"native-decode": "cache", "staging": "cache"}
-"""Remedies that have nothing left to do beside another."""
+ADDS = 0.01
+"""Share of a step that a remedy must gain beside the others, to be worth what it costs."""
 
 
-def together(proposals: Sequence[Proposal]) -> list[Proposal]:
-    """Those that help and whose gain could be computed, less what another of them makes needless."""
+MORE_HANDS = ("workers", "prefetch")
+"""Remedies that leave the work as it is."""
+
+
+def together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
+    """Of those that help and can be predicted, one after the other, each that still gains beside those before it: what
+    injection can prove before what needs the user's hand, less work before more hands, then the most gain first."""
     helping = [one for one in proposals if one.remedy.helps and one.change is not None]
-    codes = {one.remedy.code for one in helping}
-    return [one for one in helping if INSTEAD_OF.get(one.remedy.code) not in codes]
+    chosen: list[Proposal] = []
+    step_us = case.step_us
+    for one in sorted(helping, key=_order):
+        prediction = predicted_together(case, [*chosen, one])
+        if prediction is not None and prediction.step_us <= (1 - ADDS) * step_us:
+            chosen.append(one)
+            step_us = prediction.step_us
+    return chosen
+
+
+def _order(proposal: Proposal) -> tuple[bool, bool, float]:
+    remedy = proposal.remedy
+    step_us = float("inf") if remedy.prediction is None else remedy.prediction.step_us
+    return remedy.changes is None, remedy.code in MORE_HANDS, step_us
 
 
 def predicted_together(case: Case, proposals: Collection[Proposal]) -> Prediction | None:

@@ -13,11 +13,14 @@ from ..predict.prediction import Prediction
 from ..predict.setup import Setup
 from .case import Case, Change
 from .edits.changes import Wanted
-from .proposal import HIGH, Proposal, tried, would_not
+from .proposal import HIGH, LOW, Proposal, tried, would_not
+from .storage import waiting_share
 
 CODE = "workers"
 EVEN = 0.02
 """Share of a step within which two numbers of workers count as equally good: then the smaller one is."""
+OFTEN_WAITING = 0.2
+"""Share of making a batch that is waiting for storage, from which more workers may find it used up."""
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
@@ -31,17 +34,17 @@ def workers(case: Case) -> Iterator[Proposal]:
     if not case.is_faster(known[count]) or count == case.workers:
         yield would_not(CODE, "another number of workers", _why_not(case, known))
         return
-    costs = _costs(case, count)
+    prediction, by_storage = _beside_storage(case, count, known[count])
     title = f"{counted(count, 'worker')} in place of {case.workers or 'none'}"
     yield tried(
         case,
-        known[count],
+        prediction,
         code=CODE,
         title=title,
-        why=_why(case, count),
-        confidence=HIGH,
+        why=" ".join([_why(case, count), *by_storage]),
+        confidence=LOW if by_storage else HIGH,
         change=_with(count),
-        costs=costs,
+        costs=_costs(case, count),
         wanted=Wanted({"num_workers": str(count)}),
         hint=f"DataLoader(…, num_workers={count})",
         changes=of_loaders(case, num_workers=count),
@@ -58,6 +61,23 @@ def _with(count: int) -> Change:
         return replace(setup, workers=count)
 
     return change
+
+
+def _beside_storage(case: Case, count: int, free: Prediction) -> tuple[Prediction, list[str]]:
+    """Whether storage gives more to more readers cannot be seen in a run with as many as there are: where reading is a
+    good part of the work, the prediction lies between both, and says so."""
+    now = case.recorded
+    if now is None or count <= case.workers or waiting_share(case) < OFTEN_WAITING:
+        return free, []
+    rate = now.batches_a_step / now.observed_us * 1e6
+    held = case.predict(lambda setup: replace(setup, workers=count, storage=rate))
+    if held is None:
+        return free, []
+    step_us = (free.step_us * max(held.step_us, free.step_us)) ** 0.5
+    high_us = max(free.high_us, held.high_us)
+    between = Prediction(step_us, free.low_us, high_us, now.observed_us / step_us)
+    waits = f"Reading waits for storage {percent(waiting_share(case))} of the time"
+    return between, [f"{waits}; assumed is that storage gives more to more workers, or no more than now."]
 
 
 def _candidates(case: Case) -> list[int]:
@@ -78,7 +98,8 @@ def _why(case: Case, count: int) -> str:
     used = f"{counted(case.workers, 'worker')} used {case.making.cores:.1f}"
     of = f" of {number(case.cores)} cores" if case.cores is not None else " cores"
     if count < case.workers:
-        return f"{used}{of}, and take them from each other and from the training thread."
+        cores = "cores" if case.cores is None else f"{number(case.cores)} cores"
+        return f"{counted(case.workers, 'worker')} share {cores} with the training thread: fewer are less in its way."
     return (
         f"{used}{of}, busy {percent(case.making.busy)} of the time, and each step waits {time(case.wait_us)} for them."
     )

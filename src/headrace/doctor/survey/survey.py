@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 
 from ..session.model import Calibration, Machine, Survey
-from .archives import is_archive, look_ups, members
+from .archives import MOST_BYTES, is_archive, look_ups, members
 from .files import seen_files
 from .images import decoded, is_image, near
 from .places import places
@@ -46,5 +48,9 @@ def _images(paths: list[str], archives: list[str]) -> Iterator[tuple[str, Callab
 
 
 def _read(path: str) -> bytes:
+    """Raises OSError; ValueError for what is no plain file of an image's size."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+        raise ValueError(path)
     with open(path, "rb") as file:
         return file.read()
