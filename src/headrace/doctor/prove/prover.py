@@ -19,6 +19,9 @@ from .progress import ProveProgress
 from .samples import Samples, are_equal, compare
 from .trial import Order, Trial, attempt
 
+CONTROL_STEPS = 2
+"""Measured where only the samples of the warm-up are of interest."""
+
 
 @dataclass
 class Prover:
@@ -94,16 +97,15 @@ class Prover:
                 f"{self.budget_s:.0f} s; --prove-budget gives more"
             )
         expected_s = pace.seconds(steps, one.step_us, warmup=warmup)
-        return Order(one.changes, steps, warmup, patience_s(expected_s))
+        return Order(one.changes, steps, warmup, patience_s(expected_s, self._left_s()))
 
     def _repeatable(self, pace: Pace) -> bool | None:
         """Whether the command, run once more without any change, has the same samples: found out once."""
         if not self._was_repeated:
             self._was_repeated = True
-            steps = max(pace.warmup, 1)
-            expected_s = pace.seconds(steps, None, warmup=0)
+            expected_s = pace.seconds(CONTROL_STEPS, None)
             with self.progress.trying("it once more as it is", expected_s=expected_s, left_s=self._left_s()):
-                trial = self._try(Order({}, steps, 0, patience_s(expected_s)))
+                trial = self._try(Order({}, CONTROL_STEPS, pace.warmup, patience_s(expected_s, self._left_s())))
             self._is_repeatable = are_equal(self._before, trial.samples) if trial.why == "measured" else None
         return self._is_repeatable
 
