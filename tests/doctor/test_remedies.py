@@ -10,6 +10,7 @@ from made_prescriptions import (
     made,
     prescribed,
     remedy,
+    respawned,
     why_not,
     with_batches,
     with_copies,
@@ -72,7 +73,10 @@ def test_workers_that_fit_into_no_memory() -> None:
 
 def test_a_longer_queue_bridges_rare_slow_batches() -> None:
     run = MadeRun(
-        steps=160, stages={"decode:Pillow load": 4_000}, slow_batches=dict.fromkeys(range(15, 160, 20), 36000), workers=2
+        steps=160,
+        stages={"decode:Pillow load": 4_000},
+        slow_batches=dict.fromkeys(range(15, 160, 20), 36000),
+        workers=2,
     )
     found = helping(made(run), "prefetch")
     assert found.title.endswith("batches ahead for each worker in place of 2")
@@ -378,7 +382,7 @@ def test_memory_for_a_larger_batch(used: int, run: MadeRun, helps: bool, why: st
 
 
 def test_workers_that_live_on() -> None:
-    session = respawned(made(MadeRun(steps=60)))
+    session = respawned(MadeRun(steps=60))
     found = helping(session, "persistent-workers")
     assert found.why.startswith("Each of 3 passes started 2 workers anew: ")
     assert found.changes == {"loaders": {"0": {"persistent_workers": True}}}
@@ -386,6 +390,6 @@ def test_workers_that_live_on() -> None:
 
 
 def test_workers_that_are_spawned() -> None:
-    found = helping(respawned(made(MadeRun(steps=60, facts={"start_method": "spawn"}))), "start-method")
+    found = helping(respawned(MadeRun(steps=60, facts={"start_method": "spawn"})), "start-method")
     assert found.confidence == "low"
     assert found.changes == {"loaders": {"0": {"multiprocessing_context": "forkserver"}}}
