@@ -22,6 +22,7 @@ from headrace.doctor.remedies.model import Prescription, Remedy
 from headrace.doctor.session.model import Digest, Proof, Session
 
 WORKERS = {"loaders": {"0": {"num_workers": 4}}}
+PREFETCH = {"loaders": {"0": {"prefetch_factor": 4}}}
 TAR = {"indexed_tar": True}
 DIGESTS = [Digest(0, "a", "k", [[1.0, 2.0]])]
 
@@ -89,7 +90,7 @@ def test_each_is_tried_and_then_all_together(session: Session) -> None:
 
 def test_one_that_breaks_the_script_is_left_out_of_the_rest(session: Session) -> None:
     runs = Runs(lambda changes: ("broke", 0) if changes == TAR else ("measured", 12_000))
-    proofs = prover(session, runs, *BOTH, remedy("prefetch", {"loaders": {}}, 16_000.0)).prove()
+    proofs = prover(session, runs, *BOTH, remedy("prefetch", PREFETCH, 16_000.0)).prove()
     assert [proof.why for proof in proofs] == ["measured", "broke", "measured", "measured"]
     assert proofs[-1].remedies == ["workers", "prefetch"]
     assert proofs[1].samples is None
@@ -112,7 +113,7 @@ def test_other_samples_count_where_the_run_itself_repeats(session: Session, agai
 
 def test_ctrl_c_in_a_run_ends_all_and_keeps_what_was_proved(session: Session) -> None:
     runs = Runs(lambda changes: ("interrupted", 0) if changes == TAR else ("measured", 12_000))
-    proofs = prover(session, runs, *BOTH, remedy("prefetch", {"loaders": {}}, 16_000.0)).prove()
+    proofs = prover(session, runs, *BOTH, remedy("prefetch", PREFETCH, 16_000.0)).prove()
     assert [proof.why for proof in proofs] == ["measured", "interrupted"]
 
 
