@@ -73,8 +73,7 @@ class Prover:
             self.proofs.append(Proof(one.remedies, one.changes, "not tried", order))
             return True
         expected_s = pace.seconds(order.steps, one.step_us, warmup=order.warmup)
-        with self.progress.trying(what, expected_s=expected_s, left_s=self._left_s()):
-            trial = self._try(order)
+        trial = self._try(what, order, expected_s)
         samples = None
         if trial.why == "measured":
             samples = compare(self._before, trial.samples, lambda: self._repeatable(pace))
@@ -104,14 +103,15 @@ class Prover:
         if not self._was_repeated:
             self._was_repeated = True
             expected_s = pace.seconds(CONTROL_STEPS, None)
-            with self.progress.trying("it once more as it is", expected_s=expected_s, left_s=self._left_s()):
-                trial = self._try(Order({}, CONTROL_STEPS, pace.warmup, patience_s(expected_s, self._left_s())))
+            order = Order({}, CONTROL_STEPS, pace.warmup, patience_s(expected_s, self._left_s()))
+            trial = self._try("it once more as it is", order, expected_s)
             self._is_repeatable = are_equal(self._before, trial.samples) if trial.why == "measured" else None
         return self._is_repeatable
 
-    def _try(self, order: Order) -> Trial:
+    def _try(self, what: str, order: Order, expected_s: float) -> Trial:
         try:
-            trial = self.run(order)
+            with self.progress.trying(what, expected_s=expected_s, left_s=self._left_s()):
+                trial = self.run(order)
         except KeyboardInterrupt:  # before the command had begun, or after its end
             trial = Trial("interrupted", "", 0, [], Samples({}, False))
         self._is_interrupted |= trial.why == "interrupted"
