@@ -13,7 +13,13 @@ import headrace
 ROOT = Path(headrace.__file__).parent
 USERS = {"cli.py", "bench"}
 """What stands above the public names, and uses them as people do."""
-INNER = sorted(path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] not in USERS | {"__init__.py"})
+INJECTED = ROOT / "doctor" / "probe" / "remedies"
+"""Puts the public names into a user's process, if headrace is installed there: by imports in functions alone."""
+INNER = sorted(
+    path
+    for path in ROOT.rglob("*.py")
+    if path.relative_to(ROOT).parts[0] not in USERS | {"__init__.py"} and INJECTED not in path.parents
+)
 
 
 def taken_from_the_root(source: str, depth: int) -> Iterator[str]:
@@ -31,6 +37,12 @@ def taken_from_the_root(source: str, depth: int) -> Iterator[str]:
 def test_layers_take_only_the_native_module_from_the_root(path: Path) -> None:
     depth = len(path.relative_to(ROOT).parts) - 1
     assert set(taken_from_the_root(path.read_text(), depth)) <= {"_core"}
+
+
+@pytest.mark.parametrize("path", sorted(INJECTED.glob("*.py")), ids=lambda path: path.name)
+def test_what_is_injected_needs_no_headrace_to_be_imported(path: Path) -> None:
+    at_once = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert not set(taken_from_the_root(ast.unparse(at_once), 3))
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,11 @@ def test_one_alone_is_not_tried_again(proofs: list[Proof]) -> None:
     assert together(proofs, OBSERVED_US) is None
 
 
+def test_two_that_come_to_the_same_are_not_tried_again() -> None:
+    few, many = ({"0": {"num_workers": count}} for count in (2, 8))
+    assert together([proof("few", 60_000, loaders=few), proof("many", 50_000, loaders=many)], OBSERVED_US) is None
+
+
 def test_without_steps_nothing_is_of_use() -> None:
     assert not is_of_use(Proof(["workers"], {}, "measured"), OBSERVED_US)
 

@@ -12,6 +12,7 @@ from made_sessions import MadeRun, read, write_run, write_settings
 from rich.console import Console
 
 from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.prove import pace as pace_module
 from headrace.doctor.prove.pace import Pace
 from headrace.doctor.prove.progress import ProveProgress
 from headrace.doctor.prove.prover import Prover
@@ -21,6 +22,7 @@ from headrace.doctor.remedies.model import Prescription, Remedy
 from headrace.doctor.session.model import Digest, Proof, Session
 
 WORKERS = {"loaders": {"0": {"num_workers": 4}}}
+PREFETCH = {"loaders": {"0": {"prefetch_factor": 4}}}
 TAR = {"indexed_tar": True}
 DIGESTS = [Digest(0, "a", "k", [[1.0, 2.0]])]
 
@@ -51,7 +53,7 @@ class Runs:
         self.orders.append(order)
         self.now += self._seconds
         why, step_us = self._outcome(order.changes)
-        samples = Samples({0: [Digest(0, self.content, "other", [[9.0, 5.0]])]}, False)
+        samples = Samples({0: [Digest(0, self.content, "k", [[9.0, 5.0]])]}, False)
         return Trial(why, "", round(self._seconds * 1e6), [step_us] * order.steps, samples)
 
 
@@ -88,7 +90,7 @@ def test_each_is_tried_and_then_all_together(session: Session) -> None:
 
 def test_one_that_breaks_the_script_is_left_out_of_the_rest(session: Session) -> None:
     runs = Runs(lambda changes: ("broke", 0) if changes == TAR else ("measured", 12_000))
-    proofs = prover(session, runs, *BOTH, remedy("prefetch", {"loaders": {}}, 16_000.0)).prove()
+    proofs = prover(session, runs, *BOTH, remedy("prefetch", PREFETCH, 16_000.0)).prove()
     assert [proof.why for proof in proofs] == ["measured", "broke", "measured", "measured"]
     assert proofs[-1].remedies == ["workers", "prefetch"]
     assert proofs[1].samples is None
@@ -105,12 +107,13 @@ def test_other_samples_count_where_the_run_itself_repeats(session: Session, agai
     runs = Runs(outcome)
     proofs = prover(session, runs, *BOTH).prove()
     assert [proof.samples for proof in proofs][:2] == [samples, samples]
-    assert sum(not order.changes for order in runs.orders) == 1
+    [without] = [order for order in runs.orders if not order.changes]
+    assert without.warmup == 5  # in which samples are digested
 
 
 def test_ctrl_c_in_a_run_ends_all_and_keeps_what_was_proved(session: Session) -> None:
     runs = Runs(lambda changes: ("interrupted", 0) if changes == TAR else ("measured", 12_000))
-    proofs = prover(session, runs, *BOTH, remedy("prefetch", {"loaders": {}}, 16_000.0)).prove()
+    proofs = prover(session, runs, *BOTH, remedy("prefetch", PREFETCH, 16_000.0)).prove()
     assert [proof.why for proof in proofs] == ["measured", "interrupted"]
 
 
@@ -164,6 +167,12 @@ def test_a_run_that_hangs_is_given_some_times_what_it_should_take(session: Sessi
     [proof] = prover(session, runs, BOTH[0]).prove()
     assert proof.why == "timed out"
     assert runs.orders[0].most_s == 30.0  # the least that any is given
+
+
+def test_no_run_goes_far_beyond_the_time_for_all(session: Session) -> None:
+    runs = Runs(lambda changes: ("timed out", 0))
+    prover(session, runs, BOTH[0], budget_s=8.0).prove()
+    assert 8.0 <= runs.orders[0].most_s <= 8.0 + pace_module.GRACE_S
 
 
 def test_without_steps_nothing_is_tried(session: Session, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -116,6 +117,17 @@ def test_a_copy_that_does_not_fit_is_not_begun(source: Path, disk: Path, monkeyp
         pass
     why = refusal([[str(source), str(disk / "x")], [str(source), str(disk / "y")]])
     assert why == f"the files are 200 kB, and {disk} has room for 108 kB"
+    assert not list(disk.iterdir())
+
+
+def test_a_disk_that_others_fill_meanwhile_is_told(source: Path, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(staging.shutil, "copystat", fill)
+    why = refusal([[str(source), str(disk / "x")]])
+    assert why.startswith(f"{source} cannot be copied to {disk}/headrace-")
+    assert why.endswith(": No space left on device")
     assert not list(disk.iterdir())
 
 

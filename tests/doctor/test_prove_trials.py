@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from observed_runs import python
+from observed_runs import python, torchrun
 
 from headrace.doctor.probe.clock import boot_id
 from headrace.doctor.probe.settings import Settings
@@ -160,3 +160,17 @@ def test_draws_are_seen_and_other_draws_cannot_be_compared(script: Script) -> No
 def test_an_unseeded_run_does_not_repeat(script: Script) -> None:
     before, after = (script.run({}, "--unseeded").samples for _ in range(2))
     assert compare(before, after, lambda: are_equal(before, after)) is None
+
+
+@pytest.mark.long
+def test_every_rank_gets_the_same_changes(script: Script) -> None:
+    command = torchrun(2, "ranks.py", "--steps", "60")
+    like = Settings(str(script.folder), 0, 0, boot_id())
+    before, after = (
+        attempt(command, like, Order(changes, STEPS, 3, LIMIT_S))
+        for changes in ({}, {"loaders": {"0": {"num_workers": 1}}})
+    )
+    assert (before.why, after.why) == ("measured", "measured"), after.detail
+    assert len(after.steps) == STEPS
+    assert sorted(after.samples.by_rank) == [0, 1]
+    assert compare(before.samples, after.samples, unasked) == "same"

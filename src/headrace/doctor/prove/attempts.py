@@ -36,14 +36,14 @@ def attempts(prescription: Prescription) -> list[Attempt]:
 
 def together(proofs: Sequence[Proof], observed_us: float) -> Attempt | None:
     """All that proved to be of use, the most useful first: where two of them say something about the same thing, its
-    word counts. None where that is no more than one. It is expected to do no worse than the best of them alone."""
+    word counts. None where that is no more than one of them does. It is expected to do no worse than the best alone."""
     useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=_mean_us)
     codes = [code for proof in useful for code in proof.remedies]
-    if len(codes) < 2:
-        return None
     changes: dict[str, Any] = {}
     for proof in useful:
         changes = joined(changes, proof.changes)
+    if len(codes) < 2 or changes == useful[0].changes:
+        return None
     return Attempt(codes, changes, _mean_us(useful[0]))
 
 

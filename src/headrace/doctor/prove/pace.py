@@ -16,6 +16,8 @@ ENDING_S = 3.0
 SLACK = 3.0
 """A run that takes so many times what was expected of it hangs, as far as anybody can tell."""
 LEAST_PATIENCE_S = 30.0
+GRACE_S = 15.0
+"""By which the time for all proofs may be exceeded, where a machine is slower than it was."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,9 @@ class Pace:
         return steps if steps >= FEWEST_STEPS else 0
 
 
-def patience_s(expected_s: float) -> float:
-    """After which a run is ended."""
-    return max(SLACK * expected_s, LEAST_PATIENCE_S)
+def patience_s(expected_s: float, left_s: float) -> float:
+    """After which a run is ended, where all have so much time left."""
+    return min(max(SLACK * expected_s, LEAST_PATIENCE_S), max(expected_s, left_s) + GRACE_S)
 
 
 def step_durations(session: Session) -> list[int]:

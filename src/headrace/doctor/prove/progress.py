@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn
+from rich.progress_bar import ProgressBar
+
+
+class _TimeBar(BarColumn):
+    """How much of the time has passed that a run is expected to take."""
+
+    def render(self, task: Task) -> ProgressBar:
+        total = task.total or 1.0
+        return ProgressBar(total=total, completed=min(task.elapsed or 0.0, total), width=self.bar_width)
 
 
 class ProveProgress:
     """Use it as a context; nothing of it stays on a terminal."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._progress = Progress(
             TextColumn("headrace: trying {task.description}"),
-            BarColumn(bar_width=20),
+            _TimeBar(bar_width=20),
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
             console=console,
+            get_time=clock,
             transient=True,
             disable=not console.is_terminal,
         )

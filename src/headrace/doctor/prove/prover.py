@@ -19,6 +19,9 @@ from .progress import ProveProgress
 from .samples import Samples, are_equal, compare
 from .trial import Order, Trial, attempt
 
+CONTROL_STEPS = 2
+"""Measured where only the samples of the warm-up are of interest."""
+
 
 @dataclass
 class Prover:
@@ -70,8 +73,7 @@ class Prover:
             self.proofs.append(Proof(one.remedies, one.changes, "not tried", order))
             return True
         expected_s = pace.seconds(order.steps, one.step_us, warmup=order.warmup)
-        with self.progress.trying(what, expected_s=expected_s, left_s=self._left_s()):
-            trial = self._try(order)
+        trial = self._try(what, order, expected_s)
         samples = None
         if trial.why == "measured":
             samples = compare(self._before, trial.samples, lambda: self._repeatable(pace))
@@ -94,22 +96,22 @@ class Prover:
                 f"{self.budget_s:.0f} s; --prove-budget gives more"
             )
         expected_s = pace.seconds(steps, one.step_us, warmup=warmup)
-        return Order(one.changes, steps, warmup, patience_s(expected_s))
+        return Order(one.changes, steps, warmup, patience_s(expected_s, self._left_s()))
 
     def _repeatable(self, pace: Pace) -> bool | None:
         """Whether the command, run once more without any change, has the same samples: found out once."""
         if not self._was_repeated:
             self._was_repeated = True
-            steps = max(pace.warmup, 1)
-            expected_s = pace.seconds(steps, None, warmup=0)
-            with self.progress.trying("it once more as it is", expected_s=expected_s, left_s=self._left_s()):
-                trial = self._try(Order({}, steps, 0, patience_s(expected_s)))
+            expected_s = pace.seconds(CONTROL_STEPS, None)
+            order = Order({}, CONTROL_STEPS, pace.warmup, patience_s(expected_s, self._left_s()))
+            trial = self._try("it once more as it is", order, expected_s)
             self._is_repeatable = are_equal(self._before, trial.samples) if trial.why == "measured" else None
         return self._is_repeatable
 
-    def _try(self, order: Order) -> Trial:
+    def _try(self, what: str, order: Order, expected_s: float) -> Trial:
         try:
-            trial = self.run(order)
+            with self.progress.trying(what, expected_s=expected_s, left_s=self._left_s()):
+                trial = self.run(order)
         except KeyboardInterrupt:  # before the command had begun, or after its end
             trial = Trial("interrupted", "", 0, [], Samples({}, False))
         self._is_interrupted |= trial.why == "interrupted"

@@ -182,7 +182,8 @@ def _count(session: Session, key: str) -> int:
 
 def _why_not(session: Session, key: str) -> str:
     texts = [text for one in _applied(session, key) for text in one["texts"]]
-    return texts[0] if texts else "nothing in the run took it"
+    faults = [note.text for note in session.notes if note.code == "hook-off" and note.text.startswith(f"remedy {key}")]
+    return next(iter(texts + faults), "nothing in the run took it")
 
 
 def _texts(session: Session) -> list[str]:

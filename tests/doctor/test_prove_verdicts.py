@@ -1,0 +1,105 @@
+"""What came of a run, by the evidence that it left: runs that are made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_sessions import MadeRun, process, write_evidence, write_run
+
+from headrace.doctor.attach.command import Ended
+from headrace.doctor.probe.settings import Settings
+from headrace.doctor.prove.trial import Order, Trial, attempt
+
+LIKE = Settings("measured", 0, 0, "", warmup=5, replay=40, drain_s=10.0, scratch="measured/scratch", ranges=True)
+CHANGES: dict[str, Any] = {"indexed_tar": True}
+APPLIED = ["applied", 10, "indexed_tar", 7, "by an index"]
+
+
+def left(*records: list[Any], status: int = 0, why: str = "finished", run: MadeRun | None = None) -> Trial:
+    """Of a run that left these records, and the steps of `run`."""
+    seen: list[Settings] = []
+
+    def run_it(command: list[str], settings: Settings, environ: dict[str, str], most_s: float) -> Ended:
+        seen.append(settings)
+        folder = Path(settings.folder)
+        if run is not None:
+            write_run(folder, run)
+        write_evidence(folder, "more", [process(900), *records])
+        return Ended(command, status, why, 12_000_000, ["last line"])
+
+    trial = attempt(["train"], LIKE, Order(CHANGES, 20, None, 60.0), run_it)
+    assert not Path(seen[0].folder).exists()
+    return trial
+
+
+def test_steps_after_the_warm_up_are_measured() -> None:
+    trial = left(APPLIED, run=MadeRun(steps=30))
+    assert (trial.why, trial.detail) == ("measured", "by an index")
+    assert len(trial.steps) == 20
+
+
+@pytest.mark.parametrize(
+    ("records", "why"),
+    [
+        ([], "nothing in the run took it"),
+        ([["applied", 10, "indexed_tar", 0, "headrace is not installed"]], "headrace is not installed"),
+        ([["note", 10, "hook-off", "remedy indexed_tar: KeyError: 'x'"]], "remedy indexed_tar: KeyError: 'x'"),
+        ([["applied", 10, "cache", 3, ""]], "nothing in the run took it"),
+    ],
+)
+def test_what_nothing_took_was_not_applied(records: list[list[Any]], why: str) -> None:
+    trial = left(*records, run=MadeRun(steps=30))
+    assert (trial.why, trial.detail, trial.steps) == ("not applied", f"indexed_tar: {why}", [])
+
+
+def test_one_process_that_took_it_is_enough() -> None:
+    refused = ["applied", 10, "indexed_tar", 0, "not here"]
+    assert left(refused, APPLIED, run=MadeRun(steps=30)).why == "measured"
+
+
+def test_a_command_that_fails_is_quoted() -> None:
+    trial = left(APPLIED, ["error", 20, "Traceback\nKeyError: 'image'"], status=1, why="failed", run=MadeRun(steps=30))
+    assert (trial.why, trial.detail, trial.steps) == ("broke", "Traceback\nKeyError: 'image'", [])
+    assert left(status=1, why="failed").detail == "last line"
+
+
+@pytest.mark.parametrize(("why", "detail"), [("interrupted", ""), ("timed out", "after 12 s")])
+def test_a_command_that_was_ended_says_so(why: str, detail: str) -> None:
+    trial = left(APPLIED, status=137, why=why, run=MadeRun(steps=30))
+    assert (trial.why, trial.detail, trial.steps) == (why, detail, [])
+
+
+def test_a_run_without_steps_shows_nothing() -> None:
+    assert left(APPLIED).why == "broke"
+    assert left(APPLIED).detail == "it ended before any step was measured"
+
+
+def settings_of_a_run() -> Settings:
+    """As its processes read them."""
+    seen: list[Settings] = []
+
+    def run_it(command: list[str], settings: Settings, environ: dict[str, str], most_s: float) -> Ended:
+        seen.append(Settings.read(settings.folder))
+        return Ended(command, 0, "finished", 1)
+
+    attempt(["train"], LIKE, Order(CHANGES, 20, None, 60.0), run_it)
+    return seen[0]
+
+
+def test_it_runs_with_the_settings_of_the_measured_run() -> None:
+    seen = settings_of_a_run()
+    assert (seen.warmup, seen.steps, seen.replay, seen.drain_s, seen.ranges) == (5, 20, 0, 0.0, False)
+    assert seen.changes == CHANGES
+    assert seen.digests > 0
+    assert seen.scratch == f"{seen.folder}/scratch"  # of its own
+
+
+def test_samples_are_those_of_its_digests() -> None:
+    records = [["loader", 0, 0, {}], ["pass", 0, 0, 0, 0, 0, [900]], ["pass", 1, 0, 0, 0, 0, [900]]]
+    digests = [["digest", 0, "a", "k", [[1.0]]], ["digest", 1, "b", None, []]]
+    trial = left(APPLIED, *records, *digests, ["facts", 9, {"draws": True}])
+    assert [digest.content for digest in trial.samples.by_rank[0]] == ["a", "b"]
+    assert trial.samples.draws
+    assert trial.samples.later == {(0, 1)}
