@@ -21,7 +21,7 @@ from headrace.doctor.run import REPLAY_STEPS
 from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session, Window
 
-TURNS = 5
+TURNS = 3
 FRAMEWORKS = Path(__file__).parent / "framework_loops.py"
 
 
@@ -111,6 +111,7 @@ def test_what_comes_after_the_observed_steps_is_no_part_of_the_diagnosis(paced: 
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("options", [(), ("--real",)], ids=["paced", "real"])
 def test_the_replay_floor_is_the_step_on_a_synthetic_batch(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Turn by turn, so that what else the machine does meets both."""
