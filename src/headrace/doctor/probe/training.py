@@ -404,8 +404,12 @@ class Training:
 
     def _agree_on_warmup(self) -> None:
         """All ranks take the longest, since all must end after the same step."""
-        ranks = None if self.probe.settings.observe else self.ranks()
-        agreed = None if ranks is None else ranks.agree("warm-up", self.limit.warmup, max)
+        try:
+            ranks = None if self.probe.settings.observe else self.ranks()
+            agreed = None if ranks is None else ranks.agree("warm-up", self.limit.warmup, max)
+        except Exception as error:  # a store that cannot do it
+            self.probe.fault("agreement of ranks", error)
+            return
         self.limit.warmup = self.limit.warmup if agreed is None else agreed
 
     def _rest_if_due(self, start: int) -> None:
