@@ -365,3 +365,10 @@ def test_copying_is_in_the_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Windows, "copy", slowly)
     _measured(tmp_path, lambda _: Loop().train(loader(4000)))
     assert all(replayed[3] >= 10_000 for replayed in records(tmp_path, "replayed"))
+
+
+def test_the_pause_between_windows_is_no_cost_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.doctor.probe.windows.windows._wait", lambda _: time.sleep(0.5))
+    _measured(tmp_path, lambda _: Loop().train(loader(4000)))
+    steps = records(tmp_path, "step")
+    assert 0 < sum(step[5] for step in steps) / 10 < 400_000

@@ -284,8 +284,8 @@ class Training:
         self.may_rest &= not self.steps.is_open
         if self.ranges is not None:
             self.ranges.leave()
-        self._step_ended()
         self.costs.since(end)
+        self._step_ended()
 
     def skipped(self, optimizer: Any, start: int) -> None:
         """GradScaler found infinite gradients and called no optimizer."""
@@ -404,12 +404,15 @@ class Training:
 
     def _agree_on_warmup(self) -> None:
         """All ranks take the longest, since all must end after the same step."""
+        begun = now()
         try:
             ranks = None if self.probe.settings.observe else self.ranks()
             agreed = None if ranks is None else ranks.agree("warm-up", self.limit.warmup, max)
         except Exception as error:  # a store that cannot do it
             self.probe.fault("agreement of ranks", error)
             return
+        finally:
+            self.costs.leave_out(begun)
         self.limit.warmup = self.limit.warmup if agreed is None else agreed
 
     def _rest_if_due(self, start: int) -> None:
