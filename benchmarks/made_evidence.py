@@ -20,7 +20,8 @@ from headrace.doctor.probe.device_marks import DeviceMarks
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import Settings
 from headrace.doctor.probe.stack import stack_of
-from headrace.doctor.probe.training import Received, Training
+from headrace.doctor.probe.step_records import Received
+from headrace.doctor.probe.training import Training
 
 SAMPLES = 8
 STEP_NS = 100_000_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from statistics import fmean, median
 
 import pytest
 from observed_runs import CASES, DEADLINE_S, Observed, headrace, python, torchrun
-from processes import source_paths
+from processes import eventually, finish, source_paths, start_python
 
 from headrace.doctor.analyse import diagnose
 from headrace.doctor.analyse.join import Join
@@ -21,7 +22,9 @@ from headrace.doctor.run import REPLAY_STEPS
 from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session, Window
 
-TURNS = 5
+TURNS = 3
+PATIENCE = 5
+"""Times the deadline of `eventually`: a run comes to its later windows after many steps."""
 FRAMEWORKS = Path(__file__).parent / "framework_loops.py"
 
 
@@ -111,6 +114,7 @@ def test_what_comes_after_the_observed_steps_is_no_part_of_the_diagnosis(paced: 
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("options", [(), ("--real",)], ids=["paced", "real"])
 def test_the_replay_floor_is_the_step_on_a_synthetic_batch(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Turn by turn, so that what else the machine does meets both."""
@@ -172,3 +176,30 @@ def test_where_one_rank_cannot_replay_none_does(tmp_path: Path) -> None:
     assert floors(run.session, view) is None
     assert why_no_floors(run.session, view) in said
     assert run.status == 0
+
+
+@pytest.mark.parametrize("ended", [pytest.param("observe", marks=pytest.mark.long), "replay"])
+def test_an_interrupt_in_a_window_leaves_no_process(tmp_path: Path, ended: str) -> None:
+    """The window after the one that has ended: replay, or load."""
+    kept = tmp_path / "kept"
+    run = start_python(_DOCTOR, "--steps", 5, "--keep", kept, "--", *python("floor.py", "--truth", tmp_path / "truth"))
+    written = kept / "evidence"
+    try:
+        for _ in range(PATIENCE):
+            if eventually(lambda: any(f'"window","{ended}"' in file.read_text() for file in written.glob("*.jsonl"))):
+                break
+    finally:
+        run.send_signal(signal.SIGINT)
+        status, _, _ = finish(run)
+    assert status == 128 + signal.SIGINT
+    session = decode((kept / "session.json").read_bytes())
+    assert {"observe", ended} <= {one.name for one in session.trainers[0].windows}
+    assert not [one.pid for one in session.processes if Path(f"/proc/{one.pid}").exists()]
+
+
+_DOCTOR = """
+import sys
+from headrace.cli import main
+sys.argv = ["headrace", "doctor", *sys.argv[1:]]
+main()
+"""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -273,34 +277,66 @@ def test_a_scheduler_that_lasts_is_no_obstacle(tmp_path: Path) -> None:
     assert len(_windows(tmp_path)) == 3
 
 
-def test_batches_from_another_thread_are_not_replayed(tmp_path: Path) -> None:
-    import queue
-    import threading
+def _in_a_thread(queue_type: Any, size: int) -> Train:
+    """Trains on what another thread fetches; the queue of that size ends its wait when the run does."""
 
     def train(_: Probe) -> None:
-        batches: queue.Queue[Any] = queue.Queue(maxsize=2)
+        batches = queue_type(maxsize=size)
         stop = threading.Event()
 
         def fetch() -> None:
-            for batch in loader(4000):
+            for batch in loader(400_000):
                 while not stop.is_set():
-                    try:
+                    with suppress(queue.Full):
                         batches.put(batch, timeout=0.05)
                         break
-                    except queue.Full:
-                        continue
                 if stop.is_set():
                     return
 
         thread = threading.Thread(target=fetch)
         thread.start()
         try:
-            Loop().train(iter(batches.get, None))
+            Loop().train(iter(lambda: batches.get(), None))  # by its name, which is hooked later
         finally:
             stop.set()
             thread.join()
 
-    _measured(tmp_path, train)
+    return train
+
+
+def test_a_thread_that_hands_batches_over_gets_copies(tmp_path: Path) -> None:
+    _measured(tmp_path, _in_a_thread(queue.Queue, 2))
+    assert [name for name, *_ in _windows(tmp_path)] == ["observe", "replay", "drain"]
+    replay = records(tmp_path, "window")[1]
+    settled = next(step[2] for step in records(tmp_path, "step") if step[1] == replay[2] + replay[4])
+    assert not [get for get in records(tmp_path, "get") if settled <= get[3] < replay[6]]
+    assert len([one for one in records(tmp_path, "replayed") if settled <= one[2] < replay[6]]) >= REPLAY
+
+
+def test_a_thread_that_is_not_seen_to_hand_them_over_gets_its_own(tmp_path: Path) -> None:
+    class Unseen:
+        """A queue that is none of Python's."""
+
+        def __init__(self, maxsize: int) -> None:
+            self._items: deque[Any] = deque()
+            self._changed = threading.Condition()
+            self._most = maxsize
+
+        def put(self, item: Any, timeout: float) -> None:
+            with self._changed:
+                if not self._changed.wait_for(lambda: len(self._items) < self._most, timeout):
+                    raise queue.Full
+                self._items.append(item)
+                self._changed.notify_all()
+
+        def get(self) -> Any:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._items))
+                self._changed.notify_all()
+                return self._items.popleft()
+
+    _measured(tmp_path, _in_a_thread(Unseen, 2))
+    assert _windows(tmp_path) in ([], [("observe", 3, STEPS, 0)])
     assert "another thread" in notes(tmp_path)["no-replay"]
 
 
@@ -329,3 +365,10 @@ def test_copying_is_in_the_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Windows, "copy", slowly)
     _measured(tmp_path, lambda _: Loop().train(loader(4000)))
     assert all(replayed[3] >= 10_000 for replayed in records(tmp_path, "replayed"))
+
+
+def test_the_pause_between_windows_is_no_cost_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.doctor.probe.windows.windows._wait", lambda _: time.sleep(0.5))
+    _measured(tmp_path, lambda _: Loop().train(loader(4000)))
+    steps = records(tmp_path, "step")
+    assert 0 < sum(step[5] for step in steps) / 10 < 400_000

@@ -132,6 +132,11 @@ def test_a_subclass_of_tensor_stays_one() -> None:
     assert float(boxes.sum()) == 8
 
 
+def test_a_tensor_that_has_left_the_host_is_refused() -> None:
+    with pytest.raises(Uncopyable, match=r"^Tensor: on meta already$"):
+        copied([torch.zeros(2, device="meta")])
+
+
 def test_what_cannot_be_copied_is_named() -> None:
     class Socket:
         def __reduce__(self) -> Any:

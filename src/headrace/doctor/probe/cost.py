@@ -33,9 +33,14 @@ class Costs:
         """Something of ours ran from then, by time.monotonic_ns(), until now."""
         self.measured_ns += time.monotonic_ns() - begun
 
+    def leave_out(self, begun: int) -> None:
+        """What ran from then until now was a wait for others, and will be counted with what it is a part of."""
+        self.measured_ns -= time.monotonic_ns() - begun
+
     def take(self) -> int:
         """Nanoseconds since the last call."""
-        total, self.measured_ns = self.measured_ns, 0
+        total = max(self.measured_ns, 0)  # what was left out may yet have to be counted
+        self.measured_ns -= total
         conversions, self.conversions = self.conversions, 0
         if conversions and self._conversion_ns is None:
             self._conversion_ns = self.price_conversion()

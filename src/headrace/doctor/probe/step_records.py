@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 if TYPE_CHECKING:
     from .clock import Clock
@@ -37,6 +37,10 @@ class Replayed(NamedTuple):
     end: int
 
 
+Given = Union[Received, Replayed]
+"""What a `next()` gave."""
+
+
 def step_records(clock: Clock, step: Step, cost: int) -> list[Record]:
     """Its batches first, then the step; `cost` is the probe's, in tenths of a microsecond."""
     zero = clock.us(step.start)
@@ -56,14 +60,11 @@ def step_records(clock: Clock, step: Step, cost: int) -> list[Record]:
 def batch_records(clock: Clock, step: Step) -> list[Record]:
     """A batch for an evaluation is a `fetch`, since no step waited for it."""
     return [
-        _replayed_record(clock, batch)
-        if isinstance(batch, Replayed)
-        else batch_record(clock, "fetch" if event.pass_ in step.evaluated else "get", batch)
-        for event, batch in step.gets
+        batch_record(clock, "fetch" if event.pass_ in step.evaluated else "get", batch) for event, batch in step.gets
     ]
 
 
-def fetch_records(clock: Clock, batches: Iterable[Received]) -> list[Record]:
+def fetch_records(clock: Clock, batches: Iterable[Given]) -> list[Record]:
     """Batches that another thread received."""
     return [batch_record(clock, "fetch", batch) for batch in batches]
 
@@ -81,12 +82,10 @@ def _device_record(number: int, marks: Marks) -> Record:
     return ("device", number, "".join(kind for kind, _ in marks), gaps)
 
 
-def _replayed_record(clock: Clock, replayed: Replayed) -> Record:
-    return ("replayed", replayed.pass_, clock.us(replayed.start), (replayed.end - replayed.start) // 1000)
-
-
-def batch_record(clock: Clock, kind: str, batch: Received) -> Record:
-    """As a `get`, or another kind of record with the same elements."""
+def batch_record(clock: Clock, kind: str, batch: Given) -> Record:
+    """As a `get`, or another kind of record with the same elements; a copy is a `replayed`, whatever it was for."""
+    if isinstance(batch, Replayed):
+        return ("replayed", batch.pass_, clock.us(batch.start), (batch.end - batch.start) // 1000)
     return (
         kind,
         batch.pass_,

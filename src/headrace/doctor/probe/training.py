@@ -17,7 +17,7 @@ from .evidence import LONGEST_HELD_NS, MOST_HELD
 from .passes import Readers
 from .ranges import Ranges
 from .rests import Rest, Rests
-from .step_records import Received, Replayed, batch_records, device_records, fetch_records, step_records
+from .step_records import Given, Replayed, batch_records, device_records, fetch_records, step_records
 from .steps import BACKWARD, OPTIMIZER, Step, Steps
 from .windows.agreement import Ranks
 from .windows.windows import Windows
@@ -162,7 +162,7 @@ class Training:
         clock = self.probe.clock
         self.probe.evidence.write(("last", number, clock.us(start), (end - start) // 1000))
 
-    def got_elsewhere(self, batch: Received, thread: str) -> None:
+    def got_elsewhere(self, batch: Given, thread: str) -> None:
         """Another thread has a batch."""
         self.may_rest = False
         self.elsewhere.add(batch)
@@ -170,7 +170,7 @@ class Training:
             self.at_first_fetcher.pop()()
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
 
-    def took_over(self, start: int, batch: Received | None) -> None:
+    def took_over(self, start: int, batch: Given | None) -> None:
         """The training thread has waited since `start` for another thread, and has this batch of it now, if any."""
         try:
             end = self.received()
@@ -179,7 +179,7 @@ class Training:
         except Exception as error:
             self.fail("prefetcher", error)
 
-    def got(self, batch: Received, with_grad: bool) -> None:
+    def got(self, batch: Given, with_grad: bool) -> None:
         self.steps.got(batch.pass_, batch.start, batch.end, with_grad, batch)
         step = self.steps.step
         if not self.steps_seen and step is not None and len(step.gets) >= FLUSH_GETS:
@@ -188,7 +188,7 @@ class Training:
 
     def replayed(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
         """A copy of a batch that was kept stood for one of that pass."""
-        self.steps.got(pass_, start, end, with_grad, Replayed(pass_, start, end))
+        self.got(Replayed(pass_, start, end), with_grad)
 
     # Spans.
 
@@ -284,8 +284,8 @@ class Training:
         self.may_rest &= not self.steps.is_open
         if self.ranges is not None:
             self.ranges.leave()
-        self._step_ended()
         self.costs.since(end)
+        self._step_ended()
 
     def skipped(self, optimizer: Any, start: int) -> None:
         """GradScaler found infinite gradients and called no optimizer."""
@@ -404,8 +404,15 @@ class Training:
 
     def _agree_on_warmup(self) -> None:
         """All ranks take the longest, since all must end after the same step."""
-        ranks = None if self.probe.settings.observe else self.ranks()
-        agreed = None if ranks is None else ranks.agree("warm-up", self.limit.warmup, max)
+        begun = now()
+        try:
+            ranks = None if self.probe.settings.observe else self.ranks()
+            agreed = None if ranks is None else ranks.agree("warm-up", self.limit.warmup, max)
+        except Exception as error:  # a store that cannot do it
+            self.probe.fault("agreement of ranks", error)
+            return
+        finally:
+            self.costs.leave_out(begun)
         self.limit.warmup = self.limit.warmup if agreed is None else agreed
 
     def _rest_if_due(self, start: int) -> None:

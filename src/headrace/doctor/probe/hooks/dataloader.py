@@ -106,6 +106,8 @@ class Hooks:
             if training.thread == NOBODY:
                 return self._fetch_at_rest(original, iterator, pass_)
             if get_ident() != training.thread:
+                if training.windows.is_replaying and training.windows.serves(pass_):
+                    return self._replays.next_elsewhere(pass_, functools.partial(original, iterator))
                 return self._fetch_elsewhere(original, iterator, pass_)
             if training.is_fetching:  # a loader that a dataset itself reads
                 return original(iterator)
@@ -197,7 +199,10 @@ class Hooks:
         finally:
             training.readers.end()
         try:
-            training.got_elsewhere(self._received(iterator, pass_, batch, start, now()), current_thread().name)
+            received = self._received(iterator, pass_, batch, start, now())
+            training.got_elsewhere(received, current_thread().name)
+            if training.windows.is_keeping:
+                self._keep(original, iterator, pass_, batch, received)
         except Exception as error:
             training.fail("next", error)
         return batch

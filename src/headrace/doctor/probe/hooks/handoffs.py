@@ -11,7 +11,7 @@ from ..elsewhere import MOST
 
 if TYPE_CHECKING:
     from ..probe import Probe
-    from ..step_records import Received
+    from ..step_records import Given
     from ..training import Training
 
 CARRIED = "_headrace_carried"
@@ -74,7 +74,7 @@ def _hook_queues(probe: Probe, queue: ModuleType) -> None:
     probe.patches.replace(queue.Queue, "get", getting)
 
 
-def _take(training: Training, call: Callable[[], Any], batch_of: Callable[[Any], Received | None]) -> Any:
+def _take(training: Training, call: Callable[[], Any], batch_of: Callable[[Any], Given | None]) -> Any:
     """Calls it, and counts that as the wait for the batch which `batch_of` what it gave names."""
     if get_ident() != training.thread or training.is_fetching:
         return call()

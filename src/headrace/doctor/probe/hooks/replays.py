@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import TYPE_CHECKING, Any, Callable
+
+from ..step_records import Replayed
 
 if TYPE_CHECKING:
     from ..passes import Pass
     from ..probe import Probe
+
+
+POLL_S = 0.002
 
 
 class Replays:
@@ -22,12 +29,28 @@ class Replays:
         training = self._training
         try:
             start = training.ask()
+            training.windows.asked()
             batch = training.windows.copy(pass_)
             training.replayed(pass_.number, start, training.received(), self._is_grad_enabled())
         except Exception as error:
             training.is_fetching = False
             training.windows.close()
             self._probe.fault("replay", error)
+            return otherwise()
+        return batch
+
+    def next_elsewhere(self, pass_: Pass, otherwise: Callable[[], Any]) -> Any:
+        """The same in a thread that hands its batches over: no more of them ahead than there ever were, since it may
+        have no bound but the loader's pace."""
+        training = self._training
+        while self.is_on and training.elsewhere.is_far_ahead():
+            time.sleep(POLL_S)
+        start = time.monotonic_ns()
+        try:
+            batch = training.windows.copy(pass_)
+            copy = Replayed(pass_.number, start, time.monotonic_ns())
+            training.got_elsewhere(copy, threading.current_thread().name)
+        except Exception:  # the window has ended meanwhile
             return otherwise()
         return batch
 

@@ -21,7 +21,7 @@ def copied(batch: Any) -> Any:
     """A batch like `batch`, of the same types, that shares no tensor and no container with it. Pinned tensors stay
     pinned, and every tensor keeps its strides.
 
-    Raises Uncopyable.
+    Raises Uncopyable, also for a tensor that is not in the host's memory.
     """
     return _copied(batch, {}, _MOST_DEPTH)
 
@@ -59,6 +59,8 @@ def _new(value: Any, memo: Memo, depth: int) -> Any:
 
 
 def _tensor(torch: Any, tensor: Any) -> Any:
+    if tensor.device.type != "cpu":  # its memory may be full, and nobody waits for the host there
+        raise Uncopyable(f"{type(tensor).__name__}: on {tensor.device} already")
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return _of_subclass(torch, tensor)
     with torch.no_grad():

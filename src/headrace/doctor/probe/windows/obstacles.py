@@ -14,8 +14,8 @@ def obstacle(training: Training, observed: Observed, steps: int) -> str:
     """Half a sentence, of this process; empty where nothing speaks against `steps` more steps."""
     if training.has_said("capture"):
         return "steps run as CUDA graphs, which read batches from where they were when they were captured"
-    if training.elsewhere.threads:
-        return "batches are fetched in another thread than the one that trains"
+    if training.elsewhere.threads and not training.elsewhere.is_handed_over:
+        return "batches are fetched in another thread, and it is not seen how the one that trains gets them"
     if _is_unjoined(training):
         return "there are several ranks, which torch.distributed does not join"
     kept = (observed.kept[loader] for loader in observed.loaders)

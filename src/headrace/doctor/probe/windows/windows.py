@@ -179,8 +179,9 @@ class Windows:
 
     def _renew(self, steps: float) -> None:
         """Begins a new pass over the loaders that have too few batches left for so many steps as observed, in the
-        training thread, where passes are begun. Not beside other ranks, which it may take to begin one."""
-        if not self._is_alone:
+        training thread, where passes are begun. Not beside other ranks, which it may take to begin one, nor where
+        another thread might begin one, too."""
+        if not self._is_alone or self._training.elsewhere.threads:
             return
         self.is_replaying = False
         for source in self._held():
@@ -227,12 +228,15 @@ class Windows:
         return pass_ if pass_ is not None and self.serves(pass_) else None
 
     def copy(self, pass_: Pass) -> Any:
-        """Of a batch that was kept, for that pass. Raises LookupError where so many are asked for that it is not for
-        training: the pass must find its own end."""
+        """Of a batch that was kept, for that pass."""
+        return self._observed.kept[pass_.loader].next()
+
+    def asked(self) -> None:
+        """The training thread asks for a copy. Raises LookupError where it asked for so many in this step that it is
+        not for training: the pass must find its own end."""
         self._replayed += 1
         if self._replayed > GREED * (self._observed.most_gets + 1):
             raise LookupError(f"a step asked for {self._replayed} batches")
-        return self._observed.kept[pass_.loader].next()
 
     # What the window is.
 
