@@ -106,7 +106,10 @@ def test_where_there_is_no_room_for_evidence_nothing_is_started(
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which takes nothing")
 def test_a_full_disk_is_named_and_leaves_the_rest_be(capfd: Out) -> None:
     full = Path("/dev/full")
-    assert examine(Examination(python("raise SystemExit(4)")), Outputs(report=full, html=full, json=str(full), trace=full)) == 4
+    assert (
+        examine(Examination(python("raise SystemExit(4)")), Outputs(report=full, html=full, json=str(full), trace=full))
+        == 4
+    )
     captured = capfd.readouterr()
     for option in ("--report", "--html", "--json", "--trace"):
         said = f"headrace: {option}: expected a file to write, got /dev/full (No space left on device)"

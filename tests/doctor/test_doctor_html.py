@@ -5,7 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import subprocess
+import sys
+import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from html_pages import (
@@ -30,7 +34,7 @@ from made_sessions import made_session as simulated
 
 from headrace.doctor.analyse.analysis import diagnose
 from headrace.doctor.analyse.diagnosis import Diagnosis
-from headrace.doctor.report.html.page import MOST_BYTES, html_page
+from headrace.doctor.report.html.page import FOLDER, MOST_BYTES, html_page
 from headrace.doctor.session.model import Outcome, Session
 
 PARTS = [
@@ -90,6 +94,7 @@ def test_remedies_stand_with_what_was_predicted_and_proved_and_their_change() ->
         "breaks the run: RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed.",
         "DataLoader(…, num_workers=5)",
         "51 GB would be needed, and 38 GB are free",
+        "Together: 1, 2",
     ):
         assert text in part
 
@@ -222,13 +227,24 @@ def test_a_command_that_failed_shows_its_last_words() -> None:
         MadeRun(steps=1),
     ],
 )
-def test_simulated_runs_have_pages(run: MadeRun, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_simulated_runs_have_pages(run: MadeRun, tmp_path: Path) -> None:
     session = simulated(tmp_path, run, machines=[machine(cores=2)])
     page = html_page(session, diagnose(session))
     names = list(sections(page))
     assert {"step", "timeline", "machine"} <= set(names)
     assert ("queue" in names) == (run.workers > 0)
     parsed(page)
+
+
+@pytest.mark.long
+def test_the_templates_are_in_the_wheel(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    options = ["--no-deps", "--no-build-isolation", "--quiet", "-C", "wheel.cmake=false", "-C", f"build-dir={tmp_path}"]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", str(root), *options, "-w", str(tmp_path)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {Path(name).name for name in archive.namelist() if "/html/templates/" in name}
+    assert names == {path.name for path in FOLDER.iterdir()}
 
 
 def test_it_says_how_to_have_it_again() -> None:

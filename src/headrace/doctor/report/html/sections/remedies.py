@@ -27,7 +27,7 @@ _DIFF = {"+": "more", "-": "less", "@": "place"}
 
 def remedies(report: Report) -> Section | None:
     prescription = report.prescription
-    if prescription is None or not (prescription.remedies or prescription.stop):
+    if prescription is None or not prescription.remedies:
         return None
     helps = helping(prescription)[:MOST]
     blocks: list[Block] = []
@@ -38,7 +38,7 @@ def remedies(report: Report) -> Section | None:
     if idle(prescription):
         rows: list[list[Cell]] = [[title(remedy), remedy.why] for remedy in idle(prescription)[:MOST]]
         blocks.append(Table("What would not help", ["remedy", "why not"], rows))
-    return Section("remedies", "What to do", blocks, lead=prescription.stop)
+    return Section("remedies", "What to do", blocks)
 
 
 def _now_us(report: Report) -> float:
@@ -57,7 +57,7 @@ def _chart(report: Report, prescription: Prescription, helps: list[Remedy]) -> T
         for place, remedy in enumerate(helps, start=1)
     ]
     if len(helps) > 1:
-        rows.append(("All that go together", prescription.best, together(prescription)))
+        rows.append((_together(prescription, helps), prescription.best, together(prescription)))
     top = max([now_us, *(reach for _, gain, outcome in rows for reach in _reaches(gain, outcome))])
     first: list[Cell] = [
         "As it is",
@@ -80,6 +80,12 @@ def _chart(report: Report, prescription: Prescription, helps: list[Remedy]) -> T
         charts=frozenset({1}),
         keys=keys,
     )
+
+
+def _together(prescription: Prescription, helps: list[Remedy]) -> str:
+    """Which of them, by their numbers."""
+    numbers = [str(place) for place, remedy in enumerate(helps, start=1) if remedy.code in prescription.together]
+    return f"Together: {', '.join(numbers)}" if numbers else "Together"
 
 
 def _reaches(gain: Prediction | None, outcome: Outcome | None) -> Iterator[float]:
