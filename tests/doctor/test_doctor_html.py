@@ -81,6 +81,25 @@ def test_stop_is_said_at_its_head() -> None:
     assert "the run was only observed" in words(sections(page)["floors"])
 
 
+@pytest.mark.parametrize(
+    ("share", "badge"),
+    [
+        (0.7, "● Input-bound"),
+        (0.12, "◐ Partly input-bound"),
+        (0.07, "◐ Partly input-bound"),
+        (0.01, "○ Not input-bound"),
+    ],
+)
+def test_a_badge_agrees_with_the_verdict(share: float, badge: str) -> None:
+    page = html_page(made_session(), replace(made_diagnosis(), wait_share=share), made_prescription())
+    assert [words(tag) for tag in parsed(page) if tag.attributes.get("class") == "badge"] == [badge]
+
+
+def test_what_was_not_seen_to_wait_has_no_badge() -> None:
+    page = html_page(made_session(), replace(made_diagnosis(), wait_share=None))
+    assert not [tag for tag in parsed(page) if tag.attributes.get("class") == "badge"]
+
+
 def test_remedies_stand_with_what_was_predicted_and_proved_and_their_change() -> None:
     part = words(sections(made_page())["remedies"])
     for text in (

@@ -7,7 +7,7 @@ from ...notes import cost_words, note_texts
 from ..blocks import Block, Quote, Section, Texts
 from ..report import Report
 
-MOST, MOST_LINES = 60, 60
+MOST, MOST_LINES, MOST_STACKS = 60, 60, 4
 
 
 def notes(report: Report) -> Section | None:
@@ -18,7 +18,7 @@ def notes(report: Report) -> Section | None:
     for process in report.session.processes[:MOST]:
         blocks += [
             Quote(f"Process {process.pid} hangs here", stack.rstrip().splitlines()[-MOST_LINES:])
-            for stack in process.stacks[:4]
+            for stack in process.stacks[:MOST_STACKS]
         ]
     texts = [(head.rstrip(": "), text.strip()) for head, text in note_texts(report.session)]
     if texts:
