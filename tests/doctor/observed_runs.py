@@ -63,14 +63,20 @@ def observe(command: list[str], folder: Path, *options: str, environment: dict[s
     return Observed(ran.returncode, ran.stdout, ran.stderr, session, diagnose(session))
 
 
-def headrace(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs `headrace ARGUMENTS` to its end."""
+def headrace(
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    folder: Path | None = None,
+    deadline_s: float = DEADLINE_S,
+) -> subprocess.CompletedProcess[str]:
+    """Runs `headrace ARGUMENTS` to its end, in that folder."""
     paths = os.pathsep.join(filter(None, source_paths()))
     own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "TERM": "dumb"}
     return subprocess.run(
         [*_HEADRACE, *arguments],
+        cwd=folder,
         env={**os.environ, **own, **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=deadline_s,
     )

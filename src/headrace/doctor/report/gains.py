@@ -85,6 +85,7 @@ def samples(outcome: Outcome) -> str:
     if outcome.why != "measured":
         return ""
     words = {"same": "the samples were the same", "different": "the samples were others"}
+    words["close"] = "the samples were the same but for rounding"
     return words.get(outcome.samples or "", "whether the samples were the same cannot be told")
 
 
