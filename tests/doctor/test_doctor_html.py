@@ -34,6 +34,7 @@ from made_sessions import made_session as simulated
 
 from headrace.doctor.analyse.analysis import diagnose
 from headrace.doctor.analyse.diagnosis import Diagnosis
+from headrace.doctor.remedies.model import Edit
 from headrace.doctor.report.html.page import FOLDER, MOST_BYTES, html_page
 from headrace.doctor.session.model import Outcome, Session
 
@@ -116,6 +117,18 @@ def test_remedies_stand_with_what_was_predicted_and_proved_and_their_change() ->
         "Together: 1, 2",
     ):
         assert text in part
+
+
+def test_a_diff_keeps_lines_that_look_like_names_of_files() -> None:
+    first, *others = made_prescription().remedies
+    edit = Edit("a.sql", 3, "--- a/a.sql\n+++ b/a.sql\n@@ -3 +3 @@\n--- old comment\n+++ counter\n")
+    prescription = replace(made_prescription(), remedies=[replace(first, edit=edit), *others])
+    lines = [
+        (tag.attributes["class"], tag.text)
+        for tag in parsed(html_page(made_session(), made_diagnosis(), prescription))
+        if tag.name == "span" and "pre" in tag.inside
+    ]
+    assert lines == [("place", "@@ -3 +3 @@"), ("less", "--- old comment"), ("more", "+++ counter")]
 
 
 def test_a_chart_says_in_words_what_it_shows() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import dropwhile
 
 from headrace.doctor.predict.prediction import Prediction
 from headrace.doctor.remedies.model import Outcome, Prescription, Remedy
@@ -92,7 +93,7 @@ def _reaches(gain: Prediction | None, outcome: Outcome | None) -> Iterator[float
     if gain is not None:
         yield gain.high_us
     if outcome is not None and outcome.step_us is not None:
-        yield outcome.high_us or outcome.step_us
+        yield outcome.step_us if outcome.high_us is None else outcome.high_us
 
 
 def _row(
@@ -150,7 +151,7 @@ def _card(prescription: Prescription, remedy: Remedy) -> Card:
 
 def _diff(diff: str) -> Iterator[tuple[str, str]]:
     """Lines with their kind; the names of the files stand above them already."""
-    lines = [line for line in diff.splitlines() if not line.startswith(("--- ", "+++ "))]
+    lines = list(dropwhile(lambda line: line.startswith(("--- ", "+++ ")), diff.splitlines()))
     for line in lines[:MOST_DIFF_LINES]:
         yield _DIFF.get(line[:1], "same"), line.expandtabs()
     if len(lines) > MOST_DIFF_LINES:
