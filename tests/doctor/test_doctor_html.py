@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 import subprocess
 import sys
@@ -117,6 +118,23 @@ def test_remedies_stand_with_what_was_predicted_and_proved_and_their_change() ->
         "Together: 1, 2",
     ):
         assert text in part
+
+
+@pytest.mark.parametrize(("why", "says"), [("not tried", "not tried: 9 s"), ("not applied", "could not be tried: 9 s")])
+def test_what_was_not_tried_stays_as_it_was_predicted(why: str, says: str) -> None:
+    outcome = replace(made_prescription().outcomes[1], why=why, detail="9 s")
+    prescription = replace(made_prescription(), outcomes=[outcome])
+    page = html_page(made_session(), made_diagnosis(), prescription)
+    gains = [words(tag) for tag in parsed(page) if tag.attributes.get("class", "").startswith("gain")]
+    assert gains == ["2.6 ×", "1.41 ×"]
+    assert says in words(sections(page)["remedies"])
+
+
+def test_a_proof_that_nothing_bounds_has_no_interval() -> None:
+    first = replace(made_prescription().outcomes[0], low_us=0.0, high_us=math.inf, recommended=False)
+    page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), outcomes=[first]))
+    assert "not recommended, since the gain is not certain: proved 39.0 ms, 2.6 ×" in page
+    assert [width for kind, width in _rects(page, "measure") if kind == "measure proved"] == [39]
 
 
 def test_a_diff_keeps_lines_that_look_like_names_of_files() -> None:

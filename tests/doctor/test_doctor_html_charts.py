@@ -85,7 +85,7 @@ def test_many_columns_are_one_outline() -> None:
 
 
 def test_a_bar_is_no_longer_than_its_whole() -> None:
-    shown = str(measures([Measure("predicted", 50, 40, 120)], top=100, label="said"))
+    shown = str(measures([Measure("predicted", 50, (40, 120))], top=100, label="said"))
     assert 'x2="100%"' in shown
     assert "120%" not in shown
 

@@ -9,7 +9,20 @@ from headrace.doctor.predict.prediction import Prediction
 from headrace.doctor.remedies.model import Outcome, Prescription, Remedy
 
 from ...figures import duration
-from ...gains import helping, idle, interval, is_refused, outcome_of, predicted, proved, samples, times, title, together
+from ...gains import (
+    bounds,
+    helping,
+    idle,
+    interval,
+    is_refused,
+    outcome_of,
+    predicted,
+    proved,
+    samples,
+    times,
+    title,
+    together,
+)
 from ..bars import Measure, measures
 from ..blocks import Block, Card, Cards, Cell, Key, Section, Table
 from ..report import Report
@@ -93,7 +106,8 @@ def _reaches(gain: Prediction | None, outcome: Outcome | None) -> Iterator[float
     if gain is not None:
         yield gain.high_us
     if outcome is not None and outcome.step_us is not None:
-        yield outcome.step_us if outcome.high_us is None else outcome.high_us
+        known = bounds(outcome.low_us, outcome.high_us)
+        yield outcome.step_us if known is None else known[1]
 
 
 def _row(
@@ -102,12 +116,12 @@ def _row(
     """The proof's figures, where there is one, else the prediction's."""
     bars, words = [], []
     if gain is not None:
-        bars.append(Measure("predicted", gain.step_us, gain.low_us, gain.high_us))
+        bars.append(Measure("predicted", gain.step_us, bounds(gain.low_us, gain.high_us)))
         words.append(f"predicted {predicted(gain)}")
     if outcome is not None:
         words.append(proved(outcome))
         if outcome.step_us is not None:
-            bars.append(Measure("proved", outcome.step_us, outcome.low_us, outcome.high_us))
+            bars.append(Measure("proved", outcome.step_us, bounds(outcome.low_us, outcome.high_us)))
     step_us, speedup = _newest(gain, outcome)
     said = "not recommended" if is_refused(outcome) else "" if speedup is None else times(speedup)
     chart: Cell = measures(bars, top=top, label="; ".join(words), mark=floor_us) if bars else "; ".join(words)
