@@ -104,6 +104,7 @@ def made_prescription() -> Prescription:
         stop="",
         remedies=[_indexed(), _workers(), *_idle()],
         best=best,
+        together=["indexed-tar", "workers"],
         outcomes=[
             Proved(["indexed-tar"], _indexed().prediction, "measured", "", 39_000, 38_100, 40_200, 2.56, "same", True),
             Proved(["workers"], _workers().prediction, "broke", DIED, None, None, None, None, None, False),

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
+import subprocess
+import sys
+import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from html_pages import (
@@ -30,7 +35,8 @@ from made_sessions import made_session as simulated
 
 from headrace.doctor.analyse.analysis import diagnose
 from headrace.doctor.analyse.diagnosis import Diagnosis
-from headrace.doctor.report.html.page import MOST_BYTES, html_page
+from headrace.doctor.remedies.model import Edit
+from headrace.doctor.report.html.page import FOLDER, MOST_BYTES, html_page
 from headrace.doctor.session.model import Outcome, Session
 
 PARTS = [
@@ -77,6 +83,25 @@ def test_stop_is_said_at_its_head() -> None:
     assert "the run was only observed" in words(sections(page)["floors"])
 
 
+@pytest.mark.parametrize(
+    ("share", "badge"),
+    [
+        (0.7, "● Input-bound"),
+        (0.12, "◐ Partly input-bound"),
+        (0.07, "◐ Partly input-bound"),
+        (0.01, "○ Not input-bound"),
+    ],
+)
+def test_a_badge_agrees_with_the_verdict(share: float, badge: str) -> None:
+    page = html_page(made_session(), replace(made_diagnosis(), wait_share=share), made_prescription())
+    assert [words(tag) for tag in parsed(page) if tag.attributes.get("class") == "badge"] == [badge]
+
+
+def test_what_was_not_seen_to_wait_has_no_badge() -> None:
+    page = html_page(made_session(), replace(made_diagnosis(), wait_share=None))
+    assert not [tag for tag in parsed(page) if tag.attributes.get("class") == "badge"]
+
+
 def test_remedies_stand_with_what_was_predicted_and_proved_and_their_change() -> None:
     part = words(sections(made_page())["remedies"])
     for text in (
@@ -90,8 +115,38 @@ def test_remedies_stand_with_what_was_predicted_and_proved_and_their_change() ->
         "breaks the run: RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed.",
         "DataLoader(…, num_workers=5)",
         "51 GB would be needed, and 38 GB are free",
+        "Together: 1, 2",
     ):
         assert text in part
+
+
+@pytest.mark.parametrize(("why", "says"), [("not tried", "not tried: 9 s"), ("not applied", "could not be tried: 9 s")])
+def test_what_was_not_tried_stays_as_it_was_predicted(why: str, says: str) -> None:
+    outcome = replace(made_prescription().outcomes[1], why=why, detail="9 s")
+    prescription = replace(made_prescription(), outcomes=[outcome])
+    page = html_page(made_session(), made_diagnosis(), prescription)
+    gains = [words(tag) for tag in parsed(page) if tag.attributes.get("class", "").startswith("gain")]
+    assert gains == ["2.6 ×", "1.41 ×"]
+    assert says in words(sections(page)["remedies"])
+
+
+def test_a_proof_that_nothing_bounds_has_no_interval() -> None:
+    first = replace(made_prescription().outcomes[0], low_us=0.0, high_us=math.inf, recommended=False)
+    page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), outcomes=[first]))
+    assert "not recommended, since the gain is not certain: proved 39.0 ms, 2.6 ×" in page
+    assert [width for kind, width in _rects(page, "measure") if kind == "measure proved"] == [39]
+
+
+def test_a_diff_keeps_lines_that_look_like_names_of_files() -> None:
+    first, *others = made_prescription().remedies
+    edit = Edit("a.sql", 3, "--- a/a.sql\n+++ b/a.sql\n@@ -3 +3 @@\n--- old comment\n+++ counter\n")
+    prescription = replace(made_prescription(), remedies=[replace(first, edit=edit), *others])
+    lines = [
+        (tag.attributes["class"], tag.text)
+        for tag in parsed(html_page(made_session(), made_diagnosis(), prescription))
+        if tag.name == "span" and "pre" in tag.inside
+    ]
+    assert lines == [("place", "@@ -3 +3 @@"), ("less", "--- old comment"), ("more", "+++ counter")]
 
 
 def test_a_chart_says_in_words_what_it_shows() -> None:
@@ -222,13 +277,24 @@ def test_a_command_that_failed_shows_its_last_words() -> None:
         MadeRun(steps=1),
     ],
 )
-def test_simulated_runs_have_pages(run: MadeRun, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_simulated_runs_have_pages(run: MadeRun, tmp_path: Path) -> None:
     session = simulated(tmp_path, run, machines=[machine(cores=2)])
     page = html_page(session, diagnose(session))
     names = list(sections(page))
     assert {"step", "timeline", "machine"} <= set(names)
     assert ("queue" in names) == (run.workers > 0)
     parsed(page)
+
+
+@pytest.mark.long
+def test_the_templates_are_in_the_wheel(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    options = ["--no-deps", "--no-build-isolation", "--quiet", "-C", "wheel.cmake=false", "-C", f"build-dir={tmp_path}"]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", str(root), *options, "-w", str(tmp_path)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {Path(name).name for name in archive.namelist() if "/html/templates/" in name}
+    assert names == {path.name for path in FOLDER.iterdir()}
 
 
 def test_it_says_how_to_have_it_again() -> None:

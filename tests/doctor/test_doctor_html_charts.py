@@ -85,7 +85,7 @@ def test_many_columns_are_one_outline() -> None:
 
 
 def test_a_bar_is_no_longer_than_its_whole() -> None:
-    shown = str(measures([Measure("predicted", 50, 40, 120)], top=100, label="said"))
+    shown = str(measures([Measure("predicted", 50, (40, 120))], top=100, label="said"))
     assert 'x2="100%"' in shown
     assert "120%" not in shown
 
@@ -154,7 +154,7 @@ def test_texts_and_colours_stand_out_from_what_they_lie_on(scheme: str) -> None:
     for ground in grounds:
         for name in ("text", "soft", "link", "red", "yellow", "green"):
             assert _contrast(colours[name], ground) >= 4.5, (name, ground)
-    fills = ("wait", "amber", "sky", "blue", "teal", "purple", "pink", "slate", "other")
+    fills = ("wait", "amber", "sky", "blue", "teal", "purple", "pink", "slate", "other", "olive", "brown")
     for name in fills:
         assert _contrast(colours[name], colours["ground"]) >= 3, name
         assert _contrast(colours["on"], colours[name]) >= 4.5, name

@@ -138,7 +138,7 @@ def _dangerous(shown: str) -> list[str]:
 
 def _spoilt(value: Any, evil: str) -> Any:
     """The same object with `evil` for each text that the user's data, or what runs it, could have made."""
-    kept = {"role", "code", "why", "ended", "mode", "format", "created", "spans", "device"}
+    kept = {"role", "code", "why", "ended", "mode", "format", "created", "spans", "device", "unit"}
     if is_dataclass(value) and not isinstance(value, type):
         changed = {one.name: _spoilt(getattr(value, one.name), evil) for one in fields(value) if one.name not in kept}
         return replace(value, **changed)

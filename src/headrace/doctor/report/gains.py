@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from headrace.doctor.predict.prediction import Prediction
@@ -9,11 +10,13 @@ from headrace.doctor.remedies.model import Floors, Outcome, Prescription, Remedy
 
 from .figures import duration, number
 
+MEASURED = "measured"
 FINE = 1.95
 """A speed-up below this is worth a second decimal."""
 _UNPROVED = {
     "broke": "breaks the run",
     "not applied": "could not be tried",
+    "not tried": "not tried",
     "timed out": "was tried and took too long",
     "interrupted": "its proof was interrupted",
 }
@@ -24,11 +27,19 @@ def times(speedup: float) -> str:
     return f"{speedup:.2f} ×" if speedup < FINE else f"{number(speedup)} ×"
 
 
+def bounds(low_us: float | None, high_us: float | None) -> tuple[float, float] | None:
+    """None where an end is not known, or nothing bounds it, as of a proof of very few steps."""
+    if low_us is None or high_us is None or math.isinf(high_us):
+        return None
+    return low_us, high_us
+
+
 def interval(low_us: float | None, high_us: float | None) -> str:
-    """`36.0 to 45.1 ms`, the unit once where it is the same; empty where either end is not known."""
-    if low_us is None or high_us is None:
+    """`36.0 to 45.1 ms`, the unit once where it is the same; empty where there are no `bounds`."""
+    known = bounds(low_us, high_us)
+    if known is None:
         return ""
-    low, high = duration(low_us), duration(high_us)
+    low, high = map(duration, known)
     if low.split(" ")[1:] == high.split(" ")[1:] and low.count(" ") == 1:
         low = low.split(" ")[0]
     return f"{low} to {high}"
@@ -42,12 +53,15 @@ def predicted(prediction: Prediction) -> str:
 
 def proved(outcome: Outcome) -> str:
     """What came of trying it: its figures, or why there are none."""
-    if outcome.why != "measured":
+    if outcome.why != MEASURED:
         last = outcome.detail.rstrip().splitlines()[-1:]
         return ": ".join([_UNPROVED.get(outcome.why, outcome.why), *last])
     speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)}"
     text = f"proved {duration(outcome.step_us)}{speedup}"
-    return text if outcome.recommended else f"not recommended: {text}"
+    if outcome.recommended:
+        return text
+    why = "the samples were others" if outcome.samples == "different" else "the gain is not certain"
+    return f"not recommended, since {why}: {text}"
 
 
 def title(remedy: Remedy) -> str:
@@ -56,19 +70,17 @@ def title(remedy: Remedy) -> str:
 
 
 def is_refused(outcome: Outcome | None) -> bool:
-    """Whether trying it spoke against it. One that could not be tried stays as it was predicted."""
-    if outcome is None or outcome.why in ("not applied", "interrupted"):
-        return False
-    return not outcome.recommended
+    """Whether trying it spoke against it. One that was not tried to the end stays as it was predicted."""
+    return outcome is not None and outcome.why in (MEASURED, "broke") and not outcome.recommended
 
 
 def first_gain(prescription: Prescription) -> str:
     """The remedy that gains most and was not refused, with what it gains; empty where there is none."""
     for remedy in helping(prescription):
         outcome = outcome_of(prescription, [remedy.code])
-        if remedy.prediction is None or is_refused(outcome):
+        if remedy.prediction is None or is_refused(outcome) or (outcome is not None and outcome.why == "timed out"):
             continue
-        if outcome is not None and outcome.why == "measured":
+        if outcome is not None and outcome.why == MEASURED:
             return f"{title(remedy)}: {_proved_step(outcome)}"
         return f"{title(remedy)}: {predicted(remedy.prediction)}"
     return ""
@@ -81,11 +93,10 @@ def _proved_step(outcome: Outcome) -> str:
 
 
 def samples(outcome: Outcome) -> str:
-    """Whether it changed what was trained on; None says that this cannot be compared."""
-    if outcome.why != "measured":
+    """Whether it changed what was trained on, where that is not what speaks against it."""
+    if outcome.why != MEASURED or outcome.samples == "different":
         return ""
-    words = {"same": "the samples were the same", "different": "the samples were others"}
-    words["close"] = "the samples were the same but for rounding"
+    words = {"same": "the samples were the same", "close": "the samples were the same but for rounding"}
     return words.get(outcome.samples or "", "whether the samples were the same cannot be told")
 
 

@@ -30,8 +30,7 @@ class Measure:
 
     kind: str
     value: float
-    low: float | None = None
-    high: float | None = None
+    bounds: tuple[float, float] | None = None
 
 
 def stacked(segments: Sequence[Segment], *, top: float, label: str, labelled: bool = True) -> Markup:
@@ -72,10 +71,11 @@ def _measure(bar: Measure, y: float, thick: float, top: float) -> list[Markup]:
         return percent(min(value / top, 1.0) if top > 0 else 0.0)
 
     pieces = [element("rect", class_=f"measure {bar.kind}", x=0, y=y + 1, width=at(bar.value), height=thick - 2)]
-    if bar.low is None or bar.high is None:
+    if bar.bounds is None:
         return pieces
+    low, high = bar.bounds
     middle, reach = y + thick / 2, thick / 2 - 2
-    ends = [(bar.low, bar.high, 0.0), (bar.low, bar.low, reach), (bar.high, bar.high, reach)]
+    ends = [(low, high, 0.0), (low, low, reach), (high, high, reach)]
     return pieces + [
         element("line", class_=kind, x1=at(start), x2=at(end), y1=middle - half, y2=middle + half)
         for kind in ("casing", "whisker")

@@ -57,6 +57,8 @@ class Table:
 
     def column(self, place: int) -> str:
         """Its class."""
+        if place == 0:
+            return "name"
         return "chart" if place in self.charts else "figures" if place in self.figures else "words"
 
 

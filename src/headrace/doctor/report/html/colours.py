@@ -19,8 +19,8 @@ _CATEGORIES = {
     "decode": "blue",
     "transform": "sky",
     "tokenise": "teal",
-    "collate": "teal",
-    "serialise": "purple",
+    "collate": "olive",
+    "serialise": "brown",
     "getitem": "slate",
     "wait": "wait",
 }

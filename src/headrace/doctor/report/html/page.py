@@ -30,9 +30,9 @@ TEXT_LIMITS = (1_200, 240, 60)
 def html_page(
     session: Session, diagnosis: Diagnosis, prescription: Prescription | None = None, *, again: str = ""
 ) -> str:
-    """A document that loads nothing and runs nothing, of less than 1 MB. Pure."""
+    """A document that loads nothing and runs nothing, of less than 1 MB. Pure, but for its own templates."""
     report = Report(session, diagnosis, prescription, again)
-    content = {"summary": summary(report), "sections": sections(report), "created": session.created}
+    content = {"summary": summary(report), "sections": sections(report)}
     for limit in TEXT_LIMITS:
         page = _rendered(content, limit)
         if len(page.encode()) < MOST_BYTES:

@@ -44,9 +44,9 @@ class Report:
 
     @cached_property
     def whose(self) -> str:
-        """` of rank 3`, where there are several ranks; else empty."""
+        """`, rank 3`, where there are several ranks; else empty."""
         several = len({trainer.rank for trainer in self.session.trainers}) > 1
-        return f" of rank {self.budget.rank}" if several and self.budget is not None else ""
+        return f", rank {self.budget.rank}" if several and self.budget is not None else ""
 
     def makers_of(self, pid: int, host: str) -> list[Maker]:
         """By their number."""

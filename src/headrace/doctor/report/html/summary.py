@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace.doctor.analyse.parts import WAIT
+from headrace.doctor.analyse.verdict import BOUND
 
 from ..ending import command_line, ending
 from ..figures import counted, duration, share
 from ..gains import interval, is_refused, times, together
-from ..step import heat
+from ..step import HOT
 from ..terminal import first_to_do
 from .report import Report
 
+MOST_HOSTS = 8
 _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green": "○ Not input-bound"}
 """How much of a step is waited for, for those who do not see the colour too."""
 
@@ -44,7 +46,7 @@ class Summary:
 def summary(report: Report) -> Summary:
     diagnosis, prescription = report.diagnosis, report.prescription
     stop = prescription.stop if prescription is not None else ""
-    colour = heat(diagnosis.wait_share) if diagnosis.wait_share is not None else ""
+    colour = _heat(report, is_stopped=bool(stop))
     return Summary(
         verdict=diagnosis.verdict,
         stop=stop,
@@ -57,12 +59,20 @@ def summary(report: Report) -> Summary:
     )
 
 
+def _heat(report: Report, *, is_stopped: bool) -> str:
+    """As the verdict has it: what it does not call input-bound is not shown as such."""
+    waits = report.diagnosis.wait_share
+    if waits is None:
+        return ""
+    return "green" if is_stopped or waits < BOUND else "red" if waits >= HOT else "yellow"
+
+
 def _about(report: Report) -> Iterator[str]:
     session = report.session
     yield ending(session.outcome)
     yield session.created
     if session.machines:
-        yield ", ".join(machine.host for machine in session.machines[:8])
+        yield ", ".join(machine.host for machine in session.machines[:MOST_HOSTS])
     if session.headrace:
         yield f"Headrace {session.headrace}"
 
@@ -93,9 +103,8 @@ def _ahead(report: Report) -> Iterator[Tile]:
         yield Tile("Floor", duration(prescription.floors.replay_us), "on kept batches: no loader makes it shorter")
     best, outcome = prescription.best, together(prescription)
     if best is not None:
-        name = "Predicted at best"
         between = interval(best.low_us, best.high_us)
-        yield Tile(name, duration(best.step_us), f"{times(best.speedup)} as fast, {between}")
+        yield Tile("Predicted at best", duration(best.step_us), f"{times(best.speedup)} as fast, {between}")
     if outcome is not None and outcome.step_us is not None and outcome.speedup is not None:
         refused = ", not recommended" if is_refused(outcome) else ""
         yield Tile("Proved together", duration(outcome.step_us), f"{times(outcome.speedup)} as fast{refused}")

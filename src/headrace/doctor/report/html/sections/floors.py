@@ -16,8 +16,8 @@ _MEANS = {
     "loader alone": "a step's batches taken as fast as they come, nothing trained: the loader's own ceiling",
 }
 HOW = (
-    "Where the loader alone is longer than kept batches, the loader holds the training up; where it is shorter, the "
-    "training itself does. As it is can be no shorter than the longer of the two."
+    "Where the loader alone takes longer than kept batches do, the loader holds the training up; where it takes less, "
+    "the training itself is what a step takes."
 )
 
 

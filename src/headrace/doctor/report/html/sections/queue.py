@@ -13,7 +13,8 @@ from ..report import Report
 
 HOW = (
     "Height is how many batches were made and not yet taken, on average over the column's time. At zero the training "
-    "waits for the workers; at the top line the queue is full, and the workers wait for the training."
+    "waits for the workers; at the top line the queue is full, and the workers wait for the training. Where some are "
+    "ready and steps still wait, one slow batch holds up those behind it."
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.doctor.analyse.diagnosis import RankView
+from headrace.doctor.analyse.ranks import is_late
 
 from ...figures import counted, duration, share
 from ..bars import Segment, stacked
@@ -38,8 +39,10 @@ def ranks(report: Report) -> Section | None:
         left_out=f"and {counted(len(views) - MOST, 'rank')} more" if len(views) > MOST else "",
     )
     first = views[0]
-    late = f"Rank {first.rank} is the last in {share(first.late)} of the steps."
-    return Section("ranks", f"{len(views)} ranks beside each other", [table], lead=late)
+    late = f"Rank {first.rank} is the last in {share(first.late)} of the steps." if is_late(first, len(views)) else ""
+    return Section(
+        "ranks", f"{len(views)} ranks beside each other", [table], lead=late or "No rank is late often and by much."
+    )
 
 
 def _row(rank: RankView, top: float) -> list[Cell]:

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import dropwhile
 
 from headrace.doctor.predict.prediction import Prediction
 from headrace.doctor.remedies.model import Outcome, Prescription, Remedy
 
 from ...figures import duration
-from ...gains import helping, idle, interval, is_refused, outcome_of, predicted, proved, samples, times, title, together
+from ...gains import (
+    bounds,
+    helping,
+    idle,
+    interval,
+    is_refused,
+    outcome_of,
+    predicted,
+    proved,
+    samples,
+    times,
+    title,
+    together,
+)
 from ..bars import Measure, measures
 from ..blocks import Block, Card, Cards, Cell, Key, Section, Table
 from ..report import Report
@@ -27,7 +41,7 @@ _DIFF = {"+": "more", "-": "less", "@": "place"}
 
 def remedies(report: Report) -> Section | None:
     prescription = report.prescription
-    if prescription is None or not (prescription.remedies or prescription.stop):
+    if prescription is None or not prescription.remedies:
         return None
     helps = helping(prescription)[:MOST]
     blocks: list[Block] = []
@@ -38,7 +52,7 @@ def remedies(report: Report) -> Section | None:
     if idle(prescription):
         rows: list[list[Cell]] = [[title(remedy), remedy.why] for remedy in idle(prescription)[:MOST]]
         blocks.append(Table("What would not help", ["remedy", "why not"], rows))
-    return Section("remedies", "What to do", blocks, lead=prescription.stop)
+    return Section("remedies", "What to do", blocks)
 
 
 def _now_us(report: Report) -> float:
@@ -57,7 +71,7 @@ def _chart(report: Report, prescription: Prescription, helps: list[Remedy]) -> T
         for place, remedy in enumerate(helps, start=1)
     ]
     if len(helps) > 1:
-        rows.append(("All that go together", prescription.best, together(prescription)))
+        rows.append((_together(prescription, helps), prescription.best, together(prescription)))
     top = max([now_us, *(reach for _, gain, outcome in rows for reach in _reaches(gain, outcome))])
     first: list[Cell] = [
         "As it is",
@@ -82,11 +96,18 @@ def _chart(report: Report, prescription: Prescription, helps: list[Remedy]) -> T
     )
 
 
+def _together(prescription: Prescription, helps: list[Remedy]) -> str:
+    """Which of them, by their numbers."""
+    numbers = [str(place) for place, remedy in enumerate(helps, start=1) if remedy.code in prescription.together]
+    return f"Together: {', '.join(numbers)}" if numbers else "Together"
+
+
 def _reaches(gain: Prediction | None, outcome: Outcome | None) -> Iterator[float]:
     if gain is not None:
         yield gain.high_us
     if outcome is not None and outcome.step_us is not None:
-        yield outcome.high_us or outcome.step_us
+        known = bounds(outcome.low_us, outcome.high_us)
+        yield outcome.step_us if known is None else known[1]
 
 
 def _row(
@@ -95,12 +116,12 @@ def _row(
     """The proof's figures, where there is one, else the prediction's."""
     bars, words = [], []
     if gain is not None:
-        bars.append(Measure("predicted", gain.step_us, gain.low_us, gain.high_us))
+        bars.append(Measure("predicted", gain.step_us, bounds(gain.low_us, gain.high_us)))
         words.append(f"predicted {predicted(gain)}")
     if outcome is not None:
         words.append(proved(outcome))
         if outcome.step_us is not None:
-            bars.append(Measure("proved", outcome.step_us, outcome.low_us, outcome.high_us))
+            bars.append(Measure("proved", outcome.step_us, bounds(outcome.low_us, outcome.high_us)))
     step_us, speedup = _newest(gain, outcome)
     said = "not recommended" if is_refused(outcome) else "" if speedup is None else times(speedup)
     chart: Cell = measures(bars, top=top, label="; ".join(words), mark=floor_us) if bars else "; ".join(words)
@@ -144,7 +165,7 @@ def _card(prescription: Prescription, remedy: Remedy) -> Card:
 
 def _diff(diff: str) -> Iterator[tuple[str, str]]:
     """Lines with their kind; the names of the files stand above them already."""
-    lines = [line for line in diff.splitlines() if not line.startswith(("--- ", "+++ "))]
+    lines = list(dropwhile(lambda line: line.startswith(("--- ", "+++ ")), diff.splitlines()))
     for line in lines[:MOST_DIFF_LINES]:
         yield _DIFF.get(line[:1], "same"), line.expandtabs()
     if len(lines) > MOST_DIFF_LINES:

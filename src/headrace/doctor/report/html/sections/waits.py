@@ -62,7 +62,7 @@ def _table(title: str, parts: Sequence[Part], how: str, *, means: bool) -> Table
         how,
         figures=frozenset({2, 3}),
         charts=frozenset({1}),
-        left_out=f"and {left} smaller ones" if left > 0 else "",
+        left_out=f"and {left} smaller" if left > 0 else "",
     )
 
 

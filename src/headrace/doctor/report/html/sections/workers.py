@@ -15,7 +15,7 @@ from ..blocks import Block, Cell, Key, Section, Table
 from ..colours import of_category
 from ..report import Report
 
-MOST_WORKERS, MOST_STAGES = 32, 24
+MOST_LOADERS, MOST_WORKERS, MOST_STAGES = 4, 32, 24
 HOW_WORKERS = (
     "Each bar is the mean batch of one worker, by what it was spent on; all bars are from zero to the slowest worker. "
     "A worker whose bar is longer than the others' is slower: it has harder samples, or shares a core."
@@ -35,7 +35,7 @@ def workers(report: Report) -> Section | None:
     by_worker = _by_worker(report)
     if by_worker is not None:
         blocks.append(by_worker)
-    blocks += [_stages(making, several=len(makings) > 1) for making in makings[:4] if making.stages]
+    blocks += [_stages(making, several=len(makings) > 1) for making in makings[:MOST_LOADERS] if making.stages]
     return Section("workers", f"How batches are made{report.whose}", blocks, lead=_lead(makings[0]))
 
 
