@@ -131,6 +131,8 @@ def _undo(root: Path, folder: UndoFolder, written: Path, *, keep: bool) -> Undon
     journal = read_journal(Path(folder.journal))
     undone = Undo(root, journal, written, keep=keep).run()
     undone.failed += [("", fault) for fault in journal.faults]
+    if set(os.listdir(folder.kept)) - journal.kept:
+        undone.failed.append(("", f"{folder.kept} holds former contents of files that no record names"))
     os.unlink(folder.owner)  # it is done, as far as it can be
     if not undone.failed:
         shutil.rmtree(folder.path)
