@@ -175,7 +175,7 @@ def _train(folder: Path, steps: int, pids: list[int], draw: random.Random) -> No
         made.pass_by(draw.expovariate(1 / (0.3 * STEP_NS)))
         arrived = made.monotonic_ns() - 200_000
         end = loop.received()
-        loop.got(Received(0, index, start, end, arrived, 150_000, arrived, 100_000, BATCH_BYTES, shape), True)
+        loop.got(Received(0, index, start, end, arrived, 150_000, arrived, 100_000, BATCH_BYTES, shape, 120_000), True)
         _span(loop, made, "h", "i", 0.02 * STEP_NS)
         made.pass_by(0.2 * STEP_NS)
         _span(loop, made, "b", "c", draw.gauss(0.4, 0.02) * STEP_NS)

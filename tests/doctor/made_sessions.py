@@ -30,6 +30,8 @@ class MadeRun:
     stages: dict[str, int] = field(default_factory=lambda: {"decode:PIL.Image.load": 8_000, "collate:default": 2_000})
     slow_batches: dict[int, int] = field(default_factory=dict)
     """More time of the first stage, by index of the batch."""
+    cpu: float = 0.5
+    """Share of its wall time that a stage computes."""
     samples: int = 4
     pickle: int = 0
     unpickle: int = 0
@@ -171,7 +173,9 @@ class _Simulation:
         walls[next(iter(walls))] += run.slow_batches.get(index, 0)
         fetched = start + sum(walls.values())
         sent = fetched + run.pickle
-        stages = [[10 + self.stage_numbers[name], run.samples, wall, wall // 2] for name, wall in walls.items()]
+        stages = [
+            [10 + self.stage_numbers[name], run.samples, wall, int(wall * run.cpu)] for name, wall in walls.items()
+        ]
         times = [start, fetched, None, None] if run.workers == 0 else [start, fetched, sent, run.pickle]
         self.makers[index % len(self.makers)].append(["batch", 0, index, *times, run.samples, stages])
         return fetched, sent

@@ -65,7 +65,10 @@ def observe(command: list[str], folder: Path, *options: str, environment: dict[s
 
 
 def headrace(
-    *arguments: str, environment: dict[str, str] | None = None, folder: Path | None = None
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    folder: Path | None = None,
+    deadline_s: float = DEADLINE_S,
 ) -> subprocess.CompletedProcess[str]:
     """Runs `headrace ARGUMENTS` to its end, in that folder, or in an empty one: whoever measures has it alone."""
     if folder is None:
@@ -79,5 +82,5 @@ def headrace(
         env={**os.environ, **own, **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=deadline_s,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from made_sessions import MadeRun, machine, made_session, process, read, simulate, write_evidence, write_settings
 
-from headrace.doctor.analyse import diagnose
+from headrace.doctor.analyse import diagnose, environment
 from headrace.doctor.analyse.diagnosis import Diagnosis, Finding, Making
 from headrace.doctor.analyse.join import Made
 from headrace.doctor.analyse.loaders import with_loaders_as_one
@@ -177,7 +177,7 @@ def test_workers_that_start_anew_for_each_pass_are_told(tmp_path):
     assert found is not None
     assert found.text == "Each of 3 passes started 1 worker anew."
     assert found.evidence == "iter() took 30 ms, its first batch 1 ms"
-    assert found.weight == pytest.approx(90 / 150)
+    assert found.weight == pytest.approx(90 / 150, rel=1e-3)
 
 
 def test_workers_that_stay_are_not_respawned(tmp_path):
@@ -231,6 +231,22 @@ def test_few_workers_beside_idle_cores_are_told(tmp_path):
     assert found is not None
     assert found.text == "The loader's 2 workers never rest, and use 1.0 of 16 cores."
     assert finding(diagnose(session), "cores") is None
+
+
+def test_cores_that_other_programs_use_are_not_left_for_workers(tmp_path):
+    crowded = machine(cores=16)
+    crowded.time, crowded.columns = [1, 2, 3], {"cpu_cores_other": [12.0, 14.0, 13.0]}
+    assert finding(diagnose(made_session(tmp_path, machines=[crowded])), "few-workers") is None
+
+
+@pytest.mark.parametrize("code", ["threads", "workers-cores", "cpu-throttled"])
+def test_workers_that_have_too_few_cores_are_not_called_too_few(tmp_path, monkeypatch, code):
+    """Threads of libraries are not in their CPU time, so that cores seem free."""
+    crowded = Finding(code, 0.3, "They share 16 cores.", "", "")
+    monkeypatch.setattr(environment, "findings", lambda session: [crowded])
+    diagnosis = diagnose(made_session(tmp_path, machines=[machine(cores=16)]))
+    assert finding(diagnosis, "few-workers") is None
+    assert diagnosis.verdict.endswith("They share 16 cores.")
 
 
 def test_memory_that_is_not_pinned_is_told_where_a_gpu_copies_from_it(tmp_path):

@@ -145,6 +145,34 @@ def test_shapes_that_differ_are_told_with_the_first_step(tmp_path):
     assert found.evidence == "step 0: rank 0 float32[4,16,16], rank 1 float32[4,24,24]"
 
 
+def test_shapes_that_differ_weigh_what_the_ranks_wait_for_the_longest(tmp_path):
+    """In every other step rank 1's batch is larger and its forward 8 ms longer; both wait equally for data."""
+    write_settings(tmp_path, warmup=0)
+    for rank in (0, 1):
+        pid, shapes = 100 + rank, ["float32[4,8,8]", "float32[4,16,16]"]
+        records = [process(pid, rank=rank), *(["name", number, shape] for number, shape in enumerate(shapes))]
+        records += [["loader", 0, 0, {"num_workers": 0}], ["pass", 0, 0, 0, 0, 0, [pid]]]
+        for step in range(STEPS):
+            start, larger = step * 20_000, step % 2 * rank
+            ready = start + 1_000 + 2_000 + 8_000 * larger
+            records.append(["get", 0, step, start, 1_000, None, None, None, None, 16, larger])
+            records.append(["step", step, start, start + 20_000, [["b", ready - start - 1_000, 9_000]], 0])
+            records += [["ready", step, ready]] if step % 5 == 0 else []
+        write_evidence(tmp_path, str(pid), records)
+    (found,) = [one for one in diagnose(read(tmp_path)).findings if one.code == "shapes-differ"]
+    assert found.text == (
+        "Shapes of batches differ across ranks in 50 % of the steps; in these a rank waits 4 ms on average for the one "
+        "that computes longest."
+    )
+    assert found.weight == pytest.approx(0.5 * 4 / 20)
+
+
+def test_a_rank_that_waits_for_its_data_is_not_late_for_its_shapes(tmp_path):
+    diagnosis = together(tmp_path, QUICK, SLOW, shape=["float32[4,16,16]", "float32[4,24,24]"])
+    (found,) = [one for one in diagnosis.findings if one.code == "shapes-differ"]
+    assert found.weight == 0
+
+
 def test_equal_shapes_are_not_told(tmp_path):
     codes = {one.code for one in together(tmp_path, QUICK, QUICK).findings}
     assert "shapes-differ" not in codes

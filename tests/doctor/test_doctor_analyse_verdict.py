@@ -174,6 +174,15 @@ def test_without_an_optimizer_it_is_each_batch(tmp_path):
     assert diagnose(read(tmp_path)).verdict.startswith("The training loop waits 33 % of each batch for data")
 
 
+@pytest.mark.parametrize(("batch", "hangs"), [("batch 999 of epoch 0", True), ("batch 3 of epoch 0", False)])
+def test_a_worker_that_went_on_after_all_does_not_hang(tmp_path, batch, hangs):
+    session = made_session(tmp_path, MadeRun())
+    session.processes[2].stacks = [f"hung: {batch} has been in the making for 12 s:\n  File data.py line 9 in load"]
+    diagnosis = diagnose(session)
+    assert ("hung" in {finding.code for finding in diagnosis.findings}) == hangs
+    assert ("hangs" in diagnosis.verdict) == hangs
+
+
 def test_a_hung_worker_is_named_with_its_stack(tmp_path):
     session = made_session(tmp_path)
     stack = "hung: Thread 0x1\n  File io.py line 3 in read\n  File data.py line 9 in load"
@@ -357,6 +366,16 @@ def test_what_a_machine_is_short_of_comes_after_the_cause_of_the_wait(tmp_path):
     codes = [one.code for one in diagnose(made_session(tmp_path, MadeRun(stages=LOOKUP))).findings]
     assert codes[0] == "stage-lookup"
     assert codes.index("cpu-others") < codes.index("stage-decode")
+
+
+def test_what_is_read_from_disk_weighs_what_is_waited_for_reading(tmp_path, monkeypatch):
+    from_disk = Finding("reads-from-disk", 0.1, "All of it comes from disk.", "", "")
+    monkeypatch.setattr(environment, "findings", lambda session: [from_disk])
+    stages = {"read:file": 9_000, "decode:PIL": 3_000}
+    diagnosis = diagnose(made_session(tmp_path, MadeRun(stages=stages)))
+    (found,) = [one for one in diagnosis.findings if one.code == "reads-from-disk"]
+    assert found.weight == pytest.approx(0.75 * diagnosis.wait_share, rel=0.01)
+    assert diagnosis.verdict.endswith("All of it comes from disk.")
 
 
 @pytest.mark.usefixtures("of_machines")

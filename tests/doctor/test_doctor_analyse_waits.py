@@ -70,9 +70,64 @@ def test_a_batch_that_lay_ready_leaves_only_the_drawing_of_indices(tmp_path):
 
 
 def test_a_worker_that_had_not_begun_is_start_up(tmp_path):
-    get = [0, 1_000, 150, 1_150, 0]
-    session = one_get(tmp_path, get, [[0, 1_070, 1_140, 1_145, 5, 1, []]], begun=1_060)
+    get = [1, 1_000, 150, 1_150, 0]
+    session = one_get(tmp_path, get, [[1, 1_070, 1_140, 1_145, 5, 1, []]], begun=1_060)
     assert wait_parts(session) == {"start-up": 60, "not ready": 80, "pickle": 5, "unpickle and copy": 5}
+
+
+def test_what_a_worker_does_before_its_first_batch_belongs_to_its_start(tmp_path):
+    """worker_init_fn: its index lay there already."""
+    get = [0, 1_000, 150, 1_150, 0]
+    session = one_get(tmp_path, get, [[0, 1_130, 1_140, 1_145, 5, 1, []]], begun=1_060)
+    assert wait_parts(session) == {"start-up": 130, "not ready": 10, "pickle": 5, "unpickle and copy": 5}
+
+
+def handed_over(tmp_path, waits, *, is_busy=True, cpu=100):
+    """A session of one worker whose batches lie ready when they are asked for, and whose tensors take so long to hand
+    over. It makes the next one meanwhile, three quarters of which is collate, or nothing."""
+    asked = [1_000 + 50_000 * index for index in range(len(waits))]
+    trainer, worker = [["loader", 0, 0, {"num_workers": 1}], ["pass", 0, 0, 0, 0, 0, [8]]], []
+    for index, (start, wait) in enumerate(zip(asked, waits, strict=True)):
+        taken = wait + cpu
+        trainer.append(["get", 0, index, start, taken, start + taken, taken, None, None, 64, None, cpu])
+        trainer.append(["step", index, start, start + 50_000, [], 0])
+        begun = asked[index - 1] + (-5_000 if is_busy else 42_000) if index else 0
+        fetched = asked[index - 1] + 45_000 if index else 800
+        making = fetched - begun
+        stages = [[1, 1, making * 3 // 4, making], [2, 4, making // 4, making]]
+        worker.append(["batch", 0, index, begun, fetched, fetched + 50, 10, 4, stages])
+    names = [["name", 1, "collate:own"], ["name", 2, "getitem:x"]]
+    write_settings(tmp_path, warmup=0)
+    write_evidence(tmp_path, "a", [process(7), *trainer])
+    write_evidence(tmp_path, "b", [process(8), ["worker", 0, {"id": 0, "parent": 7}], *names, *worker])
+    return read(tmp_path)
+
+
+def test_tensors_handed_over_late_are_due_to_what_the_worker_does_meanwhile(tmp_path):
+    """20 ms more than usual in 14 batches of 20: the worker's Python does not let go of the GIL."""
+    shares = cause_shares(handed_over(tmp_path, [1_000] * 5 + [21_000] * 14 + [1_000]))
+    whole = 6 * 1_100 + 14 * 21_100
+    assert shares["collate:own"] == pytest.approx(14 * 20_000 * 0.75 / whole, rel=0.01)
+    assert shares["getitem:x"] == pytest.approx(14 * 20_000 * 0.25 / whole, rel=0.01)
+    assert shares["unpickle and copy"] == pytest.approx((whole - 14 * 20_000) / whole, rel=0.01)
+
+
+def test_a_hand_over_that_always_takes_long_is_due_to_itself(tmp_path):
+    """Many tensors: a round trip for each."""
+    assert cause_shares(handed_over(tmp_path, [21_000] * 20)) == {"unpickle and copy": 1}
+
+
+def test_where_the_worker_is_idle_nothing_of_its_is_charged(tmp_path):
+    waits = [1_000] * 5 + [21_000] * 15
+    assert cause_shares(handed_over(tmp_path, waits, is_busy=False)) == {"unpickle and copy": 1}
+
+
+def test_unpickling_that_computes_is_due_to_itself(tmp_path):
+    assert cause_shares(handed_over(tmp_path, [0] * 20, cpu=20_000)) == {"unpickle and copy": 1}
+
+
+def test_of_a_few_batches_it_is_not_known_what_is_usual(tmp_path):
+    assert cause_shares(handed_over(tmp_path, [1_000, 21_000, 21_000])) == {"unpickle and copy": 1}
 
 
 @pytest.mark.parametrize(("in_order", "held"), [(True, 60), (None, 60), (False, 0)])

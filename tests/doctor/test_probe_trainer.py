@@ -104,7 +104,8 @@ def test_batches_of_workers_tell_when_they_arrived(tmp_path: Path, persistent: b
     assert os.getpid() not in passes[0][6]
     assert len(passes[0][6]) == 2
     assert [get[1:3] for get in gets] == [[pass_, index] for pass_ in (0, 1) for index in range(6)]
-    for _, _, _, start, duration, arrived, unpickle, pin_start, pin, _, _ in gets:
+    for _, _, _, start, duration, arrived, unpickle, pin_start, pin, _, _, unpickle_cpu in gets:
+        assert 0 <= unpickle_cpu <= unpickle
         assert arrived <= start + duration + 1
         assert unpickle >= 0
         assert (pin_start, pin) == (None, None)

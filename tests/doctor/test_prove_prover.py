@@ -11,12 +11,13 @@ import pytest
 from made_sessions import MadeRun, read, write_run, write_settings
 from rich.console import Console
 
+from headrace.doctor.predict.prediction import Prediction
 from headrace.doctor.prove.pace import Pace
 from headrace.doctor.prove.progress import ProveProgress
 from headrace.doctor.prove.prover import Prover
 from headrace.doctor.prove.samples import Samples
 from headrace.doctor.prove.trial import Order, Trial
-from headrace.doctor.remedies.model import Prediction, Prescription, Remedy
+from headrace.doctor.remedies.model import Prescription, Remedy
 from headrace.doctor.session.model import Digest, Proof, Session
 
 WORKERS = {"loaders": {"0": {"num_workers": 4}}}
@@ -46,7 +47,7 @@ class Runs:
         self.orders: list[Order] = []
         self.content = "a"
 
-    def __call__(self, folder: Path, order: Order) -> Trial:
+    def __call__(self, order: Order) -> Trial:
         self.orders.append(order)
         self.now += self._seconds
         why, step_us = self._outcome(order.changes)
@@ -59,9 +60,9 @@ def remedy(code: str, changes: dict[str, Any], step_us: float) -> Remedy:
 
 
 def prover(session: Session, runs: Runs, *remedies: Remedy, budget_s: float = 120.0) -> Prover:
-    progress = ProveProgress(Console(file=io.StringIO()), budget_s)
+    progress = ProveProgress(Console(file=io.StringIO()))
     prescription = Prescription(None, "", "", list(remedies))
-    return Prover(session, prescription, Path("proofs"), runs, progress, budget_s, lambda: runs.now)
+    return Prover(session, prescription, runs, progress, budget_s, lambda: runs.now)
 
 
 BOTH = (remedy("workers", WORKERS, 12_000.0), remedy("indexed-tar", TAR, 15_000.0))
@@ -113,14 +114,23 @@ def test_ctrl_c_in_a_run_ends_all_and_keeps_what_was_proved(session: Session) ->
     assert [proof.why for proof in proofs] == ["measured", "interrupted"]
 
 
-def test_ctrl_c_between_runs_does_the_same(session: Session) -> None:
+def test_ctrl_c_around_a_run_does_the_same(session: Session) -> None:
     def outcome(changes: dict[str, Any]) -> tuple[str, int]:
         if changes == TAR:
             raise KeyboardInterrupt
         return "measured", 12_000
 
     proofs = prover(session, Runs(outcome), *BOTH).prove()
-    assert said(proofs) == [(["workers"], "measured", "same"), ([], "interrupted", None)]
+    assert said(proofs) == [(["workers"], "measured", "same"), (["indexed-tar"], "interrupted", None)]
+
+
+def test_ctrl_c_while_it_runs_once_more_as_it_is_ends_all(session: Session) -> None:
+    def outcome(changes: dict[str, Any]) -> tuple[str, int]:
+        runs.content = "x"
+        return ("measured" if changes else "interrupted"), 12_000
+
+    runs = Runs(outcome)
+    assert said(prover(session, runs, *BOTH).prove()) == [(["workers"], "measured", None)]
 
 
 def test_what_does_not_fit_into_the_time_is_not_tried(session: Session) -> None:

@@ -86,7 +86,7 @@ def test_nothing_is_left_by_a_doctor_that_is_killed(source: Path, disk: Path, si
         assert Path(process.stdout.readline().strip()).exists()
         process.send_signal(signum)
         process.wait()
-    eventually(lambda: not list(disk.iterdir()))
+    assert eventually(lambda: not list(disk.iterdir()))
 
 
 def test_what_a_janitor_could_not_remove_goes_with_the_next_run(disk: Path) -> None:

@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from headrace.doctor.remedies.model import Prediction
+from headrace.doctor.predict.prediction import Prediction
 from headrace.doctor.remedies.outcomes import interval, outcomes
 from headrace.doctor.session.model import Proof
 
@@ -58,10 +58,6 @@ def test_what_was_not_measured_has_no_figures() -> None:
     found = outcome_of(proof(why="broke"))
     assert (found.step_us, found.low_us, found.high_us, found.speedup) == (None, None, None, None)
     assert found.why == "broke"
-
-
-def test_an_interruption_before_the_first_run_is_no_outcome() -> None:
-    assert outcomes([Proof([], {}, "interrupted")], lambda _: None, OBSERVED_US) == []
 
 
 def test_the_interval_of_a_single_step_is_open() -> None:

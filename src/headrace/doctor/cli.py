@@ -15,6 +15,8 @@ from .status import DOCTOR_FAILED
 
 COMMAND = "headrace.doctor.command"
 """Where what stands behind `--` waits for the callback, in the context."""
+PROVE_BUDGET_S = 120.0
+"""A script with steps of 100 ms is measured in about a minute, and proved in two."""
 USAGE = "headrace doctor [options] -- python train.py"
 
 
@@ -78,6 +80,13 @@ def doctor(
     ranges: Annotated[
         bool, typer.Option("--ranges", help="Name steps and stages for torch.profiler and Nsight Systems.")
     ] = False,
+    prove: Annotated[
+        bool,
+        typer.Option("--prove", help="Try each remedy that needs no change of code, in a run of its own."),
+    ] = False,
+    prove_budget: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="What --prove may take in all, after the measured run.")
+    ] = PROVE_BUDGET_S,
     keep: Annotated[Path | None, typer.Option(help="Keep the evidence and the session in this new folder.")] = None,
     report: Report = None,
     html: Html = None,
@@ -98,6 +107,8 @@ def doctor(
         ctx.fail(f"expected -- and the command, got none: {USAGE}")
     if observe and steps is not None:
         ctx.fail("--steps ends the run, --observe lets it go on: expected one of them")
+    if observe and prove:
+        ctx.fail("--prove runs the command again, --observe lets it go on to its end: expected one of them")
     from .report.outputs import Outputs
     from .run import Examination, examine
 
@@ -110,6 +121,7 @@ def doctor(
         ranges=ranges,
         keep=keep,
         fail_above=fail_above,
+        prove_s=prove_budget if prove else None,
     )
     outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: examine(asked, outputs)))

@@ -50,6 +50,7 @@ def session_folder(
     ranges: bool = False,
     replay: int = 0,
     drain_s: float = 0.0,
+    digests: int = 0,
 ) -> Iterator[SessionFolder]:
     """A folder with its settings written. A temporary one, without `keep`, is removed at the end, unless it holds files
     of the user's that are nowhere else.
@@ -58,7 +59,14 @@ def session_folder(
     """
     path = _temporary() if keep is None else _made(keep)
     settings = _settings(
-        path, observe=observe, warmup=warmup, steps=steps, ranges=ranges, replay=replay, drain_s=drain_s
+        path,
+        observe=observe,
+        warmup=warmup,
+        steps=steps,
+        ranges=ranges,
+        replay=replay,
+        drain_s=drain_s,
+        digests=digests,
     )
     folder = SessionFolder(path, settings, is_kept=keep is not None)
     try:

@@ -25,6 +25,8 @@ from .hands_off.hands_off import PutBack, holds_files
 from .hands_off.unfinished import restore, unfinished
 from .hands_off.words import sentences
 from .machine import Sampler
+from .prove.prover import prover_of
+from .prove.samples import DIGESTS
 from .remedies.model import Prescription
 from .remedies.prescribe import prescribe
 from .remedies.sources import files_here
@@ -55,6 +57,8 @@ class Examination:
     ranges: bool = False
     keep: Path | None = None
     fail_above: float | None = None
+    prove_s: float | None = None
+    """How long proofs may take together; None for none."""
 
 
 def examine(asked: Examination, outputs: Outputs) -> int:
@@ -73,6 +77,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         ranges=asked.ranges,
         replay=0 if asked.observe else REPLAY_STEPS,
         drain_s=DRAIN_S,
+        digests=0 if asked.prove_s is None else DIGESTS,
     ) as folder:
         ended, machines = _run(asked, folder, outputs)
         wait_share = _guarded(lambda: _report(asked, outputs, folder, ended, machines), folder)
@@ -163,6 +168,9 @@ def _report(
         _saved(folder, session, None, None)  # for another version to show
         raise
     prescription = _prescribed(session, diagnosis)
+    if prescription is not None and asked.prove_s is not None and ended.why == "finished":
+        _prove(asked.command, session, prescription, folder, asked.prove_s)
+        prescription = _prescribed(session, diagnosis)
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
     _say_all(outputs.put(session, diagnosis, prescription, saved=saved))
     return diagnosis.wait_share
@@ -186,6 +194,20 @@ def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
         _say("no remedies are told: their computation failed, which is a fault of the doctor's")
         _say(traceback.format_exc())
         return None
+
+
+def _prove(
+    command: list[str], session: Session, prescription: Prescription, folder: SessionFolder, budget_s: float
+) -> None:
+    """The session gains proofs. A fault in making them costs those that are not made."""
+    prover = prover_of(session, prescription, command=command, like=folder.settings, budget_s=budget_s)
+    try:
+        prover.prove()
+    except Exception:
+        _say("remedies were not all tried: that failed, which is a fault of the doctor's")
+        _say(traceback.format_exc())
+    session.proofs = prover.proofs
+    session.notes += [note for note in prover.notes if note not in session.notes]
 
 
 def _leftover(process: Leftover) -> Note:

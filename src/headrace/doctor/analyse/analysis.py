@@ -20,8 +20,9 @@ def diagnose(session: Session) -> Diagnosis:
     main = main_view(views)
     ranks = together(views)
     by_rank = rank_views(ranks)
+    found = findings(session, views, ranks, by_rank)
     return Diagnosis(
-        verdict=verdict(session, main, by_rank),
+        verdict=verdict(session, main, by_rank, found),
         wait_share=None if main is None else main.wait_share,
         seen_by="gpu" if main is not None and main.has_gpu else "cpu",
         budgets=[view.budget for view in views if view.budget is not None],
@@ -29,6 +30,6 @@ def diagnose(session: Session) -> Diagnosis:
         causes=[view.causes for view in views if view.causes.parts],
         makings=[making for view in views for making in view.makings],
         ranks=by_rank,
-        findings=findings(session, views, ranks, by_rank),
+        findings=found,
         cost=cost(session, views, join),
     )

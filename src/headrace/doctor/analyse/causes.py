@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from .diagnosis import Causes, Part
 from .join import Made
 from .stages import REST, batch_stages
-from .waits import MAKING, UNKNOWN, Wait
+from .waits import MAKING, UNKNOWN, UNPICKLE, Wait
 
 
 def causes(pid: int, found: Iterable[Wait], steps: int) -> Causes:
     """The time that a batch was waited for because it was still being made is shared out by the stages of that very
-    batch: the slow ones are those that are waited for."""
+    batch: the slow ones are those that are waited for. Where its worker handed it over late, what the worker made
+    meanwhile is the cause."""
     totals: dict[str, float] = {}
     for wait in found:
         for name, us in _causes(wait):
@@ -24,9 +25,14 @@ def causes(pid: int, found: Iterable[Wait], steps: int) -> Causes:
 
 def _causes(wait: Wait) -> Iterable[tuple[str, float]]:
     making = sum(wait.parts.get(name, 0) for name in MAKING)
-    yield from ((name, us) for name, us in wait.parts.items() if name not in MAKING)
-    if making > 0:
-        yield from ((stage, making * share) for stage, share in _shares(wait.made).items())
+    yield from ((name, us - _held(wait, name)) for name, us in wait.parts.items() if name not in MAKING)
+    for us, made in ((making, wait.made), (wait.held, wait.holder)):
+        if us > 0:
+            yield from ((stage, us * share) for stage, share in _shares(made).items())
+
+
+def _held(wait: Wait, name: str) -> int:
+    return wait.held if name == UNPICKLE else 0
 
 
 def _shares(made: Made | None) -> dict[str, float]:

@@ -9,6 +9,9 @@ from headrace.doctor.analyse.host import Host
 from headrace.doctor.analyse.words import counted, number, percent
 from headrace.doctor.session.model import Maker
 
+THREADS, WORKERS = "threads", "workers-cores"
+CROWDED = {THREADS, WORKERS, "cpu-throttled"}
+"""Codes of the findings that there are too few cores for the workers that there are."""
 CONTENDED = 0.1
 """Share of time that threads waited for a core, from which it is worth a word."""
 FULL = 0.85
@@ -34,7 +37,7 @@ def too_many_threads(host: Host) -> list[Finding]:
     makeup += [f"{counted(len(own), 'training process')} with {sum(own)}"]
     return [
         Finding(
-            "threads",
+            THREADS,
             waited or 0.0,
             f"{threads} threads want to run on {number(cores)} cores.",
             f"{' and '.join(makeup)} by what torch, OpenMP and OpenCV say; " + _waited_text(host),
@@ -57,7 +60,7 @@ def too_many_workers(host: Host) -> list[Finding]:
     why = f"a quota of {number(quota)}" if quota == cores else f"an affinity of {number(cores)}"
     return [
         Finding(
-            "workers-cores",
+            WORKERS,
             waited or 0.0,
             f"{workers} workers share {number(cores)} cores.",
             f"The process may use {why} of {number(host.fact('cores_online') or cores)} cores; {_waited_text(host)}",

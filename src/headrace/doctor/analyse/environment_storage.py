@@ -9,7 +9,9 @@ from headrace.doctor.analyse.host import Host
 from headrace.doctor.analyse.words import number, percent, size
 
 MIB = 1 << 20
-FROM_DISK = 0.2
+FROM_DISK = "reads-from-disk"
+"""Code of the finding that the page cache did not have what was read."""
+LEAST_FROM_DISK = 0.2
 """Share of the bytes read that the page cache did not have."""
 READ_BYTES_PER_S = 1 * MIB
 SATURATED = 0.9
@@ -21,12 +23,12 @@ STALLED = 0.05
 def reads_from_disk(host: Host) -> list[Finding]:
     read, disk = host.summed(host.makers, "read_call_bytes"), host.summed(host.makers, "read_bytes")
     rate = host.mean("command_read_bytes_per_s")
-    if not read or disk is None or disk < FROM_DISK * read or rate is None or rate < READ_BYTES_PER_S:
+    if not read or disk is None or disk < LEAST_FROM_DISK * read or rate is None or rate < READ_BYTES_PER_S:
         return []
     stalled = host.mean("pressure_io_some_share")
     return [
         Finding(
-            "reads-from-disk",
+            FROM_DISK,
             stalled or 0.0,
             f"{percent(min(disk / read, 1.0))} of what is read comes from disk, not from the page cache.",
             f"{size(disk)} in all, {size(rate)} a second{_stalled_text(stalled)}; {_fits(host, disk)}.",

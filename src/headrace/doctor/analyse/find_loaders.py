@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..session.model import Loader, Session
 from .advice import named
 from .diagnosis import Finding, Making
+from .host import hosts
 from .making import fed_loaders
 from .parts import COPY, WAIT
 from .verdict import BOUND
@@ -14,6 +15,7 @@ from .view import View
 from .waits import START_UP
 from .words import counted, percent, time
 
+FEW_WORKERS = "few-workers"
 SLOW = 5.0
 """How many times the median a sample takes to be called slow."""
 BUSY = 0.9
@@ -60,11 +62,13 @@ def _busy(session: Session, view: View, making: Making) -> Iterator[Finding]:
     """Workers that never rest, and cores that do."""
     cores = _machine_cores(session, view)
     share = view.wait_share or 0.0
-    if cores is None or not making.workers or making.busy < BUSY or share < BOUND or making.cores > IDLE * cores:
+    if cores is None or not making.workers or making.busy < BUSY or share < BOUND:
+        return
+    if making.cores + _others_cores(session, view) > IDLE * cores:
         return
     rest = "never rests, and uses" if making.workers == 1 else "never rest, and use"
     yield Finding(
-        code="few-workers",
+        code=FEW_WORKERS,
         weight=share,
         text=f"The loader's {counted(making.workers, 'worker')} {rest} {making.cores:.1f} of {cores:g} cores.",
         evidence=f"busy {percent(making.busy)} of the time, {time(making.batch_us)} a batch",
@@ -153,6 +157,12 @@ def _machine_cores(session: Session, view: View) -> float | None:
     """That the trainer's processes may use."""
     cores = next((one.facts.get("cores") for one in session.machines if one.host == view.trainer.host), None)
     return float(cores) if isinstance(cores, (int, float)) else None
+
+
+def _others_cores(session: Session, view: View) -> float:
+    """That programs other than the command kept busy on average; 0 where it was not measured."""
+    found = next((one for one in hosts(session) if one.machine.host == view.trainer.host), None)
+    return 0.0 if found is None else found.mean("cpu_cores_other") or 0.0
 
 
 def _place(loader: Loader) -> str:

@@ -16,6 +16,8 @@ LOST = re.compile(r"^(?:Connection\w*Error|BrokenPipeError|EOFError)\b", re.MULT
 """What a trainer fails with where a worker is gone before torch has missed it."""
 RAISED = "in DataLoader worker process"
 """How torch says that a worker raised: one that lives, until its trainer ends."""
+AT_BATCH = re.compile(r"batch (?P<index>-?\d+) of epoch (?P<epoch>-?\d+) has been in the making")
+"""How the probe begins the text of such a stack."""
 LAST_LINES = 3
 """Of a stack, innermost last."""
 
@@ -27,17 +29,34 @@ def process_findings(session: Session) -> Iterator[Finding]:
     yield from _cut(session)
 
 
-def _hung(session: Session) -> Iterator[Finding]:
+def hanging(session: Session) -> Iterator[tuple[Process, str]]:
+    """Processes with the stacks of batches that took far longer than any before and were never done: neither they nor
+    a later one of that process."""
     for process in session.processes:
+        batches = [one.batches for one in session.makers if (one.host, one.pid) == (process.host, process.pid)]
+        last = max((pair for one in batches for pair in zip(one.epoch, one.index, strict=True)), default=None)
         for stack in process.stacks:
-            yield Finding(
-                code="hung",
-                weight=1.0,
-                text=f"{who(session, process)} hangs: it has been at one batch far longer than at any before.",
-                evidence=" | ".join(line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]),
-                advice="Look at where its stack stands: a lock held across a fork, a connection without a timeout, a "
-                "library's threads after a fork.",
-            )
+            batch = _batch(stack)
+            if batch is None or last is None or last < batch:
+                yield process, stack
+
+
+def _batch(stack: str) -> tuple[int, int] | None:
+    """Epoch and index of the batch that such a stack is of."""
+    found = AT_BATCH.search(stack)
+    return None if found is None else (int(found["epoch"]), int(found["index"]))
+
+
+def _hung(session: Session) -> Iterator[Finding]:
+    for process, stack in hanging(session):
+        yield Finding(
+            code="hung",
+            weight=1.0,
+            text=f"{who(session, process)} hangs: it has been at one batch far longer than at any before.",
+            evidence=" | ".join(line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]),
+            advice="Look at where its stack stands: a lock held across a fork, a connection without a timeout, a "
+            "library's threads after a fork.",
+        )
 
 
 def _killed(session: Session) -> Iterator[Finding]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from statistics import fmean
 
 from .advice import named
 from .diagnosis import Finding, RankView
@@ -11,6 +12,8 @@ from .together import Together
 from .view import View
 from .words import percent, time
 
+MUCH = 0.01
+"""Share of a step from which a wait is worth saying."""
 SHOWN = 4
 """Ranks whose shapes are shown."""
 
@@ -52,14 +55,47 @@ def _shapes(ranks: Together) -> Iterator[Finding]:
     if not differing:
         return
     number, shapes = next(iter(differing.items()))
+    waited = max(_waited_us(ranks, differing) - _waited_us(ranks, ranks.steps.keys() - differing.keys()), 0.0)
+    share, step_us = len(differing) / len(ranks.steps), _step_us(ranks)
     shown = [f"rank {view.trainer.rank} {shape}" for view, shape in zip(ranks.views, shapes, strict=True)]
     yield Finding(
         code="shapes-differ",
-        weight=0.0,
-        text=f"Shapes of batches differ across ranks in {percent(len(differing) / len(ranks.steps))} of the steps.",
+        weight=share * waited / step_us,
+        text=f"Shapes of batches differ across ranks in {percent(share)} of the steps"
+        f"{_waiting(waited / step_us, waited)}.",
         evidence=f"step {number}: {', '.join(shown[:SHOWN])}{', …' if len(shown) > SHOWN else ''}",
-        advice="Look at how samples are shared out: the ranks wait for the one whose batch takes longest.",
+        advice="Look at how sizes are drawn: by the step, from a seed that all ranks share, all ranks have the same.",
     )
+
+
+def _waiting(share: float, us: float) -> str:
+    return f"; in these a rank waits {time(us)} on average for the one that computes longest" if share >= MUCH else ""
+
+
+def _waited_us(ranks: Together, numbers: Collection[int]) -> float:
+    """What a rank waits on average in these steps for the one that computes longest: until its gradients are done, or
+    where those moments are not known, until it comes to where the ranks meet. 0 without steps."""
+    computing = [times for number in numbers if (times := _computing_us(ranks, number, ranks.stamped)) is not None]
+    if not computing:
+        computing = [times for number in numbers if (times := _computing_us(ranks, number, ranks.arrivals)) is not None]
+    return fmean(max(times) - fmean(times) for times in computing) if computing else 0.0
+
+
+def _computing_us(ranks: Together, number: int, moments: Callable[[int], list[float] | None]) -> list[float] | None:
+    """By rank, from the end of the step before to that moment, but for the wait for data, which has other causes. All
+    steps begin together, since the one before has ended when all ranks had met."""
+    reached = moments(number)
+    if reached is None:
+        return None
+    waits = [
+        sum(view.trainer.gets.duration[row] for row in step.gets)
+        for view, step in zip(ranks.views, ranks.steps[number], strict=True)
+    ]
+    return [moment - wait for moment, wait in zip(reached, waits, strict=True)]
+
+
+def _step_us(ranks: Together) -> float:
+    return fmean(step.duration for steps in ranks.steps.values() for step in steps)
 
 
 def _shape(view: View, gets: Sequence[int]) -> str:

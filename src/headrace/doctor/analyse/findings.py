@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..session.model import Session
 from . import environment
+from .advice import category
 from .diagnosis import Finding, RankView
+from .environment_cores import CROWDED
 from .environment_memory import OOM_KILL
-from .find_loaders import loader_findings
+from .environment_storage import FROM_DISK
+from .find_loaders import FEW_WORKERS, loader_findings
 from .find_notes import note_findings
+from .find_padding import padding_findings
 from .find_processes import process_findings
 from .find_ranks import rank_findings
 from .find_waits import wait_findings
 from .together import Together
 from .verdict import BOUND
 from .view import View, main_view
+
+READ = "read"
+"""Category of stages."""
 
 
 def findings(
@@ -26,10 +34,11 @@ def findings(
     wait."""
     main = main_view(views)
     waits = [] if main is None else list(wait_findings(main))
-    around = [] if main is None else list(loader_findings(session, main))
+    around = [] if main is None else [*loader_findings(session, main), *padding_findings(main)]
     of_run = [*([] if ranks is None else rank_findings(ranks, by_rank)), *process_findings(session)]
     notes = list(note_findings(session, main))
     of_machines = _of_machines(session, main)
+    around = _agreeing(around, of_machines)
     is_bound = main is not None and (main.wait_share or 0.0) >= BOUND
     most = waits[0].weight if waits and is_bound else 1.0
     order = {id(finding): -finding.weight for finding in [*waits, *of_run]}
@@ -38,6 +47,17 @@ def findings(
 
 
 def _of_machines(session: Session, main: View | None) -> list[Finding]:
-    """Without training, a machine that is short of something explains nothing but how the command ended."""
+    """Without training, a machine that is short of something explains nothing but how the command ended. What is read
+    from disk concerns as much of a step as is waited for reading."""
     found = environment.findings(session)
-    return found if main is not None else [finding for finding in found if finding.code == OOM_KILL]
+    if main is None:
+        return [finding for finding in found if finding.code == OOM_KILL]
+    reading = sum(part.share for part in main.causes.parts if category(part.name) == READ) * (main.wait_share or 0.0)
+    return [replace(one, weight=max(one.weight, reading)) if one.code == FROM_DISK else one for one in found]
+
+
+def _agreeing(around: list[Finding], of_machines: list[Finding]) -> list[Finding]:
+    """Without the advice to take more workers, where those that there are have too few cores: the CPU time of threads
+    that their libraries start is not known to be theirs, so that cores may seem free."""
+    crowded = any(finding.code in CROWDED for finding in of_machines)
+    return [finding for finding in around if not (crowded and finding.code == FEW_WORKERS)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -23,12 +23,18 @@ class Together:
     def arrivals(self, number: int) -> list[float] | None:
         """When each rank was ready for the others: its own gradients were done, where that was stamped, else its last
         backward pass began, else its first collective. None where no kind is known of all."""
-        steps = list(zip(self.views, self.steps[number], strict=True))
-        for moment in (_ready, _backward, _collective):
-            times = [moment(view.trainer.steps, step, view) for view, step in steps]
-            if all(time is not None for time in times):
-                return [time - ahead for time, ahead in zip(times, self.ahead, strict=True) if time is not None]
-        return None
+        kinds = (self._moments(number, moment) for moment in (_ready, _backward, _collective))
+        return next((times for times in kinds if times is not None), None)
+
+    def stamped(self, number: int) -> list[float] | None:
+        """When the own gradients of each rank were done; None where that is not known of all."""
+        return self._moments(number, _ready)
+
+    def _moments(self, number: int, moment: Callable[[Steps, Step, View], float | None]) -> list[float] | None:
+        steps = zip(self.views, self.steps[number], strict=True)
+        times = [moment(view.trainer.steps, step, view) for view, step in steps]
+        known = [time - ahead for time, ahead in zip(times, self.ahead, strict=True) if time is not None]
+        return known if len(known) == len(times) else None
 
 
 def together(views: Sequence[View]) -> Together | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,8 @@ from statistics import fmean
 
 from ..session.model import Session
 from .advice import category, named, who
-from .diagnosis import Causes, Part, RankView, StepBudget
+from .diagnosis import Causes, Finding, Part, RankView, StepBudget
+from .find_processes import hanging
 from .parts import WAIT
 from .ranks import is_late
 from .view import View
@@ -21,19 +23,33 @@ WORTH_NAMING = 0.1
 """Share of the wait from which a cause is named beside the first."""
 OF_STAGE = 0.8
 """Share of its category from which one stage stands for it."""
+BEHIND = {
+    "cores",
+    "cpu-throttled",
+    "data-parallel",
+    "few-workers",
+    "out-of-order",
+    "padding",
+    "reads-from-disk",
+    "shapes-differ",
+    "threads",
+    "workers-cores",
+}
+"""Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Iteration|Warning)(?:: |$)")
 """The line of a traceback that names the exception; lines of its message may follow."""
 MOST_WORDS = 300
 """Characters of the command's own last line."""
 
 
-def verdict(session: Session, view: View | None, ranks: Sequence[RankView]) -> str:
-    """How the command ended, where it did not end well; then what it waits for, or why that is not known."""
-    return " ".join([*_ending(session, view), *_waiting(session, view), *_late(ranks)])
+def verdict(session: Session, view: View | None, ranks: Sequence[RankView], findings: Sequence[Finding]) -> str:
+    """How the command ended, where it did not end well; then what it waits for, or why that is not known; then what
+    stands behind that, of the findings (heaviest first)."""
+    return " ".join([*_ending(session, view), *_waiting(session, view), *_late(ranks), *_behind(findings)])
 
 
 def _ending(session: Session, view: View | None) -> Iterator[str]:
-    yield from (f"{who(session, process)} hangs." for process in session.processes if process.stacks)
+    yield from (f"{who(session, process)} hangs." for process, _ in hanging(session))
     outcome = session.outcome
     steps = 0 if view is None else view.training.seen
     after = f" after {counted(steps, view.training.unit)}" if view is not None and steps else ""
@@ -170,6 +186,12 @@ def _late(ranks: Sequence[RankView]) -> Iterator[str]:
             peers = [other.peer_wait_us for other in ranks if other.peer_wait_us is not None and other is not rank]
             waiting = f"; the others wait {time(fmean(peers))} of each step for a peer" if peers else ""
             yield f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps{waiting}."
+
+
+def _behind(findings: Sequence[Finding]) -> Iterator[str]:
+    """The heaviest of those that say what no stage and no part of a step does, where it concerns enough of a step."""
+    heavy = (finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND)
+    yield from (finding.text for finding in itertools.islice(heavy, 1))
 
 
 def _short(session: Session, view: View) -> Iterator[str]:

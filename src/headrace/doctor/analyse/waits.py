@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..session.model import Loader, Pass, Trainer
 from .diagnosis import Part, WaitSplit
+from .handing import late, usual_us
 from .join import Finder, Join, Made
 from .steps import Training, pass_of, queue_of
 
@@ -23,11 +24,14 @@ Cut = tuple[str, int | None]
 
 @dataclass(frozen=True)
 class Wait:
-    """One `next()`, or one `iter()` (`made` None, all of it start-up): microseconds by what it waited for."""
+    """One `next()`, or one `iter()` (`made` None, all of it start-up): microseconds by what it waited for. Of those of
+    unpickling, `held` are due to the batch that the worker made meanwhile, `holder`."""
 
     loader: int
     parts: dict[str, int]
     made: Made | None
+    held: int = 0
+    holder: Made | None = None
 
 
 def waits(training: Training, join: Join) -> list[Wait]:
@@ -39,11 +43,12 @@ def waits(training: Training, join: Join) -> list[Wait]:
     trainer = training.trainer
     passes = pass_of(trainer)
     finders = {number: join.finder(trainer, one) for number, one in passes.items()}
+    usual = usual_us(trainer.gets)
     found = [
         (wait, finders[one.number])
         for row in training.gets
         if (one := passes.get(trainer.gets.pass_[row])) is not None
-        for wait in [_get(trainer, row, one, finders[one.number])]
+        for wait in [_get(trainer, row, one, finders[one.number], usual)]
     ]
     told = [wait for wait, finder in found if wait.made is not None or not finder.is_thinned]
     return [*told, *_starts(training)]
@@ -71,12 +76,17 @@ def split(start: int, end: int, cuts: list[Cut], last: str) -> dict[str, int]:
     return parts
 
 
-def _get(trainer: Trainer, row: int, one: Pass, finder: Finder) -> Wait:
+def _get(trainer: Trainer, row: int, one: Pass, finder: Finder, usual: float | None) -> Wait:
     gets = trainer.gets
     start, index = gets.start[row], gets.index[row]
     made = finder.batch(index)
     cuts = _here(trainer, row, made) if is_here(trainer, one) else _elsewhere(trainer, row, one, finder, made)
-    return Wait(one.loader, split(start, start + gets.duration[row], cuts, SAMPLER), made)
+    parts = split(start, start + gets.duration[row], cuts, SAMPLER)
+    found = None if made is None or usual is None else late(gets, row, made, usual)
+    if found is None:
+        return Wait(one.loader, parts, made)
+    held, holder = found
+    return Wait(one.loader, parts, made, min(held, parts.get(UNPICKLE, 0)), holder)
 
 
 def is_here(trainer: Trainer, one: Pass) -> bool:
@@ -104,13 +114,21 @@ def _elsewhere(trainer: Trainer, row: int, one: Pass, finder: Finder, made: Made
     batches = made.maker.batches
     fetched = batches.fetched[made.row]
     return [
-        (START_UP, made.maker.begun),
+        (START_UP, _ready_from(made, one)),
         (NOT_READY, _held_up_from(trainer, row, one, finder, fetched)),
         (HELD_UP, fetched),
         (PICKLE, batches.sent[made.row]),
         (UNPICKLE, trainer.gets.start[row] + trainer.gets.duration[row] if arrived is None else arrived),
         (PIN, pinned),
     ]
+
+
+def _ready_from(made: Made, one: Pass) -> int | None:
+    """When the batch's worker could make batches: for its very first one when it took that up, since the index had been
+    there before the worker was; what it did until then, worker_init_fn say, belongs to its start."""
+    batches = made.maker.batches
+    is_first = made.row == 0 and one.epoch == 0 and batches.index[0] < len(one.workers)
+    return batches.start[0] if is_first else made.maker.begun
 
 
 def _held_up_from(trainer: Trainer, row: int, one: Pass, finder: Finder, fetched: int) -> int:

@@ -82,10 +82,20 @@ class Get(Record, tag="get"):
     pin: int | None = None
     bytes: int | None = None
     shape: int | None = None
+    unpickle_cpu: int | None = None
 
 
 class Fetch(Get, tag="fetch"):
     """A batch that no step waited for."""
+
+
+class Padding(Record, tag="padding"):
+    pass_: int
+    index: int
+    rows: int
+    width: int
+    filled: int
+    longest: int
 
 
 class Replayed(Record, tag="replayed"):
@@ -203,7 +213,8 @@ class Probe(Record, tag="probe"):
 
 KINDS = (
     Process, Name, Torch, Facts, Note, Error, Stack, End,
-    Loader, Pass, Get, Fetch, Replayed, Drained, Window, Last, Step, Rest, Device, Ready, Collective, Digest, Applied,
+    Loader, Pass, Get, Fetch, Padding, Replayed, Drained, Window, Last,
+    Step, Rest, Device, Ready, Collective, Digest, Applied,
     Worker, Batch, Slow, Lines, Probe,
 )  # fmt: skip
 ANY: Any = Union[KINDS]  # noqa: UP007  (a union of a tuple has no other spelling)

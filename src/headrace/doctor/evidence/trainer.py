@@ -35,6 +35,7 @@ class TrainerSide:
             records.Pass: self._pass,
             records.Get: lambda record: self._get(self.trainer.gets, record),
             records.Fetch: lambda record: self._get(self.trainer.fetches, record),
+            records.Padding: self._padding,
             records.Drained: lambda record: self._get(self.trainer.drained, record),
             records.Replayed: self._replayed,
             records.Window: self._window,
@@ -73,6 +74,7 @@ class TrainerSide:
         gets.pin.append(record.pin)
         gets.bytes.append(record.bytes)
         gets.shape.append(None if record.shape is None else self._shape(record.shape))
+        gets.unpickle_cpu.append(record.unpickle_cpu)
 
     def _replayed(self, record: records.Replayed) -> None:
         replays = self.trainer.replays
@@ -90,6 +92,15 @@ class TrainerSide:
             self._shapes[name] = len(self.trainer.shapes)
             self.trainer.shapes.append(self._names.get(name, "?"))
         return self._shapes[name]
+
+    def _padding(self, record: records.Padding) -> None:
+        padding = self.trainer.padding
+        padding.pass_.append(record.pass_)
+        padding.index.append(record.index)
+        padding.rows.append(record.rows)
+        padding.width.append(record.width)
+        padding.filled.append(record.filled)
+        padding.longest.append(record.longest)
 
     def _last(self, record: records.Last) -> None:
         for number in reversed(self.trainer.passes):

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from .probe import Probe
 
 MOST_BYTES = 256 << 20
-"""Digested of all batches together. At 1 GB/s that is a quarter of a second, in the warm-up."""
+"""Digested of all batches together: at 1 GB/s a quarter of a second of the warm-up."""
 SKETCHED = 32
 """Values of each tensor that are kept, so that batches which differ by rounding alone can be told from others."""
 MOST_TENSORS = 8
 """Of a batch that are sketched."""
+LOOKED_AT = 4
+"""Batches of each process that are looked at for random numbers drawn while they are made: what a look costs, 0.1 ms,
+is a part of making them."""
 _KEYS = "_headrace_keys"
 """Attribute of a DataLoader's iterator: digests of the keys that it drew, batch by batch."""
 
@@ -40,7 +43,8 @@ def _watch_batches(probe: Probe, dataloader: ModuleType) -> None:
 
 
 class _Digests:
-    """Of the batches of a process, in the order in which it receives them."""
+    """Of the batches of a process, in the order in which it receives them, as long as it warms up: the steps after that
+    are measured."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
@@ -51,7 +55,7 @@ class _Digests:
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807
             batch = original(iterator)
-            if self._left > 0:
+            if self._left > 0 and self._is_warming_up():
                 self._try(self._write, iterator, batch)
             return batch
 
@@ -66,6 +70,10 @@ class _Digests:
             return keys
 
         return _next_index
+
+    def _is_warming_up(self) -> bool:
+        training = self._probe.training
+        return training.limit.warmup is None or training.steps.number < training.limit.warmup
 
     def _try(self, call: Callable[[Any, Any], None], iterator: Any, value: Any) -> None:
         try:
@@ -141,15 +149,17 @@ def _watch_draws(probe: Probe, fetch: ModuleType) -> None:
 
 
 class _Draws:
+    """Looks at the first batches that a process makes."""
+
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._left = probe.settings.digests
+        self._left = 0
         self._file = ""
 
     def fetch(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def fetch(fetcher: Any, index: Any) -> Any:
-            before = self._state()
+            before = self._state() if self._may_look() else None
             data = original(fetcher, index)
             if before is not None and before != self._state():
                 self._say()
@@ -157,14 +167,15 @@ class _Draws:
 
         return fetch
 
-    def _state(self) -> Any:
-        """Of the generators that everybody shares; None once enough was looked at."""
+    def _may_look(self) -> bool:
         if self._file != self._probe.evidence.path:  # a fork looks anew
             self._file = self._probe.evidence.path
-            self._left = 2 * self._probe.settings.digests
-        if self._left <= 0:
-            return None
+            self._left = LOOKED_AT
         self._left -= 1
+        return self._left >= 0
+
+    def _state(self) -> Any:
+        """Of the generators that everybody shares."""
         try:
             numpy = sys.modules.get("numpy")
             drawn = None if numpy is None else str(numpy.random.get_state()[1:3])

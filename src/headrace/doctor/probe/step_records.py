@@ -26,6 +26,7 @@ class Received(NamedTuple):
     pin: int | None
     bytes: int | None
     shape: int | None
+    unpickle_cpu: int | None = None
 
 
 class Replayed(NamedTuple):
@@ -98,6 +99,7 @@ def batch_record(clock: Clock, kind: str, batch: Received) -> Record:
         None if batch.pin is None else batch.pin // 1000,
         batch.bytes,
         batch.shape,
+        None if batch.unpickle_cpu is None else batch.unpickle_cpu // 1000,
     )
 
 

@@ -12,9 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 class ProveProgress:
     """Use it as a context; nothing of it stays on a terminal."""
 
-    def __init__(self, console: Console, budget_s: float) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._left_s = budget_s
         self._progress = Progress(
             TextColumn("headrace: trying {task.description}"),
             BarColumn(bar_width=20),

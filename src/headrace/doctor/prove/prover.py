@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
+from rich.console import Console
+
+from ..hands_off.words import sentences
 from ..probe.settings import Settings
 from ..remedies.model import Prescription
-from ..session.model import Proof, Session
+from ..session.model import Note, Proof, Session
 from .attempts import Attempt, attempts, together
 from .pace import Pace, patience_s
 from .progress import ProveProgress
 from .samples import Samples, are_equal, compare
 from .trial import Order, Trial, attempt
-
-BUDGET_S = 120.0
-"""For all proofs together. A script with steps of 100 ms is measured in about a minute, and proved in two."""
-
-
-class Try(Protocol):
-    """Runs the command as ordered; `attempt`, or what stands in for it."""
-
-    def __call__(self, folder: Path, order: Order) -> Trial: ...
 
 
 @dataclass
@@ -33,20 +26,22 @@ class Prover:
 
     session: Session
     prescription: Prescription
-    folder: Path
-    """Takes the evidence, one folder a run."""
-    run: Try
+    run: Callable[[Order], Trial]
+    """Runs the command as ordered: `attempt`, or what stands in for it."""
     progress: ProveProgress
-    budget_s: float = BUDGET_S
+    budget_s: float
+    """For all proofs together."""
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self.proofs: list[Proof] = []
+        self.notes: list[Note] = []
+        """What the runs have left of the user's files other than it was."""
         self._before = Samples.of(self.session)
         self._end = self.clock() + self.budget_s
-        self._runs = 0
         self._is_repeatable: bool | None = None
         self._was_repeated = False
+        self._is_interrupted = False
 
     def prove(self) -> list[Proof]:
         """All proofs. Ctrl-C ends them: the one under way is `interrupted`, those before it stand."""
@@ -54,11 +49,8 @@ class Prover:
         wanted = attempts(self.prescription)
         if pace is None or not wanted:
             return self.proofs
-        with self.progress:
-            try:
-                self._prove_all(pace, wanted)
-            except KeyboardInterrupt:
-                self.proofs.append(Proof([], {}, "interrupted"))
+        with self.progress, contextlib.suppress(KeyboardInterrupt):  # between two runs
+            self._prove_all(pace, wanted)
         return self.proofs
 
     def _prove_all(self, pace: Pace, wanted: list[Attempt]) -> None:
@@ -84,7 +76,7 @@ class Prover:
         if trial.why == "measured":
             samples = compare(self._before, trial.samples, lambda: self._repeatable(pace))
         self.proofs.append(trial.proof(one.remedies, one.changes, samples))
-        return trial.why != "interrupted"
+        return not self._is_interrupted
 
     def _order(self, pace: Pace, one: Attempt, left_s: float) -> Order | str:
         """Or why it cannot be tried."""
@@ -116,8 +108,14 @@ class Prover:
         return self._is_repeatable
 
     def _try(self, order: Order) -> Trial:
-        self._runs += 1
-        return self.run(self.folder / f"{self._runs:02d}", order)
+        try:
+            trial = self.run(order)
+        except KeyboardInterrupt:  # before the command had begun, or after its end
+            trial = Trial("interrupted", "", 0, [], Samples({}, False))
+        self._is_interrupted |= trial.why == "interrupted"
+        if trial.put_back is not None:
+            self.notes += [Note(code, text) for code, text in sentences(trial.put_back)]
+        return trial
 
     def _left_s(self) -> float:
         return self._end - self.clock()
@@ -128,17 +126,8 @@ def _name(one: Attempt) -> str:
 
 
 def prover_of(
-    session: Session,
-    prescription: Prescription,
-    *,
-    command: list[str],
-    like: Settings,
-    progress: ProveProgress,
-    budget_s: float = BUDGET_S,
+    session: Session, prescription: Prescription, *, command: list[str], like: Settings, budget_s: float
 ) -> Prover:
-    """That runs `command` with the settings of the measured run, into its folder."""
-
-    def run(folder: Path, order: Order) -> Trial:
-        return attempt(command, like, folder, order)
-
-    return Prover(session, prescription, Path(like.folder) / "proofs", run, progress, budget_s)
+    """That runs `command` with the settings of the measured run, `like`, and says on standard error what it tries."""
+    progress = ProveProgress(Console(stderr=True))
+    return Prover(session, prescription, lambda order: attempt(command, like, order), progress, budget_s)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..session.model import Digest, Session
+from ..session.model import Digest, Session, Trainer
 
 DIGESTS = 32
 """Batches of each rank that are compared."""
@@ -21,11 +21,22 @@ class Samples:
 
     by_rank: dict[int, list[Digest]]
     draws: bool
+    later: frozenset[tuple[int, int]] = frozenset()
+    """Ranks and passes that are not the first over their loader."""
 
     @classmethod
     def of(cls, session: Session) -> Samples:
         draws = any(process.facts.get("facts", {}).get("draws") for process in session.processes)
-        return cls({trainer.rank: trainer.digests for trainer in session.trainers}, bool(draws))
+        by_rank = {trainer.rank: trainer.digests for trainer in session.trainers}
+        return cls(by_rank, bool(draws), frozenset(later for trainer in session.trainers for later in _later(trainer)))
+
+
+def _later(trainer: Trainer) -> Iterator[tuple[int, int]]:
+    begun: set[int] = set()
+    for one in trainer.passes:
+        if one.loader in begun:
+            yield trainer.rank, one.number
+        begun.add(one.loader)
 
 
 def compare(before: Samples, after: Samples, is_repeatable: Callable[[], bool | None]) -> str | None:
@@ -50,12 +61,15 @@ def are_equal(before: Samples, after: Samples) -> bool | None:
 
 
 def _pairs(before: Samples, after: Samples) -> list[tuple[Digest, Digest]]:
-    """Batch by batch, as far as both go."""
-    return [
-        pair
-        for rank, digests in before.by_rank.items()
-        for pair in zip(digests, after.by_rank.get(rank, []), strict=False)
-    ]
+    """Batch by batch, as far as both go, and as far as both draw the same keys in passes after the first: what was
+    drawn meanwhile decides their order, and persistent workers, say, draw less."""
+    pairs = []
+    for rank, digests in before.by_rank.items():
+        for one, other in zip(digests, after.by_rank.get(rank, []), strict=False):
+            if one.keys != other.keys and ((rank, one.pass_) in before.later or (rank, other.pass_) in after.later):
+                break
+            pairs.append((one, other))
+    return pairs
 
 
 def _have_same_keys(pairs: Sequence[tuple[Digest, Digest]]) -> bool:

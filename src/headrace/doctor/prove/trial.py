@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from typing import Any
 from ..attach.command import Ended, run
 from ..attach.leftovers import Patience
 from ..conclusion import concluded
+from ..folder import SCRATCH
+from ..hands_off.hands_off import PutBack, holds_files
 from ..probe.clock import boot_id
 from ..probe.remedies import KEYS
 from ..probe.settings import Settings
@@ -47,6 +51,8 @@ class Trial:
     duration_us: int
     steps: list[int]
     samples: Samples
+    put_back: PutBack | None = None
+    """What it had changed of the user's files, and what became of that."""
 
     def proof(self, remedies: list[str], changes: dict[str, Any], samples: str | None) -> Proof:
         return Proof(remedies, changes, self.why, self.detail, self.duration_us, self.steps, samples)
@@ -71,13 +77,37 @@ def execute(command: list[str], settings: Settings, environ: dict[str, str], mos
     )
 
 
-def attempt(command: list[str], like: Settings, folder: Path, order: Order, run_it: Execute = execute) -> Trial:
-    """Runs `command` with the settings of the measured run, `like`, but for what `order` changes; its evidence goes to
-    `folder`, which is made. What was staged for it is gone when this returns, whatever happens."""
-    begun = time.monotonic()
+def attempt(command: list[str], like: Settings, order: Order, run_it: Execute = execute) -> Trial:
+    """Runs `command` with the settings of the measured run, `like`, but for what `order` changes. What was staged for
+    it, and its evidence, is gone when this returns, whatever happens."""
     unknown = sorted(set(order.changes) - KEYS)
     if unknown:
         return _not_run("not applied", f"this version knows no way to apply {', '.join(unknown)}")
+    with _session_folder() as folder:
+        trial = _run(command, like, folder.path, order, run_it)
+        folder.is_kept = holds_files(folder.path)
+        return trial
+
+
+@dataclass
+class _Folder:
+    path: Path
+    is_kept: bool = False
+
+
+@contextmanager
+def _session_folder() -> Iterator[_Folder]:
+    """Under a name by which the next doctor finds what a killed one has not put back (hands_off/unfinished.py)."""
+    folder = _Folder(Path(tempfile.mkdtemp(prefix="headrace-doctor-proof-")))
+    try:
+        yield folder
+    finally:
+        if not folder.is_kept:
+            shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _run(command: list[str], like: Settings, folder: Path, order: Order, run_it: Execute) -> Trial:
+    begun = time.monotonic()
     try:
         with staged(order.changes.get("staging", []), deadline=begun + order.most_s) as pairs:
             changes = {**order.changes, **({"staging": pairs} if pairs else {})}
@@ -89,7 +119,8 @@ def attempt(command: list[str], like: Settings, folder: Path, order: Order, run_
     session = _concluded(folder, ended)
     why, detail = _verdict(session, ended, order.changes)
     steps = step_durations(session) if why == "measured" else []
-    return Trial(why, detail, round((time.monotonic() - begun) * 1e6), steps, Samples.of(session))
+    duration_us = round((time.monotonic() - begun) * 1e6)
+    return Trial(why, detail, duration_us, steps, Samples.of(session), ended.put_back)
 
 
 def _settings(like: Settings, folder: Path, order: Order) -> Settings:
@@ -100,7 +131,7 @@ def _settings(like: Settings, folder: Path, order: Order) -> Settings:
         origin_wall_us=time.time_ns() // 1000,
         boot_id=boot_id(),
         observe=False,
-        scratch=str(folder / os.path.basename(like.scratch)) if like.scratch else "",
+        scratch=str(folder / SCRATCH) if like.scratch else "",
         warmup=like.warmup if order.warmup is None else order.warmup,
         steps=order.steps,
         ranges=False,

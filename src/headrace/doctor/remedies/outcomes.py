@@ -24,7 +24,7 @@ def outcomes(
 ) -> list[Outcome]:
     """One a proof, in their order. `predict` knows what remedies of these codes together should come to, `observed_us`
     is the mean step without any."""
-    return [_outcome(proof, predict(proof.remedies), observed_us) for proof in proofs if proof.remedies]
+    return [_outcome(proof, predict(proof.remedies), observed_us) for proof in proofs]
 
 
 def interval(steps: Sequence[float]) -> tuple[float, float, float]:

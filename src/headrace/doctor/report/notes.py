@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from headrace.doctor.analyse.diagnosis import Cost
+from headrace.doctor.analyse.find_processes import hanging
 from headrace.doctor.session.model import Session
 
 from .detail import Detail
@@ -31,11 +32,10 @@ def put_notes(page: Page, session: Session, cost: Cost, detail: Detail) -> None:
 
 def put_hung(page: Page, session: Session, detail: Detail) -> None:
     """The stacks that were taken of processes that no longer moved, innermost frames last."""
-    for process in session.processes:
-        for stack in process.stacks:
-            page.heading(f"Process {process.pid} hangs here")
-            for line in stack.rstrip().splitlines()[-detail.last_lines :]:
-                page.quote(line)
+    for process, stack in hanging(session):
+        page.heading(f"Process {process.pid} hangs here")
+        for line in stack.rstrip().splitlines()[-detail.last_lines :]:
+            page.quote(line)
 
 
 def note_texts(session: Session) -> Iterator[tuple[str, str]]:

@@ -28,6 +28,9 @@ class Gets:
     bytes: list[int | None] = field(default_factory=list)
     shape: list[int | None] = field(default_factory=list)
     """Into `Trainer.shapes`."""
+    unpickle_cpu: list[int | None] = field(default_factory=list)
+    """CPU time of the thread that unpickled it. The rest of `unpickle` it waited: for the worker, which hands tensors
+    over one by one, in its Python."""
 
 
 @dataclass
@@ -94,6 +97,21 @@ class Loader:
 
 
 @dataclass
+class Padding:
+    """Batches of sequences that were looked at for padding: one row a batch."""
+
+    pass_: list[int] = field(default_factory=list)
+    index: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    width: list[int] = field(default_factory=list)
+    """Tokens a row, padding included."""
+    filled: list[int] = field(default_factory=list)
+    """Tokens of the batch that are no padding."""
+    longest: list[int] = field(default_factory=list)
+    """The most of these in one row."""
+
+
+@dataclass
 class Rest:
     """Steps that a run which is only observed was let pass without being measured, so that it is not slowed down."""
 
@@ -149,6 +167,7 @@ class Trainer:
     loaders: list[Loader] = field(default_factory=list)
     collectives: Collectives = field(default_factory=Collectives)
     shapes: list[str] = field(default_factory=list)
+    padding: Padding = field(default_factory=Padding)
     rests: list[Rest] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     """In order; empty where the run was only observed."""
@@ -299,8 +318,8 @@ class Proof:
     changes: dict[str, Any]
     """What was injected: docs/doctor/remedies.md."""
     why: str
-    """`measured`; `broke` (the command failed with it), `not applied` (nothing in the run took the change), `timed
-    out`, `interrupted`."""
+    """`measured`; `broke` (the command failed with it), `not applied` (nothing in the run took the change), `not tried`
+    (there was no time left), `timed out`, `interrupted`."""
     detail: str = ""
     """The last lines of a command that broke; what was not applied."""
     duration: int = 0

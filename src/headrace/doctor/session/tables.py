@@ -8,7 +8,7 @@ from typing import Any
 
 from .model import Machine, Maker, Session, Trainer
 
-MAY_BE_EMPTY = {"beside", "cpu", "delay"}
+MAY_BE_EMPTY = {"beside", "cpu", "delay", "unpickle_cpu"}
 """Columns that are left out where no row has anything, or by an earlier doctor."""
 
 
@@ -27,7 +27,7 @@ def _faults(session: Session) -> Iterator[str]:
 
 
 def _of_trainer(trainer: Trainer, where: str) -> Iterator[str]:
-    for name in ("steps", "gets", "fetches", "collectives"):
+    for name in ("steps", "gets", "fetches", "padding", "collectives"):
         yield from _uneven(_columns(getattr(trainer, name)), f"{where}.{name}")
     for name in ("gets", "fetches"):
         shapes = (shape for shape in getattr(trainer, name).shape if shape is not None)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import os
+import weakref
 from multiprocessing.reduction import ForkingPickler
 from threading import current_thread, get_ident
+from time import thread_time_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
+from ..padding import Padding
 from ..passes import ATTRIBUTE, Pass, Reader
 from ..shapes import Shapes
 from ..step_records import Received
 from ..training import NOBODY, now
 from ..windows.sources import Source
-from .loader_facts import loader_facts
+from .loader_facts import loader_facts, makers_of
 from .replays import Replays
 
 if TYPE_CHECKING:
@@ -59,6 +62,7 @@ class Hooks:
         self._is_grad_enabled = torch.is_grad_enabled
         self._dataloader = dataloader
         self._shapes = Shapes(probe)
+        self._padding = Padding(probe)
         self._replays = Replays(probe, torch.is_grad_enabled)
 
     def iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -205,17 +209,18 @@ class Hooks:
             pass_.index = iterator._rcvd_idx - 1
         index = pass_.index
         reader = pass_.reader
-        arrived = unpickle = pin_start = pin = None
+        arrived = unpickle = unpickle_cpu = pin_start = pin = None
         if pass_.has_workers:
             thread = getattr(iterator, "_pin_memory_thread", None)
             if thread is not None:
                 reader = self._training.readers.of(thread.ident) or reader
-            arrived, unpickle = reader.unpickled.pop(index, (None, None))
+            arrived, unpickle, unpickle_cpu = reader.unpickled.pop(index, (None, None, None))
             pin_start, pin = reader.pinned.pop(index, (None, None))
         elif reader.pinned:
             pin_start, pin = reader.pinned.pop(0)
         size, shape = self._shapes.of(batch)
-        return Received(pass_.number, index, start, end, arrived, unpickle, pin_start, pin, size, shape)
+        self._padding.look(pass_.number, index, batch)
+        return Received(pass_.number, index, start, end, arrived, unpickle, pin_start, pin, size, shape, unpickle_cpu)
 
     def try_get_data(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Tells the index of a batch that is handed out as soon as it came, whatever the order."""
@@ -237,11 +242,11 @@ class Hooks:
             reader = current()
             if reader is None:
                 return original(*args, **kwargs)
-            start = now()
+            start, cpu = now(), thread_time_ns()
             value = original(*args, **kwargs)
-            end = now()
+            end, cpu = now(), thread_time_ns() - cpu
             try:
-                reader.read(value, end, end - start)
+                reader.read(value, end, end - start, cpu)
             except Exception as error:
                 self._training.fail("unpickling", error)
             return value
@@ -291,8 +296,16 @@ class Hooks:
         processes = getattr(iterator, "_workers", None)
         workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # else threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
-        makers = len(workers) or getattr(loader, "num_workers", 0) or (0 if hasattr(loader, "num_workers") else 1)
-        setattr(iterator, ATTRIBUTE, Pass(training, number, epoch, bool(workers), loader_number, makers))
+        pass_ = Pass(
+            training,
+            number,
+            epoch,
+            bool(workers),
+            loader=loader_number,
+            owner=weakref.ref(loader),
+            makers=len(workers) or makers_of(loader),
+        )
+        setattr(iterator, ATTRIBUTE, pass_)
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
         records.append(("pass", number, loader_number, clock.us(start), clock.now_us(), epoch, pids))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from .applied import Applied
 from .images import finish, is_unread, source_key
+from .loaders import change
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -19,6 +20,12 @@ def install(probe: Probe, limits: dict[str, int], applied: Applied) -> None:
     """`limits` has the `bytes` that each process may hold."""
     cache = _Cache(limits["bytes"], applied)
     probe.when_imported("PIL.ImageFile", cache.watch)
+    probe.when_imported("torch.utils.data.dataloader", cache.watch_loaders)
+
+
+def _keep_workers(probe: Probe, loader: Any) -> None:
+    if probe.training.is_its_thread() and loader.num_workers and not loader.persistent_workers:
+        change(loader, {"persistent_workers": True})
 
 
 class _Cache:
@@ -33,6 +40,20 @@ class _Cache:
 
     def watch(self, probe: Probe, image_file: Any) -> None:
         probe.patches.replace(image_file.ImageFile, "load", self.load)
+
+    def watch_loaders(self, probe: Probe, dataloader: Any) -> None:
+        """Workers live on from one epoch to the next: what they hold would go with them."""
+        keep = self._applied.guarded(lambda loader: _keep_workers(probe, loader))
+
+        def make(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            @functools.wraps(original)
+            def __iter__(loader: Any) -> Any:  # noqa: N807
+                keep(loader)
+                return original(loader)
+
+            return __iter__
+
+        probe.patches.replace(dataloader.DataLoader, "__iter__", make)
 
     def load(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(original)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
+from ....analyse.find_processes import hanging
 from ...ending import last_words
 from ...notes import cost_words, note_texts
 from ..blocks import Block, Quote, Section, Texts
 from ..report import Report
 
-MOST, MOST_LINES = 60, 60
+MOST, MOST_LINES, MOST_STACKS = 60, 60, 60
 
 
 def notes(report: Report) -> Section | None:
@@ -15,11 +18,10 @@ def notes(report: Report) -> Section | None:
     said = last_words(report.session)
     if said:
         blocks.append(Quote("Last lines of the command", said[-MOST_LINES:]))
-    for process in report.session.processes[:MOST]:
-        blocks += [
-            Quote(f"Process {process.pid} hangs here", stack.rstrip().splitlines()[-MOST_LINES:])
-            for stack in process.stacks[:4]
-        ]
+    blocks += [
+        Quote(f"Process {process.pid} hangs here", stack.rstrip().splitlines()[-MOST_LINES:])
+        for process, stack in itertools.islice(hanging(report.session), MOST_STACKS)
+    ]
     texts = [(head.rstrip(": "), text.strip()) for head, text in note_texts(report.session)]
     if texts:
         blocks.append(Texts(texts[:MOST]))

@@ -1,0 +1,126 @@
+"""The scripts of cases/ with planted faults, and what a user would call the doctor's top causes of each."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from observed_runs import CASES, DEADLINE_S, headrace, python, torchrun
+
+from headrace.doctor.analyse import diagnose
+from headrace.doctor.analyse.diagnosis import Diagnosis, Finding
+from headrace.doctor.session.document import decode
+from headrace.doctor.session.model import Session
+
+HEALTHY = "Not input-bound"
+HEAVY = 0.05
+"""Share of a step: a healthy script has no finding that concerns as much."""
+TOP = 3
+"""Findings among which both of two planted faults must be."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A script with what it plants: `EXPECTED` in it, in words that the doctor says to its user, `RANKS`, and the
+    `STEPS` that it takes to see it."""
+
+    name: str
+    expected: tuple[str, ...]
+    ranks: int = 1
+    steps: int = 80
+
+    def command(self) -> list[str]:
+        script = f"{self.name}.py"
+        return python(script) if self.ranks == 1 else torchrun(self.ranks, script)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What the doctor says of a case."""
+
+    case: Case
+    session: Session
+    document: dict[str, Any] = field(repr=False)
+    out: str = field(repr=False)
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        return diagnose(self.session)
+
+    def misses(self) -> list[str]:
+        """What it should have said and did not, or the other way round; empty where it is right."""
+        if not self.case.expected:
+            return self._unhealthy()
+        places = self._top_one() if len(self.case.expected) == 1 else self._top_ones()
+        return [phrase for phrase in self.case.expected if phrase not in places]
+
+    def _unhealthy(self) -> list[str]:
+        verdict = [] if HEALTHY in self.diagnosis.verdict else [self.diagnosis.verdict]
+        return verdict + [finding.text for finding in self.diagnosis.findings if finding.weight >= HEAVY]
+
+    def _top_one(self) -> str:
+        """The first cause in the verdict, with what the verdict says beside it, and the heaviest finding."""
+        first, *others = re.split(r"(?<=[a-z)]), \d", self.diagnosis.verdict, maxsplit=1)
+        beside = others[0].partition(". ")[2] if others else ""
+        return "\n".join([first, beside, *_texts(self.diagnosis.findings[:1])])
+
+    def _top_ones(self) -> str:
+        return "\n".join([self.diagnosis.verdict, *_texts(self.diagnosis.findings[:TOP])])
+
+    @property
+    def others_cores(self) -> float:
+        """Share of the cores that programs besides the command kept busy: the planted rates hold on a quiet machine."""
+        columns, facts = self.session.machines[0].columns, self.session.machines[0].facts
+        known = [busy for busy in columns.get("cpu_cores_other", []) if busy is not None]
+        return fmean(known) / facts["cores"] if known else 0.0
+
+    def summary(self) -> str:
+        """For a person to read."""
+        findings = [f"  {one.weight * 100:5.1f} %  {one.code}: {one.text}" for one in self.diagnosis.findings[:5]]
+        misses = self.misses()
+        return "\n".join(
+            [f"\n{self.case.name}: {f'MISSED {misses}' if misses else 'right'}", self.diagnosis.verdict, *findings]
+        )
+
+
+def cases() -> list[Case]:
+    """All of them, read and not run."""
+    found = (_case(path) for path in sorted(CASES.glob("*.py")))
+    return [case for case in found if case is not None]
+
+
+def examine(case: Case, folder: Path, *options: str, data: Path, deadline_s: float = DEADLINE_S) -> Examined:
+    """Runs it under the doctor until that ends it."""
+    path = folder / "session.json"
+    ran = headrace(
+        *("doctor", "--json", str(path), "--steps", str(case.steps), *options, "--", *case.command()),
+        environment={"PLANTED_DATA": str(data)},
+        deadline_s=deadline_s,
+    )
+    assert path.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
+    content = path.read_bytes()
+    return Examined(case, decode(content), json.loads(content), ran.stdout)
+
+
+def _case(path: Path) -> Case | None:
+    """None for a module that plants nothing."""
+    values: dict[str, Any] = {
+        target.id: ast.literal_eval(line.value)
+        for line in ast.parse(path.read_text()).body
+        if isinstance(line, ast.Assign)
+        for target in line.targets
+        if isinstance(target, ast.Name) and target.id in ("EXPECTED", "RANKS", "STEPS")
+    }
+    if not isinstance(values.get("EXPECTED"), tuple):
+        return None
+    return Case(path.stem, values["EXPECTED"], values.get("RANKS", Case.ranks), values.get("STEPS", Case.steps))
+
+
+def _texts(findings: list[Finding]) -> list[str]:
+    return [finding.text for finding in findings]

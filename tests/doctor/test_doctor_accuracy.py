@@ -1,0 +1,67 @@
+"""Predicted step times beside proved ones, over the scripts with planted faults; and how long a whole diagnosis takes.
+
+pytest -m long -s tests/doctor/test_doctor_accuracy.py      prints the tables of docs/doctor/accuracy.md
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from fault_suite import Case, cases, examine
+from predicted_steps import Predicted, covered, median_error, predicted, table
+
+MEDIAN, MOST, COVERED = 0.08, 0.25, 0.8
+"""The median error, the largest, and the least share of intervals that hold the truth."""
+WHOLE_S = 240
+"""A diagnosis with its proofs, of a script whose steps take 100 ms."""
+PROVED_S = 600
+DEADLINE_S = 3600
+
+
+def outcome(step_us: float, proved_us: float | None, *, spread: float = 1_000) -> dict[str, object]:
+    prediction = {"step_us": step_us, "low_us": step_us - spread, "high_us": step_us + spread, "speedup": 2.0}
+    return {"remedies": ["workers", "prefetch"], "predicted": prediction, "step_us": proved_us}
+
+
+def test_errors_and_coverage_are_those_of_the_proofs() -> None:
+    outcomes = [outcome(10_000, 10_500), outcome(10_000, 20_000), outcome(10_000, None)]
+    best = {"step_us": 10_000, "speedup": 3.0}
+    rows = predicted("tar", {"best": best, "outcomes": [*outcomes, {**outcome(1, 2), "predicted": None}]})
+    assert [row.proved_us for row in rows] == [10_500, 20_000]
+    assert median_error(rows) == pytest.approx((500 / 10_500 + 0.5) / 2)
+    assert covered(rows) == 0.5
+    assert table(rows).splitlines()[2:] == [
+        "| tar | workers + prefetch | 30.0 | 10.0 | 20.0 | 50.0% | 9.0 to 11.0 (not) |",
+        "| tar | workers + prefetch | 30.0 | 10.0 | 10.5 | 4.8% | 9.0 to 11.0 |",
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(DEADLINE_S)
+def test_predicted_steps_are_those_that_proofs_measure(tmp_path_factory: pytest.TempPathFactory) -> None:
+    data = tmp_path_factory.mktemp("planted")
+    rows = [row for case in cases() for row in proved(case, tmp_path_factory.mktemp(case.name), data)]
+    print("", table(rows), sep="\n")
+    print(f"\n{len(rows)} proofs: median error {median_error(rows):.1%}, {covered(rows):.0%} within their interval")
+    assert median_error(rows) <= MEDIAN
+    assert [row for row in rows if row.error > MOST] == []
+    assert covered(rows) >= COVERED
+
+
+def proved(case: Case, folder: Path, data: Path) -> list[Predicted]:
+    examined = examine(case, folder, "--prove", data=data, deadline_s=PROVED_S)
+    return predicted(case.name, examined.document["prescription"])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2 * PROVED_S)
+def test_a_whole_diagnosis_with_its_proofs_takes_less_than_four_minutes(tmp_path: Path) -> None:
+    started = time.monotonic()
+    examined = examine(Case("hundred_ms", (), steps=200), tmp_path, "--prove", data=tmp_path, deadline_s=PROVED_S)
+    took_s = time.monotonic() - started
+    step_us = examined.diagnosis.budgets[0].mean_us
+    print(f"\n{took_s:.0f} s for steps of {step_us / 1000:.0f} ms, {len(examined.session.proofs)} proofs among it")
+    assert examined.session.proofs
+    assert took_s < WHOLE_S

@@ -1,0 +1,128 @@
+"""Padding in batches of sequences, as the probe counts it."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from probing import probed, records
+from torch.utils.data import DataLoader
+from training_loops import Loop
+
+from headrace.doctor.probe.padding import EVERY, MOST_LOOKS, MOST_TOKENS, counted
+
+PAD = 0
+WIDTH = 12
+
+
+def tokens(*lengths: int, pad: int = PAD) -> torch.Tensor:
+    """Rows of so many tokens other than the padding, each one greater than the one before."""
+    rows = torch.full((len(lengths), WIDTH), pad)
+    for row, length in enumerate(lengths):
+        rows[row, :length] = torch.arange(1, length + 1)
+    return rows
+
+
+def mask(*lengths: int) -> torch.Tensor:
+    return (tokens(*lengths) != PAD).long()
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"input_ids": tokens(3, 9, 5), "labels": torch.arange(3)},
+        {"attention_mask": mask(3, 9, 5), "input_ids": torch.ones(3, WIDTH, dtype=torch.int64)},
+        {"input_ids": torch.ones(3, WIDTH, dtype=torch.int64), "attention_mask": mask(3, 9, 5).bool()},
+        UserDict({"attention_mask": mask(3, 9, 5)}),
+        (tokens(3, 9, 5), torch.arange(3)),
+        [{"input_ids": tokens(3, 9, 5).int()}],
+        tokens(3, 9, 5).numpy(),
+        {"attention_mask": mask(3, 9, 5).flip(1)},
+        tokens(3, 9, 5, pad=77),
+    ],
+    ids=["ids", "mask", "mask-last", "UserDict", "tuple", "nested", "array", "left", "77"],
+)
+def test_tokens_that_are_no_padding_are_counted(batch: Any) -> None:
+    assert counted(batch) == (3, WIDTH, 17, 9)
+
+
+def test_one_token_at_the_end_closes_a_sentence_and_is_no_padding() -> None:
+    ids = tokens(WIDTH, WIDTH, WIDTH)
+    ids[:, -1] = 99
+    assert counted(ids) == (3, WIDTH, 3 * WIDTH, WIDTH)
+
+
+@given(lengths=st.lists(st.integers(1, WIDTH - 2), min_size=1, max_size=6))
+def test_ids_say_the_same_as_their_mask(lengths: list[int]) -> None:
+    assert counted(tokens(*lengths)) == counted({"attention_mask": mask(*lengths)})
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.rand(4, 16),
+        torch.ones(16, dtype=torch.int64),
+        torch.ones(4, 4, dtype=torch.int64),
+        torch.ones(2, 3, 8, 8, dtype=torch.uint8),
+        tokens(3, 9, 5).byte(),
+        torch.tensor([[0, 1, 0, 0, 1, 0, 1, 0, 0, 0], [1, 0, 0, 1, 0, 0, 0, 0, 0, 0]]),
+        torch.zeros(4, 16, dtype=torch.int64),
+        torch.ones(4, 0, dtype=torch.int64),
+        torch.ones(4, 16, dtype=torch.int64, device="meta"),
+        np.zeros((1, MOST_TOKENS + 1), np.uint8),
+        {"text": ["a", "b"]},
+        object(),
+        None,
+    ],
+    ids=[
+        "floats",
+        "vector",
+        "narrow",
+        "images",
+        "bytes",
+        "labels",
+        "zeros",
+        "empty",
+        "meta",
+        "large",
+        "texts",
+        "object",
+        "none",
+    ],
+)
+def test_what_holds_no_sequences_tells_nothing(batch: Any) -> None:
+    assert counted(batch) is None
+
+
+def test_a_few_batches_of_a_run_are_looked_at(tmp_path: Path) -> None:
+    sentences = [tokens(1 + number % 5)[0] for number in range(4 * EVERY * 3)]
+    with probed(tmp_path):
+        for batch in DataLoader(sentences, batch_size=4):  # type: ignore[arg-type]
+            Loop().step((torch.ones(4, 8) * batch.sum(), torch.ones(4, 1)))
+    found = records(tmp_path, "padding")
+    assert [record[1:5] for record in found] == [[0, index, 4, WIDTH] for index in (0, EVERY, 2 * EVERY)]
+    assert found[0][5:] == [1 + 2 + 3 + 4, 4]
+
+
+def test_looking_ends(tmp_path: Path) -> None:
+    with probed(tmp_path):
+        for _ in DataLoader([tokens(3)[0]] * EVERY * (MOST_LOOKS + 2)):  # type: ignore[arg-type]
+            pass
+    assert len(records(tmp_path, "padding")) == MOST_LOOKS
+
+
+def test_an_odd_batch_breaks_nothing(tmp_path: Path) -> None:
+    class Odd(dict[str, Any]):
+        def items(self) -> Any:
+            raise RuntimeError("not to be called")
+
+    with probed(tmp_path) as probe:
+        batches = DataLoader([Odd(input_ids=tokens(2)[0])] * 2, collate_fn=lambda samples: samples[0])  # type: ignore[arg-type]
+        assert len(list(batches)) == 2
+        assert probe.training.is_on

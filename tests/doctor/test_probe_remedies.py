@@ -1,0 +1,405 @@
+"""Each remedy in this very process: it is applied, and what comes out is what came out without it."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from probing import notes, probed, records
+from torch.utils.data import DataLoader, Dataset
+
+from headrace.demo.natural import natural_image
+from headrace.doctor.probe.probe import Probe
+from headrace.doctor.probe.remedies import device_prefetch
+from headrace.doctor.probe.remedies.loaders import change, objection
+
+
+@contextmanager
+def injected(folder: Path, **changes: Any) -> Iterator[Probe]:
+    """A probe with these changes. None of its hooks may have failed."""
+    with probed(folder, changes=changes) as probe:
+        yield probe
+    assert "hook-off" not in notes(folder), notes(folder)
+
+
+def applied(folder: Path, key: str) -> tuple[int, list[str]]:
+    """How often in all, and in which ways."""
+    found = [record for record in records(folder, "applied") if record[2] == key]
+    return max((count for _, _, _, count, _ in found), default=0), [text for *_, text in found if text]
+
+
+class Numbers(Dataset[int]):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def seen(loader: Any) -> list[list[int]]:
+    return [batch.tolist() for batch in loader]
+
+
+# DataLoaders.
+
+
+def test_a_loader_is_changed_by_the_order_of_first_iteration(tmp_path: Path) -> None:
+    with injected(tmp_path, loaders={"1": {"num_workers": 2, "prefetch_factor": 4}}):
+        never, first = DataLoader(Numbers(), batch_size=3), DataLoader(Numbers(), batch_size=3)
+        second = DataLoader(Numbers(), batch_size=3)
+        batches = [seen(first), seen(first), seen(second), seen(second)]
+        assert batches == [batches[0]] * 4
+        assert [loader.num_workers for loader in (never, first, second)] == [0, 0, 2]
+        assert second.prefetch_factor == 4
+    assert applied(tmp_path, "loaders") == (1, ["loader 1: num_workers 0 -> 2, prefetch_factor None -> 4"])
+
+
+def test_a_loader_inside_a_dataset_is_none_of_those_that_are_counted(tmp_path: Path) -> None:
+    class Nested(Numbers):
+        def __getitem__(self, index: int) -> int:
+            return len(seen(DataLoader(Numbers(), batch_size=6)))
+
+    with injected(tmp_path, loaders={"0": {"pin_memory": False}, "1": {"num_workers": 1}}):
+        outer, next_one = DataLoader(Nested()), DataLoader(Numbers())
+        seen(outer)
+        seen(next_one)
+        assert (outer.num_workers, next_one.num_workers) == (0, 1)
+
+
+@pytest.mark.filterwarnings("ignore:.set_vital. is deprecated")  # torchdata calls it
+def test_loaders_that_a_framework_makes_anew_are_changed(tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    with injected(tmp_path, loaders={"0": {"num_workers": 1}, "1": {"num_workers": 1}}):
+        prepared = accelerate.Accelerator(cpu=True).prepare(DataLoader(Numbers(), batch_size=3))
+        resumable = stateful.StatefulDataLoader(Numbers(), batch_size=3)
+        assert seen(prepared) == seen(resumable) == seen(DataLoader(Numbers(), batch_size=3))
+        assert (prepared.num_workers, resumable.num_workers) == (1, 1)
+
+
+def test_a_cache_keeps_the_workers_that_hold_it(tmp_path: Path) -> None:
+    with injected(tmp_path, cache={"bytes": 10}):
+        with_workers, without = DataLoader(Numbers(), num_workers=1), DataLoader(Numbers())
+        seen(with_workers), seen(without)
+        assert (with_workers.persistent_workers, without.persistent_workers) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("made", "wanted", "left"),
+    [
+        (
+            {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 5, "timeout": 9},
+            {"num_workers": 0},
+            {"num_workers": 0, "persistent_workers": False, "prefetch_factor": None, "timeout": 0},
+        ),
+        ({}, {"num_workers": 3}, {"num_workers": 3, "prefetch_factor": 2}),
+        ({"num_workers": 1, "prefetch_factor": 7}, {"num_workers": 3}, {"num_workers": 3, "prefetch_factor": 7}),
+        ({"num_workers": 1}, {"persistent_workers": True}, {"num_workers": 1, "persistent_workers": True}),
+        ({}, {"pin_memory": True}, {"pin_memory": True, "num_workers": 0}),
+    ],
+)
+def test_arguments_go_together_as_dataloader_has_them(
+    made: dict[str, Any], wanted: dict[str, Any], left: dict[str, Any]
+) -> None:
+    loader: Any = DataLoader(Numbers(), **made)
+    assert not objection(loader, wanted)
+    change(loader, wanted)
+    assert {name: getattr(loader, name) for name in left} == left
+
+
+def test_a_context_goes_with_the_last_worker() -> None:
+    loader: Any = DataLoader(Numbers(), num_workers=1, multiprocessing_context="spawn")
+    change(loader, {"num_workers": 0})
+    assert loader.multiprocessing_context is None
+    change(loader, {"num_workers": 1, "multiprocessing_context": "forkserver"})
+    assert loader.multiprocessing_context.get_start_method() == "forkserver"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        ({"prefetch_factor": 2}, "prefetch_factor needs workers, and it has none"),
+        ({"batch_size": 2}, "expected arguments of num_workers, prefetch_factor, persistent_workers, pin_memory, "),
+    ],
+)
+def test_what_dataloader_would_refuse_is_refused(wanted: dict[str, Any], why: str) -> None:
+    assert objection(DataLoader(Numbers()), wanted).startswith(why)
+
+
+# Archives.
+
+
+def put(tar: tarfile.TarFile, name: str, data: bytes, **attributes: Any) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    for attribute, value in attributes.items():
+        setattr(member, attribute, value)
+    tar.addfile(member, io.BytesIO(data))
+
+
+@pytest.fixture(params=[tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT], ids=["gnu", "pax", "ustar"])
+def odd_tar(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    path = tmp_path / "odd.tar"
+    with tarfile.open(path, "w", format=request.param) as tar:
+        put(tar, "a/", b"", type=tarfile.DIRTYPE)
+        put(tar, "a/1.bin", b"first")
+        put(tar, "./b.bin", b"dotted")
+        put(tar, "a/" + "long" * 20 + "/" + "x" * 60 + ".bin", b"long")
+        put(tar, "a/1.bin", b"the last of that name counts")
+        put(tar, "link", b"", type=tarfile.SYMTYPE, linkname="a/1.bin")
+        put(tar, "hard", b"", type=tarfile.LNKTYPE, linkname="a/1.bin")
+    return path
+
+
+NAMES = [
+    "a",
+    "a/",
+    "a/1.bin",
+    "./b.bin",
+    "b.bin",
+    "link",
+    "hard",
+    "nothing",
+    "a/" + "long" * 20 + "/" + "x" * 60 + ".bin",
+]
+
+
+def contents(path: Path) -> list[Any]:
+    """All that a dataset could ask of it."""
+    with tarfile.open(path) as tar:
+        found: list[Any] = [(name, _bytes(tar, name)) for name in NAMES]
+    with tarfile.open(path) as tar:
+        members = tar.getmembers()
+        found += [(one.name, one.size, one.type, one.linkname, one.offset_data, _bytes(tar, one)) for one in members]
+        found += [tar.getnames(), [one.name for one in tar], tar.next(), _bytes(tar, "a/1.bin")]
+    with tarfile.open(path) as tar:
+        found += [[(one.name, _bytes(tar, one)) for one in tar]]
+    return found
+
+
+def _bytes(tar: tarfile.TarFile, member: Any) -> Any:
+    try:
+        file = tar.extractfile(member)
+    except KeyError as error:
+        return str(error)
+    return None if file is None else (file.seek(1), file.read(3), file.seek(0), file.read())
+
+
+def test_an_index_answers_as_tarfile_does(odd_tar: Path, tmp_path: Path) -> None:
+    plain = contents(odd_tar)
+    with injected(tmp_path, indexed_tar=True):
+        assert contents(odd_tar) == plain
+    assert applied(tmp_path, "indexed_tar")[0] > 5
+    assert [path.name for path in odd_tar.parent.glob("odd.tar*")] == ["odd.tar"]  # nothing beside the user's file
+
+
+def test_what_is_no_plain_file_is_left_to_tarfile(odd_tar: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "packed.tar.gz"
+    with tarfile.open(packed, "w:gz") as tar:
+        put(tar, "a/1.bin", b"packed")
+    with injected(tmp_path, indexed_tar=True), tarfile.open(packed) as tar:
+        assert tar.extractfile("a/1.bin").read() == b"packed"  # type: ignore[union-attr]
+        with tarfile.open(fileobj=io.BytesIO(odd_tar.read_bytes())) as in_memory:
+            assert len(in_memory.getmembers()) == 7
+    assert applied(tmp_path, "indexed_tar") == (0, [])
+
+
+def test_an_index_serves_a_fork(odd_tar: Path, tmp_path: Path) -> None:
+    with injected(tmp_path, indexed_tar=True), tarfile.open(odd_tar) as tar:
+        tar.getmember("a/1.bin")
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                with tarfile.open(odd_tar) as own:
+                    os.write(writer, own.extractfile("a/1.bin").read())  # type: ignore[union-attr]
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writer)
+        with open(reader, "rb") as file:
+            assert file.read() == b"the last of that name counts"
+
+
+# Images.
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("images")
+    colour = Image.fromarray(natural_image(90, 70, seed=1))
+    kinds = {"rgb.jpg": colour, "grey.jpg": colour.convert("L"), "rgb.png": colour, "grey.png": colour.convert("L")}
+    kinds |= {"palette.png": colour.quantize(16), "alpha.png": colour.convert("RGBA"), "one.png": colour.convert("1")}
+    deep = np.arange(90 * 70, dtype=np.uint16).reshape(70, 90) * 10
+    kinds |= {"deep.png": Image.fromarray(deep), "cmyk.jpg": colour.convert("CMYK"), "rgb.bmp": colour}
+    for name, image in kinds.items():
+        image.save(folder / name)
+    return sorted(folder.iterdir())
+
+
+def chains(path: Path) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    """What datasets do with an image file."""
+    found: dict[str, Any] = {}
+    found["array"] = np.array(Image.open(path))
+    with open(path, "rb") as file:
+        found["converted"] = Image.open(file).convert("RGB")
+    with Image.open(path) as image:
+        found["resized"] = image.resize((40, 30), Image.Resampling.BILINEAR)
+    found["converted, resized"] = Image.open(path).convert("RGB").resize((40, 30), resample=Image.Resampling.BILINEAR)
+    found["larger"] = Image.open(io.BytesIO(path.read_bytes())).convert("RGB").resize((200, 150), 2)
+    found["bicubic"] = Image.open(path).convert("RGB").resize((40, 30))
+    found["boxed"] = Image.open(path).convert("RGB").resize((40, 30), 2, (5, 5, 50, 50))
+    found["cropped"] = Image.open(path).convert("RGB").crop((5, 6, 50, 40))
+    found["copied"] = Image.open(path).convert("RGB").copy().convert("L")
+    grey = Image.open(path)
+    found["converted twice"] = grey.convert("RGB")
+    found["and as it was"] = grey.convert("L")
+    return {name: np.array(value).astype(int) for name, value in found.items()}
+
+
+def test_native_decoding_gives_pillows_pixels_to_within_a_level(images: list[Path], tmp_path: Path) -> None:
+    plain = [chains(path) for path in images]
+    with injected(tmp_path, native_decode=True):
+        native = [chains(path) for path in images]
+    for path, before, after in zip(images, plain, native, strict=True):
+        for name, pixels in before.items():
+            assert pixels.shape == after[name].shape, (path.name, name)
+            assert np.abs(pixels - after[name]).max() <= 1, (path.name, name)
+            if "resized" not in name and name != "larger":
+                assert np.array_equal(pixels, after[name]), (path.name, name)
+    assert applied(tmp_path, "native_decode")[0] >= 4 * 4  # of each of four files at least
+
+
+def test_a_broken_image_fails_as_it_does_without(tmp_path: Path, images: list[Path]) -> None:
+    broken = tmp_path / "broken.png"
+    whole = next(path for path in images if path.name == "rgb.png").read_bytes()
+    broken.write_bytes(whole[: len(whole) // 2])
+    with injected(tmp_path, native_decode=True):
+        with Image.open(broken) as image, pytest.raises(OSError, match="truncated"):
+            np.array(image)
+        with Image.open(broken) as image, pytest.raises(OSError, match="truncated"):
+            np.array(image.convert("RGB").resize((9, 9), 2))
+
+
+def test_a_cache_gives_what_was_decoded(images: list[Path], tmp_path: Path, photo_tar: Path) -> None:
+    def members() -> list[bytes]:
+        with tarfile.open(photo_tar) as tar:
+            return [Image.open(tar.extractfile(name)).tobytes() for name in tar.getnames()[:9]]  # type: ignore[arg-type]
+
+    plain, in_tar = [chains(path) for path in images], members()
+    with injected(tmp_path, cache={"bytes": 10**8}):
+        for _ in range(2):
+            again = [chains(path) for path in images]
+            assert members() == in_tar
+    for before, after in zip(plain, again, strict=True):
+        assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert applied(tmp_path, "cache")[0] > 9
+
+
+def test_a_cache_holds_no_more_than_it_may(images: list[Path], tmp_path: Path) -> None:
+    rgb = next(path for path in images if path.name == "rgb.png")
+    with injected(tmp_path, cache={"bytes": 90 * 70 * 4 - 1}):
+        for _ in range(3):
+            Image.open(rgb).load()
+    assert applied(tmp_path, "cache") == (0, [])
+
+
+def test_an_image_from_a_cache_is_its_owners(images: list[Path], tmp_path: Path) -> None:
+    rgb = next(path for path in images if path.name == "rgb.png")
+    plain = Image.open(rgb).tobytes()
+    with injected(tmp_path, cache={"bytes": 10**6}):
+        for _ in range(2):
+            image = Image.open(rgb)
+            image.load()
+            image.paste((0, 0, 0), (0, 0, 90, 70))
+        assert Image.open(rgb).tobytes() == plain
+
+
+# Files.
+
+
+def test_reads_come_from_the_copy_and_writes_go_to_the_original(tmp_path: Path) -> None:
+    original, copy = tmp_path / "a.bin", tmp_path / "copy.bin"
+    original.write_bytes(b"original")
+    copy.write_bytes(b"the copy")
+    with injected(tmp_path, staging=[[str(original), str(copy)]]):
+        with open(original, "rb") as first, io.open(file=str(original), mode="rb") as second:  # noqa: UP020
+            read = [first.read(), second.read(), original.read_bytes()]
+        descriptor = os.open(original, os.O_RDONLY)
+        read += [os.read(descriptor, 99), np.fromfile(original, np.uint8).tobytes()]
+        os.close(descriptor)
+        assert read == [b"the copy"] * 5
+        with open(original, "ab") as file:
+            file.write(b" and more")
+        with open(original, "r+b") as file:
+            assert file.read() == b"original and more"
+        torch.zeros(1)  # evidence is written where there is torch
+    assert copy.read_bytes() == b"the copy"
+    assert applied(tmp_path, "staging")[0] == 5
+
+
+def test_a_folder_is_read_from_its_copy_where_that_has_the_file(tmp_path: Path) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    for folder, text in ((data, b"original"), (copy, b"the copy")):
+        folder.mkdir()
+        (folder / "1").write_bytes(text)
+    (data / "2").write_bytes(b"new")
+    (tmp_path / "data-other").write_bytes(b"beside")
+    with injected(tmp_path, staging=[[str(data), str(copy)]]):
+        assert (data / "1").read_bytes() == b"the copy"
+        assert (data / "2").read_bytes() == b"new"
+        assert (tmp_path / "data-other").read_bytes() == b"beside"
+        with pytest.raises(FileNotFoundError, match="data/3"):
+            open(data / "3")  # noqa: SIM115
+
+
+def test_an_archive_is_read_from_its_copy(tmp_path: Path) -> None:
+    original, copy = tmp_path / "a.tar", tmp_path / "copy.tar"
+    for path, data in ((original, b"original"), (copy, b"the copy")):
+        with tarfile.open(path, "w") as tar:
+            put(tar, "a", data)
+    with injected(tmp_path, staging=[[str(original), str(copy)]]), tarfile.open(original) as tar:
+        assert tar.extractfile("a").read() == b"the copy"  # type: ignore[union-attr]
+
+
+# Threads and devices.
+
+
+def test_threads_are_bounded(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        with injected(tmp_path, threads={"trainer": 2, "worker": 1}):
+            assert torch.get_num_threads() == 2
+            torch.set_num_threads(7)
+            assert torch.get_num_threads() == 2
+            torch.set_num_threads(1)
+            assert torch.get_num_threads() == 1
+            with pytest.raises((TypeError, RuntimeError)):
+                torch.set_num_threads("many")  # type: ignore[arg-type]
+    finally:
+        torch.set_num_threads(before)
+    assert "torch: 2 in a trainer" in applied(tmp_path, "threads")[1]
+
+
+def test_batches_are_prefetched_where_a_device_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU is stood in for by the CPU."""
+    plain = seen(DataLoader(Numbers(), batch_size=3))
+    with injected(tmp_path, device_prefetch=True):
+        assert seen(DataLoader(Numbers(), batch_size=3)) == plain
+        monkeypatch.setattr(device_prefetch, "cuda_device", lambda _: "cpu")
+        loader = DataLoader(Numbers(), batch_size=3)
+        assert type(iter(loader)).__name__ == "PrefetchIterator"
+        assert seen(loader) == plain
+        with torch.no_grad():
+            assert type(iter(loader)).__name__ == "_SingleProcessDataLoaderIter"
+    count, texts = applied(tmp_path, "device_prefetch")
+    assert (count, texts) == (2, ["no CUDA device is in use", "to cpu"])

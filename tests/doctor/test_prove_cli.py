@@ -1,0 +1,62 @@
+"""`headrace doctor --prove`, as a user starts it. test_prove_prover.py holds the same to runs that are made."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from observed_runs import DEADLINE_S, headrace, python
+from processes import source_paths
+
+from headrace.bench.processes import tree
+from headrace.doctor.session.document import decode
+
+SHORT = ("doctor", "--prove", "--steps", "40", "--warmup", "5")
+_HEADRACE = "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"
+
+
+@pytest.mark.long
+def test_remedies_are_proved_beside_what_was_predicted(photo_tar: Path, tmp_path: Path) -> None:
+    document = tmp_path / "session.json"
+    ran = headrace(*SHORT, "--json", str(document), "--", *python("proved.py", photo_tar, 1))
+    assert ran.returncode == 0, ran.stderr
+    proofs = decode(document.read_bytes()).proofs
+    assert "trying " in ran.stderr
+    assert proofs
+    assert {proof.why for proof in proofs} <= {"measured", "not tried"}
+    assert any(proof.samples in ("same", "close") for proof in proofs)
+    assert "proved" in ran.stdout
+    assert '"outcomes":[{' in document.read_text()
+
+
+@pytest.mark.long
+def test_ctrl_c_in_a_proof_reports_what_there_is(photo_tar: Path, tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": os.pathsep.join(source_paths()), "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", _HEADRACE, *SHORT, "--", *python("proved.py", photo_tar, 1)]
+    with subprocess.Popen(
+        command,
+        env=os.environ | environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if line.startswith("headrace: trying "))
+        processes = tree(process.pid)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+    assert "proof was interrupted" in out
+    assert not [pid for pid in processes if Path(f"/proc/{pid}").exists()]
+    assert not list(tmp_path.iterdir())
+
+
+def test_proofs_need_a_run_that_the_doctor_may_repeat() -> None:
+    ran = headrace("doctor", "--observe", "--prove", "--", "true")
+    assert ran.returncode == 2
+    assert "expected one of them" in ran.stderr

@@ -1,0 +1,162 @@
+"""Runs with each remedy injected, beside one without: what was applied, and that the samples stay what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from observed_runs import python
+
+from headrace.doctor.probe.clock import boot_id
+from headrace.doctor.probe.settings import Settings
+from headrace.doctor.prove.samples import are_equal, compare
+from headrace.doctor.prove.trial import Order, Trial, attempt
+
+STEPS = 20
+LIMIT_S = 120.0
+TWO_WORKERS = {"loaders": {"0": {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 3}}}
+
+
+class Script:
+    """Runs `proved.py` with changes, into folders of its own."""
+
+    def __init__(self, folder: Path, tar: Path) -> None:
+        self.folder = folder
+        self.tar = tar
+
+    def run(self, changes: dict[str, Any], *arguments: str, most_s: float = LIMIT_S, warmup: int = 12) -> Trial:
+        command = python("proved.py", self.tar, *arguments)
+        like = Settings(str(self.folder), 0, 0, boot_id())
+        return attempt(command, like, Order(changes, STEPS, warmup, most_s))
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory, photo_tar: Path) -> Script:
+    return Script(tmp_path_factory.mktemp("proofs"), photo_tar)
+
+
+@pytest.fixture(scope="module")
+def plain(script: Script) -> Trial:
+    return script.run({})
+
+
+def long(*values: Any) -> Any:
+    """A case that takes a run of its own and that another stands for."""
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
+def unasked() -> bool:
+    raise AssertionError("a run was made to find out")
+
+
+def test_without_changes_the_samples_are_those_of_the_run_before(script: Script, plain: Trial) -> None:
+    assert plain.why == "measured", plain.detail
+    assert len(plain.steps) == STEPS
+    assert len(plain.samples.by_rank[0]) == 12
+    assert all(digest.keys is not None for digest in plain.samples.by_rank[0])
+    assert not plain.samples.draws
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"indexed_tar": True, **TWO_WORKERS}, "num_workers 1 -> 2, prefetch_factor 2 -> 3, persistent_workers False"),
+        long({"loaders": {"0": {"num_workers": 0}}}, "num_workers 1 -> 0, prefetch_factor 2 -> None"),
+        long({"loaders": {"0": {"multiprocessing_context": "spawn"}}}, "multiprocessing_context -> spawn"),
+        long({"indexed_tar": True}, ""),
+        long({"threads": {"trainer": 1, "worker": 1}}, "torch: 1 in a worker"),
+    ],
+    ids=["together", "no-workers", "start-method", "indexed-tar", "threads"],
+)
+def test_a_change_is_applied_and_leaves_the_samples(
+    script: Script, plain: Trial, changes: dict[str, Any], said: str
+) -> None:
+    trial = script.run(changes)
+    assert trial.why == "measured", trial.detail
+    assert said in trial.detail
+    assert len(trial.steps) == STEPS
+    assert compare(plain.samples, trial.samples, unasked) == "same"
+
+
+@pytest.mark.long
+def test_native_decoding_gives_the_same_samples_but_for_rounding(script: Script, plain: Trial) -> None:
+    trial = script.run({"native_decode": True})
+    assert trial.why == "measured", trial.detail
+    assert compare(plain.samples, trial.samples, unasked) == "close"
+
+
+@pytest.mark.long
+def test_what_is_kept_decoded_is_what_was_decoded(script: Script, plain: Trial) -> None:
+    """In a second epoch, by workers that live on."""
+    trial = script.run({"cache": {"bytes": 10**8}}, warmup=16)
+    assert trial.why == "measured", trial.detail
+    assert compare(plain.samples, trial.samples, unasked) == "same"
+
+
+@pytest.mark.long
+def test_a_cache_that_nothing_is_found_in_was_not_applied(script: Script) -> None:
+    trial = script.run({"cache": {"bytes": 10}}, "0")
+    assert (trial.why, trial.detail) == ("not applied", "cache: nothing in the run took it")
+    assert not trial.steps
+
+
+@pytest.mark.long
+def test_staged_files_are_read_and_gone(script: Script, plain: Trial, tmp_path: Path) -> None:
+    trial = script.run({"staging": [[str(script.tar), str(tmp_path / "headrace-staged" / "x.tar")]]})
+    assert trial.why == "measured", trial.detail
+    assert compare(plain.samples, trial.samples, unasked) == "same"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.long
+def test_without_a_gpu_nothing_is_prefetched_to_one(script: Script) -> None:
+    trial = script.run({"device_prefetch": True})
+    assert (trial.why, trial.detail) == ("not applied", "device_prefetch: no CUDA device is in use")
+
+
+@pytest.mark.long
+def test_what_a_loader_cannot_have_is_not_applied(script: Script) -> None:
+    trial = script.run({"loaders": {"0": {"persistent_workers": True}}}, "0")
+    assert trial.why == "not applied"
+    assert trial.detail == "loaders: loader 0: persistent_workers needs workers, and it has none"
+
+
+@pytest.mark.long
+def test_a_loader_that_the_run_does_not_have_is_not_changed(script: Script) -> None:
+    trial = script.run({"loaders": {"7": {"num_workers": 2}}})
+    assert (trial.why, trial.detail) == ("not applied", "loaders: nothing in the run took it")
+
+
+def test_a_change_that_nobody_knows_is_not_tried(script: Script) -> None:
+    trial = script.run({"overclocking": True})
+    assert (trial.why, trial.duration_us) == ("not applied", 0)
+    assert trial.detail == "this version knows no way to apply overclocking"
+
+
+def test_a_script_that_breaks_says_why(script: Script) -> None:
+    trial = script.run(TWO_WORKERS, "--break")
+    assert trial.why == "broke"
+    assert trial.detail.endswith("ValueError: two workers are one too many")
+    assert not trial.steps
+
+
+def test_a_script_that_hangs_is_ended_with_all_its_processes(script: Script) -> None:
+    trial = script.run(TWO_WORKERS, "--hang", "/dev/null", most_s=8.0)
+    assert (trial.why, trial.detail) == ("timed out", "after 8 s")
+
+
+@pytest.mark.long
+def test_draws_are_seen_and_other_draws_cannot_be_compared(script: Script) -> None:
+    """Seeded, so that the run itself repeats; with another number of workers each sample draws what another drew."""
+    before, again = script.run({}, "--augment"), script.run({}, "--augment")
+    assert before.samples.draws
+    assert are_equal(before.samples, again.samples)
+    after = script.run(TWO_WORKERS, "--augment")
+    assert compare(before.samples, after.samples, unasked) is None
+
+
+@pytest.mark.long
+def test_an_unseeded_run_does_not_repeat(script: Script) -> None:
+    before, after = (script.run({}, "--unseeded").samples for _ in range(2))
+    assert compare(before, after, lambda: are_equal(before, after)) is None

@@ -1,0 +1,395 @@
+"""Each remedy both ways: where it helps, by how much and by what change; and where not, with the number."""
+
+from __future__ import annotations
+
+import pytest
+from made_prescriptions import (
+    GB,
+    ROOMY,
+    helping,
+    made,
+    prescribed,
+    remedy,
+    respawned,
+    why_not,
+    with_batches,
+    with_copies,
+    with_gpu,
+    with_survey,
+)
+from made_sessions import MadeRun
+
+from headrace.doctor.remedies.model import Prediction
+from headrace.doctor.session.model import Calibration, Note, Place, SeenFile, Survey
+
+FEW = MadeRun()
+"""Two workers, a batch in 10 ms, a step of 3.5 ms: 5 ms a step, of which 1.5 ms are waited for."""
+TAR = MadeRun(
+    stages={"lookup:tarfile member": 12_000, "decode:Pillow load": 8_000, "transform:RandomResizedCrop": 500},
+    facts={"length": 100},
+)
+"""12 + 8 + 0.5 ms a batch in two workers: a step takes 10.25 ms."""
+BOUND = MadeRun(stages={"decode:Pillow load": 500})
+"""Nothing is waited for."""
+IMAGES = ("float32[4,3,512,512] int64[4]", 4 * 3 * 512 * 512 * 4 + 32)
+
+
+def predicted(prediction: Prediction | None, us: float) -> None:
+    assert prediction is not None
+    assert prediction.low_us <= prediction.step_us <= prediction.high_us
+    assert prediction.step_us == pytest.approx(us, rel=0.1)
+
+
+def test_more_workers() -> None:
+    found = helping(made(FEW), "workers")
+    assert found.title == "3 workers in place of 2"
+    assert found.why == "2 workers used 1.0 of 8 cores, busy 100 % of the time, and each step waits 1.45 ms for them."
+    assert found.costs == ["500 MB of memory, 500 MB a worker"]
+    assert found.changes == {"loaders": {"0": {"num_workers": 3}}}
+    assert found.confidence == "high"
+    predicted(found.prediction, 3_500)
+
+
+def test_workers_where_there_are_none() -> None:
+    found = helping(made(MadeRun(workers=0)), "workers")
+    assert found.title.endswith("in place of none")
+    assert found.why == "Batches are made in the training thread: nothing is trained meanwhile."
+
+
+def test_more_workers_than_cores_bear() -> None:
+    assert why_not(made(MadeRun(cpu=1.0), facts=ROOMY | {"cores": 2}), "workers") == (
+        "3.9 cores of work, 2 cores: more workers cannot help."
+    )
+
+
+def test_workers_for_whom_nobody_waits() -> None:
+    assert why_not(made(BOUND), "workers") == "A step waits 0.0 % for data: that is all that workers could gain."
+
+
+def test_workers_that_fit_into_no_memory() -> None:
+    session = made(FEW, columns={"memory_available_bytes": 0.4 * GB})
+    assert why_not(session, "workers").startswith("2 workers would give ")
+
+
+def test_a_longer_queue_bridges_rare_slow_batches() -> None:
+    run = MadeRun(
+        steps=160,
+        stages={"decode:Pillow load": 4_000},
+        slow_batches=dict.fromkeys(range(15, 160, 20), 36000),
+        workers=2,
+    )
+    found = helping(made(run), "prefetch")
+    assert found.title.endswith("batches ahead for each worker in place of 2")
+    assert found.why == "Single slow batches hold up the others: 4 batches ahead do not bridge them."
+    assert found.costs[0].endswith("of shared memory for the batches that wait")
+
+
+def test_a_longer_queue_makes_no_batch_faster() -> None:
+    assert why_not(made(FEW), "prefetch") == (
+        "With 4 batches ahead for each of 2 workers a step takes 4.95 ms, and 4.95 ms now: a longer queue makes no "
+        "batch faster."
+    )
+
+
+def test_a_longer_queue_without_workers() -> None:
+    assert why_not(made(MadeRun(workers=0)), "prefetch") == "There are no workers (num_workers=0), and so no queue."
+
+
+def test_a_longer_queue_that_shared_memory_does_not_hold() -> None:
+    session = with_batches(made(FEW, facts=ROOMY | {"shm_bytes": 1.5 * GB}), "uint8[4,9]", GB)
+    assert why_not(session, "prefetch") == "Twice as many batches need 4.0 GB more of /dev/shm, and 500 MB are free."
+
+
+def test_workers_are_kept_already() -> None:
+    session = made(MadeRun(facts={"persistent_workers": True}))
+    assert why_not(session, "persistent-workers") == "Workers are kept already (persistent_workers=True)."
+
+
+def test_one_pass_says_nothing_of_the_next() -> None:
+    assert why_not(made(FEW), "persistent-workers") == (
+        "One pass over the data was seen, and starting its workers took 0 µs: whether another begins is not known."
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"start_method": "fork"}, "Workers start by fork, in 0 µs: nothing starts them faster."),
+        (
+            {"start_method": "spawn", "persistent_workers": True},
+            "Workers are started once (persistent_workers=True).",
+        ),
+    ],
+)
+def test_start_methods_that_are_right(facts: dict[str, object], why: str) -> None:
+    assert why_not(made(MadeRun(facts=facts)), "start-method") == why
+
+
+def test_pinned_already() -> None:
+    session = with_gpu(made(MadeRun(facts={"pin_memory": True})))
+    assert why_not(session, "pin-memory") == "Already pinned (pin_memory=True)."
+
+
+@pytest.mark.parametrize("code", ["pin-memory", "device-prefetch"])
+def test_nothing_is_copied_without_a_gpu(code: str) -> None:
+    assert why_not(made(FEW), code) == "No GPU was used: nothing is copied to one."
+
+
+@pytest.mark.parametrize("code", ["pin-memory", "device-prefetch"])
+def test_copies_that_are_short(code: str) -> None:
+    session = with_copies(with_gpu(made(BOUND)), 20)
+    assert why_not(session, code) == "Copies to the GPU take 20 µs (0.6 %) of a step: that is all that it could gain."
+
+
+def test_copies_on_a_side_stream() -> None:
+    session = with_copies(with_gpu(made(BOUND)), 800)
+    found = helping(session, "device-prefetch")
+    assert found.why == "Copies to the GPU take 800 µs (23 %) of a step, and the step stands still meanwhile."
+    assert found.changes == {"device_prefetch": True}
+    predicted(found.prediction, 2_700)
+
+
+def test_pinning_takes_an_assumption_and_says_so() -> None:
+    found = helping(with_copies(with_gpu(made(BOUND)), 800), "pin-memory")
+    assert found.confidence == "low"
+    assert found.why.endswith("How much of a copy runs beside the step was not measured: assumed is all to none.")
+    assert found.prediction is not None
+    assert found.prediction.low_us < 2_800
+    assert found.prediction.high_us > 3_450
+
+
+def test_threads_that_are_too_many() -> None:
+    session = made(MadeRun(steps=20), facts={"cores": 2})
+    for process in session.processes:
+        process.facts["facts"] = {"opencv_threads": 8, "torch_threads": 2}
+    session.machines[0].processes = {
+        maker.pid: {"started": 0, "last": 10_000_000, "cpu_wait_s": 5.0} for maker in session.makers
+    }
+    found = remedy(session, "threads")
+    assert found.why.startswith("18 threads want to run on 2 cores. 2 workers × 8 and 1 training process with 2")
+    assert "Assumed is that half of that waiting goes" in found.why
+    if found.helps:
+        assert found.changes == {"threads": {"trainer": 1, "worker": 1}}
+
+
+def test_threads_that_are_not() -> None:
+    assert why_not(made(FEW), "threads") == ("2 workers compute 1.0 cores' worth on 8: their threads are not too many.")
+
+
+def calibrated(code: str, unit: str, present: list[float], other: list[float], pixels: int = 0) -> Survey:
+    files = [f"/data/{number}.png" for number in range(len(other))]
+    return Survey(
+        calibrations=[Calibration(code, unit, files, present, other, [pixels] * len(other) if pixels else [])]
+    )
+
+
+def test_an_index_of_the_tar_as_it_was_timed() -> None:
+    survey = calibrated("indexed-tar", "look-up", [], [6.0] * 10)
+    found = helping(with_survey(made(TAR), survey), "indexed-tar")
+    assert found.why == (
+        "tarfile finds members by reading its way through the archive: 3 ms a sample, 59 % of making a batch. Timed on "
+        "10 look-ups in the run's own files: 0.2 % of the time."
+    )
+    assert found.confidence == "medium"
+    assert found.changes == {"indexed_tar": True}
+    predicted(found.prediction, 4_250)
+
+
+def test_an_index_of_the_tar_untimed_is_an_assumption() -> None:
+    found = helping(made(TAR), "indexed-tar")
+    assert found.confidence == "low"
+    assert found.why.endswith("It was not timed on the run's own files: assumed is 0.0 % to 20 % of the time.")
+
+
+def test_a_tar_that_is_searched_quickly() -> None:
+    run = MadeRun(stages={"read:tarfile": 9_000, "lookup:tarfile member": 90})
+    assert why_not(made(run), "indexed-tar") == "Looking members up is 1.0 % of making a batch."
+
+
+def test_no_tar_no_word_of_it() -> None:
+    assert "indexed-tar" not in [one.code for one in prescribed(made(FEW)).remedies]
+
+
+def test_native_decoding_as_it_was_timed() -> None:
+    survey = calibrated("native-decode", "image", [2_000.0] * 4, [500.0] * 4)
+    run = MadeRun(stages={"decode:Pillow load": 8_000, "collate:default": 2_000})
+    found = helping(with_survey(made(run), survey), "native-decode")
+    assert found.why == (
+        "Pillow decodes for 2 ms a sample, 80 % of making a batch. Timed on 4 images in the run's own files: 25 % of "
+        "the time."
+    )
+    assert found.changes == {"native_decode": True}
+    predicted(found.prediction, 3_500)
+
+
+@pytest.mark.parametrize(
+    ("stages", "why"),
+    [
+        ({"getitem:rest": 9_000}, "Nothing is decoded while batches are made."),
+        (
+            {"decode:cv2.imread": 9_000},
+            "Pillow's decoding is 0.0 % of making a batch; the rest is decode (cv2.imread).",
+        ),
+        ({"decode:Pillow load": 90, "getitem:rest": 9_000}, "Pillow's decoding is 1.0 % of making a batch."),
+    ],
+)
+def test_native_decoding_of_little(stages: dict[str, int], why: str) -> None:
+    assert why_not(made(MadeRun(stages=stages)), "native-decode") == why
+
+
+def test_smaller_samples() -> None:
+    session = with_batches(made(MadeRun(pickle=500, unpickle=3_000)), *IMAGES)
+    found = helping(session, "smaller-samples")
+    assert "float32[4,3,512,512] as uint8 is 25 % of the bytes." in found.why
+    assert found.changes is None
+    assert found.hint.startswith("give float32[4,3,512,512] as uint8 from the dataset")
+
+
+def test_samples_that_are_small_already() -> None:
+    session = with_batches(made(MadeRun(unpickle=3_000)), "uint8[4,3,512,512]", 4 * 3 * 512 * 512)
+    assert why_not(session, "smaller-samples") == ("Its 3.1 MB have small dtypes already: uint8[4,3,512,512].")
+
+
+def test_samples_that_travel_quickly() -> None:
+    session = with_batches(made(FEW), *IMAGES)
+    assert why_not(session, "smaller-samples") == "Moving a batch of 13 MB between processes takes 0 µs a step (0.0 %)."
+
+
+TEXTS = MadeRun(stages={"tokenise:BertTokenizer": 12_000, "collate:default": 1_000})
+
+
+def test_texts_by_the_batch() -> None:
+    found = helping(with_batches(made(TEXTS), "int64[4,512] int64[4,512]", 32_768), "batch-tokeniser")
+    assert found.why.startswith("The tokeniser is called 4 times a batch, 3 ms a sample, 92 % of making a batch.")
+    assert "All have 512 tokens, padded as it seems to a maximum." in found.why
+    assert found.confidence == "low"
+
+
+def test_texts_that_cost_nothing() -> None:
+    run = MadeRun(stages={"tokenise:BertTokenizer": 50, "getitem:rest": 9_000})
+    assert why_not(made(run), "batch-tokeniser") == "Tokenising is 0.6 % of making a batch."
+
+
+def test_a_cache_of_what_is_the_same_each_time() -> None:
+    survey = calibrated("native-decode", "image", [2e3], [5e2], pixels=1_000_000)
+    found = helping(with_survey(made(TAR), survey), "cache")
+    assert found.title == "samples kept as they are after decoding"
+    assert found.why.startswith(
+        "98 % of making a batch gives the same each time. Augmentation is random from here on (RandomResizedCrop): "
+        "caching may start no later than decoding."
+    )
+    assert found.costs == [
+        "400 MB for 400 samples of 1.0 MB, of 32 GB that are free",
+        "800 MB where each of 2 workers keeps its own, and shuffles",
+    ]
+    assert found.changes is None, "samples do not come again in the one pass that was seen"
+
+
+def test_a_cache_after_resize() -> None:
+    stages = {"decode:Pillow load": 4_000, "transform:Resize": 4_000, "transform:ColorJitter": 2_000}
+    session = with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES)
+    found = helping(session, "cache")
+    assert "random from here on (ColorJitter): caching may start no later than Resize." in found.why
+    assert found.costs[0].startswith("31 MB for 40 samples of 786 kB")
+
+
+def test_a_cache_that_does_not_fit() -> None:
+    survey = calibrated("native-decode", "image", [2e3], [5e2], pixels=1_000_000_000)
+    assert why_not(with_survey(made(TAR), survey), "cache") == (
+        "400 samples of 1.0 GB are 400 GB, and 32 GB of memory are free. Augmentation is random from here on "
+        "(RandomResizedCrop): caching may start no later than decoding."
+    )
+
+
+def test_a_cache_of_next_to_nothing() -> None:
+    run = MadeRun(stages={"transform:RandomCrop": 9_000, "read:file": 90})
+    assert why_not(made(run), "cache") == (
+        "What is the same each time is 1.0 % of making a batch. Augmentation is random from here on (RandomCrop): "
+        "caching may start no later than decoding."
+    )
+
+
+STORED = MadeRun(stages={"read:file": 9_000, "collate:default": 500}, cpu=0.1)
+PLACES = [Place("/dev/shm", 8 * GB, "memory"), Place("/nvme", 100 * GB, "disk")]
+
+
+@pytest.mark.parametrize(
+    ("size", "place"), [(GB, "/dev/shm"), (30 * GB, "/nvme")], ids=["memory has room", "only the disk has room"]
+)
+def test_files_are_staged_where_they_fit(size: int, place: str) -> None:
+    survey = Survey([SeenFile("/data/a.tar", size, 9)], PLACES)
+    found = helping(with_survey(made(STORED), survey), "staging")
+    assert found.why == "Workers wait 2.02 ms a sample for files to be read, 85 % of making a batch."
+    assert found.changes == {"staging": [["/data/a.tar", f"{place}/headrace-staged/data/a.tar"]]}
+
+
+def test_files_that_fit_nowhere() -> None:
+    survey = Survey([SeenFile("/data/a.tar", 90 * GB, 9)], PLACES)
+    assert why_not(with_survey(made(STORED), survey), "staging").endswith(
+        "The files seen are 90 GB, and no memory or local disk has room."
+    )
+
+
+def test_files_that_are_in_memory_anyway() -> None:
+    session = made(STORED)
+    session.machines[0].processes = {maker.pid: {"read_call_bytes": 1000, "read_bytes": 30} for maker in session.makers}
+    assert why_not(session, "staging") == "97 % of what is read comes from the page cache, as fast as memory."
+
+
+def test_files_that_nobody_waits_for() -> None:
+    assert why_not(made(FEW), "staging") == "Waiting for files to be read is 0.0 % of making a batch."
+
+
+def two_ranks(second: str) -> list[str]:
+    session = made(MadeRun(rank=0), MadeRun(rank=1, pid=200))
+    session.trainers[1].shapes = [second]
+    return [one.why for one in prescribed(session).remedies if one.code == "same-shape"]
+
+
+def test_ranks_with_other_shapes() -> None:
+    assert two_ranks("float32[4,3,9,9]")[0].startswith("Ranks have batches of other shapes in 100 % of the steps")
+
+
+def test_ranks_with_the_same_shapes() -> None:
+    assert two_ranks("float32[4,3,8,8]") == ["Ranks have other shapes in 0.0 % of the steps."]
+
+
+def test_data_parallel() -> None:
+    session = made(FEW)
+    session.notes.append(Note("data-parallel", "nn.DataParallel is used", 100))
+    found = helping(session, "ddp")
+    assert found.prediction is None
+    assert found.title == "DistributedDataParallel in place of DataParallel"
+
+
+GPUS = {"gpus": {"gpu0": {"memory_bytes": 80 * GB, "pids": [100]}}}
+
+
+@pytest.mark.parametrize(
+    ("used", "run", "helps", "why"),
+    [
+        (20, BOUND, True, "GPU 0 has 60 GB of 80 GB of memory left."),
+        (70, BOUND, False, "Less than 50 % of the GPU's memory is left: 70 GB of 80 GB in use at most."),
+        (20, FEW, False, "GPU 0 has 60 GB of 80 GB of memory left. But a step waits 29 % for data, and a larger batch"),
+    ],
+)
+def test_memory_for_a_larger_batch(used: int, run: MadeRun, helps: bool, why: str) -> None:
+    session = with_gpu(made(run, facts=ROOMY | GPUS, columns={"gpu0_memory_used_bytes": float(used * GB)}))
+    session.machines[0].processes[100] = {}
+    found = remedy(session, "larger-batch")
+    assert found.helps is helps
+    assert found.why.startswith(why)
+
+
+def test_workers_that_live_on() -> None:
+    session = respawned(MadeRun(steps=60))
+    found = helping(session, "persistent-workers")
+    assert found.why.startswith("Each of 3 passes started 2 workers anew: ")
+    assert found.changes == {"loaders": {"0": {"persistent_workers": True}}}
+    assert found.costs == ["1.0 GB of workers' memory stay in use between epochs"]
+
+
+def test_workers_that_are_spawned() -> None:
+    found = helping(respawned(MadeRun(steps=60, facts={"start_method": "spawn"})), "start-method")
+    assert found.confidence == "low"
+    assert found.changes == {"loaders": {"0": {"multiprocessing_context": "forkserver"}}}
