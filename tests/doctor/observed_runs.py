@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +70,10 @@ def headrace(
     folder: Path | None = None,
     deadline_s: float = DEADLINE_S,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `headrace ARGUMENTS` to its end, in that folder."""
+    """Runs `headrace ARGUMENTS` to its end, in that folder, or in an empty one: whoever measures has it alone."""
+    if folder is None:
+        with tempfile.TemporaryDirectory() as empty:
+            return headrace(*arguments, environment=environment, folder=Path(empty))
     paths = os.pathsep.join(filter(None, source_paths()))
     own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "TERM": "dumb"}
     return subprocess.run(

@@ -159,20 +159,6 @@ def test_nothing_is_put_back_while_the_command_goes_on(runs: Runs) -> None:
     assert runs.now == runs.before
 
 
-def test_a_proof_that_was_killed_is_found_in_its_session(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = killed(runs)
-    monkeypatch.setattr("tempfile.tempdir", str(session.parent))
-    main = session.with_name("headrace-doctor-main")
-    (main / "proofs").mkdir(parents=True)
-    session.rename(main / "proofs" / "02")
-    # What was kept has moved with it.
-    journal = main / "proofs" / "02" / "scratch" / "undo" / "journal"
-    journal.write_bytes(journal.read_bytes().replace(os.fsencode(session), os.fsencode(main / "proofs" / "02")))
-    assert unfinished(runs.root) == [main]
-    assert restore(main).undone.failed == []
-    assert runs.now == runs.before
-
-
 def test_a_session_of_another_user_or_folder_is_not_believed(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     session = killed(runs)
     monkeypatch.setattr("tempfile.tempdir", str(session.parent))

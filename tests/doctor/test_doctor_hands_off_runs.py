@@ -16,6 +16,8 @@ from headrace.doctor.hands_off.listing import Listing, differences, listing
 from headrace.doctor.hands_off.lock import alone_in
 from headrace.doctor.hands_off.trackers import offline
 from headrace.doctor.hands_off.words import sentences
+from headrace.doctor.probe.hands_off.folder import UndoFolder
+from headrace.doctor.probe.hands_off.journal import MOST_ENTRIES, Journal
 from headrace.errors import UsageError
 
 BIG_BYTES = 3 << 30
@@ -145,6 +147,51 @@ def test_a_run_on_another_file_system_than_its_session_leaves_no_trace(runs: Run
         back = put_back(runs.run(source))
     assert back.undone.failed == []
     assert tree(runs.root) == before
+
+
+def test_a_large_folder_is_moved_back_as_a_whole(runs: Runs) -> None:
+    for number in range(MOST_ENTRIES):
+        (runs.root / "runs" / str(number)).touch()
+    before = tree(runs.root)
+    source = """
+    import os
+    os.rename('runs', 'old'); open('old/5', 'w').write('x'); open('old/new', 'w').write('y'); os.remove('old/6')
+    os.mkdir('runs'); open('runs/n', 'w').write('z')
+    """
+    back = put_back(runs.run(source))
+    assert back.undone.failed == []
+    assert tree(runs.root) == before
+
+
+def test_a_change_that_cannot_be_written_down_destroys_nothing(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the disk is full, say: then only what the command itself does is done."""
+    folder = UndoFolder(str(runs.session))
+    Path(folder.kept).mkdir(parents=True)
+    journal = Journal(folder, str(runs.root))
+    for name in ("notes.txt", "train.log", "new"):
+        for change in (journal.empties, journal.writes, journal.appends, journal.removes):
+            journal.guarded(change, str(runs.root / name))
+    assert {name: said for name, said in runs.now.items() if name} == {
+        name: said for name, said in runs.before.items() if name
+    }
+
+
+def test_the_systems_folders_are_nobodys_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "/somewhere/tmp")
+    journal = Journal(UndoFolder("/home/u/session"), "/")
+    places = ("/proc/self/comm", "/dev/null", "/somewhere/tmp/x", "/home/u/session/x", "/home/u/x", "/developer")
+    assert [journal.place(place, follow=False) for place in places] == [None] * 4 + ["/home/u/x", "/developer"]
+
+
+def test_events_of_any_arguments_are_let_pass(runs: Runs) -> None:
+    source = """
+    import sys
+    for event in ('open', 'os.rename', 'os.remove', 'sqlite3.connect', 'os.chmod'):
+        for arguments in ((), (None,), (1, 2, 3), ('a', 'b', 'c', 'd', 'e'), (object(), None, 1)):
+            sys.audit(event, *arguments)
+    open('n', 'w')
+    """
+    assert dict(sentences(put_back(runs.run(source))))["put-back"] == "made by it and deleted: n"
 
 
 def test_changes_elsewhere_are_left_alone(runs: Runs, tmp_path: Path) -> None:

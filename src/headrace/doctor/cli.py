@@ -101,7 +101,7 @@ def doctor(
     The exit status is the command's own; 100 by --fail-above, 125 where the doctor itself failed.
     """
     if ctx.invoked_subcommand is not None:
-        _refuse_options_before_show(ctx)
+        _refuse_options_before_command(ctx)
         return
     if not ctx.meta.get(COMMAND):
         ctx.fail(f"expected -- and the command, got none: {USAGE}")
@@ -157,11 +157,13 @@ def restore_files(
     raise typer.Exit(_or_failed(lambda: restore_again(session)))
 
 
-def _refuse_options_before_show(ctx: typer.Context) -> None:
+def _refuse_options_before_command(ctx: typer.Context) -> None:
     for name in ctx.params:
         source = ctx.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             option = "--" + name.replace("_", "-")
+            if ctx.invoked_subcommand == "restore":
+                ctx.fail(f"expected no options, got {option}: headrace doctor restore FOLDER")
             ctx.fail(f"expected {option} behind show, got it before: headrace doctor show {option} … session.json")
 
 

@@ -49,6 +49,11 @@ class Journal:
     faults: list[str] = field(default_factory=list)
     """What went wrong in writing it, of no path."""
 
+    @property
+    def kept(self) -> set[str]:
+        """Names of the files that former contents are in."""
+        return {os.path.basename(record.kept) for before in self.paths.values() for record in before.contents}
+
 
 def read_journal(path: Path) -> Journal:
     """Raises OSError where it cannot be read."""

@@ -86,13 +86,8 @@ class HandsOff:
 
 def holds_files(session: Path) -> bool:
     """Whether a session's folder has files of the user's that are nowhere else: what could not be put back, and what
-    was made by nobody knows whom. Those of its proofs count, too."""
-    return any((one / WRITTEN).exists() or (one / UNDO).parent.exists() for one in runs_of(session))
-
-
-def runs_of(session: Path) -> list[Path]:
-    """Folders of a session in which runs are undone: its own, and one for each proof."""
-    return [session, *sorted(session.glob("proofs/*"))]
+    was made by nobody knows whom."""
+    return (session / WRITTEN).exists() or (session / UNDO).parent.exists()
 
 
 @contextmanager
@@ -131,6 +126,8 @@ def _undo(root: Path, folder: UndoFolder, written: Path, *, keep: bool) -> Undon
     journal = read_journal(Path(folder.journal))
     undone = Undo(root, journal, written, keep=keep).run()
     undone.failed += [("", fault) for fault in journal.faults]
+    if set(os.listdir(folder.kept)) - journal.kept:
+        undone.failed.append(("", f"{folder.kept} holds former contents of files that no record names"))
     os.unlink(folder.owner)  # it is done, as far as it can be
     if not undone.failed:
         shutil.rmtree(folder.path)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..probe.hands_off.folder import no_work
+
 MOST_ENTRIES = 200_000
 """Of a larger folder nothing is listed: about a second of a local disk's time."""
 
@@ -26,15 +28,15 @@ class Listing:
 
 
 def listing(root: Path, besides: Path) -> Listing:
-    """Of all below `root` but what is below `besides`. Neither what symbolic links lead to is looked at, nor a file
-    that our own output, and the command's, goes to."""
+    """Of all below `root` but what is below `besides`, and what belongs to the system. Neither what symbolic links lead
+    to is looked at, nor a file that our own output, and the command's, goes to."""
     entries: dict[str, Entry] = {}
     ours = {(stat.st_dev, stat.st_ino) for stat in _outputs()}
-    folders = [str(root)]
+    folders, not_ours = [str(root)], {str(besides), *no_work(str(root))}
     while folders:
         for entry in _scan(folders.pop()):
             stat = _stat(entry)
-            if stat is None or (stat.st_dev, stat.st_ino) in ours or entry.path == str(besides):
+            if stat is None or (stat.st_dev, stat.st_ino) in ours or entry.path in not_ours:
                 continue
             if len(entries) == MOST_ENTRIES:
                 return Listing({}, f"it has more than {MOST_ENTRIES} entries")

@@ -11,11 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..probe.hands_off.records import APPENDED, FOLDER, LINKED, OTHER, SYMLINK, Record
+from ..probe.hands_off.folder import is_below
+from ..probe.hands_off.records import APPENDED, FOLDER, LINKED, MOVED, OTHER, SYMLINK, Record
 from .before import Before, Journal
 
 OUTSIDE = "outside"
 """Folder of what was written outside of the working directory."""
+NO_FILES = (FOLDER, MOVED, OTHER)
 OWN = (".headrace-new-", ".headrace-undo-")
 """How names begin that are the journal's own."""
 
@@ -53,11 +55,24 @@ class Undo:
             self._try(before, self._take_away)
         for before in self._in_order(lambda before: before.first.kind == FOLDER):
             self._try(before, self._make_folder)
-        for before in self._in_order(lambda before: not before.was_absent and before.first.kind not in (FOLDER, OTHER)):
+        for before in self._in_order(lambda before: not before.was_absent and before.first.kind not in NO_FILES):
             self._try(before, self._restore)
-        for before in reversed(self._in_order(lambda before: before.first.kind == FOLDER)):
-            self._try(before, lambda before: _set_mode_and_times(before.first))
+        self._finish_folders()
         return self.undone
+
+    def _finish_folders(self) -> None:
+        """Moves whole ones back, and sets modes and times: of what is in those before they go."""
+        moved = [before for before in self._paths.values() if before.first.kind == MOVED]
+        elsewhere = [before.first.kept for before in moved]
+        folders = self._in_order(lambda before: before.first.kind in (FOLDER, MOVED))[::-1]
+        there = [before for before in folders if any(is_below(before.path, folder) for folder in elsewhere)]
+        for before in there:
+            self._try(before, _set_mode_and_times)
+        for before in moved[::-1]:
+            self._try(before, self._move_back)
+        for before in folders:
+            if before not in there:
+                self._try(before, _set_mode_and_times)
 
     def _in_order(self, wanted: Callable[[Before], bool]) -> list[Before]:
         """Folders before what is in them."""
@@ -100,6 +115,16 @@ class Undo:
         os.mkdir(path)
         self.undone.restored.append(path)
 
+    def _move_back(self, before: Before) -> None:
+        """What was new in a folder that took its place is away by now."""
+        path, now = before.path, before.first.kept
+        if _inode(path) == before.first.inode or not os.path.isdir(now):
+            return
+        if os.path.isdir(path):
+            os.rmdir(path)
+        os.rename(now, path)
+        self.undone.restored.append(path)
+
     def _restore(self, before: Before) -> None:
         if before.first.kind == SYMLINK:
             self._relink(before)
@@ -125,7 +150,7 @@ class Undo:
             with suppress(_NotKeptError):
                 is_changed = self._put_back(record, before)
                 if is_changed or not before.is_as_it_was():
-                    _set_mode_and_times(before.first)
+                    _set_mode_and_times(before)
                     self.undone.restored.append(before.path)
                 return
         if not before.is_as_it_was():
@@ -176,7 +201,7 @@ class Undo:
             os.truncate(before.path, first.size)
         elif before.lost or now.st_size != first.size:
             raise OSError(0, before.lost or "another program has written to it")
-        _set_mode_and_times(first)
+        _set_mode_and_times(before)
         self.undone.restored.append(before.path)
 
 
@@ -208,7 +233,8 @@ def _rename(source: str, target: str) -> None:
         shutil.move(source, target)
 
 
-def _set_mode_and_times(first: Record) -> None:
+def _set_mode_and_times(before: Before) -> None:
+    first = before.first
     now = os.lstat(first.path)
     _set_owner(first, now)
     if modes.S_IMODE(now.st_mode) != modes.S_IMODE(first.mode):
@@ -230,6 +256,11 @@ def _open_up(before: Before) -> None:
     """Lets this user into a folder of theirs, whatever mode the command has given it."""
     if os.path.isdir(before.path) and not os.path.islink(before.path) and not before.is_as_it_was():
         os.chmod(before.path, modes.S_IMODE(before.first.mode) | modes.S_IRWXU)
+
+
+def _inode(path: str) -> int | None:
+    now = _stat_or_none(path)
+    return None if now is None else now.st_ino
 
 
 def _stat_or_none(path: str) -> os.stat_result | None:

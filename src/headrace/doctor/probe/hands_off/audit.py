@@ -85,10 +85,9 @@ def _folder(descriptor: int) -> str | None:
 
 def _rename(journal: Journal, source: Any, target: Any, source_folder: int, target_folder: int) -> None:
     old, new = _entry(journal, source, source_folder), _entry(journal, target, target_folder)
-    if old is not None and new is not None:
-        journal.moves(old, new)
-    elif old is not None:
-        journal.leaves(old)
+    if old is not None:
+        to = os.path.abspath(_in(target, target_folder)) if new is None else new
+        journal.moves(old, to, is_covered=new is not None)
     elif new is not None:
         journal.removes(new)
 

@@ -6,6 +6,9 @@ import os
 
 from .. import UNDO
 
+PSEUDO = ("/dev", "/proc", "/run", "/sys")
+"""Folders of the system's own, in which nothing is anybody's work."""
+
 
 class UndoFolder:
     """`SESSION/scratch/undo`. The doctor makes it; the command's processes write in it."""
@@ -24,3 +27,18 @@ class UndoFolder:
         """The folder to be as before, with no symbolic link in it."""
         with open(self.owner, "rb") as file:
             return os.fsdecode(file.read().split(b"\n", 2)[2])
+
+
+def temporary() -> str:
+    """The folder of temporary files, which has many owners. Not by tempfile, which takes long to import."""
+    return os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
+
+
+def no_work(root: str) -> list[str]:
+    """Folders below `root` in which changes are not undone, where it is as much as the whole machine's."""
+    return [folder for folder in (*PSEUDO, temporary()) if is_below(folder, root) and folder != root]
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether it is the folder, or in it."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -7,7 +7,7 @@ import os
 import stat as modes
 from collections.abc import Iterator
 
-from .folder import UndoFolder
+from .folder import UndoFolder, is_below, no_work, temporary
 from .keep import CannotKeepError, Keeper
 from .records import (
     ABSENT,
@@ -17,6 +17,7 @@ from .records import (
     FOLDER,
     LINKED,
     LOST,
+    MOVED,
     OTHER,
     SYMLINK,
     TOUCHED,
@@ -32,7 +33,7 @@ TOUCH, APPEND, WHOLE = range(3)
 """How much of a file's former state a record gives: its mode and times, also its size, also its content."""
 _GIVES = {TOUCHED: TOUCH, APPENDED: APPEND}
 MOST_ENTRIES = 10_000
-"""Of a folder that is renamed, beyond which it is not followed."""
+"""Of a folder that is renamed, beyond which it is moved back as a whole."""
 
 
 class Journal:
@@ -45,7 +46,9 @@ class Journal:
 
     def __init__(self, folder: UndoFolder, root: str) -> None:
         self._folder = folder
-        self._roots = {root}
+        self._root = root
+        self._folders: set[str] = set()
+        self._besides = [folder.session, *no_work(root)]
         self._keeper = Keeper(folder)
         self._known: dict[str, int] = {}
         self._made: set[str] = set()
@@ -61,19 +64,24 @@ class Journal:
         try:
             work(*arguments)
         except Exception as error:
-            self._write(Record(LOST, "", detail=f"{type(error).__name__}: {error}"))
+            self._tell_fault(error)
         finally:
             self._thread.is_busy = False
 
-    def saves(self, path: str | bytes | os.PathLike[Any]) -> None:
-        """A checkpoint is written, which is the user's work wherever that is. From then on this process's changes in
-        its folder are written down, too: it may be renamed there. The folder of temporary files has too many owners."""
-        import tempfile  # not with this module: it takes as long to import as all else here
+    def _tell_fault(self, error: Exception) -> None:
+        """Where not even that can be written, the listing of the folder still shows what has changed."""
+        try:
+            self._write(Record(LOST, "", detail=f"{type(error).__name__}: {error}"))
+        except OSError:
+            return
 
+    def saves(self, path: str | bytes | os.PathLike[Any]) -> None:
+        """A checkpoint is written, which is the user's work wherever that is. From then on this process's changes of
+        its folder's own entries are written down, too: it may be renamed there."""
         text = os.fsdecode(path)
         folder = os.path.dirname(os.path.realpath(text))
-        if folder != os.path.realpath(tempfile.gettempdir()):
-            self._roots.add(folder)
+        if folder != temporary():
+            self._folders.add(folder)
         place = self.place(text, follow=True)
         if place is not None:
             self.empties(place)
@@ -86,9 +94,10 @@ class Journal:
             return None
         head, tail = os.path.split(text)
         real = os.path.realpath(text) if follow or not tail else os.path.join(os.path.realpath(head), tail)
-        if _is_below(real, self._folder.session):
+        if any(is_below(real, one) for one in self._besides):
             return None
-        return real if any(_is_below(name, root) for name in (text, real) for root in self._roots) else None
+        is_covered = is_below(real, self._root) or is_below(text, self._root) or os.path.dirname(real) in self._folders
+        return real if is_covered else None
 
     def touches(self, path: str) -> None:
         """Its mode or times change."""
@@ -108,10 +117,13 @@ class Journal:
         new = self._twin(path)
         if new is None:
             self.writes(path)
-        elif self._before(path, WHOLE, self._linked) == LINKED:
-            self._put(new, path)
-        else:
-            os.unlink(new)
+            return
+        try:
+            if self._before(path, WHOLE, self._linked) == LINKED:
+                self._put(new, path)
+        finally:
+            if os.path.lexists(new):
+                os.unlink(new)
 
     def removes(self, path: str) -> None:
         """It loses its name, or another file takes it."""
@@ -122,24 +134,29 @@ class Journal:
         if not os.path.lexists(path):
             self._before(path, WHOLE, self._touched)
 
-    def leaves(self, path: str) -> None:
-        """It goes where changes are not undone, or where it may be written in place."""
-        for entry in self._entries(path):
+    def moves(self, path: str, to: str, *, is_covered: bool) -> None:
+        """It gets another name, where it may be written in place, and what had that is lost. `is_covered`: whether
+        changes are undone there."""
+        entries = self._entries(path)
+        if len(entries) > MOST_ENTRIES:
+            self._before(path, WHOLE, self._moved, moved_to=to)
+            return
+        for entry in entries:
             self._before(entry, WHOLE, self._moved)
-
-    def moves(self, path: str, to: str) -> None:
-        """It gets another name, and what had that is lost."""
-        self.leaves(path)
-        self.removes(to)
-        if os.path.isdir(path):
-            for entry in [name for name in list(self._known) if name.startswith(path + "/")]:
+        if is_covered:
+            self.removes(to)
+            known = list(self._known) if os.path.isdir(path) else []
+            for entry in [name for name in known if name.startswith(path + "/")]:
                 self.removes(to + entry[len(path) :])
 
-    def _before(self, path: str, wanted: int, file: Callable[[str, os.stat_result], Record]) -> str:
-        """Writes down what the path is, `file` saying it where that is a file. Its kind, if a record was due."""
+    def _before(
+        self, path: str, wanted: int, file: Callable[[str, os.stat_result], Record], *, moved_to: str = ""
+    ) -> str:
+        """Writes down what the path is, `file` saying it where that is a file. Its kind, if a record was due.
+        `moved_to`: of a folder that is moved as a whole."""
         parent = os.path.dirname(path)
         is_known = self._knows(path, wanted)
-        knows_parent = path in self._roots or self._knows(parent, TOUCH)
+        knows_parent = path == self._root or self._knows(parent, TOUCH)
         if is_known and knows_parent:
             return ""
         self._catch_up()
@@ -148,6 +165,8 @@ class Journal:
         if is_known or self._knows(path, wanted):
             return ""
         record = self._state(path, file)
+        if moved_to and record.kind == FOLDER:
+            record = Record(MOVED, path, os.lstat(path), kept=moved_to)
         self._tell(record)
         return record.kind
 
@@ -251,40 +270,30 @@ class Journal:
         try:
             os.replace(new, path)
         except OSError:
-            os.unlink(new)
             self._write(self._copied(path, os.lstat(path)))
 
-    def _entries(self, path: str) -> Iterator[str]:
-        """The path, and all that is below it where that is a folder which is not the command's own."""
-        yield path
+    def _entries(self, path: str) -> list[str]:
+        """The path, and all that is below it where that is a folder which is not the command's own: no more than one
+        beyond `MOST_ENTRIES`."""
+        entries = [path]
         if not os.path.isdir(path) or os.path.islink(path) or self._is_made(path):
-            return
-        count = 0
+            return entries
         for folder, folders, files in os.walk(path):
-            for name in folders + files:
-                count += 1
-                if count > MOST_ENTRIES:
-                    self._write(Record(LOST, path, detail=f"a folder of more than {MOST_ENTRIES} entries was renamed"))
-                    return
-                yield os.path.join(folder, name)
+            entries += [os.path.join(folder, name) for name in folders + files]
+            if len(entries) > MOST_ENTRIES:
+                break
+        return entries
 
     def _write(self, record: Record) -> None:
         """Opens it each time: a script that closes all descriptors may then use the number of ours for a file of its
-        own. A record that cannot be written leaves a change that is not undone, and the listing shows it."""
+        own. Raises OSError where the record is not there as a whole."""
+        descriptor = os.open(self._folder.journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
-            descriptor = os.open(self._folder.journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        except OSError:
-            return
-        try:
-            os.write(descriptor, record.encoded())
-        except OSError:
-            return
+            data = record.encoded()
+            if os.write(descriptor, data) != len(data):
+                raise OSError(f"no space is left for {self._folder.journal}")
         finally:
             os.close(descriptor)
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _parents(path: str) -> Iterator[str]:
