@@ -6,7 +6,7 @@ from processes import run_python
 
 import headrace
 
-HEAVY = ("torch", "rich", "typer", "PIL", "torchvision", "pandas", "scipy")
+HEAVY = ("torch", "rich", "typer", "jinja2", "PIL", "torchvision", "pandas", "scipy")
 
 
 def test_public_names_are_pinned():

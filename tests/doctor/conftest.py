@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from browser import CHROMIUM, DRIVER, WHY_NOT
 from observed_runs import KeptRun, observe, python, torchrun
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Without a browser the page is only parsed, and nobody sees how it looks: that is said, and not only counted."""
+    if CHROMIUM is None or DRIVER is None:
+        terminalreporter.write_line(f"The HTML report was not tried in a browser: {WHY_NOT}", yellow=True)
 
 
 @pytest.fixture(scope="session")
@@ -11,6 +18,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> KeptRun:
     """A run whose keys are hostile, with every output that there is, and which a hostile error ends."""
     folder = tmp_path_factory.mktemp("odd")
     outputs = ("--trace", str(folder / "trace.json"), "--report", str(folder / "report.txt"))
+    outputs += ("--html", str(folder / "report.html"))
     kept = folder / "kept"
     return KeptRun(observe(python("hostile.py", "odd-texts"), folder, *outputs, "--keep", str(kept)), kept)
 

@@ -1,4 +1,6 @@
-"""Scripts that train as frameworks' users do; named on the command line. Each evaluates between its training steps."""
+"""Scripts that train as frameworks' users do; named on the command line, perhaps with a number of epochs.
+
+Each evaluates between its training steps."""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from torch import Tensor
 from training_loops import Loop, loader, pairs
 
 
-def accelerate() -> None:
+def accelerate(epochs: int = 4) -> None:
     """Four epochs of six batches, two of them a step; an evaluation after each epoch."""
     from accelerate import Accelerator
 
@@ -22,7 +24,7 @@ def accelerate() -> None:
     model, optimizer, train, held_out = accelerator.prepare(
         loop.model, loop.optimizer, loader(24, num_workers=1), loader(8)
     )
-    for _ in range(4):
+    for _ in range(epochs):
         for inputs, targets in train:
             with accelerator.accumulate(model):
                 accelerator.backward((model(inputs) - targets).square().mean())
@@ -33,7 +35,7 @@ def accelerate() -> None:
                 model(inputs)
 
 
-def lightning() -> None:
+def lightning(epochs: int = 2) -> None:
     """Two epochs of six batches, two of them a step, each epoch followed by a validation of two batches."""
     from lightning import LightningModule, Trainer
 
@@ -56,7 +58,7 @@ def lightning() -> None:
     trainer = Trainer(
         accelerator="cpu",
         devices=1,
-        max_epochs=2,
+        max_epochs=epochs,
         accumulate_grad_batches=2,
         logger=False,
         enable_checkpointing=False,
@@ -66,7 +68,7 @@ def lightning() -> None:
     trainer.fit(Module(), loader(24), loader(8))
 
 
-def transformers() -> None:
+def transformers(epochs: int = 2) -> None:
     """Two epochs of six batches, two of them a step, each epoch followed by an evaluation of two batches."""
     from transformers import Trainer, TrainingArguments
 
@@ -89,7 +91,7 @@ def transformers() -> None:
             per_device_train_batch_size=4,
             per_device_eval_batch_size=4,
             gradient_accumulation_steps=2,
-            num_train_epochs=2,
+            num_train_epochs=epochs,
             eval_strategy="epoch",
             save_strategy="no",
             report_to=[],
@@ -100,4 +102,6 @@ def transformers() -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    {"accelerate": accelerate, "lightning": lightning, "transformers": transformers}[sys.argv[1]]()
+    {"accelerate": accelerate, "lightning": lightning, "transformers": transformers}[sys.argv[1]](
+        *map(int, sys.argv[2:])
+    )

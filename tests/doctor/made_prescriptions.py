@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from headrace.doctor.analyse.analysis import diagnose
 from headrace.doctor.remedies.model import Prescription, Remedy
 from headrace.doctor.remedies.prescribe import prescribe
 from headrace.doctor.remedies.sources import Sources
-from headrace.doctor.session.model import Machine, Session, Survey
+from headrace.doctor.session.model import Machine, Pass, Session, Survey
 
 GB = 10**9
 ROOMY: dict[str, Any] = {"cores": 8, "memory_bytes": 64 * GB, "shm_bytes": 16 * GB}
@@ -87,3 +88,38 @@ def why_not(session: Session, code: str) -> str:
     assert found.changes is None
     assert found.edit is None
     return found.why
+
+
+def respawned(run: MadeRun, *, passes: int = 3, start_us: int = 30_000) -> Session:
+    """The run again and again, each time with workers of its own that take `start_us` to start."""
+    whole, *others = [made(replace(run, begun=start_us)) for _ in range(passes)]
+    trainer = whole.trainers[0]
+    for number, session in enumerate(others, start=1):
+        other, end = session.trainers[0], trainer.steps.end[-1]
+        for maker in session.makers:
+            maker.pid += 10 * number
+            _shift(maker.batches, ("start", "fetched", "sent"), end)
+            maker.begun, maker.started = (maker.begun or 0) + end, (maker.started or 0) + end
+        other.steps.spans = [[(kind, at + end, us) for kind, at, us in spans] for spans in other.steps.spans]
+        other.steps.number = [row + len(trainer.steps.number) for row in other.steps.number]
+        _shift(other.steps, ("start", "end"), end)
+        _shift(other.gets, ("start", "arrived"), end)
+        other.gets.pass_ = [number] * len(other.gets.pass_)
+        _append(trainer.steps, other.steps)
+        _append(trainer.gets, other.gets)
+        before = trainer.passes[-1]
+        before.last_start, before.last = end, 0
+        trainer.passes.append(Pass(number, 0, end, end, 0, [maker.pid for maker in session.makers]))
+        whole.makers += session.makers
+        whole.machines[0].processes |= {maker.pid: {"private_bytes_peak": GB // 2} for maker in session.makers}
+    return whole
+
+
+def _shift(table: Any, columns: tuple[str, ...], us: int) -> None:
+    for name in columns:
+        setattr(table, name, [None if at is None else at + us for at in getattr(table, name)])
+
+
+def _append(table: Any, other: Any) -> None:
+    for column in fields(table):
+        getattr(table, column.name).extend(getattr(other, column.name))

@@ -64,13 +64,17 @@ def observe(command: list[str], folder: Path, *options: str, environment: dict[s
 
 
 def headrace(
-    *arguments: str, environment: dict[str, str] | None = None, deadline_s: float = DEADLINE_S
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    folder: Path | None = None,
+    deadline_s: float = DEADLINE_S,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `headrace ARGUMENTS` to its end."""
+    """Runs `headrace ARGUMENTS` to its end, in that folder."""
     paths = os.pathsep.join(filter(None, source_paths()))
     own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "TERM": "dumb"}
     return subprocess.run(
         [*_HEADRACE, *arguments],
+        cwd=folder,
         env={**os.environ, **own, **(environment or {})},
         capture_output=True,
         text=True,

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_prescriptions import made
 from made_reports import made_diagnosis, made_session
+from made_sessions import MadeRun
+from patching import patch
 from typer.testing import CliRunner
 
 from headrace.cli import app
@@ -56,13 +59,21 @@ def test_a_command_named_show_is_a_command(asked: Asked) -> None:
 
 def test_every_option_arrives(asked: Asked, tmp_path: Path) -> None:
     options = ["--warmup", "3", "--observe", "--live", "--ranges", "--keep", str(tmp_path / "k")]
-    files = ["--report", "r.txt", "--json", "-", "--trace", "t.json", "--fail-above", "2.5%", "-v"]
+    files = ["--report", "r.txt", "--html", "r.html", "--json", "-", "--trace", "t.json", "--apply", "a.diff"]
+    files += ["--fail-above", "2.5%", "-v"]
     invoke(*options, *files, "--", "x")
     examination, outputs = asked[0]
     assert examination == Examination(
         ["x"], warmup=3, observe=True, live=True, ranges=True, keep=tmp_path / "k", fail_above=0.025
     )
-    assert outputs == Outputs(report=Path("r.txt"), json="-", trace=Path("t.json"), verbose=True)
+    assert outputs == Outputs(
+        report=Path("r.txt"),
+        html=Path("r.html"),
+        json="-",
+        trace=Path("t.json"),
+        apply=Path("a.diff"),
+        verbose=True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,13 +141,38 @@ def saved(tmp_path: Path) -> Path:
 
 def test_show_renders_a_saved_session_again(saved: Path, tmp_path: Path) -> None:
     report, trace, again = tmp_path / "r.txt", tmp_path / "t.json", tmp_path / "again.json"
-    result = invoke("show", str(saved), "--report", str(report), "--trace", str(trace), "--json", str(again))
+    page = tmp_path / "r.html"
+    files = ["--report", str(report), "--html", str(page), "--trace", str(trace), "--json", str(again)]
+    result = invoke("show", str(saved), *files)
     assert result.exit_code == 0
     assert "data wait" in result.stdout
     assert f"headrace doctor show {again}" in re.sub(r"\s+", " ", result.stdout)
     assert "data wait" in report.read_text()
     assert "traceEvents" in trace.read_text()
+    assert f"headrace doctor show {again}" in page.read_text(encoding="utf-8")
     assert CliRunner().invoke(app, ["doctor", "show", str(again)]).stdout.splitlines()[0] in result.stdout
+
+
+SCRIPT = (
+    "from torch.utils.data import DataLoader\nloader = DataLoader(data, 4, num_workers=2)\nfor _ in loader:\n    pass\n"
+)
+
+
+def test_apply_writes_what_patch_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    session = made(MadeRun(facts={"file": str(tmp_path / "train.py"), "line": 3}))
+    (tmp_path / "session.json").write_text(document(session, None))
+    monkeypatch.chdir(tmp_path)
+    assert invoke("show", "session.json", "--apply", "all.diff").exit_code == 0
+    patch(tmp_path, "all.diff")
+    assert (tmp_path / "train.py").read_text() == SCRIPT.replace("num_workers=2", "num_workers=3")
+
+
+def test_apply_of_nothing_certain_says_so(tmp_path: Path) -> None:
+    (tmp_path / "session.json").write_text(document(made(MadeRun(facts={"file": "/gone/train.py"})), None))
+    result = invoke("show", str(tmp_path / "session.json"), "--apply", str(tmp_path / "all.diff"))
+    assert "no change of a source file can be made with certainty" in result.stderr
+    assert (tmp_path / "all.diff").read_text() == ""
 
 
 def test_show_to_standard_output_stands_alone(saved: Path) -> None:

@@ -73,7 +73,7 @@ def test_without_a_wait_there_is_nothing_to_judge() -> None:
     assert examine(Examination(python("pass"), fail_above=0.05), Outputs()) == DOCTOR_FAILED
 
 
-@pytest.mark.parametrize("option", ["report", "json", "trace"])
+@pytest.mark.parametrize("option", ["report", "html", "json", "trace"])
 def test_a_file_that_cannot_be_written_is_refused_before_the_command_runs(option: str, tmp_path: Path) -> None:
     witness = tmp_path / "ran"
     where = tmp_path / "nowhere" / "x"
@@ -106,9 +106,12 @@ def test_where_there_is_no_room_for_evidence_nothing_is_started(
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which takes nothing")
 def test_a_full_disk_is_named_and_leaves_the_rest_be(capfd: Out) -> None:
     full = Path("/dev/full")
-    assert examine(Examination(python("raise SystemExit(4)")), Outputs(report=full, json=str(full), trace=full)) == 4
+    assert (
+        examine(Examination(python("raise SystemExit(4)")), Outputs(report=full, html=full, json=str(full), trace=full))
+        == 4
+    )
     captured = capfd.readouterr()
-    for option in ("--report", "--json", "--trace"):
+    for option in ("--report", "--html", "--json", "--trace"):
         said = f"headrace: {option}: expected a file to write, got /dev/full (No space left on device)"
         assert said in captured.err
     assert "exit status 4" in captured.out

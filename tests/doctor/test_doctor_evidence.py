@@ -13,14 +13,14 @@ from made_sessions import MadeRun, made_session, process, read, simulate, write_
 from headrace.doctor.evidence.lines import read_lines
 from headrace.doctor.evidence.records import Get, Process, Step
 
-STEP = ["step", 0, 10, 30, [["b", 5, 7], ["o", 13, 2]], 25]
+STEP = ["step", 0, 10, 30, [["b", 5, 7], ["o", 13, 2]], 25, 18, 1]
 
 
 def test_a_record_becomes_what_it_says(tmp_path):
     path = write_evidence(tmp_path, "one", [process(7), STEP])
     first, step = read_lines(path).records
     assert isinstance(first, Process)
-    assert step == Step(0, 10, 30, [("b", 5, 7), ("o", 13, 2)], 25)
+    assert step == Step(0, 10, 30, [("b", 5, 7), ("o", 13, 2)], 25, 18, 1)
 
 
 def test_fields_and_kinds_of_a_newer_probe_are_passed_over(tmp_path):

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from attach_runs import stub_torch
+from html_pages import parsed
 from observed_runs import headrace, observe, python
 from processes import source_paths
 
@@ -65,6 +66,13 @@ def test_hostile_texts_leave_the_trace_a_json_document(odd):
     data = (odd.folder.parent / "trace.json").read_bytes()
     assert json.loads(data)
     assert not CONTROLS.intersection(data.decode("ascii").replace("\n", ""))
+
+
+def test_hostile_texts_are_only_read_on_the_page(odd):
+    page = (odd.folder.parent / "report.html").read_text(encoding="utf-8")
+    assert not CONTROLS.intersection(page)
+    assert not [tag for tag in parsed(page) if tag.name == "script"]
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
 @pytest.mark.long

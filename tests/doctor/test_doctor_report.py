@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 from machine_double import Texts, disk_line
-from made_reports import made_diagnosis, made_ranks, made_session
+from made_reports import balanced_prescription, made_diagnosis, made_prescription, made_ranks, made_session
 from report_pages import AGAIN, GOLDEN, printed
 from rich.cells import cell_len
 from rich.console import Console
 
 from headrace.doctor.analyse.diagnosis import Cost, Diagnosis, Making, StepBudget
 from headrace.doctor.machine.disks import Disks
+from headrace.doctor.remedies.model import Edit, Prescription
 from headrace.doctor.report.terminal import text
 from headrace.doctor.session.model import Machine, Note, Outcome, Session
 
@@ -28,6 +29,64 @@ def test_looks_as_it_was_agreed(name: str, width: int, encoding: str, verbose: b
     diagnosis = made_ranks() if verbose else made_diagnosis()
     shown = printed(made_session(), diagnosis, width=width, encoding=encoding, verbose=verbose)
     assert shown == (GOLDEN / f"report-{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "encoding", "verbose"),
+    [
+        ("remedies-screen", 100, "utf-8", False),
+        ("remedies-narrow-ascii", 60, "ascii", False),
+        ("remedies-verbose", 100, "utf-8", True),
+    ],
+)
+def test_what_to_do_looks_as_it_was_agreed(name: str, width: int, encoding: str, verbose: bool) -> None:
+    shown = printed(
+        made_session(), made_diagnosis(), made_prescription(), width=width, encoding=encoding, verbose=verbose
+    )
+    assert shown == (GOLDEN / f"report-{name}.txt").read_text(encoding="utf-8")
+
+
+def test_a_prescription_still_fits_a_terminal_of_forty_lines() -> None:
+    assert len(printed(made_session(), made_diagnosis(), made_prescription()).splitlines()) <= 40
+
+
+def test_the_remedy_that_gains_most_stands_at_the_top() -> None:
+    lines = printed(made_session(), made_diagnosis(), made_prescription()).splitlines()
+    assert lines[1] == "→ IndexedTar in place of tarfile.open: proved 39.0 ms a step, 2.6 × as fast"
+    unproved = replace(made_prescription(), outcomes=[])
+    lines = printed(made_session(), made_diagnosis(), unproved).splitlines()
+    assert lines[1] == "→ IndexedTar in place of tarfile.open: 38.2 ms a step (36.0 to 45.1 ms), 2.6 × as fast"
+
+
+def test_a_remedy_that_breaks_the_run_is_not_the_first_thing_to_do() -> None:
+    first, second, *_ = made_prescription().remedies
+    prescription = replace(made_prescription(), remedies=[second, first], outcomes=made_prescription().outcomes[1:])
+    lines = printed(made_session(), made_diagnosis(), prescription).splitlines()
+    assert lines[1].startswith("→ IndexedTar in place of tarfile.open: 38.2 ms")
+
+
+def test_stop_is_said_with_the_verdict() -> None:
+    lines = printed(made_session(), made_diagnosis(), balanced_prescription()).splitlines()
+    assert lines[1] == balanced_prescription().stop
+    assert lines[2].startswith("ended by the doctor")
+    assert "What to do  no floors were measured: the run was only observed" in lines
+
+
+def test_a_remedy_whose_gain_is_not_known_has_a_dash_and_is_not_the_first_thing_to_do() -> None:
+    _, second, *_ = made_prescription().remedies
+    prescription = replace(made_prescription(), remedies=[replace(second, prediction=None)], best=None, outcomes=[])
+    lines = printed(made_session(), made_diagnosis(), prescription).splitlines()
+    assert lines[1] == f"→ {made_diagnosis().findings[0].advice}"
+    assert "  5 workers in place of 2  –      costs 720 MB of memory, 3 cores" in lines
+    assert not any(line.startswith("  Together") for line in lines)
+
+
+def test_remedies_left_out_are_counted() -> None:
+    first = made_prescription().remedies[0]
+    many = [replace(first, code=f"code-{place}", title=f"remedy {place}") for place in range(7)]
+    shown = printed(made_session(), made_diagnosis(), replace(made_prescription(), remedies=many))
+    assert "Together with 4 more" in shown
+    assert "remedy 3" not in shown
 
 
 def test_says_first_what_is_wrong_and_then_what_to_do() -> None:
@@ -45,8 +104,11 @@ def test_fits_a_terminal_of_forty_lines() -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_no_line_is_wider_than_the_terminal(width: int, encoding: str) -> None:
     diagnosis = _with_long_texts(made_ranks())
-    lines = printed(made_session(), diagnosis, width=width, encoding=encoding, verbose=True).splitlines()
-    assert max(map(cell_len, lines)) <= width
+    for verbose in (True, False):
+        page = printed(
+            made_session(), diagnosis, _with_long_remedies(), width=width, encoding=encoding, verbose=verbose
+        )
+        assert max(map(cell_len, page.splitlines())) <= width
 
 
 def test_a_terminal_narrower_than_sixty_gets_sixty() -> None:
@@ -178,6 +240,14 @@ def test_the_text_is_the_whole_report() -> None:
     assert text(made_session(), made_diagnosis(), again=AGAIN) == printed(
         made_session(), made_diagnosis(), verbose=True
     )
+
+
+def _with_long_remedies() -> Prescription:
+    long, wide = "word " * 60 + "x" * 300, "映像" * 90
+    first, *others = made_prescription().remedies
+    edit = Edit(wide, 1, f"+{wide}\n-{long}")
+    remedies = [replace(first, title=wide, why=long, costs=[wide, long], edit=edit), *others]
+    return replace(made_prescription(), remedies=[*remedies, replace(others[-1], title=long, why=wide)])
 
 
 def _with_long_texts(diagnosis: Diagnosis) -> Diagnosis:

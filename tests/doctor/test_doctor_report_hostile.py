@@ -1,4 +1,4 @@
-"""Texts of the user's data can do no more than be seen: on a terminal, in the JSON and in the trace."""
+"""Texts of the user's data can do no more than be seen: on a terminal, in the JSON, in the trace, on the HTML page."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
+from html_pages import parsed
 from hypothesis import given
 from hypothesis import strategies as st
-from made_reports import made_ranks, made_session
+from made_reports import made_prescription, made_ranks, made_session
 from report_pages import printed
 
 from headrace.doctor.report.document import document
 from headrace.doctor.report.escape import safe, safe_json
+from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.terminal import text
 from headrace.doctor.report.trace import trace
 from headrace.doctor.session.document import decode
@@ -74,6 +76,33 @@ def test_in_the_trace(name: str) -> None:
     assert _dangerous(shown.replace("\n", "")) == []
     for event in json.loads(shown)["traceEvents"]:
         assert _dangerous(json.dumps(event, ensure_ascii=False)) == []
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_in_a_page_where_it_makes_no_element_and_no_attribute(name: str) -> None:
+    evil, plain = _page(HOSTILE[name]), _page("x")
+    assert _dangerous(evil.replace("\n", "")) == []
+    evil.encode("utf-8")
+    assert _shapes(evil) == _shapes(plain)
+
+
+def _page(word: str) -> str:
+    """A session is read from JSON, which holds Unicode only."""
+    session = made_session() if word == HOSTILE["bytes"] else _spoilt(made_session(), word)
+    return html_page(session, _spoilt(made_ranks(), word), _spoilt(made_prescription(), word), again=word)
+
+
+def _shapes(page: str) -> set[tuple[object, ...]]:
+    return {(tag.name, tuple(sorted(tag.attributes)), tuple(tag.inside)) for tag in parsed(page)}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_in_what_to_do(name: str, encoding: str) -> None:
+    prescription = _spoilt(made_prescription(), HOSTILE[name])
+    shown = printed(made_session(), made_ranks(), prescription, verbose=True, encoding=encoding)
+    assert _dangerous(shown.replace("\n", "")) == []
+    assert [line for line in shown.splitlines() if line.startswith("GPU waits 0")] == []
 
 
 def test_markup_is_shown_and_not_followed() -> None:

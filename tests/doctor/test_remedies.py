@@ -10,6 +10,7 @@ from made_prescriptions import (
     made,
     prescribed,
     remedy,
+    respawned,
     why_not,
     with_batches,
     with_copies,
@@ -381,7 +382,7 @@ def test_memory_for_a_larger_batch(used: int, run: MadeRun, helps: bool, why: st
 
 
 def test_workers_that_live_on() -> None:
-    session = respawned(made(MadeRun(steps=60)))
+    session = respawned(MadeRun(steps=60))
     found = helping(session, "persistent-workers")
     assert found.why.startswith("Each of 3 passes started 2 workers anew: ")
     assert found.changes == {"loaders": {"0": {"persistent_workers": True}}}
@@ -389,6 +390,6 @@ def test_workers_that_live_on() -> None:
 
 
 def test_workers_that_are_spawned() -> None:
-    found = helping(respawned(made(MadeRun(steps=60, facts={"start_method": "spawn"}))), "start-method")
+    found = helping(respawned(MadeRun(steps=60, facts={"start_method": "spawn"})), "start-method")
     assert found.confidence == "low"
     assert found.changes == {"loaders": {"0": {"multiprocessing_context": "forkserver"}}}

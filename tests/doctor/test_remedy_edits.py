@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patching import patch
 
 from headrace.doctor.remedies.edits.changes import Wanted, changed
 from headrace.doctor.remedies.edits.source import Source
@@ -242,8 +243,5 @@ def apply(folder: Path, name: str, text: str, diff: str) -> str:
     file = folder / name
     file.write_bytes(text.encode())
     (folder / "changes.diff").write_bytes(diff.encode())
-    ran = subprocess.run(
-        ["patch", "-p1", "--binary", "-i", "changes.diff"], cwd=folder, capture_output=True, text=True, timeout=60
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    patch(folder, "changes.diff")
     return file.read_bytes().decode()

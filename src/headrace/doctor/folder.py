@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.errors import UsageError
 
+from .hands_off.hands_off import holds_files
 from .probe.clock import Clock, boot_id
 from .probe.settings import FILE, Settings
 
@@ -51,7 +52,8 @@ def session_folder(
     drain_s: float = 0.0,
     digests: int = 0,
 ) -> Iterator[SessionFolder]:
-    """A folder with its settings written. A temporary one, without `keep`, is removed at the end.
+    """A folder with its settings written. A temporary one, without `keep`, is removed at the end, unless it holds files
+    of the user's that are nowhere else.
 
     Raises UsageError where `keep` holds a session already, or cannot be made.
     """
@@ -71,6 +73,7 @@ def session_folder(
         _write(settings)
         yield folder
     finally:
+        folder.is_kept |= holds_files(path)
         if not folder.is_kept:
             shutil.rmtree(path, ignore_errors=True)  # a process that outlives the command may write there still
 

@@ -21,7 +21,7 @@ from .attach.command import Ended, run
 from .attach.leftovers import Leftover
 from .conclusion import concluded
 from .folder import SESSION_FILE, SessionFolder, session_folder
-from .hands_off.hands_off import PutBack
+from .hands_off.hands_off import PutBack, holds_files
 from .hands_off.unfinished import restore, unfinished
 from .hands_off.words import sentences
 from .machine import Sampler
@@ -81,7 +81,9 @@ def examine(asked: Examination, outputs: Outputs) -> int:
     ) as folder:
         ended, machines = _run(asked, folder, outputs)
         wait_share = _guarded(lambda: _report(asked, outputs, folder, ended, machines), folder)
-        return exit_status(ended.status, wait_share=wait_share, fail_above=asked.fail_above)
+    if asked.keep is None and holds_files(folder.path):
+        _say(f"files that could not be put back, or that nobody is known to have made, are left in {folder.path}")
+    return exit_status(ended.status, wait_share=wait_share, fail_above=asked.fail_above)
 
 
 def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int:
@@ -136,7 +138,6 @@ def _run(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[E
             on_start=lambda pid: samplers.append(Sampler(folder.clock, pid).start()),
             keep_written=folder.is_kept,
         )
-    folder.is_kept |= ended.put_back is not None and ended.put_back.needs_folder
     return ended, [sampler.machine() for sampler in samplers]
 
 

@@ -33,7 +33,7 @@ def fed_loaders(training: Training) -> set[int]:
 
 def _making(training: Training, join: Join, loader: Loader, ends: dict[int, int]) -> Making | None:
     trainer = training.trainer
-    passes = [one for one in trainer.passes if one.loader == loader.number]
+    passes = [one for one in trainer.passes if one.loader == loader.number and one.start < training.until]
     finders = {one.number: join.finder(trainer, one) for one in passes}
     stretches = {one.number: stretch for one in passes if (stretch := _stretch(training, one, ends)) is not None}
     made = {number: _made_in(stretch, finders[number]) for number, stretch in stretches.items()}

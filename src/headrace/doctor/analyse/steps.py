@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from math import inf
 from typing import Any
 
 from ..probe.ending import SETTLING_STEPS
@@ -66,6 +67,12 @@ class Training:
     def gets(self) -> list[int]:
         """Rows of the gets within measured steps."""
         return [row for step in self.steps for row in step.gets]
+
+    @property
+    def until(self) -> float:
+        """When the run stops being as it is: the windows after the observed one begin."""
+        observed = window(self.trainer, OBSERVE)
+        return inf if observed is None else observed.end
 
     @property
     def total_us(self) -> int:

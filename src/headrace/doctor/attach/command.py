@@ -74,12 +74,10 @@ def run(
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopting_orphans())
+        off = stack.enter_context(hands_off(settings, keep=keep_written))
         running = _Running(settings, Relay(on_line) if relay else None)
-        # Files are put back when all processes have ended, and before a signal can end this one.
-        stack.enter_context(running.signals)
-        hands = stack.enter_context(contextlib.ExitStack())
         stack.callback(running.close)
-        off = hands.enter_context(hands_off(settings, keep=keep_written))
+        stack.enter_context(running.signals)
         try:
             environ = environment(Path(settings.folder), {**os.environ, **(variables or {})})
             running.start(command, off.environment(environ), stdin=None if reads else subprocess.DEVNULL)
@@ -148,7 +146,7 @@ class _Running:
         return leftovers.clear()
 
     def ended(self, command: list[str], leftovers: list[Leftover], off: HandsOff) -> Ended:
-        """Puts files back while signals still have a command to go to."""
+        """Puts files back while no signal ends this process, and while signals have a command to go to."""
         assert self._process is not None
         put_back = off.put_back()
         code = self._process.wait()

@@ -6,11 +6,12 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headrace.errors import UsageError
 
+from ..probe import UNDO
 from ..probe.hands_off.folder import UndoFolder
 from ..probe.settings import Settings
 from .before import read_journal
@@ -38,11 +39,6 @@ class PutBack:
     """What else is not as before, and how: `made`, `removed` or `changed`."""
     why_not_listed: str = ""
     """Why that was not looked for; else empty."""
-
-    @property
-    def needs_folder(self) -> bool:
-        """Whether the session's folder holds what is nowhere else."""
-        return bool(self.undone.strangers or self.undone.failed)
 
 
 class HandsOff:
@@ -81,16 +77,22 @@ class HandsOff:
     def put_back(self) -> PutBack | None:
         """To be called when all of the command's processes have ended. None where nothing was written down."""
         if self._is_on and self._put_back is None:
-            put_back = undo(self._folder, keep=self._keep)
+            undone = undo(self._folder, keep=self._keep)
             after = listing(self._root, besides=Path(self._folder.session))
-            self._put_back = PutBack(
-                put_back.root,
-                put_back.undone,
-                put_back.written,
-                differences(self._before, after),
-                self._before.why_not or after.why_not,
-            )
+            changed, why_not = differences(self._before, after), self._before.why_not or after.why_not
+            self._put_back = replace(undone, changed=changed, why_not_listed=why_not)
         return self._put_back
+
+
+def holds_files(session: Path) -> bool:
+    """Whether a session's folder has files of the user's that are nowhere else: what could not be put back, and what
+    was made by nobody knows whom. Those of its proofs count, too."""
+    return any((one / WRITTEN).exists() or (one / UNDO).parent.exists() for one in runs_of(session))
+
+
+def runs_of(session: Path) -> list[Path]:
+    """Folders of a session in which runs are undone: its own, and one for each proof."""
+    return [session, *sorted(session.glob("proofs/*"))]
 
 
 @contextmanager
@@ -114,13 +116,22 @@ def hands_off(settings: Settings, *, keep: bool = False) -> Iterator[HandsOff]:
 
 
 def undo(folder: UndoFolder, *, keep: bool) -> PutBack:
-    """Undoes what the journal of that folder tells, and removes the journal, unless it is still needed."""
+    """Undoes what the journal of that folder tells, and removes the journal, unless it is still needed. Never raises
+    OSError: what could not be done is in what it gives."""
     root = Path(folder.root())
-    journal = read_journal(Path(folder.journal))
     written = Path(folder.session) / WRITTEN
+    try:
+        undone = _undo(root, folder, written, keep=keep)
+    except OSError as error:
+        undone = Undone(failed=[("", f"{folder.path}: {error.strerror}")])
+    return PutBack(root, undone, written if written.exists() else None)
+
+
+def _undo(root: Path, folder: UndoFolder, written: Path, *, keep: bool) -> Undone:
+    journal = read_journal(Path(folder.journal))
     undone = Undo(root, journal, written, keep=keep).run()
     undone.failed += [("", fault) for fault in journal.faults]
     os.unlink(folder.owner)  # it is done, as far as it can be
     if not undone.failed:
         shutil.rmtree(folder.path)
-    return PutBack(root, undone, written if written.exists() else None)
+    return undone

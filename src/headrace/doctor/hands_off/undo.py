@@ -47,6 +47,8 @@ class Undo:
 
     def run(self) -> Undone:
         """First away with what is new, so that what was there has its place again; times last."""
+        for before in self._in_order(lambda before: before.first.kind == FOLDER):
+            self._try(before, _open_up)
         for before in self._in_order(lambda before: before.was_absent):
             self._try(before, self._take_away)
         for before in self._in_order(lambda before: before.first.kind == FOLDER):
@@ -113,6 +115,7 @@ class Undo:
         if os.path.lexists(path):
             self._clear(path)
         os.symlink(target, path)
+        _set_owner(before.first, os.lstat(path))
         _set_times(before.first, path)
         self.undone.restored.append(path)
 
@@ -207,14 +210,26 @@ def _rename(source: str, target: str) -> None:
 
 def _set_mode_and_times(first: Record) -> None:
     now = os.lstat(first.path)
+    _set_owner(first, now)
     if modes.S_IMODE(now.st_mode) != modes.S_IMODE(first.mode):
         os.chmod(first.path, modes.S_IMODE(first.mode))
     if now.st_mtime_ns != first.mtime_ns:
         _set_times(first, first.path)
 
 
+def _set_owner(first: Record, now: os.stat_result) -> None:
+    if (now.st_uid, now.st_gid) != (first.owner, first.group):
+        os.chown(first.path, first.owner, first.group, follow_symlinks=False)
+
+
 def _set_times(first: Record, path: str) -> None:
-    os.utime(path, ns=(first.time_ns, first.mtime_ns), follow_symlinks=False)
+    os.utime(path, ns=(first.atime_ns, first.mtime_ns), follow_symlinks=False)
+
+
+def _open_up(before: Before) -> None:
+    """Lets this user into a folder of theirs, whatever mode the command has given it."""
+    if os.path.isdir(before.path) and not os.path.islink(before.path) and not before.is_as_it_was():
+        os.chmod(before.path, modes.S_IMODE(before.first.mode) | modes.S_IRWXU)
 
 
 def _stat_or_none(path: str) -> os.stat_result | None:

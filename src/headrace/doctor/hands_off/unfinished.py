@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from headrace.errors import UsageError
 
 from ..probe.hands_off.folder import UndoFolder
-from .hands_off import PutBack, undo
+from .hands_off import PutBack, runs_of, undo
 from .lock import alone_in
 from .owner import Owner
 
@@ -23,13 +24,7 @@ def restore(session: Path) -> PutBack:
 
     Raises UsageError where there is nothing to undo, or it is still being written.
     """
-    folder = UndoFolder(os.path.realpath(session))
-    try:
-        owner = Owner.read(Path(folder.owner))
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"expected the folder of a session whose doctor was killed, got {session}, in which nothing is left to undo"
-        ) from error
+    folder, owner = _left_in(session)
     if owner.lives:
         raise UsageError(
             f"expected a session whose doctor was killed, got {session}, whose doctor (process {owner.pid}) runs and "
@@ -45,16 +40,28 @@ def restore(session: Path) -> PutBack:
         return undo(folder, keep=True)
 
 
+def _left_in(session: Path) -> tuple[UndoFolder, Owner]:
+    """The run of the session, or of a proof, that is left to undo: one at a time is under way."""
+    for run in runs_of(session):
+        folder = UndoFolder(os.path.realpath(run))
+        with suppress(OSError, ValueError):
+            return folder, Owner.read(Path(folder.owner))
+    raise UsageError(
+        f"expected the folder of a session whose doctor was killed, got {session}, in which nothing is left to undo"
+    )
+
+
 def unfinished(root: Path) -> list[Path]:
-    """Sessions in the folder of temporary files whose run in `root` was not undone, and is this user's."""
-    return [session for session in sorted(Path(tempfile.gettempdir()).glob(SESSIONS)) if _is_unfinished(session, root)]
+    """Sessions in the folder of temporary files with a run in `root` that was not undone, and is this user's."""
+    sessions = sorted(Path(tempfile.gettempdir()).glob(SESSIONS))
+    return [session for session in sessions if any(_is_unfinished(run, root) for run in runs_of(session))]
 
 
-def _is_unfinished(session: Path, root: Path) -> bool:
+def _is_unfinished(run: Path, root: Path) -> bool:
     """Only what this user has written is believed: a journal says which files to overwrite."""
-    owner_file = Path(UndoFolder(str(session)).owner)
+    owner_file = Path(UndoFolder(str(run)).owner)
     try:
-        if {session.lstat().st_uid, owner_file.lstat().st_uid} != {os.geteuid()} or session.is_symlink():
+        if {run.lstat().st_uid, owner_file.lstat().st_uid} != {os.geteuid()} or run.is_symlink():
             return False
         owner = Owner.read(owner_file)
     except (OSError, ValueError):

@@ -31,9 +31,9 @@ def _put_back(put_back: PutBack) -> str:
     undone, root = put_back.undone, put_back.root
     parts = []
     if undone.restored:
-        parts.append(f"as before again: {_named(undone.restored, root)}")
+        parts.append(f"as before the run again: {_named(undone.restored, root)}")
     if undone.taken:
-        parts.append(f"{_fate(put_back)}: {_named(undone.taken, root)}")
+        parts.append(f"made by it and {_fate(put_back)}: {_named(undone.taken, root)}")
     return "; ".join(parts)
 
 

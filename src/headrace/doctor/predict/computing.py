@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
-from ..analyse.steps import Step, Training
+from ..analyse.device import device_parts
+from ..analyse.parts import WAIT
+from ..analyse.replayed import evaluation_us, window_us
+from ..analyse.steps import REPLAY, Step, Training
 from ..session.model import Loader, Trainer
 from .columns import Column, StepColumns
-from .host_cores import HostCores
 from .making import SEVERAL
 
 
@@ -24,18 +27,36 @@ class Computing:
     """Whether its CPU time was; else all its time counts as computing."""
 
 
-def computing(training: Training, loader: Loader, making: Column, cores: HostCores) -> Computing:
-    """`making` is the CPU time, by step, of batches that the trainer made itself, and of what it unpickled."""
+def replay_us(training: Training) -> float | None:
+    """Mean step on batches that were kept; None where nothing was replayed."""
+    evaluation = fmean(evaluation_us(step) for step in training.steps)
+    return window_us(training.trainer, REPLAY, evaluation)
+
+
+def computing(training: Training, loader: Loader, making: Column, peers_us: float) -> Computing:
+    """`making` is the CPU time, by step, of batches that the trainer made itself, and of what it unpickled; `peers_us`
+    how long it waits in a step for other ranks that wait for data themselves."""
     busy = np.array([_busy(training.trainer, step, loader) for step in training.steps], dtype=np.float64)
     gets = np.array([len(_own_gets(training.trainer, step, loader)) for step in training.steps])
-    used = _used(training, making)
+    busy = np.maximum(busy - peers_us, 0.0)
+    used, device = _used(training, making), np.full_like(busy, _device_us(training))
     if used is None:
-        return Computing(StepColumns(gets, busy, np.zeros_like(busy), np.zeros_like(busy)), 1.0, False)
+        return Computing(StepColumns(gets, busy, np.zeros_like(busy), device), 1.0, False)
     busy = np.maximum(busy - _delays(training), np.minimum(used, busy))
     threads = float(used.sum() / busy.sum()) if busy.sum() > 0 else 1.0
     threads = threads if threads >= SEVERAL else 1.0
     compute = np.minimum(used / threads, busy)
-    return Computing(StepColumns(gets, compute, busy - compute, np.zeros_like(busy)), threads, True)
+    return Computing(StepColumns(gets, compute, busy - compute, device), threads, True)
+
+
+def _device_us(training: Training) -> float:
+    """A step of the device's, where that was measured, and so may run on beside the training thread: of the replayed
+    steps, else of the observed ones less the time for which it stood still for want of a batch. Else 0."""
+    parts = device_parts(training)
+    if parts is None:
+        return 0.0
+    replayed = replay_us(training)
+    return sum(part.us for part in parts if part.name != WAIT) if replayed is None else replayed
 
 
 def _own_gets(trainer: Trainer, step: Step, loader: Loader) -> list[int]:

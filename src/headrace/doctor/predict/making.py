@@ -13,6 +13,7 @@ from ..session.model import Trainer
 from .columns import BatchColumns, Column, StageColumns
 from .host_cores import HostCores
 from .received import Received, is_first
+from .receiving import Receiving
 
 SEVERAL = 1.5
 """Threads, from which the work of one batch counts as shared by several: below, it is the noise of two clocks."""
@@ -27,11 +28,11 @@ def batch_columns(trainer: Trainer, batches: Sequence[Received], cores: HostCore
     """Of those whose making is known; the first ones of new workers are left out, unless there are no others."""
     known = [(one.row, one.made) for one in batches if one.made is not None]
     usual = [(row, made) for row, made in known if not is_first(made)] or known
-    gets = trainer.gets
+    gets, receiving = trainer.gets, Receiving(trainer)
     return BatchColumns(
         stages=_stages([work_of(made, cores) for _, made in usual]),
         serialise=_column([made.maker.batches.serialise[made.row] for _, made in usual]),
-        receive=_column([gets.unpickle[row] for row, _ in usual]),
+        receive=np.array([receiving.us(row, made) for row, made in usual]),
         pin=_column([gets.pin[row] for row, _ in usual]),
     )
 
@@ -60,6 +61,17 @@ def making_threads(batches: Sequence[Received]) -> float:
             own += sum(min(us, wall) for _, wall, us in batch_stages(maker, row, serialise=False).values() if us)
     threads = process / own if own > 0 else 1.0
     return threads if threads >= SEVERAL else 1.0
+
+
+def speed(batches: Sequence[Received], cores: HostCores) -> float:
+    """How much of the time in which they were ready to run the makers ran; 1 where that was not measured."""
+    ran = ready = 0.0
+    for _, made in batches:
+        delay = None if made is None else cores.delay(made)
+        if made is not None and delay is not None:
+            own = sum(us or 0 for _, _, us in batch_stages(made.maker, made.row, serialise=False).values())
+            ran, ready = ran + own, ready + own + delay
+    return ran / ready if ready > 0 else 1.0
 
 
 def first_extra(batches: Sequence[Received], columns: BatchColumns, cores: HostCores) -> tuple[float, float]:

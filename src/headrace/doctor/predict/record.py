@@ -33,6 +33,8 @@ class Recorded:
     """That compute at once in the trainer, at least 1."""
     first: int
     """The number in its pass of the first batch that a measured step received."""
+    replay_us: float | None
+    """Mean step on batches that were kept; None where nothing was replayed."""
     batch_bytes: float
     """Of the tensors of a batch, as the trainer receives it; 0 where that was not seen."""
     fit: Fit
@@ -54,5 +56,7 @@ class Recorded:
     def floor_us(self) -> float:
         """Mean step that waits for no data: of the replay window where there was one, else of the observed steps
         without their waits."""
+        if self.replay_us is not None:
+            return self.replay_us
         own = self.steps.compute + self.steps.wait
         return float(np.maximum(own, self.steps.device).mean())

@@ -14,11 +14,11 @@ from ..analyse.steps import PREFETCH, Training, training, whole_fact
 from ..session.model import Loader, Session, Trainer
 from .assumed import PASSES
 from .columns import Column
-from .computing import computing
+from .computing import computing, replay_us
 from .fit import UNFITTED
 from .fitting import fitted
 from .host_cores import HostCores
-from .making import batch_columns, first_extra, making_threads
+from .making import batch_columns, first_extra, making_threads, speed
 from .passes import draw_us, pass_costs
 from .received import Received, main_loader, received
 from .record import Recorded
@@ -40,7 +40,7 @@ def recorded(session: Session, diagnosis: Diagnosis) -> Recorded | None:
     batches = received(measured, Join(session), loader)
     if not any(one.made is not None for one in batches):
         return None
-    return _recorded(session, measured, loader, batches)
+    return _recorded(session, measured, loader, batches, _peers_us(diagnosis, trainer))
 
 
 def _main(session: Session, diagnosis: Diagnosis) -> Trainer | None:
@@ -52,11 +52,22 @@ def _main(session: Session, diagnosis: Diagnosis) -> Trainer | None:
     return next((one for one in session.trainers if (one.pid, one.rank) == (longest.pid, longest.rank)), None)
 
 
-def _recorded(session: Session, measured: Training, loader: Loader, batches: list[Received]) -> Recorded:
+def _peers_us(diagnosis: Diagnosis, trainer: Trainer) -> float:
+    """How long a step waits for other ranks, as far as those wait for data themselves: they are fed faster, too."""
+    own = next((one for one in diagnosis.ranks if (one.pid, one.rank) == (trainer.pid, trainer.rank)), None)
+    others = [one.data_wait_us for one in diagnosis.ranks if one is not own]
+    if own is None or own.peer_wait_us is None:
+        return 0.0
+    return min(own.peer_wait_us, max(others, default=0.0))
+
+
+def _recorded(
+    session: Session, measured: Training, loader: Loader, batches: list[Received], peers_us: float
+) -> Recorded:
     trainer = measured.trainer
     cores = HostCores.of(session, trainer)
     columns = batch_columns(trainer, batches, cores)
-    own = computing(measured, loader, _made_here(measured, batches), cores)
+    own = computing(measured, loader, _made_here(measured, batches), peers_us)
     passes = pass_costs(session, trainer, loader, first_extra(batches, columns, cores))
     assumed = set() if own.is_measured else {"cores"}
     if passes is None:
@@ -74,11 +85,21 @@ def _recorded(session: Session, measured: Training, loader: Loader, batches: lis
         draw=draw_us(trainer, batches),
         training_threads=own.threads,
         first=trainer.gets.index[batches[0].row],
+        replay_us=replay_us(measured),
         batch_bytes=_mean([trainer.gets.bytes[one.row] for one in batches]),
         fit=UNFITTED,
         assumed=frozenset(assumed),
     )
-    return replace(found, fit=fitted(found))
+    found = replace(found, setup=replace(setup, others=_others(found, speed(batches, cores), cores)))
+    return fitted(found)
+
+
+def _others(found: Recorded, speed: float, cores: HostCores) -> float:
+    """Threads of other programs. Whenever one of ours is ready to run, so are others of ours, in the mean as many as
+    there are of all the time."""
+    threads = found.setup.workers + 1
+    ready = found.cores_of_work_at(found.observed_us) / speed
+    return cores.others(speed, 1 + ready * (threads - 1) / threads)
 
 
 def _setup(measured: Training, loader: Loader, cores: HostCores, threads: float) -> Setup:
@@ -90,7 +111,7 @@ def _setup(measured: Training, loader: Loader, cores: HostCores, threads: float)
         pinned=any(measured.trainer.gets.pin[row] is not None for row in measured.gets),
         in_order=facts.get("in_order") is not False,
         cores=cores.share(),
-        others=cores.others(),
+        others=0.0,
         worker_threads=threads,
         pass_batches=_pass_batches(measured.trainer, loader),
     )

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .imports import ImportWatch
     from .probe import Probe
 
+UNDO = os.path.join("scratch", "undo", "owner")
+"""Of a session's folder: a file that is there where its run is to be undone."""
 _active: Probe | None = None
 _fork_is_watched = False
 
@@ -50,11 +52,13 @@ def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
     the exception is handled that kept it from starting."""
     import atexit
 
-    from . import hands_off
     from .trigger import Trigger
 
     begun_ns, process = time.monotonic_ns(), os.getpid()
-    hands_off.start(folder)
+    if os.path.exists(os.path.join(folder, UNDO)):
+        from . import hands_off
+
+        hands_off.start(folder)
 
     def begun() -> int | None:
         return begun_ns if os.getpid() == process else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 if TYPE_CHECKING:
     from .training import Training
@@ -77,10 +77,18 @@ class Readers:
 class Pass:
     """One iteration over a DataLoader: from its `iter()` on."""
 
-    __slots__ = ("epoch", "has_workers", "index", "loader", "makers", "number", "reader", "training")
+    __slots__ = ("epoch", "has_workers", "index", "loader", "makers", "number", "owner", "reader", "training")
 
     def __init__(
-        self, training: Training, number: int, epoch: int, has_workers: bool, loader: int = 0, makers: int = 0
+        self,
+        training: Training,
+        number: int,
+        epoch: int,
+        has_workers: bool,
+        *,
+        loader: int,
+        owner: Callable[[], Any],
+        makers: int,
     ) -> None:
         self.training = training
         self.number = number
@@ -90,6 +98,8 @@ class Pass:
         """Whether they are processes."""
         self.loader = loader
         """Its number."""
+        self.owner = owner
+        """Gives the DataLoader, or None once that has gone."""
         self.makers = makers
         """Processes, or threads, that make batches before they are asked for."""
         self.index = -1

@@ -15,7 +15,7 @@ from ..attach.command import Ended, run
 from ..attach.leftovers import Patience
 from ..conclusion import concluded
 from ..folder import SCRATCH
-from ..hands_off.hands_off import PutBack
+from ..hands_off.hands_off import PutBack, holds_files
 from ..probe.clock import boot_id
 from ..probe.remedies import KEYS
 from ..probe.settings import Settings
@@ -85,7 +85,7 @@ def attempt(command: list[str], like: Settings, order: Order, run_it: Execute = 
         return _not_run("not applied", f"this version knows no way to apply {', '.join(unknown)}")
     with _session_folder() as folder:
         trial = _run(command, like, folder.path, order, run_it)
-        folder.is_kept = trial.put_back is not None and trial.put_back.needs_folder
+        folder.is_kept = holds_files(folder.path)
         return trial
 
 

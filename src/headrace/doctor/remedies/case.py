@@ -10,10 +10,9 @@ from typing import Any
 
 from ..analyse.diagnosis import Diagnosis, Making, StagePart
 from ..analyse.host import Host, hosts
-from ..analyse.join import Join
 from ..analyse.loaders import with_loaders_as_one
 from ..analyse.parts import WAIT
-from ..analyse.view import View, main_view
+from ..analyse.view import View
 from ..predict.prediction import Prediction, predicted
 from ..predict.recorded import Recorded, recorded
 from ..predict.setup import Setup
@@ -165,11 +164,9 @@ WORTH = 0.02
 """Share of a step that a remedy must gain: two runs of one script differ by as much."""
 
 
-def case_of(session: Session, diagnosis: Diagnosis, sources: Sources) -> Case | None:
+def case_of(session: Session, diagnosis: Diagnosis, view: View, sources: Sources) -> Case | None:
     """None where no step was measured, or where it waited for no loader."""
-    join = Join(session)
-    view = main_view([View.of(session, trainer, join) for trainer in session.trainers])
-    if view is None or view.budget is None or not view.makings:
+    if view.budget is None or not view.makings:
         return None
     making = view.makings[0]
     loader = view.loader(making.loader)

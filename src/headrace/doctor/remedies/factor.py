@@ -28,17 +28,21 @@ def factor(
     """As it was timed on the run's own files; where it was not, anything from one to the other of `assumed`.
 
     `present_us` is what the run measured of one unit, for what was not timed once more."""
-    found = next((one for one in calibrations if one.remedy == code and one.other_us), None)
-    if found is None:
+    found = next((one for one in calibrations if one.remedy == code), None)
+    shares = [] if found is None else _shares(found, present_us)
+    if found is None or not shares:
         least, most = assumed
         basis = f"It was not timed on the run's own files: assumed is {percent(least)} to {percent(most)} of the time."
         return Factor(least, (least + most) / 2, most, False, basis)
-    present = found.present_us or [present_us or 0.0] * len(found.other_us)
-    shares = [min(other / now, 1.0) for other, now in zip(found.other_us, present, strict=True) if now > 0]
     least, most = _spread(shares)
     usual = median(shares)
     basis = f"Timed on {counted(len(shares), found.unit)} in the run's own files: {percent(usual)} of the time."
     return Factor(least, usual, most, True, basis)
+
+
+def _shares(found: Calibration, present_us: float | None) -> list[float]:
+    present = found.present_us or [present_us or 0.0] * len(found.other_us)
+    return [min(other / now, 1.0) for other, now in zip(found.other_us, present, strict=False) if now > 0]
 
 
 def _spread(shares: Sequence[float]) -> tuple[float, float]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from statistics import fmean
 
-from ..analyse.device import device_spans
 from ..analyse.join import Join
-from ..analyse.parts import WAIT
-from ..analyse.steps import DRAIN, LOAD, OBSERVE, REPLAY, Step, pass_of, queue_of, window, window_steps
+from ..analyse.replayed import evaluation_us, window_us
+from ..analyse.steps import DRAIN, LOAD, OBSERVE, REPLAY, pass_of, queue_of, window
 from ..analyse.view import View
 from ..session.model import Session, Trainer, Window
 from .model import Floors
@@ -19,11 +17,11 @@ def floors(session: Session, view: View) -> Floors | None:
     trainer = view.trainer
     if view.budget is None or window(trainer, REPLAY) is None:
         return None
-    evaluation = fmean(_evaluation_us(step) for step in view.training.steps)
+    evaluation = fmean(evaluation_us(step) for step in view.training.steps)
     return Floors(
         observed_us=view.budget.mean_us,
-        replay_us=_floor_us(trainer, REPLAY, evaluation),
-        load_us=_floor_us(trainer, LOAD, evaluation),
+        replay_us=window_us(trainer, REPLAY, evaluation),
+        load_us=window_us(trainer, LOAD, evaluation),
         drain_us=_drain_us(session, view),
     )
 
@@ -40,30 +38,6 @@ def why_no_floors(session: Session, view: View | None) -> str:
     return "" if window(view.trainer, REPLAY) is not None else "The run ended before anything was replayed."
 
 
-def _floor_us(trainer: Trainer, name: str, evaluation: float) -> float | None:
-    """Mean step of a window. Evaluations go on as they are, few of them and at times of their own: of those the mean of
-    the observed steps is taken."""
-    steps = [step for step in window_steps(trainer, name) if not step.gets]
-    if not steps:
-        return None
-    return fmean(step.duration - _evaluation_us(step) - _copying_us(trainer, step) for step in steps) + evaluation
-
-
-def _evaluation_us(step: Step) -> float:
-    return sum(span.end - span.start for span in step.evaluations)
-
-
-def _copying_us(trainer: Trainer, step: Step) -> float:
-    """What copying kept batches added to a step: on a GPU that had work left meanwhile, less than it took."""
-    replays = trainer.replays
-    within = range(bisect_left(replays.start, step.start), bisect_left(replays.start, step.end))
-    taken = float(sum(replays.duration[row] for row in within))
-    marks = None if step.row is None else trainer.steps.device[step.row]
-    if not marks:
-        return taken
-    return min(taken, sum(span.end - span.start for span in device_spans(marks) if span.name == WAIT))
-
-
 def _drain_us(session: Session, view: View) -> float | None:
     """From the batches that were not ready when it began, since those that were show nothing of the workers' pace.
     None where there were fewer than one a worker."""
@@ -71,8 +45,8 @@ def _drain_us(session: Session, view: View) -> float | None:
     if began is None or not drained.start or not view.training.steps:
         return None
     made = _made_meanwhile(session, view.trainer, began)
-    passes = pass_of(view.trainer)
-    if made < max(len(passes[number].workers) for number in set(drained.pass_)):
+    workers = [len(one.workers) for number, one in pass_of(view.trainer).items() if number in drained.pass_]
+    if made < max([1, *workers]):
         return None
     taken = drained.start[-1] + drained.duration[-1] - began.start
     return taken / made * len(view.training.gets) / len(view.training.steps)
@@ -82,9 +56,11 @@ def _made_meanwhile(session: Session, trainer: Trainer, began: Window) -> int:
     """Batches that came out of their makers since the window began; of those whose making is not in the evidence, such
     as did not fit into the queue."""
     join, passes, drained = Join(session), pass_of(trainer), trainer.drained
-    finders = {number: join.finder(trainer, passes[number]) for number in set(drained.pass_)}
+    finders = {number: join.finder(trainer, one) for number, one in passes.items() if number in drained.pass_}
     made = 0
     for position, (number, index) in enumerate(zip(drained.pass_, drained.index, strict=True)):
+        if number not in finders:
+            continue
         found = finders[number].batch(index)
         if found is None:
             made += position >= queue_of(trainer, passes[number].loader)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..predict.prediction import Prediction
+from ..predict.prediction import Prediction as Prediction
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from .case import Case
 from .edits.changes import Wanted
 from .factor import Factor
 from .proposal import HIGH, LOW, Proposal, tried, with_factor, would_not
-from .workers import of_loaders
+from .workers import bytes_a_worker, of_loaders
 
 PERSISTENT, METHOD = "persistent-workers", "start-method"
 
@@ -101,5 +101,5 @@ def _start(case: Case) -> str:
 
 def _kept_bytes(case: Case) -> list[str]:
     """What the workers hold stays between epochs."""
-    held = None if case.host is None else case.host.summed(case.host.worker_makers, "private_bytes_peak")
-    return [] if not held else [f"{size(held)} of workers' memory stay in use between epochs"]
+    each = bytes_a_worker(case)
+    return [] if each is None else [f"{size(case.workers * each)} of workers' memory stay in use between epochs"]

@@ -10,7 +10,8 @@ from ..analyse.view import View, main_view
 from ..predict.prediction import Prediction
 from ..session.model import Session
 from .case import Case, case_of
-from .model import Floors, Outcome, Prescription, Remedy
+from .floors import floors, why_no_floors
+from .model import Prescription
 from .outcomes import outcomes
 from .proposal import Proposal
 from .sources import Sources, no_files
@@ -21,48 +22,58 @@ from .together import patch, predicted_together, together
 
 def prescribe(session: Session, diagnosis: Diagnosis, sources: Sources | None = None) -> Prescription:
     """Pure, but for reading the user's files through `sources`; without, every change is a hint."""
-    main = main_view([View.of(session, trainer, Join(session)) for trainer in session.trainers])
-    floors: Floors | None = None
-    case = case_of(session, diagnosis, sources or no_files())
+    join = Join(session)
+    view = main_view([View.of(session, trainer, join) for trainer in session.trainers])
+    if view is None:
+        return Prescription(None, why_no_floors(session, None), "")
+    bounds = floors(session, view)
+    case = case_of(session, diagnosis, view, sources or no_files())
     proposals = _proposals(case)
-    chosen = together(proposals)
     return Prescription(
-        floors=floors,
-        why_no_windows="",
-        stop=stop(diagnosis, main, floors),
+        floors=bounds,
+        why_no_windows=why_no_floors(session, view) if bounds is None else "",
+        stop=stop(diagnosis, view, bounds),
         remedies=[one.remedy for one in sorted(proposals, key=_order)],
-        best=None if case is None else predicted_together(case, chosen),
-        together=[one.remedy.code for one in chosen],
-        patch="" if case is None else patch(case, [one for one in proposals if one.remedy.helps]),
-        outcomes=_outcomes(session, diagnosis, case, proposals),
+        best=_predicted(case, together(proposals)),
+        together=[one.remedy.code for one in together(proposals)],
+        patch="" if case is None else patch(case, proposals),
+        outcomes=outcomes(
+            session.proofs, lambda codes: _predicted_of(case, proposals, codes), _observed_us(case, view)
+        ),
     )
 
 
 def predicted_of(session: Session, diagnosis: Diagnosis, codes: Collection[str]) -> Prediction | None:
     """Of the remedies with these codes together; None where one of them does not help, or cannot be predicted."""
-    case = case_of(session, diagnosis, no_files())
-    proposals = [one for one in _proposals(case) if one.remedy.code in codes and one.change is not None]
-    is_whole = {one.remedy.code for one in proposals if one.remedy.helps} == set(codes)
-    return predicted_together(case, proposals) if case is not None and is_whole else None
+    join = Join(session)
+    view = main_view([View.of(session, trainer, join) for trainer in session.trainers])
+    case = None if view is None else case_of(session, diagnosis, view, no_files())
+    return _predicted_of(case, _proposals(case), codes)
 
 
-def _outcomes(
-    session: Session, diagnosis: Diagnosis, case: Case | None, proposals: Sequence[Proposal]
-) -> list[Outcome]:
-    """What proofs came to, beside what is predicted of the same remedies."""
-    alone = {one.remedy.code: one.remedy.prediction for one in proposals}
+def _predicted_of(case: Case | None, proposals: Sequence[Proposal], codes: Collection[str]) -> Prediction | None:
+    wanted = [one for one in proposals if one.remedy.code in codes and one.remedy.helps and one.change is not None]
+    return _predicted(case, wanted) if {one.remedy.code for one in wanted} == set(codes) else None
 
-    def predict(codes: list[str]) -> Prediction | None:
-        return alone.get(codes[0]) if len(codes) == 1 else predicted_of(session, diagnosis, codes)
 
-    return [] if case is None else outcomes(session.proofs, predict, case.step_us)
+def _predicted(case: Case | None, proposals: Sequence[Proposal]) -> Prediction | None:
+    """Of one by itself what it says itself: its interval may span an assumption, too."""
+    if len(proposals) == 1:
+        return proposals[0].remedy.prediction
+    return None if case is None else predicted_together(case, proposals)
 
 
 def _proposals(case: Case | None) -> list[Proposal]:
     return [] if case is None else [proposal for family in FAMILIES for proposal in family(case)]
 
 
+def _observed_us(case: Case | None, view: View) -> float:
+    if case is not None:
+        return case.step_us
+    return 0.0 if view.budget is None else view.budget.mean_us
+
+
 def _order(proposal: Proposal) -> tuple[bool, float]:
     """Those that help first, the shortest step first; what cannot be predicted after what can."""
-    remedy: Remedy = proposal.remedy
+    remedy = proposal.remedy
     return not remedy.helps, float("inf") if remedy.prediction is None else remedy.prediction.step_us

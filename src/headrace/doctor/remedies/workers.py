@@ -68,7 +68,7 @@ def _candidates(case: Case) -> list[int]:
 
 
 def _fits(case: Case, count: int) -> bool:
-    each, free = _bytes_each(case), _free_bytes(case)
+    each, free = bytes_a_worker(case), _free_bytes(case)
     return count <= case.workers or each is None or free is None or (count - case.workers) * each <= free
 
 
@@ -103,13 +103,13 @@ def _demand(case: Case) -> float | None:
 
 
 def _costs(case: Case, count: int) -> list[str]:
-    each = _bytes_each(case)
+    each = bytes_a_worker(case)
     if count < case.workers or each is None:
         return []
     return [f"{size((count - case.workers) * each)} of memory, {size(each)} a worker"]
 
 
-def _bytes_each(case: Case) -> float | None:
+def bytes_a_worker(case: Case) -> float | None:
     """Memory that a worker has for itself, the mean of those there are."""
     if case.host is None:
         return None

@@ -47,7 +47,37 @@ def proved(outcome: Outcome) -> str:
         return ": ".join([_UNPROVED.get(outcome.why, outcome.why), *last])
     speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)}"
     text = f"proved {duration(outcome.step_us)}{speedup}"
-    return text if outcome.recommended else f"{text}, not recommended"
+    return text if outcome.recommended else f"not recommended: {text}"
+
+
+def title(remedy: Remedy) -> str:
+    """As a sentence begins."""
+    return remedy.title[:1].upper() + remedy.title[1:]
+
+
+def is_refused(outcome: Outcome | None) -> bool:
+    """Whether trying it spoke against it. One that could not be tried stays as it was predicted."""
+    if outcome is None or outcome.why in ("not applied", "interrupted"):
+        return False
+    return not outcome.recommended
+
+
+def first_gain(prescription: Prescription) -> str:
+    """The remedy that gains most and was not refused, with what it gains; empty where there is none."""
+    for remedy in helping(prescription):
+        outcome = outcome_of(prescription, [remedy.code])
+        if remedy.prediction is None or is_refused(outcome):
+            continue
+        if outcome is not None and outcome.why == "measured":
+            return f"{title(remedy)}: {_proved_step(outcome)}"
+        return f"{title(remedy)}: {predicted(remedy.prediction)}"
+    return ""
+
+
+def _proved_step(outcome: Outcome) -> str:
+    """`proved 39.0 ms a step, 2.6 × as fast`."""
+    speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)} as fast"
+    return f"proved {duration(outcome.step_us)} a step{speedup}"
 
 
 def samples(outcome: Outcome) -> str:

@@ -7,8 +7,26 @@ from headrace.doctor.remedies.model import Outcome, Prescription, Remedy
 
 from .detail import Detail
 from .figures import ABSENT, duration
-from .gains import floor_rows, helping, idle, interval, outcome_of, predicted, proved, samples, times, together
+from .gains import (
+    floor_rows,
+    helping,
+    idle,
+    interval,
+    is_refused,
+    outcome_of,
+    predicted,
+    proved,
+    samples,
+    times,
+    title,
+    together,
+)
 from .page import Page, Row
+
+REFUSED = "refused"
+"""In place of a gain that a proof spoke against: what stands behind it may have no room."""
+TITLE = 0.36
+"""Share of the page's width that a title may take where figures and costs stand beside it."""
 
 
 def put_remedies(page: Page, prescription: Prescription | None, detail: Detail) -> None:
@@ -36,32 +54,36 @@ def _floors(prescription: Prescription) -> str:
 
 
 def _put_rows(page: Page, prescription: Prescription, helps: list[Remedy], *, most: int) -> None:
+    room = round(page.width * TITLE)
     rows = [
-        _row(remedy.title, remedy.prediction, outcome_of(prescription, [remedy.code]), ", ".join(remedy.costs))
+        _row(
+            page.shorten(title(remedy), room), remedy.prediction, outcome_of(prescription, [remedy.code]), remedy.costs
+        )
         for remedy in helps[:most]
     ]
     if len(helps) > 1:
-        rows.append(_row(_all(helps, most), prescription.best, together(prescription), ""))
+        rows.append(_row(_all(helps, most), prescription.best, together(prescription), []))
     page.rows(rows)
 
 
 def _all(helps: list[Remedy], shown: int) -> str:
     left = len(helps) - shown
-    return f"together with {left} more" if left > 0 else "together"
+    return f"Together with {left} more" if left > 0 else "Together"
 
 
-def _row(title: str, gain: Prediction | None, outcome: Outcome | None, costs: str) -> Row:
+def _row(label: str, gain: Prediction | None, outcome: Outcome | None, costs: list[str]) -> Row:
     """What a proof said says more than what it costs, which then waits for the whole report."""
-    remark = proved(outcome) if outcome is not None else f"costs {costs}" if costs else ""
+    remark = proved(outcome) if outcome is not None else f"costs {', '.join(costs)}" if costs else ""
     if gain is None:
-        return Row(title, (ABSENT, "", ""), remark=remark)
-    figures = (duration(gain.step_us), f"({interval(gain.low_us, gain.high_us)})", times(gain.speedup))
-    return Row(title, figures, remark=remark)
+        return Row(label, (ABSENT, "", ""), remark=remark)
+    gained = REFUSED if is_refused(outcome) else times(gain.speedup)
+    figures = (duration(gain.step_us), f"({interval(gain.low_us, gain.high_us)})", gained)
+    return Row(label, figures, remark=remark)
 
 
 def _put_whole(page: Page, prescription: Prescription, remedy: Remedy, place: int) -> None:
     gain = predicted(remedy.prediction) if remedy.prediction is not None else "what it gains is not known"
-    page.sentence(f"{remedy.title}: {gain}", lead=f"  {place}. ")
+    page.sentence(f"{title(remedy)}: {gain}", lead=f"  {place}. ")
     outcome = outcome_of(prescription, [remedy.code])
     if outcome is not None:
         page.sentence("; ".join(filter(None, (proved(outcome), samples(outcome)))), lead="     ")
@@ -88,4 +110,4 @@ def _put_idle(page: Page, remedies: list[Remedy], *, most: int) -> None:
     for place, remedy in enumerate(remedies[:most], start=1):
         left = len(remedies) - place if place == most else 0
         more = f" · and {left} more: --verbose" if left > 0 else ""
-        page.sentence(f"{remedy.title} – {remedy.why}{more}", lead="  would not help: ")
+        page.sentence(f"{title(remedy)} – {remedy.why}{more}", lead="  would not help: ")

@@ -11,7 +11,7 @@ from headrace.doctor.session.model import Session
 from .detail import ALL, SCREEN, SCREEN_WITH_REMEDIES, Detail
 from .ending import command_line, ending, put_last_lines
 from .figures import counted, share
-from .gains import helping, predicted
+from .gains import first_gain, helping
 from .machine import put_machines
 from .making import put_making
 from .notes import put_hung, put_notes
@@ -76,10 +76,8 @@ def _has_remedies(prescription: Prescription | None) -> bool:
 
 def first_to_do(diagnosis: Diagnosis, prescription: Prescription | None) -> str:
     """The remedy that gains most; where none is known to help, what the heaviest finding says to look at."""
-    for remedy in helping(prescription) if prescription is not None else []:
-        if remedy.prediction is not None:
-            return f"{remedy.title}: {predicted(remedy.prediction)}"
-    return diagnosis.findings[0].advice if diagnosis.findings else ""
+    remedy = first_gain(prescription) if prescription is not None else ""
+    return remedy or (diagnosis.findings[0].advice if diagnosis.findings else "")
 
 
 def _colour(diagnosis: Diagnosis) -> str:

@@ -8,27 +8,21 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .journal import Journal
+from . import audit
+from .folder import UndoFolder
+from .journal import Journal
 
 _journal: Journal | None = None
 _is_hooked = False
 
 
 def start(session: str) -> None:
-    """Writes down what this process changes from now on, where the run of the session's folder is to be undone. Once a
-    process: forks go on with it."""
+    """Writes down what this process changes from now on, for a session whose run is to be undone. Once a process: forks
+    go on with it."""
     global _journal, _is_hooked
-    from .folder import UndoFolder
-
-    folder = UndoFolder(os.path.realpath(session))
-    if _journal is not None or not os.path.exists(folder.owner):
-        return
-    from . import audit
-    from .journal import Journal
-
-    _journal = Journal(folder, folder.root())
+    if _journal is None:
+        folder = UndoFolder(os.path.realpath(session))
+        _journal = Journal(folder, folder.root())
     if not _is_hooked:
         sys.addaudithook(audit.hook(active))
         _is_hooked = True

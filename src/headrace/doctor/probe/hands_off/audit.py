@@ -22,23 +22,28 @@ NO_FOLDER = -1
 
 
 def hook(active: Callable[[], Journal | None]) -> Callable[[str, tuple[Any, ...]], None]:
-    """The audit hook: called for everything that any library does, hence two look-ups and out."""
-    changes = CHANGES
+    """The audit hook: called for all that any library does, `id()` included, hence one look-up and out."""
+    changes, reads = CHANGES, _reads
 
     def audited(event: str, arguments: tuple[Any, ...]) -> None:
-        change = changes.get(event)
-        if change is None or (change is _open and not (arguments[2] or 0) & WRITES):
-            return
-        journal = active()
-        if journal is not None:
-            journal.guarded(change, journal, *arguments)
+        if event in changes and not (event == "open" and reads(arguments)):
+            journal = active()
+            if journal is not None:
+                journal.guarded(changes[event], journal, *arguments)
 
     return audited
 
 
+def _reads(arguments: tuple[Any, ...], writes: int = WRITES) -> bool:
+    """Whether nothing can be changed by it. A descriptor's file was opened before. What is raised here forbids what is
+    announced: and anybody may announce an event of this name, with any arguments, also when no globals are left.
+    """
+    if len(arguments) != 3 or isinstance(arguments[0], int):
+        return True
+    return not isinstance(arguments[2], int) or not arguments[2] & writes
+
+
 def _open(journal: Journal, path: Any, mode: str | None, flags: int) -> None:
-    if isinstance(path, int):  # a descriptor: its file was opened before
-        return
     for name in _candidates(path, mode):
         place = journal.place(name, follow=True)
         if place is not None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 
+from .. import UNDO
+
 
 class UndoFolder:
     """`SESSION/scratch/undo`. The doctor makes it; the command's processes write in it."""
 
     def __init__(self, session: str) -> None:
         self.session = session
-        self.path = path = os.path.join(session, "scratch", "undo")
-        self.owner = os.path.join(path, "owner")
+        self.owner = os.path.join(session, UNDO)
         """A file of the doctor's pid, its start in clock ticks since boot, and the folder to be as before; absent where
         nothing is to be undone. The three are lines; a folder's name may hold line ends, so it comes last."""
-        self.journal = os.path.join(path, "journal")
-        self.kept = os.path.join(path, "kept")
+        self.path = os.path.dirname(self.owner)
+        self.journal = os.path.join(self.path, "journal")
+        self.kept = os.path.join(self.path, "kept")
         """A folder for former contents."""
 
     def root(self) -> str:

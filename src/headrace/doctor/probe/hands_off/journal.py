@@ -131,6 +131,9 @@ class Journal:
         """It gets another name, and what had that is lost."""
         self.leaves(path)
         self.removes(to)
+        if os.path.isdir(path):
+            for entry in [name for name in list(self._known) if name.startswith(path + "/")]:
+                self.removes(to + entry[len(path) :])
 
     def _before(self, path: str, wanted: int, file: Callable[[str, os.stat_result], Record]) -> str:
         """Writes down what the path is, `file` saying it where that is a file. Its kind, if a record was due."""

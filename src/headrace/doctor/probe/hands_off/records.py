@@ -31,13 +31,14 @@ OTHER: Final = "other"
 """A pipe, a socket, a device: left alone."""
 
 END = b"\0\n"
-FIELDS = 9
+NUMBERS = ("mode", "size", "mtime_ns", "atime_ns", "inode", "owner", "group")
+FIELDS = 2 + len(NUMBERS) + 2
 
 
 class Record:
-    """`mode`, `size`, `mtime_ns` and `inode` are those of the path before, 0 where there was nothing."""
+    """The numbers are those of os.lstat, 0 where there was nothing."""
 
-    __slots__ = ("detail", "inode", "kept", "kind", "mode", "mtime_ns", "path", "size", "time_ns")
+    __slots__ = ("detail", "kept", "kind", "path", *NUMBERS)
 
     def __init__(
         self,
@@ -53,14 +54,16 @@ class Record:
         self.mode = 0 if stat is None else stat.st_mode
         self.size = 0 if stat is None else stat.st_size
         self.mtime_ns = 0 if stat is None else stat.st_mtime_ns
+        self.atime_ns = 0 if stat is None else stat.st_atime_ns
         self.inode = 0 if stat is None else stat.st_ino
-        self.time_ns = 0 if stat is None else stat.st_atime_ns
+        self.owner = 0 if stat is None else stat.st_uid
+        self.group = 0 if stat is None else stat.st_gid
         self.kept = kept
         self.detail = detail
 
     def encoded(self) -> bytes:
-        numbers = (self.mode, self.size, self.mtime_ns, self.inode, self.time_ns)
-        texts = [self.kind, self.path, *map(str, numbers), self.kept, "=" + self.detail]  # no field begins a line
+        numbers = [str(getattr(self, name)) for name in NUMBERS]
+        texts = [self.kind, self.path, *numbers, self.kept, "=" + self.detail]  # no field begins a line
         return b"\0".join(os.fsencode(text) for text in texts) + END
 
 
@@ -68,13 +71,9 @@ def decoded(data: bytes) -> Iterator[Record]:
     """Those that are whole, in order. What is not is skipped: it was being written when its process was killed, and
     what it announces was not done."""
     for line in data.split(END)[:-1]:
-        texts = [os.fsdecode(part) for part in line.split(b"\0")]
-        if len(texts) != FIELDS:
-            continue
-        try:
-            numbers = [int(text) for text in texts[2:7]]
-        except ValueError:
-            continue
-        record = Record(texts[0], texts[1], kept=texts[7], detail=texts[8][1:])
-        record.mode, record.size, record.mtime_ns, record.inode, record.time_ns = numbers
-        yield record
+        kind, path, *numbers = [os.fsdecode(part) for part in line.split(b"\0")]
+        if len(numbers) + 2 == FIELDS and all(number.lstrip("-").isdigit() for number in numbers[: len(NUMBERS)]):
+            record = Record(kind, path, kept=numbers[-2], detail=numbers[-1][1:])
+            for name, number in zip(NUMBERS, numbers):
+                setattr(record, name, int(number))
+            yield record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import weakref
 from multiprocessing.reduction import ForkingPickler
 from threading import current_thread, get_ident
 from time import thread_time_ns
@@ -16,7 +17,7 @@ from ..shapes import Shapes
 from ..step_records import Received
 from ..training import NOBODY, now
 from ..windows.sources import Source
-from .loader_facts import loader_facts
+from .loader_facts import loader_facts, makers_of
 from .replays import Replays
 
 if TYPE_CHECKING:
@@ -295,8 +296,16 @@ class Hooks:
         processes = getattr(iterator, "_workers", None)
         workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # else threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
-        makers = len(workers) or getattr(loader, "num_workers", 0) or (0 if hasattr(loader, "num_workers") else 1)
-        setattr(iterator, ATTRIBUTE, Pass(training, number, epoch, bool(workers), loader_number, makers))
+        pass_ = Pass(
+            training,
+            number,
+            epoch,
+            bool(workers),
+            loader=loader_number,
+            owner=weakref.ref(loader),
+            makers=len(workers) or makers_of(loader),
+        )
+        setattr(iterator, ATTRIBUTE, pass_)
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
         records.append(("pass", number, loader_number, clock.us(start), clock.now_us(), epoch, pids))

@@ -30,6 +30,13 @@ def loader_facts(loader: Any) -> dict[str, Any]:
     }
 
 
+def makers_of(loader: Any) -> int:
+    """How many processes, or threads, make its batches before they are asked for."""
+    if type(loader).__module__.startswith("headrace."):
+        return max(1, _of_threads(loader)["threads"] or 0)
+    return int(loader.num_workers)
+
+
 def _of_threads(loader: Any) -> dict[str, Any]:
     """Headrace's own loaders make batches in threads of the trainer."""
     kind = type(loader)

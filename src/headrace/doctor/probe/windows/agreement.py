@@ -17,17 +17,17 @@ class Ranks:
     def __init__(self, store: Any, rank: int, count: int) -> None:
         self._store = store
         self._rank = rank
-        self._count = count
+        self.count = count
 
     def agree(self, question: str, vote: Any, merge: Callable[[list[Any]], Any], deadline_s: float = DEADLINE_S) -> Any:
         """What `merge` makes of the votes of all ranks, by rank: the same on each of them. None, on each as well, where
         not all have voted by then. Votes and what is made of them are JSON."""
-        if self._count == 1:
+        if self.count == 1:
             return merge([vote])
         key = f"headrace/{question}/"
         self._store.set(f"{key}{self._rank}", json.dumps(vote))
-        if self._store.add(key + "votes", 1) == self._count:
-            votes = [json.loads(self._store.get(f"{key}{rank}")) for rank in range(self._count)]
+        if self._store.add(key + "votes", 1) == self.count:
+            votes = [json.loads(self._store.get(f"{key}{rank}")) for rank in range(self.count)]
             return self._decided(key, json.dumps(merge(votes)))
         try:
             self._store.wait([key + "decision"], timedelta(seconds=deadline_s))

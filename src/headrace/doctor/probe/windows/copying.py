@@ -23,12 +23,7 @@ def copied(batch: Any) -> Any:
 
     Raises Uncopyable.
     """
-    try:
-        return _copied(batch, {}, _MOST_DEPTH)
-    except Uncopyable:
-        raise
-    except Exception as error:
-        raise Uncopyable(f"{type(batch).__name__}: {type(error).__name__}: {error}") from error
+    return _copied(batch, {}, _MOST_DEPTH)
 
 
 def _copied(value: Any, memo: Memo, depth: int) -> Any:
@@ -38,7 +33,12 @@ def _copied(value: Any, memo: Memo, depth: int) -> Any:
         return memo[id(value)]
     if not depth:
         raise Uncopyable(f"{type(value).__name__}: nested more than {_MOST_DEPTH} deep")
-    memo[id(value)] = new = _new(value, memo, depth - 1)
+    try:
+        memo[id(value)] = new = _new(value, memo, depth - 1)
+    except Uncopyable:
+        raise
+    except Exception as error:
+        raise Uncopyable(f"{type(value).__name__}: {type(error).__name__}: {error}") from error
     return new
 
 
@@ -59,14 +59,23 @@ def _new(value: Any, memo: Memo, depth: int) -> Any:
 
 
 def _tensor(torch: Any, tensor: Any) -> Any:
-    if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
-        return copy.deepcopy(tensor)  # a subclass knows what it holds beside its data
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return _of_subclass(torch, tensor)
     with torch.no_grad():
         if tensor.layout is torch.strided and tensor.is_pinned():
             new = torch.empty_like(tensor, pin_memory=True).copy_(tensor)
         else:
             new = tensor.detach().clone()
     return new.requires_grad_(tensor.requires_grad)
+
+
+def _of_subclass(torch: Any, tensor: Any) -> Any:
+    """It may know how to copy what it holds beside its data; torch's own way asks more of a subclass than most have."""
+    if type(tensor).__deepcopy__ is not torch.Tensor.__deepcopy__:
+        return copy.deepcopy(tensor)
+    with torch.no_grad():
+        new = tensor.detach().clone()
+    return new if type(new) is type(tensor) else copy.deepcopy(tensor)
 
 
 def _dict(value: dict[Any, Any], memo: Memo, depth: int) -> Any:

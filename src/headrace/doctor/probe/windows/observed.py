@@ -20,8 +20,7 @@ class Observed:
 
     def __init__(self, steps: int) -> None:
         self._asked = steps
-        self._loader_of: dict[int, int] = {}
-        """By pass."""
+        self._passes: dict[int, Pass] = {}
         self._fed: Counter[int] = Counter()
         self._steps = 0
         self.since = 0
@@ -38,8 +37,8 @@ class Observed:
 
     def add_source(self, pass_: Pass, source: Callable[[], Source]) -> None:
         """The pass has given a batch."""
-        if pass_.number not in self._loader_of:
-            self._loader_of[pass_.number] = pass_.loader
+        if pass_.number not in self._passes:
+            self._passes[pass_.number] = pass_
             self.sources[pass_.loader] = source()
 
     def offer(self, pass_: Pass, batch: Any, received: Received, gets: int) -> None:
@@ -56,7 +55,11 @@ class Observed:
         if is_measured:
             self.since = self.since or step.start
             self._steps += 1
-            self._fed.update(self._loader_of[one] for one in feeding if one in self._loader_of)
+            self._fed.update(self._passes[one].loader for one in feeding if one in self._passes)
+
+    def pass_of(self, loader: int) -> Pass | None:
+        """The newest that gave batches."""
+        return next((one for one in reversed(list(self._passes.values())) if one.loader == loader), None)
 
     def per_step(self, loader: int) -> float:
         """Batches of that loader."""

@@ -33,7 +33,7 @@ def _scheduler(training: Training, steps: int) -> str:
         total, at = _whole(scheduler, "total_steps"), _whole(scheduler, "last_epoch")
         if total is None or at is None:
             continue
-        a_step = at / max(training.steps_seen, 1)
+        a_step = at / max(training.steps_seen - 1, 1)  # it follows the step that has just ended
         if at + a_step * (steps + 1) > total:
             left = total - at
             return f"{type(scheduler).__name__} ends after {left} more of its steps, and raises beyond that"

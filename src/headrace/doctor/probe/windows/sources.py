@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
+from ..passes import ATTRIBUTE
+
 if TYPE_CHECKING:
     from ..passes import Pass
     from ..step_records import Received
@@ -37,6 +39,24 @@ class Source:
         """Batches that its workers were asked for, and that were not received yet."""
         asked = getattr(self._held, "_tasks_outstanding", 0)
         return asked if isinstance(asked, int) else 0
+
+    def left(self) -> float:
+        """Batches that the pass has yet to give; without end where nobody knows how many it has."""
+        try:
+            return float(len(self._held) - self.pass_.index - 1)
+        except Exception:  # an iterable dataset's, or a sampler of the user's without a length
+            return float("inf")
+
+    def renewed(self) -> Source | None:
+        """A new pass over the same DataLoader in place of this one, which ends. None where that has gone."""
+        loader = self.pass_.owner()
+        if loader is None:
+            return None
+        self.let_go()
+        iterator = iter(loader)
+        source = Source(iterator, getattr(iterator, ATTRIBUTE), self._take)
+        source.hold()
+        return source
 
     def take(self) -> Received:
         return self._take(self._held, self.pass_)

@@ -50,7 +50,11 @@ class Windows:
         """Passes that were begun before the replay."""
         self._replayed = 0
         """Batches given out since the last step was closed."""
+        self._step_s = 0.0
+        """Of a mean observed step."""
         self._loads: list[Load] = []
+        self._is_alone = True
+        """Whether there is no other rank."""
         self._has_load = False
         self._change: int | None = None
         """How many steps have been made when the load window begins."""
@@ -122,6 +126,7 @@ class Windows:
             "feeds": bool(observed.loaders),
             "works_ahead": any(observed.sources[loader].pass_.makers for loader in observed.loaders),
         }
+        self._is_alone = ranks is None or ranks.count == 1
         agreed = _merged([vote]) if ranks is None else ranks.agree("replay", vote, _merged)
         why_not = f"its ranks did not all come to the same step within {DEADLINE_S:.0f} s"
         if agreed is not None:
@@ -144,8 +149,10 @@ class Windows:
 
     def _begin_load(self) -> None:
         """The pace is that of the observed run in time, however fast the steps are now."""
+        replay_s = (self._ended() - self._since) / 1e9
         self._begin(LOAD)
         observed = self._observed
+        self._renew(replay_s / self._step_s + self._steps)
         self._loads = [
             Load(source, self._step_s / observed.per_step(source.pass_.loader))
             for source in self._held()
@@ -158,6 +165,8 @@ class Windows:
     def _drain(self) -> None:
         self._begin(DRAIN)
         busy = [load.source for load in self._loads if not load.stop()]
+        if not self._has_load:
+            self._renew(self._steps)
         self._since = now()
         shares = [
             Share(source, self._observed.per_step(source.pass_.loader)) for source in self._held() if source not in busy
@@ -167,6 +176,20 @@ class Windows:
             clock = self._training.probe.clock
             self._training.probe.evidence.write(*(batch_record(clock, "drained", batch) for batch in batches))
             self._write_window(batches[-1].end, settling=0)
+
+    def _renew(self, steps: float) -> None:
+        """Begins a new pass over the loaders that have too few batches left for so many steps as observed, in the
+        training thread, where passes are begun. Not beside other ranks, which it may take to begin one."""
+        if not self._is_alone:
+            return
+        self.is_replaying = False
+        for source in self._held():
+            wanted = steps * self._observed.per_step(source.pass_.loader) + source.outstanding
+            renewed = source.renewed() if source.left() < wanted else None
+            if renewed is not None:
+                self._observed.sources[renewed.pass_.loader] = renewed
+        self._passes = self._training.passes  # with persistent workers the loop's own iterator is in a new pass now
+        self.is_replaying = True
 
     def _begin(self, name: str) -> None:
         self._name = name
@@ -187,9 +210,10 @@ class Windows:
 
     def forked(self) -> None:
         """In the child of a fork, where nothing is trained and no thread of ours goes on."""
-        self._loads = []
         self._name = OVER
-        self.close()
+        self.is_keeping = self.is_replaying = False
+        # What is held stays: an iterator that is dropped here would end the workers of the process that was forked.
+        self._loads = []
 
     # Replay.
 
@@ -199,8 +223,8 @@ class Windows:
 
     def stand_in_for(self, loader: int) -> Pass | None:
         """The pass that a new one over that loader goes on with, as long as copies stand for its batches."""
-        source = self._observed.sources.get(loader)
-        return source.pass_ if source is not None and self.serves(source.pass_) else None
+        pass_ = self._observed.pass_of(loader)
+        return pass_ if pass_ is not None and self.serves(pass_) else None
 
     def copy(self, pass_: Pass) -> Any:
         """Of a batch that was kept, for that pass. Raises LookupError where so many are asked for that it is not for

@@ -87,6 +87,8 @@ class Card:
     gain: str
     figures: list[tuple[str, str]]
     texts: list[tuple[str, str]]
+    refused: bool = False
+    """Whether trying it spoke against it."""
     file: str = ""
     diff: list[tuple[str, str]] = field(default_factory=list)
     """Lines with their kind: `more`, `less`, `same` or `place`."""

@@ -17,6 +17,8 @@ APART = 80
 GAP = 0.14
 PLOT_PX, FOOT_PX, HEAD_PX = 168, 20, 8
 SCALE_PX = 38
+EDGE = 0.04
+"""Share of the width, next to either end, where a text has no room on both sides of its place."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,12 @@ def _cuts(chart: Columns, count: int) -> list[Markup]:
 
 def _places(places: Sequence[tuple[float, str]]) -> list[Markup]:
     y = HEAD_PX + PLOT_PX + FOOT_PX - 5
-    return [element("text", text, class_="tick", x=percent(share), y=y) for share, text in places]
+    return [element("text", text, class_=f"tick {_anchor(share)}", x=percent(share), y=y) for share, text in places]
+
+
+def _anchor(share: float) -> str:
+    """Where its place is in a text, so that none reaches beyond the plot."""
+    return "start" if share < EDGE else "end" if share > 1 - EDGE else "middle"
 
 
 def _titles(titles: Sequence[str]) -> list[Markup]:

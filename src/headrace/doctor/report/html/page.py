@@ -15,10 +15,10 @@ from headrace.doctor.analyse.diagnosis import Diagnosis
 from headrace.doctor.remedies.model import Prescription
 from headrace.doctor.session.model import Session
 
-from ..escape import safe
 from .report import Report
 from .sections import sections
 from .summary import summary
+from .svg import seen
 
 FOLDER = Path(__file__).parent / "templates"
 MOST_BYTES = 1_000_000
@@ -56,7 +56,7 @@ def _environment(limit: int) -> Environment:
     """Every text is escaped twice over: by Jinja for HTML, and before that whatever would not be seen as itself."""
 
     def shown(value: object) -> object:
-        return value if isinstance(value, Markup) or not isinstance(value, str) else _short(safe(value), limit)
+        return value if isinstance(value, Markup) or not isinstance(value, str) else seen(value, most=limit)
 
     return Environment(
         loader=FileSystemLoader(FOLDER),
@@ -66,10 +66,6 @@ def _environment(limit: int) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def _short(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _policy(style: str) -> str:

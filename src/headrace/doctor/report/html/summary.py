@@ -9,7 +9,7 @@ from headrace.doctor.analyse.parts import WAIT
 
 from ..ending import command_line, ending
 from ..figures import counted, duration, share
-from ..gains import interval, times, together
+from ..gains import interval, is_refused, times, together
 from ..step import heat
 from ..terminal import first_to_do
 from .report import Report
@@ -97,4 +97,5 @@ def _ahead(report: Report) -> Iterator[Tile]:
         between = interval(best.low_us, best.high_us)
         yield Tile(name, duration(best.step_us), f"{times(best.speedup)} as fast, {between}")
     if outcome is not None and outcome.step_us is not None and outcome.speedup is not None:
-        yield Tile("Proved together", duration(outcome.step_us), f"{times(outcome.speedup)} as fast")
+        refused = ", not recommended" if is_refused(outcome) else ""
+        yield Tile("Proved together", duration(outcome.step_us), f"{times(outcome.speedup)} as fast{refused}")

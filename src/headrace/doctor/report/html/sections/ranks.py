@@ -13,7 +13,7 @@ MOST = 64
 HOW = (
     "Each bar is a step of one rank, from zero to the longest: what it waits for data, and then for its peers. The "
     "ranks wait for one another in every step, so the one that is last makes all of them slow: it waits for nobody. "
-    "Last says in how many of the steps it was, late by how long the others waited for it then."
+    "Last in is the share of the steps in which it was; late by, how long the others waited for it then."
 )
 
 
@@ -24,10 +24,10 @@ def ranks(report: Report) -> Section | None:
     top = max(rank.step_us for rank in views)
     table = Table(
         "",
-        ["", "", "last", "late by", "data", "a peer", "late because of"],
+        ["", "", "a step", "last in", "late by", "waits for data", "for a peer", "late because of"],
         [_row(rank, top) for rank in views[:MOST]],
         HOW,
-        figures=frozenset({2, 3, 4, 5}),
+        figures=frozenset({2, 3, 4, 5, 6}),
         charts=frozenset({1}),
         keys=[
             Key("wait", "waits for data"),
@@ -55,4 +55,4 @@ def _row(rank: RankView, top: float) -> list[Cell]:
     cause = rank.cause.replace(":", " ", 1) if rank.cause is not None else ""
     bar = stacked(pieces, top=top, label=label, labelled=False)
     waits = [duration(rank.lateness_us), duration(rank.data_wait_us), duration(rank.peer_wait_us)]
-    return [f"rank {rank.rank}", bar, share(rank.late), *waits, cause]
+    return [f"rank {rank.rank}", bar, duration(rank.step_us), share(rank.late), *waits, cause]

@@ -8,7 +8,7 @@ from headrace.doctor.predict.prediction import Prediction
 from headrace.doctor.remedies.model import Outcome, Prescription, Remedy
 
 from ...figures import duration
-from ...gains import helping, idle, interval, outcome_of, predicted, proved, samples, times, together
+from ...gains import helping, idle, interval, is_refused, outcome_of, predicted, proved, samples, times, title, together
 from ..bars import Measure, measures
 from ..blocks import Block, Card, Cards, Cell, Key, Section, Table
 from ..report import Report
@@ -36,7 +36,7 @@ def remedies(report: Report) -> Section | None:
     if helps:
         blocks.append(Cards([_card(prescription, remedy) for remedy in helps]))
     if idle(prescription):
-        rows: list[list[Cell]] = [[remedy.title, remedy.why] for remedy in idle(prescription)[:MOST]]
+        rows: list[list[Cell]] = [[title(remedy), remedy.why] for remedy in idle(prescription)[:MOST]]
         blocks.append(Table("What would not help", ["remedy", "why not"], rows))
     return Section("remedies", "What to do", blocks, lead=prescription.stop)
 
@@ -53,7 +53,7 @@ def _chart(report: Report, prescription: Prescription, helps: list[Remedy]) -> T
     now_us = _now_us(report)
     floor_us = prescription.floors.replay_us if prescription.floors is not None else None
     rows: list[tuple[str, Prediction | None, Outcome | None]] = [
-        (f"{place}. {remedy.title}", remedy.prediction, outcome_of(prescription, [remedy.code]))
+        (f"{place}. {title(remedy)}", remedy.prediction, outcome_of(prescription, [remedy.code]))
         for place, remedy in enumerate(helps, start=1)
     ]
     if len(helps) > 1:
@@ -65,8 +65,10 @@ def _chart(report: Report, prescription: Prescription, helps: list[Remedy]) -> T
         duration(now_us),
         "",
     ]
-    shown = [_row(title, gain, outcome, top=top, floor_us=floor_us) for title, gain, outcome in rows]
-    keys = [Key("now", "as it is"), Key("predicted", "predicted"), Key("proved", "proved")]
+    shown = [_row(label, gain, outcome, top=top, floor_us=floor_us) for label, gain, outcome in rows]
+    keys = [Key("now", "as it is"), Key("predicted", "predicted")]
+    if prescription.outcomes:
+        keys.append(Key("proved", "proved"))
     if floor_us is not None:
         keys.append(Key("floor", "floor", duration(floor_us)))
     return Table(
@@ -88,7 +90,7 @@ def _reaches(gain: Prediction | None, outcome: Outcome | None) -> Iterator[float
 
 
 def _row(
-    title: str, gain: Prediction | None, outcome: Outcome | None, *, top: float, floor_us: float | None
+    label: str, gain: Prediction | None, outcome: Outcome | None, *, top: float, floor_us: float | None
 ) -> list[Cell]:
     """The proof's figures, where there is one, else the prediction's."""
     bars, words = [], []
@@ -100,8 +102,9 @@ def _row(
         if outcome.step_us is not None:
             bars.append(Measure("proved", outcome.step_us, outcome.low_us, outcome.high_us))
     step_us, speedup = _newest(gain, outcome)
+    said = "not recommended" if is_refused(outcome) else "" if speedup is None else times(speedup)
     chart: Cell = measures(bars, top=top, label="; ".join(words), mark=floor_us) if bars else "; ".join(words)
-    return [title, chart, duration(step_us), "" if speedup is None else times(speedup)]
+    return [label, chart, duration(step_us), said]
 
 
 def _newest(gain: Prediction | None, outcome: Outcome | None) -> tuple[float | None, float | None]:
@@ -127,10 +130,11 @@ def _card(prescription: Prescription, remedy: Remedy) -> Card:
     if remedy.hint:
         texts.append(("change", remedy.hint))
     speedup = _newest(gain, outcome)[1]
-    edit = remedy.edit
+    edit, refused = remedy.edit, is_refused(outcome)
     return Card(
-        title=remedy.title,
-        gain="" if speedup is None else times(speedup),
+        title=title(remedy),
+        gain="not recommended" if refused else "" if speedup is None else times(speedup),
+        refused=refused,
         figures=figures,
         texts=texts,
         file="" if edit is None else f"{edit.file}:{edit.line}",

@@ -1,0 +1,176 @@
+"""The floors of a step, from sessions of which every figure is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_sessions import MadeRun, made_session
+
+from headrace.doctor.analyse.join import Join
+from headrace.doctor.analyse.view import View
+from headrace.doctor.remedies.floors import floors, why_no_floors
+from headrace.doctor.remedies.model import Floors
+from headrace.doctor.session.model import Note, Session, Window
+
+STEPS, WARMUP = 20, 5
+LOADED = MadeRun(steps=WARMUP + STEPS, stages={"decode:a": 10_000}, workers=2, forward=1_000, backward=0, optimizer=500)
+"""5 ms a batch from two workers, 1.5 ms of computing: each step waits."""
+COMPUTE_US, COPY_US = 1_500, 400
+
+
+def _session(folder: Path, run: MadeRun = LOADED) -> Session:
+    """`run`, observed after its warm-up."""
+    settings = {"warmup": WARMUP, "steps": STEPS}
+    session = made_session(folder, run, settings=settings, mode="measure")
+    steps = session.trainers[0].steps
+    window = Window("observe", WARMUP, STEPS, 0, steps.start[WARMUP], steps.end[-1])
+    session.trainers[0].windows.append(window)
+    return session
+
+
+def _add_window(
+    session: Session, name: str, step_us: int, *, settling: int = 2, settling_us: int = 90_000, evaluation_us: int = 0
+) -> None:
+    """Steps of `step_us` and the copy that each was given; the first ones longer. The last has an evaluation in it."""
+    trainer = session.trainers[0]
+    steps, first = trainer.steps, trainer.steps.number[-1] + 1
+    begun = now = steps.end[-1]
+    for number in range(first, first + settling + 10):
+        is_last = number == first + settling + 9
+        duration = (settling_us if number < first + settling else step_us) + COPY_US + is_last * evaluation_us
+        steps.number.append(number)
+        steps.start.append(now)
+        steps.end.append(now + duration)
+        steps.spans.append([("e", now + COPY_US, evaluation_us)] if is_last and evaluation_us else [])
+        steps.probe.append(None)
+        steps.device.append(None)
+        steps.ready.append(None)
+        trainer.replays.pass_.append(0)
+        trainer.replays.start.append(now)
+        trainer.replays.duration.append(COPY_US)
+        now += duration
+    trainer.windows.append(Window(name, first, settling + 10, settling, begun, now))
+
+
+def _floors(session: Session) -> Floors | None:
+    return floors(session, _view(session))
+
+
+def _view(session: Session) -> View:
+    return View.of(session, session.trainers[0], Join(session))
+
+
+def test_replay_and_load_are_mean_steps_without_settling_and_copying(tmp_path: Path) -> None:
+    session = _session(tmp_path)
+    _add_window(session, "replay", COMPUTE_US)
+    _add_window(session, "load", COMPUTE_US + 200)
+    assert _floors(session) == Floors(observed_us=5_000, replay_us=COMPUTE_US, load_us=COMPUTE_US + 200, drain_us=None)
+
+
+def test_the_diagnosis_is_of_the_observed_steps_alone(tmp_path: Path) -> None:
+    session = _session(tmp_path)
+    before = _view(session)
+    _add_window(session, "replay", COMPUTE_US)
+    after = _view(session)
+    assert (after.budget, after.split, after.makings) == (before.budget, before.split, before.makings)
+    assert after.training.seen == WARMUP + STEPS
+
+
+def test_evaluations_count_as_often_as_they_were_observed(tmp_path: Path) -> None:
+    session = _session(tmp_path)
+    spans, start = session.trainers[0].steps.spans, session.trainers[0].steps.end[-2]
+    spans[-1] = [*spans[-1], ("e", start + 100, 2_000)]  # one in 20 steps
+    _add_window(session, "replay", COMPUTE_US, evaluation_us=50_000)
+    found = _floors(session)
+    assert found is not None
+    assert found.replay_us == COMPUTE_US + 2_000 / STEPS
+
+
+def test_a_step_that_was_fed_by_the_loader_is_left_out(tmp_path: Path) -> None:
+    session = _session(tmp_path)
+    _add_window(session, "replay", COMPUTE_US)
+    trainer = session.trainers[0]
+    trainer.steps.end[-1] += 30_000
+    gets = trainer.gets
+    for column in vars(gets).values():
+        column.append(column[-1])
+    gets.start[-1] = trainer.steps.start[-1] + 1
+    found = _floors(session)
+    assert found is not None
+    assert found.replay_us == COMPUTE_US
+
+
+@pytest.mark.parametrize(("idle_us", "expected"), [(0, COPY_US), (150, COPY_US - 150), (900, 0)])
+def test_on_a_gpu_only_the_time_that_it_was_idle_is_left_out(tmp_path: Path, idle_us: int, expected: int) -> None:
+    session = _session(tmp_path)
+    _add_window(session, "replay", COMPUTE_US)
+    device = session.trainers[0].steps.device
+    for row in range(WARMUP + STEPS, len(device)):
+        device[row] = [("s", 0.0), ("w", 10.0), ("r", 10.0 + idle_us), ("p", 2_000.0)]
+    found = _floors(session)
+    assert found is not None
+    assert found.replay_us == COMPUTE_US + expected
+
+
+def _drain(session: Session, ready: int, made: int, each_us: int) -> None:
+    """Batches that lay ready come at once, then one every `each_us`."""
+    trainer = session.trainers[0]
+    start = trainer.steps.end[-1]
+    next_index = trainer.gets.index[-1] + 1
+    for number in range(ready + made):
+        for column in vars(trainer.drained).values():
+            column.append(0)
+        index = next_index + number
+        came = start + max(0, number - ready + 1) * each_us
+        drained = trainer.drained
+        drained.index[-1], drained.start[-1], drained.duration[-1] = index, came - 10, 10
+        maker = session.makers[index % len(session.makers)]
+        batches = maker.batches
+        if index not in batches.index:
+            for column in vars(batches).values():
+                if column:
+                    column.append(column[-1])
+            batches.index[-1] = index
+        batches.sent[batches.index.index(index)] = came - 5 if number >= ready else start - 100
+    end = trainer.drained.start[-1] + 10
+    trainer.windows.append(Window("drain", trainer.steps.number[-1] + 1, 0, 0, start, end))
+
+
+def test_the_drain_counts_only_what_was_made_meanwhile(tmp_path: Path) -> None:
+    session = _session(tmp_path)
+    _add_window(session, "replay", COMPUTE_US)
+    _drain(session, ready=4, made=10, each_us=4_000)
+    found = _floors(session)
+    assert found is not None
+    assert found.drain_us == pytest.approx(4_000)
+
+
+def test_a_drain_of_fewer_batches_than_workers_tells_nothing(tmp_path: Path) -> None:
+    session = _session(tmp_path)
+    _add_window(session, "replay", COMPUTE_US)
+    _drain(session, ready=4, made=1, each_us=4_000)
+    found = _floors(session)
+    assert found is not None
+    assert found.drain_us is None
+
+
+def test_where_there_are_none_it_says_why(tmp_path: Path) -> None:
+    session = _session(tmp_path)
+    view = _view(session)
+    assert floors(session, view) is None
+    assert why_no_floors(session, view) == "The run ended before anything was replayed."
+    session.notes.append(Note("no-replay", "The run was only observed: it rains."))
+    assert why_no_floors(session, view) == "The run was only observed: it rains."
+    session.notes.clear()
+    session.trainers[0].windows.clear()
+    expected = "The run ended before all steps that were asked for had been observed."
+    assert why_no_floors(session, _view(session)) == why_no_floors(session, None) == expected
+    session.mode = "observe"
+    assert why_no_floors(session, None) == "The run was only observed, as it was asked to be."
+
+
+def test_where_there_are_floors_there_is_nothing_to_say(tmp_path: Path) -> None:
+    session = _session(tmp_path)
+    _add_window(session, "replay", COMPUTE_US)
+    assert why_no_floors(session, _view(session)) == ""

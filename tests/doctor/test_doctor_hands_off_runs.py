@@ -1,0 +1,252 @@
+"""Runs of which more is to be said than that they leave no trace: what is kept, listed, refused or lost."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from file_trees import tree
+from undone_runs import Runs, put_back, undone_run, working_in
+
+from headrace.doctor.attach.environment import FOLDER_VARIABLE
+from headrace.doctor.hands_off.hands_off import WRITTEN, holds_files
+from headrace.doctor.hands_off.listing import Listing, differences, listing
+from headrace.doctor.hands_off.lock import alone_in
+from headrace.doctor.hands_off.trackers import offline
+from headrace.doctor.hands_off.words import sentences
+from headrace.errors import UsageError
+
+BIG_BYTES = 3 << 30
+"""Of a file with nothing in it."""
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path)
+
+
+def names(paths: list[str], root: Path) -> list[str]:
+    return sorted(os.path.relpath(path, root) for path in paths)
+
+
+def test_a_command_that_kills_itself_leaves_no_trace(runs: Runs) -> None:
+    ended = runs.run("import os; open('notes.txt', 'w').write('x'); open('n', 'w').write('y'); os.kill(os.getpid(), 9)")
+    assert ended.status == 137
+    assert runs.now == runs.before
+
+
+def test_a_command_that_is_not_there_leaves_no_trace(runs: Runs) -> None:
+    assert runs.command(["no-such-program-here"]).status == 127
+    assert runs.now == runs.before
+
+
+def test_what_was_made_is_kept_where_the_session_is(runs: Runs) -> None:
+    back = put_back(runs.run("import os; os.mkdir('a'); open('a/b', 'w').write('x')", keep=True))
+    assert runs.now == runs.before
+    assert (runs.session / WRITTEN / "a" / "b").read_text() == "x"
+    said = dict(sentences(back))
+    assert said["put-back"] == f"made by it and moved to {runs.session / WRITTEN}: a/b"
+
+
+def test_what_was_made_and_what_was_changed_is_said(runs: Runs) -> None:
+    said = dict(
+        sentences(put_back(runs.run("open('n', 'w'); open('notes.txt', 'w'); open('train.log', 'a').write('3')")))
+    )
+    assert not holds_files(runs.session)
+    assert said == {"put-back": "as before the run again: notes.txt, train.log; made by it and deleted: n"}
+
+
+def test_of_many_files_five_are_named(runs: Runs) -> None:
+    back = put_back(runs.run(r"[open(f'{n}\x1b\n', 'w') for n in range(7)]; open(b'\xff', 'w')"))
+    assert (
+        dict(sentences(back))["put-back"]
+        == "made by it and deleted: 0\x1b\n, 1\x1b\n, 2\x1b\n, 3\x1b\n, 4\x1b\n and 3 more"
+    )
+
+
+def test_a_name_that_is_no_text_is_shown_by_its_bytes(runs: Runs) -> None:
+    back = put_back(runs.run(r"open(b'\xff', 'w')"))
+    assert dict(sentences(back))["put-back"] == r"made by it and deleted: \xff"
+
+
+def test_what_other_programs_change_is_listed_and_left(runs: Runs) -> None:
+    back = put_back(runs.command(["sh", "-c", "echo x > made; echo y >> notes.txt; rm best.ckpt; chmod 700 run.sh"]))
+    changed = [(os.path.relpath(path, runs.root), how) for path, how in back.changed]
+    assert changed == [("best.ckpt", "removed"), ("made", "made"), ("notes.txt", "changed"), ("run.sh", "changed")]
+    assert (runs.root / "made").read_text() == "x\n"
+    said = [text for code, text in sentences(back) if code == "unseen-write"]
+    assert said == [
+        "changed and left so: notes.txt, run.sh",
+        "made and left so: made",
+        "removed and left so: best.ckpt",
+    ]
+
+
+def test_what_other_programs_write_into_a_new_folder_is_never_deleted(runs: Runs) -> None:
+    back = put_back(runs.run("import os; os.mkdir('a'); open('a/b', 'w'); os.system('echo x > a/c')"))
+    assert runs.now == runs.before
+    assert names(back.undone.strangers, runs.root) == ["a/c"]
+    assert holds_files(runs.session)
+    assert (runs.session / WRITTEN / "a" / "c").read_text() == "x\n"
+
+
+def test_a_large_file_that_is_written_anew_renamed_or_removed_is_as_before(runs: Runs) -> None:
+    """It is too large to be copied."""
+    for name in ("anew", "removed", "renamed", "replaced"):
+        (runs.root / name).touch()
+        os.truncate(runs.root / name, BIG_BYTES)
+    before = inodes(runs.root)
+    source = """
+    import os
+    open('anew', 'w').write('x'); os.remove('removed'); os.rename('renamed', 'new'); os.replace('new', 'replaced')
+    """
+    back = put_back(runs.run(source))
+    assert back.undone.failed == []
+    assert inodes(runs.root) == before
+
+
+def inodes(root: Path) -> dict[str, tuple[int, int, int]]:
+    """What tells files apart, without reading them."""
+    stats = {path.name: path.lstat() for path in root.iterdir()}
+    return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+
+
+def test_a_large_file_that_is_written_in_place_is_named(runs: Runs) -> None:
+    (runs.root / "big").touch()
+    os.truncate(runs.root / "big", BIG_BYTES)
+    back = put_back(runs.run("f = open('big', 'r+b'); f.seek(5); f.write(b'x'); open('notes.txt', 'w')"))
+    said = dict(sentences(back))
+    assert said["not-put-back"] == "big: a copy would be 3221225472 bytes, which is more than 1073741824"
+    assert said["put-back"] == "as before the run again: notes.txt"
+    assert said["unseen-write"] == "changed and left so: big"
+    assert holds_files(runs.session)
+
+
+def test_a_large_file_that_is_only_opened_for_writing_is_not_named(runs: Runs) -> None:
+    (runs.root / "big").touch()
+    os.truncate(runs.root / "big", BIG_BYTES)
+    assert list(sentences(put_back(runs.run("open('big', 'r+b').read(9)")))) == []
+
+
+def test_a_run_on_another_file_system_than_its_session_leaves_no_trace(runs: Runs) -> None:
+    """There names cannot be given; a file too large to be copied lightly gets one beside it."""
+    (runs.root / "large").write_bytes(bytes(3 << 20))
+    before = tree(runs.root)
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="headrace-test-") as session:
+        if os.stat(session).st_dev == os.stat(runs.root).st_dev:
+            pytest.skip("there is one file system only")
+        source = """
+        import os, sys
+        open('large', 'w').write('x'); open('notes.txt', 'w').write('y'); os.remove('best.ckpt'); os.rename('runs', 'r')
+        """
+        runs.session = Path(session)
+        back = put_back(runs.run(source))
+    assert back.undone.failed == []
+    assert tree(runs.root) == before
+
+
+def test_changes_elsewhere_are_left_alone(runs: Runs, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("old")
+    assert list(sentences(put_back(runs.run("open('../elsewhere', 'w').write('new')")))) == []
+    assert (tmp_path / "elsewhere").read_text() == "new"
+
+
+def test_a_link_to_elsewhere_is_followed(runs: Runs, tmp_path: Path) -> None:
+    """Checkpoints often are on another disk."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "last").write_text("old")
+    (runs.root / "checkpoints").symlink_to(tmp_path / "disk")
+    before = tree(tmp_path / "disk")
+    put_back(runs.run("open('checkpoints/last', 'w').write('x'); open('checkpoints/new', 'w').write('y')"))
+    assert tree(tmp_path / "disk") == before
+
+
+def test_reading_is_no_change(runs: Runs) -> None:
+    source = """
+    import os, sqlite3, pathlib
+    open('notes.txt').read(); os.close(os.open('train.log', os.O_RDONLY)); pathlib.Path('best.ckpt').read_bytes()
+    os.listdir('runs'); os.stat('runs'); open(os.open('notes.txt', os.O_RDONLY)).read(); sqlite3.connect(':memory:')
+    print(open(os.path.join(os.environ['HEADRACE_DOCTOR'], 'scratch/undo/journal'), 'rb').read())
+    """
+    assert runs.run(source).last_lines == ["b''"]
+
+
+def test_a_change_is_known_once(runs: Runs) -> None:
+    source = """
+    import os
+    for n in range(9):
+        open('notes.txt', 'w').write('x'); open('n', 'w').write('y')
+    journal = open(os.path.join(os.environ['HEADRACE_DOCTOR'], 'scratch/undo/journal'), 'rb').read()
+    print(journal.count(b'/notes.txt'), journal.count(b'/n\\0'))
+    """
+    assert runs.run(source).last_lines == ["1 1"]
+
+
+def test_a_run_whose_settings_have_no_scratch_is_left_alone(runs: Runs) -> None:
+    """As with --observe."""
+    from attach_runs import observed
+
+    with working_in(runs.root):
+        ended = observed(["python", "-c", "open('n', 'w')"], runs.session)
+    assert ended.put_back is None
+    assert (runs.root / "n").exists()
+
+
+def test_two_at_once_in_a_folder_are_refused(runs: Runs) -> None:
+    runs_below = runs.root / "runs"
+    with alone_in(runs.root):
+        for folder in (runs.root, runs_below):
+            with pytest.raises(UsageError) as refused:
+                undone_run(["true"], folder, runs.session)
+            assert str(refused.value) == (
+                f"expected a folder in which nothing else is measured, got {runs.root}, where a doctor runs that will "
+                "put its files back; wait for it, give --observe, or run in a copy of the folder"
+            )
+    with alone_in(runs_below), pytest.raises(UsageError, match="in which nothing else is measured"):
+        undone_run(["true"], runs.root, runs.session)
+
+
+def test_two_at_once_in_folders_beside_each_other_are_not(runs: Runs) -> None:
+    with alone_in(runs.root / "runs" / "first"):
+        assert undone_run(["true"], runs.root / "runs" / "second", runs.session).status == 0
+
+
+def test_a_folder_of_too_many_files_is_not_listed(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.doctor.hands_off.listing.MOST_ENTRIES", 3)
+    back = put_back(runs.run("open('n', 'w')"))
+    assert runs.now == runs.before
+    assert dict(sentences(back))["not-listed"] == (
+        f"{runs.root} was not searched for changes of other programs: it has more than 3 entries"
+    )
+    assert differences(Listing({}, "why"), listing(runs.root, runs.session)) == []
+
+
+def test_trackers_are_offline_and_write_to_the_session(tmp_path: Path) -> None:
+    made = offline({"WANDB_MODE": "online", "WANDB_DIR": "/home/u", "MLFLOW_RUN_ID": "7", "PATH": "/bin"}, tmp_path)
+    assert made == {
+        "PATH": "/bin",
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": str(tmp_path),
+        "NEPTUNE_MODE": "offline",
+        "NEPTUNE_DATA_DIRECTORY": str(tmp_path),
+        "NEPTUNE_LOG_DIRECTORY": str(tmp_path),
+        "SWANLAB_MODE": "offline",
+        "CLEARML_OFFLINE_MODE": "1",
+        "COMET_START_ONLINE": "0",
+        "COMET_OFFLINE_DIRECTORY": str(tmp_path),
+        "MLFLOW_TRACKING_URI": f"file://{tmp_path}/mlflow",
+        "MLFLOW_REGISTRY_URI": f"file://{tmp_path}/mlflow",
+    }
+
+
+@pytest.mark.parametrize(("name", "value"), [("WANDB_MODE", "disabled"), ("NEPTUNE_MODE", "debug")])
+def test_a_tracker_that_is_off_stays_as_it_is(name: str, value: str, tmp_path: Path) -> None:
+    assert offline({name: value}, tmp_path)[name] == value
+
+
+def test_the_command_has_trackers_offline(runs: Runs) -> None:
+    source = "import os; print(os.environ['WANDB_MODE'], os.path.isdir(os.environ['WANDB_DIR']))"
+    assert runs.run(source).last_lines == ["offline True"]
+    assert FOLDER_VARIABLE not in os.environ

@@ -1,0 +1,238 @@
+"""Predictions from sessions whose runs were simulated by others, beside what those runs take with the change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from made_sessions import MadeRun, machine, made_session, outcome
+
+from headrace.doctor.analyse import diagnose
+from headrace.doctor.analyse.steps import training
+from headrace.doctor.predict import Recorded, Setup, StageChange, predicted, recorded
+from headrace.doctor.session.model import Session
+
+RUN = MadeRun(
+    steps=60,
+    workers=1,
+    stages={"read:bytes": 6_000, "decode:PIL.Image.load": 10_000, "collate:default": 4_000},
+    pickle=500,
+    unpickle=300,
+    forward=3_000,
+    backward=4_000,
+    optimizer=1_000,
+    facts={"length": 10_000},
+)
+
+
+def recorded_of(folder: Path, run: MadeRun = RUN, **arguments: Any) -> Recorded:
+    session = made_session(folder, run, **arguments)
+    found = recorded(session, diagnose(session))
+    assert found is not None
+    return found
+
+
+def observed_us(folder: Path, run: MadeRun) -> float:
+    session = made_session(folder, run)
+    measured = training(session, session.trainers[0])
+    return measured.total_us / len(measured.steps)
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("before", [1, 2, 4])
+def test_workers(before: int, after: int, tmp_path: Path) -> None:
+    """Of one that has workers: of one without, what sending costs has to be assumed."""
+    known = recorded_of(tmp_path / "before", replace(RUN, workers=before))
+    truth = observed_us(tmp_path / "after", replace(RUN, workers=after))
+    prediction = predicted(known, replace(known.setup, workers=after))
+    assert prediction.step_us == pytest.approx(truth, rel=0.02)
+    assert prediction.low_us < truth < prediction.high_us
+    assert prediction.speedup == pytest.approx(known.observed_us / prediction.step_us)
+
+
+def test_no_workers(tmp_path: Path) -> None:
+    known = recorded_of(tmp_path / "before")
+    truth = observed_us(tmp_path / "after", replace(RUN, workers=0))
+    assert predicted(known, replace(known.setup, workers=0)).step_us == pytest.approx(truth, rel=0.02)
+
+
+def test_workers_where_there_were_none(tmp_path: Path) -> None:
+    known = recorded_of(tmp_path / "before", replace(RUN, workers=0))
+    truth = observed_us(tmp_path / "after", replace(RUN, workers=1))
+    assert known.assumed >= {"sending", "start-up"}
+    prediction = predicted(known, replace(known.setup, workers=1))
+    assert prediction.low_us < truth < prediction.high_us
+
+
+def test_prefetch_hides_rare_slow_batches(tmp_path: Path) -> None:
+    slow = replace(RUN, workers=4, slow_batches=dict.fromkeys(range(13, 400, 25), 60000))
+    known = recorded_of(tmp_path / "before", replace(slow, prefetch=1))
+    truth = observed_us(tmp_path / "after", replace(slow, prefetch=6))
+    assert predicted(known, replace(known.setup, prefetch=6)).step_us == pytest.approx(truth, rel=0.08)
+
+
+def test_a_stage_is_scaled(tmp_path: Path) -> None:
+    """Half of the 10 ms is computing; 20.3 of a batch become 17.8."""
+    known = recorded_of(tmp_path)
+    changed = replace(known.setup, stages={"decode": StageChange(cpu=0.5)})
+    assert predicted(known, changed).step_us == pytest.approx(17_500, rel=0.02)
+    waits = replace(known.setup, stages={"decode:PIL.Image.load": StageChange(wait=0.0)})
+    assert predicted(known, waits).step_us == pytest.approx(15_000, rel=0.02)
+
+
+def test_a_stage_is_replaced_call_by_call(tmp_path: Path) -> None:
+    """Of 4 samples each: 10 ms become 4 x 250 µs. The stage's own name counts before its category's."""
+    known = recorded_of(tmp_path)
+    changes = {"decode:PIL.Image.load": StageChange(call_us=250), "decode": StageChange(cpu=9.0)}
+    assert predicted(known, replace(known.setup, stages=changes)).step_us == pytest.approx(11_000, rel=0.02)
+
+
+def test_less_is_sent(tmp_path: Path) -> None:
+    """The device sets the pace: of each step the training thread unpickles 300 µs."""
+    known = recorded_of(tmp_path, replace(RUN, workers=4))
+    none = replace(known.setup, sent_bytes=0.0)
+    assert known.observed_us - predicted(known, none).step_us == pytest.approx(300, abs=30)
+
+
+def test_work_goes_off_the_step(tmp_path: Path) -> None:
+    known = recorded_of(tmp_path, replace(RUN, workers=4))
+    less = replace(known.setup, off_step_us=2_000)
+    assert known.observed_us - predicted(known, less).step_us == pytest.approx(2_000, rel=0.05)
+
+
+def test_the_present_setup_takes_what_was_observed(tmp_path: Path) -> None:
+    known = recorded_of(tmp_path)
+    prediction = predicted(known, known.setup)
+    assert prediction.step_us == pytest.approx(known.observed_us)
+    assert prediction.speedup == pytest.approx(1.0)
+
+
+def test_the_same_seed_gives_the_same(tmp_path: Path) -> None:
+    known = recorded_of(tmp_path, replace(RUN, slow_batches={13: 50_000, 40: 30_000}))
+    setup = replace(known.setup, workers=2)
+    assert predicted(known, setup, seed=3) == predicted(known, setup, seed=3)
+    assert predicted(known, setup, seed=3) != predicted(known, setup, seed=4)
+
+
+def test_cores_of_the_machine_limit_workers(tmp_path: Path) -> None:
+    """10 ms of computing a batch (half of each stage), 0.8 ms of sending; the trainer computes 8 ms a step as far as is
+    known. On one core that is a step of 18.8 ms, however many workers there are."""
+    known = recorded_of(tmp_path, machines=[machine(cores=1.0)])
+    assert known.capacity() == 1.0
+    assert known.cores_of_work_at(18_800) == pytest.approx(1.0, rel=0.01)
+    assert predicted(known, replace(known.setup, workers=16)).step_us == pytest.approx(18_800, rel=0.05)
+
+
+def test_ranks_share_the_cores(tmp_path: Path) -> None:
+    other = replace(RUN, rank=1, pid=200)
+    session = made_session(tmp_path, replace(RUN, rank=0), other, machines=[machine(cores=8)])
+    known = recorded(session, diagnose(session))
+    assert known is not None
+    assert known.capacity() == 4.0
+
+
+def test_where_no_machine_tells_there_are_cores_enough(tmp_path: Path) -> None:
+    assert recorded_of(tmp_path).capacity() is None
+
+
+def test_what_a_worker_waited_for_a_core_is_no_wait_of_its_own(tmp_path: Path) -> None:
+    session = made_session(tmp_path, RUN)
+    before = recorded(session, diagnose(session))
+    for maker in session.makers:
+        maker.batches.delay = [5_000] * len(maker.batches.index)
+    after = recorded(session, diagnose(session))
+    assert before is not None
+    assert after is not None
+    assert before.batches.wait.mean() - after.batches.wait.mean() == pytest.approx(5_000)
+    assert before.batches.compute.mean() == after.batches.compute.mean()
+
+
+def test_the_trainers_cpu_time_tells_computing_from_waiting(tmp_path: Path) -> None:
+    """Of 8 ms, 2.3 less the 0.3 of unpickling compute."""
+    session = made_session(tmp_path, replace(RUN, workers=4))
+    steps = session.trainers[0].steps
+    steps.cpu, steps.delay = [2_300] * len(steps.number), [None] * len(steps.number)
+    known = recorded(session, diagnose(session))
+    assert known is not None
+    assert "cores" not in known.assumed
+    assert known.steps.compute.mean() == pytest.approx(2_000)
+    assert known.steps.wait.mean() == pytest.approx(6_000)
+
+
+def test_a_trainer_of_several_threads(tmp_path: Path) -> None:
+    session = made_session(tmp_path, replace(RUN, workers=4))
+    steps = session.trainers[0].steps
+    steps.cpu, steps.delay = [32_300] * len(steps.number), [None] * len(steps.number)
+    known = recorded(session, diagnose(session))
+    assert known is not None
+    assert known.training_threads == pytest.approx(4.0)
+
+
+def test_a_session_of_an_earlier_doctor(tmp_path: Path) -> None:
+    session = made_session(tmp_path, RUN)
+    session.trainers[0].steps.cpu = session.trainers[0].steps.delay = []
+    for maker in session.makers:
+        maker.batches.cpu = maker.batches.delay = []
+    known = recorded(session, diagnose(session))
+    assert known is not None
+    assert "cores" in known.assumed
+
+
+def test_the_floor_is_the_step_without_its_waits(tmp_path: Path) -> None:
+    known = recorded_of(tmp_path, replace(RUN, logging=700))
+    assert known.floor_us() == pytest.approx(8_700, rel=0.01)
+
+
+def nothing() -> Session:
+    return Session("", "measure", "", None, 10, outcome())
+
+
+def without_batches(folder: Path) -> Session:
+    session = made_session(folder, RUN)
+    session.makers = []
+    return session
+
+
+def test_there_may_be_nothing_to_simulate(tmp_path: Path) -> None:
+    for session in (nothing(), without_batches(tmp_path)):
+        assert recorded(session, diagnose(session)) is None
+
+
+changes = st.fixed_dictionaries(
+    {},
+    optional={
+        "workers": st.integers(0, 5),
+        "prefetch": st.integers(1, 4),
+        "persistent": st.booleans(),
+        "pinned": st.booleans(),
+        "in_order": st.booleans(),
+        "cores": st.sampled_from([None, 0.5, 3.0]),
+        "worker_threads": st.sampled_from([1.0, 3.5]),
+        "pass_batches": st.sampled_from([None, 1, 7]),
+        "stages": st.sampled_from([{"decode": StageChange(cpu=0.0, wait=0.0)}, {"read": StageChange(call_us=7)}]),
+        "sent_bytes": st.floats(0, 3),
+        "start_up": st.floats(0, 3),
+        "pin_us": st.sampled_from([None, 0.0, 900.0]),
+        "off_step_us": st.sampled_from([0.0, 1e6]),
+        "storage": st.sampled_from([None, 50.0]),
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def known_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Recorded]:
+    runs = [replace(RUN, workers=workers, steps=12, gpu=gpu) for workers, gpu in ((0, False), (1, True), (3, False))]
+    return [recorded_of(tmp_path_factory.mktemp("made"), run) for run in runs]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2), changes)
+def test_any_setup_has_a_prediction(known_runs: list[Recorded], which: int, changes: dict[str, Any]) -> None:
+    known = known_runs[which]
+    setup: Setup = replace(known.setup, **changes)
+    prediction = predicted(known, setup)
+    assert 0 < prediction.low_us <= prediction.step_us <= prediction.high_us < float("inf")

@@ -1,0 +1,125 @@
+"""Predictions from real runs, beside runs with the change. Batches and steps are slept and burnt, so that only torch's
+own ways and the machine's are in question. The long test prints the table; it wants a machine without other work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import permutations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from observed_runs import headrace, python
+
+from headrace.doctor.analyse import diagnose
+from headrace.doctor.predict import Prediction, Recorded, Setup, predicted, recorded
+from headrace.doctor.session.document import decode
+
+STEPS = 40
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Of a DataLoader."""
+
+    workers: int
+    prefetch: int = 2
+    persistent: bool = False
+
+    def options(self) -> list[object]:
+        options: list[object] = ["--workers", self.workers, "--prefetch", self.prefetch]
+        return [*options, "--persistent"] if self.persistent else options
+
+    def of(self, setup: Setup) -> Setup:
+        return replace(setup, workers=self.workers, prefetch=self.prefetch, persistent=self.persistent)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Milliseconds of batches and steps, as paced_loader.py takes them, and how they are fed."""
+
+    name: str
+    pace: dict[str, float]
+    feeds: list[Feed]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One prediction and what came true."""
+
+    case: str
+    before: Feed
+    after: Feed
+    prediction: Prediction
+    true_us: float
+
+    @property
+    def error(self) -> float:
+        return self.prediction.step_us / self.true_us - 1
+
+    @property
+    def is_covered(self) -> bool:
+        return self.prediction.low_us <= self.true_us <= self.prediction.high_us
+
+    def __str__(self) -> str:
+        low, high = self.prediction.low_us / 1000, self.prediction.high_us / 1000
+        return (
+            f"{self.case:8} {self.before} -> {self.after}: {self.prediction.step_us / 1000:6.1f} ms "
+            f"({low:.1f} to {high:.1f}), true {self.true_us / 1000:6.1f}, {self.error:+.1%}"
+        )
+
+
+CASES = [
+    Case("waits", {"sleep": 80, "burn": 6, "device": 40}, [Feed(0), Feed(1), Feed(2), Feed(4)]),
+    Case("computes", {"sleep": 60, "burn": 20, "device": 30, "train": 6}, [Feed(0), Feed(1), Feed(2), Feed(4)]),
+    Case("rare", {"sleep": 32, "burn": 3, "rare": 20, "device": 30}, [Feed(1), Feed(2), Feed(2, 8), Feed(4)]),
+    Case("passes", {"sleep": 40, "burn": 4, "device": 40, "length": 16}, [Feed(1), Feed(2), Feed(2, 2, True), Feed(4)]),
+    Case("varies", {"sleep": 90, "burn": 6, "vary": 0.8, "device": 30}, [Feed(1), Feed(2), Feed(3), Feed(4, 4)]),
+]
+
+
+def run(folder: Path, case: Case, feed: Feed) -> Recorded:
+    """What a measured run leaves."""
+    document = folder / "session.json"
+    pace: list[Any] = [part for name, value in case.pace.items() for part in (f"--{name}", value)]
+    command = python("paced_loader.py", *pace, *feed.options())
+    ran = headrace("doctor", "--steps", str(STEPS), "--json", str(document), "--", *command)
+    assert document.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
+    session = decode(document.read_bytes())
+    found = recorded(session, diagnose(session))
+    assert found is not None, ran.stdout
+    return found
+
+
+def rows(folder: Path, case: Case) -> list[Row]:
+    """Each of the case's runs predicted from each other."""
+    known = {}
+    for number, feed in enumerate(case.feeds):
+        (place := folder / f"{case.name}-{number}").mkdir()
+        known[feed] = run(place, case, feed)
+    return [
+        Row(case.name, before, after, predicted(known[before], after.of(known[before].setup)), known[after].observed_us)
+        for before, after in permutations(case.feeds, 2)
+    ]
+
+
+def test_a_second_worker(tmp_path: Path) -> None:
+    """The cut: one pair of runs whose batches and steps mostly wait, so that a busy machine changes little."""
+    forth, back = rows(tmp_path, Case("cut", {"sleep": 80, "burn": 2, "device": 30}, [Feed(1), Feed(2)]))
+    assert abs(forth.error) <= 0.25, str(forth)
+    assert abs(back.error) <= 0.25, str(back)
+
+
+@pytest.mark.long
+def test_runs_are_as_predicted(tmp_path: Path) -> None:
+    table = [row for case in CASES for row in rows(tmp_path, case)]
+    errors = [abs(row.error) for row in table]
+    covered = sum(row.is_covered for row in table) / len(table)
+    print(*table, sep="\n")
+    print(
+        f"{len(table)} predictions: median error {median(errors):.1%}, largest {max(errors):.1%}, {covered:.0%} covered"
+    )
+    assert median(errors) <= 0.08
+    assert max(errors) <= 0.25
+    assert covered >= 0.8

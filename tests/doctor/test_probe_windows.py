@@ -1,0 +1,331 @@
+"""What a measured run does after the observed steps: copies of kept batches, then the loader by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from probing import notes, probed, records
+from training_loops import Loop, Stream, loader, pairs
+
+from headrace.doctor.probe.ending import SETTLING_STEPS, Finished
+from headrace.doctor.probe.probe import Probe
+from headrace.doctor.probe.windows.windows import GREED
+
+STEPS, REPLAY = 6, 4
+MEASURED: dict[str, Any] = {"observe": False, "steps": STEPS, "replay": REPLAY, "drain_s": 5.0}
+Train = Callable[[Probe], None]
+
+
+def _windows(folder: Path) -> list[tuple[Any, ...]]:
+    """Name, first step, steps and how many settle."""
+    return [tuple(window[1:5]) for window in records(folder, "window")]
+
+
+def _measured(folder: Path, train: Train, **changed: Any) -> None:
+    with probed(folder, **{**MEASURED, **changed}) as probe, pytest.raises(Finished):
+        train(probe)
+
+
+def _forever(batches: Any) -> Iterator[Any]:
+    while True:
+        yield from batches
+
+
+def test_without_workers_the_run_replays_and_drains(tmp_path: Path) -> None:
+    _measured(tmp_path, lambda _: Loop().train(loader(4000)), warmup=2)
+    end = 2 + STEPS + SETTLING_STEPS + REPLAY
+    assert _windows(tmp_path) == [
+        ("observe", 2, STEPS, 0),
+        ("replay", 2 + STEPS, SETTLING_STEPS + REPLAY, SETTLING_STEPS),
+        ("drain", end, 0, 0),
+    ]
+    assert [step[1] for step in records(tmp_path, "step")] == list(range(end))
+    assert len(records(tmp_path, "get")) == 2 + STEPS
+    assert len(records(tmp_path, "replayed")) == SETTLING_STEPS + REPLAY
+    assert [drained[2] for drained in records(tmp_path, "drained")] == list(range(2 + STEPS, 2 + STEPS + REPLAY))
+
+
+def test_windows_lie_end_to_end(tmp_path: Path) -> None:
+    _measured(tmp_path, lambda _: Loop().train(loader(4000)))
+    steps = {step[1]: step for step in records(tmp_path, "step")}
+    observe, replay, drain = records(tmp_path, "window")
+    assert (observe[5], observe[6]) == (steps[3][2], steps[3 + STEPS - 1][3])
+    assert (replay[5], replay[6]) == (observe[6], steps[max(steps)][3])
+    assert replay[6] <= drain[5] <= drain[6]
+
+
+def test_with_workers_they_work_on_in_a_window_of_their_own(tmp_path: Path) -> None:
+    _measured(tmp_path, lambda _: Loop().train(loader(4000, num_workers=1)), warmup=2)
+    assert [name for name, *_ in _windows(tmp_path)] == ["observe", "replay", "load", "drain"]
+    load = records(tmp_path, "window")[2]
+    assert load[2] == 2 + STEPS + SETTLING_STEPS + REPLAY
+    assert len(records(tmp_path, "get")) == 2 + STEPS
+    made = [batch for batch in records(tmp_path, "batch") if batch[3] >= load[5]]
+    assert made  # for nobody
+    assert not [batch for batch in records(tmp_path, "batch") if batch[3] < load[5] and batch[2] >= 2 + STEPS + 2]
+
+
+def test_each_step_of_several_batches_is_replayed_whole(tmp_path: Path) -> None:
+    loop = Loop()
+
+    def train(_: Probe) -> None:
+        for number, batch in enumerate(loader(4000)):
+            loop.loss(batch).backward()
+            if number % 3 == 2:
+                loop.optimizer.step()
+
+    _measured(tmp_path, train)
+    replay = records(tmp_path, "window")[1]
+    assert replay[3] == SETTLING_STEPS + REPLAY
+    assert len(records(tmp_path, "replayed")) == 3 * replay[3]
+
+
+def test_an_epoch_does_not_end_while_it_is_replayed(tmp_path: Path) -> None:
+    seen = []
+
+    def train(_: Probe) -> None:
+        for epoch in range(100):
+            for batch in loader(16):  # a loader of its own each time, four batches long
+                Loop().step(batch)
+                seen.append(epoch)
+
+    _measured(tmp_path, train, warmup=2)
+    assert seen[2 + STEPS :] == [seen[2 + STEPS]] * (len(seen) - 2 - STEPS)
+    assert len(records(tmp_path, "replayed")) == SETTLING_STEPS + REPLAY
+
+
+def test_epochs_that_a_loop_counts_go_on_with_copies(tmp_path: Path) -> None:
+    batches = loader(4000, num_workers=1, persistent_workers=True)
+    loop = Loop()
+
+    def train(_: Probe) -> None:
+        while True:
+            for number, batch in enumerate(batches):
+                loop.step(batch)
+                if number == 2:
+                    break
+
+    _measured(tmp_path, train, warmup=2)
+    assert len(records(tmp_path, "replayed")) == 2 * (SETTLING_STEPS + REPLAY)
+    begun = [one[3] for one in records(tmp_path, "pass")]
+    replay = records(tmp_path, "window")[1]
+    assert not [start for start in begun if replay[5] < start < replay[6]]
+
+
+def test_a_short_epoch_is_begun_again_for_the_load_and_the_drain(tmp_path: Path) -> None:
+    _measured(tmp_path, lambda _: Loop().train(_forever(loader(36, num_workers=1))), warmup=2)
+    assert [name for name, *_ in _windows(tmp_path)] == ["observe", "replay", "load", "drain"]
+    assert records(tmp_path, "drained")
+
+
+def test_an_evaluation_meanwhile_sees_its_own_data_to_their_end(tmp_path: Path) -> None:
+    held_out, loop, sizes = loader(12), Loop(), []
+
+    def train(_: Probe) -> None:
+        for number, batch in enumerate(loader(4000)):
+            loop.step(batch)
+            if number % 3 == 0:
+                with torch.no_grad():
+                    sizes.append(sum(len(inputs) for inputs, _ in held_out))
+
+    _measured(tmp_path, train)
+    assert len(sizes) > 4
+    assert set(sizes) == {12}
+
+
+def test_what_a_step_changes_in_its_batch_is_not_in_the_next_copy(tmp_path: Path) -> None:
+    loop, sums = Loop(), []
+
+    def collate(samples: Any) -> dict[str, Any]:
+        return {"inputs": torch.ones(4, 8), "targets": torch.zeros(4, 1), "names": ["a"]}
+
+    def train(_: Probe) -> None:
+        for batch in loader(4000, collate_fn=collate):
+            sums.append((float(batch["inputs"].sum()), len(batch["names"])))
+            batch["names"].append("b")
+            loop.step((batch.pop("inputs").mul_(2), batch["targets"]))
+
+    _measured(tmp_path, train)
+    assert set(sums) == {(32.0, 1)}
+
+
+def test_an_iterable_dataset_without_a_length_is_replayed_too(tmp_path: Path) -> None:
+    loop = Loop()
+
+    def train(_: Probe) -> None:
+        for batch in torch.utils.data.DataLoader(Stream(4000), batch_size=4):
+            loop.step((batch[:, None].expand(4, 8) / 1e4, torch.zeros(4, 1)))
+
+    _measured(tmp_path, train)
+    assert [name for name, *_ in _windows(tmp_path)] == ["observe", "replay", "drain"]
+
+
+def test_a_loop_that_asks_without_end_gets_the_real_end(tmp_path: Path) -> None:
+    """It adds up the whole loader within one step, with autograd on: no copy may keep it from ending."""
+    batches, loop, counts = loader(400), Loop(), []
+
+    def train(probe: Probe) -> None:
+        for batch in batches:
+            loop.step(batch)
+            if probe.training.windows.is_replaying:
+                counts.append(sum(1 for _ in batches))
+                break
+        loop.train(_forever(batches))
+
+    _measured(tmp_path, train)
+    assert counts == [GREED * 2]  # what stood for the pass ended there
+    assert "a step asked for" in notes(tmp_path)["hook-off"]
+
+
+def test_a_run_that_ends_by_itself_meanwhile_tells_as_far_as_it_came(tmp_path: Path) -> None:
+    loop = Loop()
+    with probed(tmp_path, **MEASURED, warmup=1):
+        for number, batch in enumerate(loader(4000)):
+            loop.step(batch)
+            if number == STEPS + SETTLING_STEPS + 1:
+                break
+    assert _windows(tmp_path) == [
+        ("observe", 1, STEPS, 0),
+        ("replay", 1 + STEPS, SETTLING_STEPS + 1, SETTLING_STEPS),
+    ]
+
+
+def test_a_run_without_replay_has_no_windows(tmp_path: Path) -> None:
+    _measured(tmp_path, lambda _: Loop().train(loader(400)), replay=0)
+    assert _windows(tmp_path) == []
+    assert len(records(tmp_path, "step")) == 3 + STEPS
+
+
+# Where replay would be wrong.
+
+
+class _Uncopyable:
+    def __reduce__(self) -> Any:
+        raise TypeError("it holds a socket")
+
+
+def _collated(extra: Callable[[], Any]) -> Train:
+    def collate(samples: Any) -> Any:
+        return {"inputs": torch.stack([inputs for inputs, _ in samples]), "extra": extra()}
+
+    def train(_: Probe) -> None:
+        loop = Loop()
+        for batch in loader(4000, collate_fn=collate):
+            loop.step((batch["inputs"], torch.zeros(4, 1)))
+
+    return train
+
+
+def _text(_: Probe) -> None:
+    loop, zeros = Loop(), (torch.zeros(4, 8), torch.zeros(4, 1))
+    for _batch in loader(4000, collate_fn=lambda samples: "text"):
+        loop.step(zeros)
+
+
+def _captured(probe: Probe) -> None:
+    probe.training.say("capture", "")
+    Loop().train(loader(4000))
+
+
+def _no_loader(_: Probe) -> None:
+    Loop().train(_forever([torch.utils.data.default_collate([pairs(4)[0]])]))
+
+
+def _scheduled(total: int) -> Train:
+    def train(_: Probe) -> None:
+        loop = Loop()
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(loop.optimizer, 0.1, total_steps=total)
+        for batch in loader(4000):
+            loop.step(batch)
+            scheduler.step()
+
+    return train
+
+
+ALL_STEPS = 3 + STEPS + 2 * (SETTLING_STEPS + REPLAY)
+
+
+@pytest.mark.parametrize(
+    ("train", "why"),
+    [
+        (_collated(_Uncopyable), "its batches cannot be copied (_Uncopyable: TypeError: it holds a socket)"),
+        (_text, "its batches hold no tensors"),
+        (_captured, "steps run as CUDA graphs"),
+        (_no_loader, "no DataLoader that is known fed its steps"),
+        (_scheduled(ALL_STEPS - 1), "OneCycleLR ends after 14 more of its steps, and raises beyond that"),
+    ],
+    ids=["uncopyable", "no tensors", "graphs", "no loader", "scheduler"],
+)
+def test_a_run_is_only_observed_where_replay_would_be_wrong(tmp_path: Path, train: Train, why: str) -> None:
+    _measured(tmp_path, train)
+    assert [name for name, *_ in _windows(tmp_path)] == ["observe"]
+    assert len(records(tmp_path, "step")) == 3 + STEPS
+    assert notes(tmp_path)["no-replay"].startswith(f"The run was only observed: {why}")
+
+
+def test_a_scheduler_that_lasts_is_no_obstacle(tmp_path: Path) -> None:
+    _measured(tmp_path, _scheduled(ALL_STEPS))
+    assert len(_windows(tmp_path)) == 3
+
+
+def test_batches_from_another_thread_are_not_replayed(tmp_path: Path) -> None:
+    import queue
+    import threading
+
+    def train(_: Probe) -> None:
+        batches: queue.Queue[Any] = queue.Queue(maxsize=2)
+        stop = threading.Event()
+
+        def fetch() -> None:
+            for batch in loader(4000):
+                while not stop.is_set():
+                    try:
+                        batches.put(batch, timeout=0.05)
+                        break
+                    except queue.Full:
+                        continue
+                if stop.is_set():
+                    return
+
+        thread = threading.Thread(target=fetch)
+        thread.start()
+        try:
+            Loop().train(iter(batches.get, None))
+        finally:
+            stop.set()
+            thread.join()
+
+    _measured(tmp_path, train)
+    assert "another thread" in notes(tmp_path)["no-replay"]
+
+
+def test_a_loader_that_fails_meanwhile_ends_its_window_quietly(tmp_path: Path) -> None:
+    class Failing(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 4000
+
+        def __getitem__(self, index: int) -> Any:
+            if index >= 4 * (3 + STEPS + 2):
+                raise OSError("the disk is gone")
+            return torch.zeros(8), torch.zeros(1)
+
+    _measured(tmp_path, lambda _: Loop().train(torch.utils.data.DataLoader(Failing(), batch_size=4)))
+    assert len(records(tmp_path, "drained")) == 2
+
+
+def test_copying_is_in_the_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(windows: Any, pass_: Any, copy: Any = Probe) -> Any:
+        time.sleep(0.01)
+        return original(windows, pass_)
+
+    from headrace.doctor.probe.windows.windows import Windows
+
+    original = Windows.copy
+    monkeypatch.setattr(Windows, "copy", slowly)
+    _measured(tmp_path, lambda _: Loop().train(loader(4000)))
+    assert all(replayed[3] >= 10_000 for replayed in records(tmp_path, "replayed"))

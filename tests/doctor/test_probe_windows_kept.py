@@ -1,0 +1,70 @@
+"""Which batches are kept for replay, and how often each comes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+
+from headrace.doctor.probe.windows.kept import MOST, Kept
+
+ROOM = 1 << 30
+
+
+def _replayed(kept: Kept, count: int) -> list[int]:
+    """Lengths of the batches that come."""
+    return [len(kept.next()) for _ in range(count)]
+
+
+def _offered(lengths: list[int], room_bytes: int = ROOM, every: int = 1 << 30, most: int = MOST) -> Kept:
+    kept = Kept(every, room_bytes, most)
+    for length in lengths:
+        kept.offer(torch.zeros(length, dtype=torch.uint8), length, length)
+    return kept
+
+
+def test_shapes_come_in_the_proportion_in_which_they_were_seen() -> None:
+    kept = _offered([10, 10, 10, 20, 10, 10, 10, 20])
+    assert Counter(_replayed(kept, 40)) == {10: 30, 20: 10}
+
+
+def test_they_take_turns_evenly() -> None:
+    assert _replayed(_offered([10, 10, 20]), 6) in ([10, 20, 10] * 2, [10, 10, 20] * 2, [10, 20, 10, 10, 20, 10])
+
+
+def test_a_shape_that_is_not_kept_is_stood_for_by_the_nearest_in_size() -> None:
+    kept = _offered([10, 100, 12, 12, 95, 60], most=2)
+    assert Counter(_replayed(kept, 60)) == {10: 30, 100: 30}
+
+
+def test_several_of_a_shape_share_its_turns() -> None:
+    kept = Kept(2, ROOM)
+    for number in range(8):
+        kept.offer(torch.full((4,), number), 32, 0)
+    assert Counter(int(kept.next()[0]) for _ in range(40)) == {0: 10, 2: 10, 4: 10, 6: 10}
+
+
+def test_no_more_is_kept_than_there_is_room_for() -> None:
+    kept = _offered([10, 20, 30, 15], room_bytes=45)
+    assert set(_replayed(kept, 100)) == {10, 20, 15}
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_no_more_is_kept_than_is_of_use(every: int) -> None:
+    kept = Kept(every, ROOM)
+    for number in range(200):
+        kept.offer(torch.full((4,), number), 32, 0)
+    assert len({int(kept.next()[0]) for _ in range(200)}) == MOST
+
+
+def test_one_that_there_is_no_room_for_says_so() -> None:
+    assert _offered([10], room_bytes=5).why_not == "there is no room in memory to keep a batch of 10 bytes"
+
+
+def test_what_is_kept_is_a_copy_and_what_comes_is_another() -> None:
+    kept, batch = Kept(1, ROOM), torch.zeros(4)
+    kept.offer(batch, 16, 0)
+    batch.fill_(1)
+    kept.next().fill_(2)
+    assert kept.next().tolist() == [0, 0, 0, 0]
