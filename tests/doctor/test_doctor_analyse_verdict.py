@@ -368,6 +368,14 @@ def test_what_a_machine_is_short_of_comes_after_the_cause_of_the_wait(tmp_path):
     assert codes.index("cpu-others") < codes.index("stage-decode")
 
 
+def test_memory_that_workers_copy_is_said_whatever_it_weighs(tmp_path, monkeypatch):
+    copied = Finding("copy-on-write", 0.0, "Workers copied 700 MB.", "", "")
+    monkeypatch.setattr(environment, "findings", lambda session: [copied])
+    verdict = diagnose(made_session(tmp_path, MadeRun(stages={"decode:PIL": 100}))).verdict
+    assert verdict.startswith("Not input-bound")
+    assert verdict.endswith("Workers copied 700 MB.")
+
+
 def test_what_is_read_from_disk_weighs_what_is_waited_for_reading(tmp_path, monkeypatch):
     from_disk = Finding("reads-from-disk", 0.1, "All of it comes from disk.", "", "")
     monkeypatch.setattr(environment, "findings", lambda session: [from_disk])

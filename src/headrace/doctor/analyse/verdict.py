@@ -11,6 +11,7 @@ from statistics import fmean
 from ..session.model import Session
 from .advice import category, named, who
 from .diagnosis import Causes, Finding, Part, RankView, StepBudget
+from .environment_memory import COPIED
 from .find_processes import hanging
 from .parts import WAIT
 from .ranks import is_late
@@ -189,9 +190,11 @@ def _late(ranks: Sequence[RankView]) -> Iterator[str]:
 
 
 def _behind(findings: Sequence[Finding]) -> Iterator[str]:
-    """The heaviest of those that say what no stage and no part of a step does, where it concerns enough of a step."""
+    """The heaviest of those that say what no stage and no part of a step does, where it concerns enough of a step; and
+    what takes no time yet, and may end the run."""
     heavy = (finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND)
     yield from (finding.text for finding in itertools.islice(heavy, 1))
+    yield from (finding.text for finding in findings if finding.code == COPIED)
 
 
 def _short(session: Session, view: View) -> Iterator[str]:
