@@ -53,11 +53,10 @@ def predicted(case: str, prescription: dict[str, Any]) -> list[Predicted]:
 
 
 def table(rows: Sequence[Predicted]) -> str:
-    heads = [
-        "| case | remedy | as it is, ms | predicted | proved | off by | interval |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    return "\n".join([*heads, *(row.row() for row in sorted(rows, key=lambda row: -row.error))])
+    """In Markdown, the farthest off first."""
+    head = "| case | remedy | as it is, ms | predicted | proved | off by | interval |"
+    far_first = sorted(rows, key=lambda row: -row.error)
+    return "\n".join([head, "|---|---|---|---|---|---|---|", *(row.row() for row in far_first)])
 
 
 def median_error(rows: Sequence[Predicted]) -> float:

@@ -27,14 +27,13 @@ def outcome(step_us: float, proved_us: float | None, *, spread: float = 1_000) -
 
 def test_errors_and_coverage_are_those_of_the_proofs() -> None:
     outcomes = [outcome(10_000, 10_500), outcome(10_000, 20_000), outcome(10_000, None)]
-    best = {"step_us": 10_000, "speedup": 3.0}
-    rows = predicted("tar", {"best": best, "outcomes": [*outcomes, {**outcome(1, 2), "predicted": None}]})
+    rows = predicted("tar", {"outcomes": [*outcomes, {**outcome(1, 2), "predicted": None}]})
     assert [row.proved_us for row in rows] == [10_500, 20_000]
     assert median_error(rows) == pytest.approx((500 / 10_500 + 0.5) / 2)
     assert covered(rows) == 0.5
     assert table(rows).splitlines()[2:] == [
-        "| tar | workers + prefetch | 30.0 | 10.0 | 20.0 | 50.0% | 9.0 to 11.0 (not) |",
-        "| tar | workers + prefetch | 30.0 | 10.0 | 10.5 | 4.8% | 9.0 to 11.0 |",
+        "| tar | workers + prefetch | 20.0 | 10.0 | 20.0 | 50.0% | 9.0 to 11.0 (not) |",
+        "| tar | workers + prefetch | 20.0 | 10.0 | 10.5 | 4.8% | 9.0 to 11.0 |",
     ]
 
 

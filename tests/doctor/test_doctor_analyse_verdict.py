@@ -368,6 +368,23 @@ def test_what_a_machine_is_short_of_comes_after_the_cause_of_the_wait(tmp_path):
     assert codes.index("cpu-others") < codes.index("stage-decode")
 
 
+def test_unequal_batches_are_said_only_where_nothing_else_makes_them_so(tmp_path, monkeypatch):
+    run = MadeRun(stages={"decode:PIL": 4_000}, slow_batches=dict.fromkeys(range(9, 40, 10), 90_000), workers=4)
+    session = made_session(tmp_path, run)
+    assert diagnose(session).verdict.endswith("while a later batch is ready and the next in order is not.")
+    threads = Finding("threads", 0.1, "17 threads want to run on 2 cores.", "", "")
+    monkeypatch.setattr(environment, "findings", lambda session: [threads])
+    assert diagnose(session).verdict.endswith("17 threads want to run on 2 cores.")
+
+
+def test_memory_that_workers_copy_is_said_whatever_it_weighs(tmp_path, monkeypatch):
+    copied = Finding("copy-on-write", 0.0, "Workers copied 700 MB.", "", "")
+    monkeypatch.setattr(environment, "findings", lambda session: [copied])
+    verdict = diagnose(made_session(tmp_path, MadeRun(stages={"decode:PIL": 100}))).verdict
+    assert verdict.startswith("Not input-bound")
+    assert verdict.endswith("Workers copied 700 MB.")
+
+
 def test_what_is_read_from_disk_weighs_what_is_waited_for_reading(tmp_path, monkeypatch):
     from_disk = Finding("reads-from-disk", 0.1, "All of it comes from disk.", "", "")
     monkeypatch.setattr(environment, "findings", lambda session: [from_disk])

@@ -29,9 +29,7 @@ def check(case: Case, folder: Path, data: Path) -> None:
     examined = examine(case, folder, data=data)
     print(examined.summary())
     if examined.misses() and examined.others_cores > CROWDED:
-        pytest.skip(
-            f"other programs kept {examined.others_cores:.0%} of the cores busy, and it says {examined.misses()}"
-        )
+        pytest.skip(f"other programs keep {examined.others_cores:.0%} of the cores busy; it says {examined.misses()}")
     assert examined.misses() == []
 
 

@@ -1,9 +1,7 @@
-"""A script as many are: steps of about 100 ms, of which half wait for PNGs that are decoded, turned, and sent on.
+"""A script as many are: steps of about 100 ms, half of which wait for PNGs that are decoded and turned.
 
-    hundred_ms.py
-
-A batch of 4: some 200 ms in each of 2 workers; a step on the device: 50 ms. Workers start anew for each epoch of
-100."""
+A batch of 4: some 200 ms in each of 2 workers; a step on the device: 50 ms. Each epoch of 100 steps starts workers
+anew."""
 
 from __future__ import annotations
 

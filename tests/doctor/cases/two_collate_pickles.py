@@ -1,17 +1,17 @@
 """Planted: a collate function that goes through every box in Python, and gives lists of Python objects, which are then
 pickled and unpickled.
 
-A batch of 8: some 20 ms of collate, then 15 ms to pickle and as long to unpickle; a step: 6 ms."""
+A batch of 8: some 27 ms of collate in each of 2 workers, then 2 ms to pickle and 3 to unpickle; a step: 6 ms."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 from planted import train
 from torch.utils.data import DataLoader, Dataset
 
 EXPECTED = ("collate", "pickling")
-BOXES = 3_000
+BOXES = 2_000
 
 Boxes = list[tuple[float, float, float, float, str]]
 
@@ -27,9 +27,9 @@ class Detections(Dataset[Boxes]):
         return self.samples[index % len(self.samples)]
 
 
-def collate(samples: list[Boxes]) -> list[dict[str, Any]]:
+def collate(samples: list[Boxes]) -> list[tuple[float, float, str]]:
     return [
-        {"box": (left / 640, top / 480, right / 640, bottom / 480), "name": name.title(), "area": right * bottom}
+        (sum(math.hypot(left - x, top - y) for x in range(2) for y in range(4)), right * bottom, name.title())
         for sample in samples
         for left, top, right, bottom, name in sample
     ]

@@ -16,6 +16,8 @@ COPIED_BYTES = 64 * MIB
 COPIED_SHARE = 0.01
 """Of the memory there is: from both of these on, copying is worth a word."""
 
+COPIED = "copy-on-write"
+"""Code of the finding that workers copy memory of their parent's."""
 OOM_KILL = "oom-kill"
 """Code of the finding that the kernel killed processes for want of memory."""
 
@@ -78,7 +80,7 @@ def copied_memory(host: Host) -> list[Finding]:
         return []
     return [
         Finding(
-            "copy-on-write",
+            COPIED,
             0.0,
             f"Workers copied {size(copied)} of memory that they shared with their parent.",
             f"{counted(len(makers), 'worker')}; they shared {size(shared)} when first seen, and can grow by that much, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import signal
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from statistics import fmean
 from ..session.model import Session
 from .advice import category, named, who
 from .diagnosis import Causes, Finding, Part, RankView, StepBudget
+from .environment_memory import COPIED
 from .find_processes import hanging
 from .parts import WAIT
 from .ranks import is_late
@@ -23,12 +23,13 @@ WORTH_NAMING = 0.1
 """Share of the wait from which a cause is named beside the first."""
 OF_STAGE = 0.8
 """Share of its category from which one stage stands for it."""
+OUT_OF_ORDER = "out-of-order"
 BEHIND = {
     "cores",
     "cpu-throttled",
     "data-parallel",
     "few-workers",
-    "out-of-order",
+    OUT_OF_ORDER,
     "padding",
     "reads-from-disk",
     "shapes-differ",
@@ -189,9 +190,12 @@ def _late(ranks: Sequence[RankView]) -> Iterator[str]:
 
 
 def _behind(findings: Sequence[Finding]) -> Iterator[str]:
-    """The heaviest of those that say what no stage and no part of a step does, where it concerns enough of a step."""
-    heavy = (finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND)
-    yield from (finding.text for finding in itertools.islice(heavy, 1))
+    """The heaviest of those that say what no stage and no part of a step does, where it concerns enough of a step; and
+    what takes no time yet, and may end the run. That batches are unequal comes last: whatever disturbs the workers
+    makes them so."""
+    heavy = [finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND]
+    yield from (finding.text for finding in sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1])
+    yield from (finding.text for finding in findings if finding.code == COPIED)
 
 
 def _short(session: Session, view: View) -> Iterator[str]:

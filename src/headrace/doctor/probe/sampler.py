@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 import time
 from typing import Callable, Protocol
 
-from .stack import Stack, stack_of, text_of
+from .stack import Stack, frame_of, stack_of, text_of
 
 PERIOD_NS = 10_000_000
 """Between two looks, on average."""
@@ -130,7 +129,7 @@ class Sampler:
 
     def _take_look(self, batch: Making, busy_ns: int) -> None:
         started = time.thread_time_ns()
-        stack = stack_of(sys._current_frames().get(batch.thread))
+        stack = stack_of(frame_of(batch.thread))
         if stack and self._batch is batch:
             self._look(stack, max(0, busy_ns - self._looked_ns))
             self._watch(batch, stack)

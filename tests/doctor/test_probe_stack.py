@@ -1,0 +1,62 @@
+"""Looking at a thread's stack while garbage is collected."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+from processes import run_python
+
+from headrace.doctor.probe.stack import frame_of, stack_of
+
+COLLECTING = """
+    import gc, sys, threading
+    from headrace.doctor.probe.stack import frame_of
+
+    class Cycle:
+        def __init__(self):
+            self.itself, self.local = self, threading.local()
+            self.local.value = 1
+
+    def deep(frames):
+        return look() if frames == 0 else deep(frames - 1)
+
+    def look():
+        gc.set_threshold(1, 1, 1)
+        try:
+            return frame_of(threading.get_ident())
+        finally:
+            gc.set_threshold(700, 10, 10)
+
+    for _ in range(50):
+        gc.disable()
+        for _ in range(20):
+            Cycle()
+        gc.enable()
+        assert deep(30) is not None
+    print("done", gc.isenabled())
+"""
+"""Garbage with threading.locals in it, and a collection due at the next allocation."""
+
+
+def test_a_collection_that_frees_locals_does_not_hang_it() -> None:
+    assert run_python(COLLECTING) == (0, "done True\n", "")
+
+
+def test_collections_are_left_as_they_were() -> None:
+    gc.disable()
+    try:
+        assert frame_of(threading.get_ident()) is not None
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    frame_of(threading.get_ident())
+    assert gc.isenabled()
+
+
+def test_a_thread_that_has_ended_has_no_frame() -> None:
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    assert thread.ident is not None
+    assert stack_of(frame_of(thread.ident)) == [] or threading.get_ident() == thread.ident
