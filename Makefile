@@ -20,10 +20,10 @@ help: ## list the targets
 demo: build $(VENV)/.photographs ## photographs become batches, beside torch's DataLoader (PHOTOS=folder for your own)
 	$(BIN)/headrace demo $(DEMO_PHOTOS)
 
-test: build ## the tests, less those marked long
+test: build $(VENV)/.browser ## the tests, less those marked long
 	$(BIN)/python -m pytest -m "not long"
 
-test-long: build ## every test, and those that feed odd bytes once more under sanitizers
+test-long: build $(VENV)/.browser ## every test, and those that feed odd bytes once more under sanitizers
 	$(BIN)/python -m pytest
 	PYTHON=$(BIN)/python scripts/sanitized.sh
 
@@ -58,6 +58,10 @@ $(VENV)/.tools: constraints.txt pyproject.toml scripts/system.sh scripts/require
 
 $(VENV)/.package: $(VENV)/.tools $(NATIVE)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --no-deps --editable .
+	touch $@
+
+$(VENV)/.browser: scripts/browser.sh | $(VENV)/.tools
+	scripts/browser.sh
 	touch $@
 
 # Only its bundled photographs are used, so its dependencies stay out. Without it the demo draws its own images.
