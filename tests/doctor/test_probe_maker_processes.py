@@ -108,7 +108,7 @@ def test_workers_tell_each_batch_of_each_epoch(processes: list[Process], start: 
     for batches in epochs.values():
         assert [batch[2] for batch in batches] == list(range(BATCHES))
     for batch in worker.batches:
-        _, _, _, start_us, fetched_us, sent_us, serialise_us, samples, _ = batch
+        _, _, _, start_us, fetched_us, sent_us, serialise_us, samples, *_ = batch
         assert start_us <= fetched_us <= sent_us
         assert 0 <= serialise_us <= sent_us - fetched_us
         assert samples == BATCH
@@ -169,7 +169,7 @@ def test_a_loader_inside_a_dataset_is_a_part_of_its_sample(trainer: Process) -> 
 
 
 def test_what_other_threads_do_is_apart(trainer: Process) -> None:
-    batches = [batch for batch in trainer.batches if len(batch) == 10]
+    batches = [batch for batch in trainer.batches if len(batch) > 9 and batch[9]]
     assert len(batches) == BATCHES
     for batch in batches:
         beside = {trainer.names[number]: calls for number, calls, _, _ in batch[9]}

@@ -154,7 +154,7 @@ def test_pinning_is_timed_by_the_batch(tmp_path: Path, workers: int) -> None:
         Loop().train(DataLoader(pairs(24), batch_size=4, num_workers=workers, pin_memory=True))
     gets = records(tmp_path, "get")
     assert [get[2] for get in gets] == list(range(6))
-    for _, _, _, start, duration, arrived, unpickle, pin_start, pin, _, _ in gets:
+    for _, _, _, start, duration, arrived, unpickle, pin_start, pin, *_ in gets:
         assert pin is not None
         assert pin_start + pin <= start + duration + 1
         if workers:

@@ -60,7 +60,8 @@ class Descendants:
         while found := [now for now in unknown if self._is_ours(now, live)]:  # parents come before children
             live.update({now.pid: now for now in found if self._is_live(now)})
             unknown = [now for now in unknown if now not in found]
-        self.live, self._strangers = live, strangers.union(now.pid for now in unknown)
+        # One that has ended may be an orphan yet: a parent that ends with it hands it on a moment later.
+        self.live, self._strangers = live, strangers.union(now.pid for now in unknown if not now.has_ended)
 
     def signal_all(self, signum: int) -> None:
         self.look()
@@ -83,7 +84,8 @@ class Descendants:
         return now.parent == os.getpid() and now.group != os.getpgrp()
 
     def _is_live(self, now: Stat) -> bool:
-        """An orphan that has ended is waited for here; the command by who started it."""
+        """An orphan that has ended is waited for here; the command by who started it. One whose parent is ending, too, is
+        handed to this process in a moment: until then it counts as live."""
         before = self.live.get(now.pid)
         if before is not None and before.started_ticks != now.started_ticks:
             return False
@@ -92,4 +94,6 @@ class Descendants:
         if now.parent == os.getpid() and now.pid != self._command:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(now.pid, os.WNOHANG)
-        return False
+            return False
+        parent = proc.stat(now.parent)
+        return now.pid != self._command and (parent is None or parent.has_ended)
