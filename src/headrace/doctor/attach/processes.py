@@ -84,16 +84,22 @@ class Descendants:
         return now.parent == os.getpid() and now.group != os.getpgrp()
 
     def _is_live(self, now: Stat) -> bool:
-        """An orphan that has ended is waited for here; the command by who started it. One whose parent is ending, too, is
-        handed to this process in a moment: until then it counts as live."""
+        """An orphan that has ended is waited for here; the command by who started it. One that cannot be waited for yet
+        counts as live: its other threads are still ending, or its parent is, and hands it on in a moment."""
         before = self.live.get(now.pid)
         if before is not None and before.started_ticks != now.started_ticks:
             return False
         if not now.has_ended:
             return True
         if now.parent == os.getpid() and now.pid != self._command:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(now.pid, os.WNOHANG)
-            return False
+            return not _buried(now.pid)
         parent = proc.stat(now.parent)
         return now.pid != self._command and (parent is None or parent.has_ended)
+
+
+def _buried(child: int) -> bool:
+    """Waits for a child that has ended, if that takes no time."""
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] == child
+    except ChildProcessError:
+        return True
