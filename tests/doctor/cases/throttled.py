@@ -9,6 +9,10 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
+
+import torch
+from torch.utils.data import Dataset, get_worker_info
 
 
 class ThrottledStorage:
@@ -34,3 +38,20 @@ class ThrottledStorage:
                 with self._turn:
                     time.sleep(self._seconds)
                 pipe.write(self._data)
+
+
+class ThrottledFiles(Dataset[torch.Tensor]):
+    """Each worker reads one sample after the other from its own pipe."""
+
+    def __init__(self, readers: int, *, size: int, bytes_per_s: float) -> None:
+        self._storage = ThrottledStorage(readers, size=size, bytes_per_s=bytes_per_s)
+        self._size = size
+        self._file: BinaryIO | None = None
+
+    def __len__(self) -> int:
+        return 8_000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self._file is None:
+            self._file = open(self._storage.path(get_worker_info().id), "rb")  # noqa: SIM115 - as long as the worker
+        return torch.frombuffer(bytearray(self._file.read(self._size)), dtype=torch.uint8)

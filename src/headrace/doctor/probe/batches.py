@@ -190,8 +190,7 @@ class Batches:
         record = (*made, sent_us, serialise_us, batch.samples, stages)
         if batch.use is None:
             return (*record, _table(batch.beside)) if batch.beside else record
-        delay_us = None if batch.use.delay is None else batch.use.delay // 1000
-        return (*record, _table(batch.beside), batch.use.cpu // 1000, delay_us)
+        return (*record, _table(batch.beside), *batch.use.us())
 
     def _other_records(self) -> list[Record]:
         now = self._probe.clock.now_us()

@@ -24,6 +24,10 @@ class Use(NamedTuple):
         delay = None if self.delay is None or before.delay is None else self.delay - before.delay
         return Use(self.cpu - before.cpu, delay)
 
+    def us(self) -> tuple[int, int | None]:
+        """As records have it: whole microseconds."""
+        return self.cpu // 1000, None if self.delay is None else self.delay // 1000
+
 
 def use(expected_ns: int) -> Use:
     """Up to now. `expected_ns` is how long the stretch will be, or was, as far as is known."""

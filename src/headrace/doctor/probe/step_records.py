@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 
 if TYPE_CHECKING:
     from .clock import Clock
-    from .core_use import Use
     from .device_marks import DeviceMarks, Marks
     from .evidence import Record
     from .steps import Step
@@ -49,7 +48,7 @@ def step_records(clock: Clock, step: Step, cost: int) -> list[Record]:
     ]
     records = batch_records(clock, step)
     whole = ("step", step.number, zero, clock.us(step.end or step.start), spans, cost)
-    records.append(whole if step.use is None else (*whole, *_use(step.use)))
+    records.append(whole if step.use is None else (*whole, *step.use.us()))
     if step.ready is not None:
         records.append(("ready", step.number, clock.us(step.ready)))
     for start, end, (name, size) in step.collectives:
@@ -100,10 +99,6 @@ def batch_record(clock: Clock, kind: str, batch: Given) -> Record:
         batch.shape,
         None if batch.unpickle_cpu is None else batch.unpickle_cpu // 1000,
     )
-
-
-def _use(use: Use) -> tuple[int, int | None]:
-    return use.cpu // 1000, None if use.delay is None else use.delay // 1000
 
 
 def _us(clock: Clock, reading: int | None) -> int | None:

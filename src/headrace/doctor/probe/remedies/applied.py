@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING
+
+from ..guard import Guard
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -17,7 +19,8 @@ class Applied:
         self._key = key
         self._texts: set[str] = set()
         self._count = 0
-        self._is_off = False
+        self.guarded = Guard(probe, f"remedy {key}")
+        """For the parts of the remedy: once any has raised, it is off, and says why."""
         self._process = probe.evidence.path
         probe.last.add(self._write_count)
 
@@ -35,21 +38,6 @@ class Applied:
         if why not in self._texts:
             self._texts.add(why)
             self._probe.evidence.write(("applied", self._probe.clock.now_us(), self._key, 0, why))
-
-    def guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, which gives None once it has raised: then the remedy is off, and says why."""
-
-        def call(*args: Any) -> Any:
-            if self._is_off:
-                return None
-            try:
-                return function(*args)
-            except Exception as error:
-                self._is_off = True
-                self._probe.fault(f"remedy {self._key}", error)
-                return None
-
-        return call
 
     def _own(self) -> None:
         """The child of a fork counts anew, into its own evidence."""
