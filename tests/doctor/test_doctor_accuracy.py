@@ -51,7 +51,9 @@ def test_predicted_steps_are_those_that_proofs_measure(tmp_path_factory: pytest.
 
 def proved(case: Case, folder: Path, data: Path) -> list[Predicted]:
     examined = examine(case, folder, "--prove", data=data, deadline_s=PROVED_S)
-    return predicted(case.name, examined.document["prescription"])
+    rows = predicted(case.name, examined.document["prescription"])
+    print(*(row.row() for row in rows), sep="\n", flush=True)
+    return rows
 
 
 @pytest.mark.long
