@@ -13,11 +13,11 @@ from .cost import Costs
 from .device_marks import DeviceMarks
 from .elsewhere import Elsewhere
 from .ending import Finished, Limit
-from .evidence import LONGEST_HELD_NS, MOST_HELD
 from .passes import Readers
 from .ranges import Ranges
 from .rests import Rest, Rests
-from .step_records import Given, Replayed, batch_records, device_records, fetch_records, step_records
+from .step_records import Given, Replayed, batch_records, device_records, fetch_records
+from .step_writer import StepWriter
 from .steps import BACKWARD, OPTIMIZER, Step, Steps
 from .windows.agreement import Ranks
 from .windows.windows import Windows
@@ -75,9 +75,8 @@ class Training:
         """The training thread while it is let alone: `thread` is nobody's then, so that hooks do nothing."""
         self._rests = Rests()
         self._rest: Rest | None = None
-        self._making_ns = 0
-        """What was spent on making batches in this process, when it was taken last."""
         self.steps = Steps()
+        self._writer = StepWriter(self.probe, self.costs)
         self.elsewhere = Elsewhere()
         self.passes = 0
         self.loaders = 0
@@ -92,10 +91,6 @@ class Training:
         self.backwards_seen = 0
         self._used: Use | None = None
         """Of the cores, until the step closed last. Not where a run is only observed: it is to cost next to nothing."""
-        self._unwritten: list[Step] = []
-        self._unpriced = 0
-        """Steps closed since the costs were taken last."""
-        self._written_at = 0
 
     def follow_device(self, marks: DeviceMarks) -> None:
         self.marks = marks
@@ -375,15 +370,13 @@ class Training:
         if not self.probe.settings.observe:
             self._use_cores(step, end - step.start)
         is_wanted = self.probe.evidence.wants(step.number)
-        if is_wanted:
-            self._unwritten.append(step)
-        self._unpriced += 1
+        self._writer.closed(step, is_wanted)
         if self.marks is not None:
             self.marks.close(step.number, is_wanted)
         if self.limit.settle(step.number, self.steps.gets):
             self._agree_on_warmup()
             self.probe.evidence.write(("facts", self.probe.clock.now_us(), {"warmup_steps": self.limit.warmup}))
-        if self._unpriced >= MOST_HELD or end - self._written_at >= LONGEST_HELD_NS:
+        if self._writer.is_due(end):
             self.write_steps()
         if self.windows.is_keeping or self.windows.is_replaying:
             self.windows.closed(step)
@@ -444,29 +437,15 @@ class Training:
         if self.marks is not None:
             self.marks.begin()
         clock = self.probe.clock
-        cost = self._take_cost() // 100
+        cost = self._writer.take_cost() // 100
         self.probe.evidence.write(("rest", rest.first, clock.us(rest.start), clock.us(end), rest.passed, cost))
 
     def write_steps(self) -> None:
-        """Those that are closed. What they cost is known of all together."""
-        cost = self._take_cost()
-        self._rests.spent(cost)
-        cost = round(cost / 100) // max(self._unpriced, 1)
-        self._unpriced = 0
-        self._written_at = now()
-        steps, self._unwritten = self._unwritten, []
-        clock = self.probe.clock
-        records = [record for step in steps for record in step_records(clock, step, cost)]
-        records += fetch_records(clock, self.elsewhere.left(is_over=False))
+        """Those that are closed."""
+        beside = fetch_records(self.probe.clock, self.elsewhere.left(is_over=False))
         if self.marks is not None:
-            records += device_records(self.marks)
-        if records:
-            self.probe.evidence.write(*records)
-
-    def _take_cost(self) -> int:
-        """Nanoseconds that the training thread spent on us since the last call, making batches included."""
-        before, self._making_ns = self._making_ns, self.probe.batches.cost.total_ns
-        return self.costs.take() + self._making_ns - before
+            beside += device_records(self.marks)
+        self._rests.spent(self._writer.write(beside))
 
     def scratch(self) -> Training:
         """One that writes nothing, to try hooks on in the calling thread."""

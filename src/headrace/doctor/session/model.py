@@ -340,7 +340,7 @@ class Calibration:
     remedy: str
     """Its code."""
     unit: str
-    """What was timed: `image`, or `look-up` of a member."""
+    """What was timed: `image`, `look-up` of an archive's member, or `header` of one."""
     files: list[str] = field(default_factory=list)
     """Paths; of a member of an archive, the archive's and its own name."""
     present_us: list[float] = field(default_factory=list)
