@@ -44,7 +44,12 @@ def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
     found = surveyed(machine(tar))
     assert [(one.path, one.seen) for one in found.files] == [(str(tar), 9)]
     look_up, header, images = found.calibrations
-    assert (look_up.remedy, look_up.unit, len(look_up.other_us), look_up.present_us) == ("indexed-tar", "look-up", 4, [])
+    assert (look_up.remedy, look_up.unit, len(look_up.other_us), look_up.present_us) == (
+        "indexed-tar",
+        "look-up",
+        4,
+        [],
+    )
     assert (header.remedy, header.unit, len(header.other_us)) == ("indexed-tar", "header", 4)
     assert images.remedy == "native-decode"
     assert images.files == [f"{tar} a.png", f"{tar} d.png"], "c.png is no image, and is left out"

@@ -29,7 +29,9 @@ class HostCores:
 
     def others(self) -> float:
         """Of these cores, what other programs kept busy on average."""
-        return 0.0 if self.host is None else (self.host.mean("cpu_cores_other") or 0.0) / max(len(self.host.trainers), 1)
+        return (
+            0.0 if self.host is None else (self.host.mean("cpu_cores_other") or 0.0) / max(len(self.host.trainers), 1)
+        )
 
     @property
     def is_busy(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
 import numpy as np
 
@@ -67,7 +66,9 @@ def first_batch(batches: Firsts, columns: BatchColumns, cores: HostCores) -> Sta
     Empty where no first one is known."""
     firsts = _stages([work_of(made, cores) for made in batches.first])
     none = np.zeros(1)
-    return {name: stage.beyond(columns.stages.get(name, StageColumns(none, none, none))) for name, stage in firsts.items()}
+    return {
+        name: stage.beyond(columns.stages.get(name, StageColumns(none, none, none))) for name, stage in firsts.items()
+    }
 
 
 def _split(calls: int, wall: int, cpu: int | None) -> tuple[float, float, float]:

@@ -23,7 +23,9 @@ class Receiving:
     def __init__(self, trainer: Trainer, batches: Sequence[Received]) -> None:
         self._gets = gets = trainer.gets
         self._usual_wait = usual = usual_us(gets)
-        late_ones = [] if usual is None else [(one.row, late(gets, one.row, one.made, usual)) for one in batches if one.made]
+        late_ones = (
+            [] if usual is None else [(one.row, late(gets, one.row, one.made, usual)) for one in batches if one.made]
+        )
         self._held = {row: float(found[0]) for row, found in late_ones if found is not None}
         self._arrivals = sorted(time for time in trainer.gets.arrived if time is not None)
         around = {row: us for row, made in batches if made is not None and (us := self._around(row, made)) is not None}

@@ -6,6 +6,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,14 @@ def _with_index(folder: Path, names: list[str]) -> tuple[list[float], list[float
             tar.addfile(tarfile.TarInfo(name))
     index = IndexedTar(path, cache=folder)
     with tarfile.open(path) as tar:
-        look_ups = [_timed(lambda name=name: tar_info(tar, index.getmember(name)))[1] for name in names]
+        look_ups = [_timed(partial(_look_up, tar, index, name))[1] for name in names]
         members = iter(index)
         listed = [_timed(lambda: tar_info(tar, next(members)))[1] for _ in names]
     return look_ups, listed
+
+
+def _look_up(tar: tarfile.TarFile, index: Any, name: str) -> Any:
+    return tar_info(tar, index.getmember(name))
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:

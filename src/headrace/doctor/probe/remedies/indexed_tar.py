@@ -84,7 +84,7 @@ class _Tars:
         index = self._index(tar)
         if index is None:
             return
-        tar.members = [_info(tar, member) for member in index]
+        tar.members = [tar_info(tar, member) for member in index]
         tar.firstmember = None
         tar.offset = os.fstat(tar.fileobj.fileno()).st_size
         tar._loaded = True
