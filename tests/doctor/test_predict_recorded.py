@@ -318,6 +318,19 @@ def test_a_late_hand_over_is_no_work_and_goes_with_what_it_waits_for(tmp_path: P
     assert half.held.mean() == pytest.approx(known.batches.held.mean() / 2, rel=0.1)
 
 
+@pytest.mark.parametrize(("cores", "waiting_us"), [(2.0, 3_000), (16.0, 10_000)])
+def test_threads_that_share_the_work_wait_for_one_another(tmp_path: Path, cores: float, waiting_us: float) -> None:
+    """Of 20 ms of a batch, the first thread computes 10, and 40 are computed in all: on two cores its waiting, but for
+    that of reading, is that of the others for a core, which the simulation finds itself."""
+    session = made_session(tmp_path, RUN, machines=[machine(cores=cores)])
+    for maker in session.makers:
+        maker.batches.cpu = [40_500] * len(maker.batches.index)
+    known = recorded(session, diagnose(session))
+    assert known is not None
+    assert known.setup.worker_threads == pytest.approx(4.0)
+    assert known.batches.wait.mean() == pytest.approx(waiting_us)
+
+
 def test_a_pass_begins_when_its_workers_take_up_their_first_batches(tmp_path: Path) -> None:
     """worker_init_fn runs between the start of a worker's loop and that."""
     session = made_session(tmp_path, replace(RUN, workers=2, facts={"length": 30}))

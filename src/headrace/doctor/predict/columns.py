@@ -26,6 +26,9 @@ class StageColumns:
             return replace(self, compute=self.calls * change.call_us, wait=np.zeros_like(self.wait))
         return replace(self, compute=self.compute * change.cpu, wait=self.wait * change.wait)
 
+    def without_waits(self) -> StageColumns:
+        return replace(self, wait=np.zeros_like(self.wait))
+
     def beyond(self, usual: StageColumns) -> StageColumns:
         """One row: by how much the mean is above the usual one's."""
         pairs = ((self.calls, usual.calls), (self.compute, usual.compute), (self.wait, usual.wait))

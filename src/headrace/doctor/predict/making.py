@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +20,8 @@ SEVERAL = 1.5
 """Threads, from which the work of one batch counts as shared by several: below, it is the noise of two clocks."""
 COMPUTING = ("decode", "transform", "tokenise", "collate")
 """Categories of stages that wait for nothing but a core, as long as nothing else is known."""
+SHARED = (*COMPUTING, "getitem")
+"""Categories whose work several threads may share."""
 
 Row = dict[str, tuple[float, float, float]]
 """By stage: calls, computing and waiting."""
@@ -35,6 +38,13 @@ def batch_columns(trainer: Trainer, batches: Firsts, receiving: Receiving, cores
     )
 
 
+def without_barriers(columns: BatchColumns) -> BatchColumns:
+    """Where more threads share the work than there are cores: what the first of them waits, it waits for the others,
+    which have no core. That comes of the simulation itself."""
+    stages = {name: one.without_waits() if _is_of(name, SHARED) else one for name, one in columns.stages.items()}
+    return replace(columns, stages=stages)
+
+
 def work_of(made: Made, cores: HostCores) -> Row:
     """One batch by stage. Of the time in which a stage did not compute, its part of what the thread waited for a core
     is left out: it is no part of the work."""
@@ -43,7 +53,7 @@ def work_of(made: Made, cores: HostCores) -> Row:
     idle = sum(wait for _, _, wait in row.values())
     delay = cores.delay(made)
     if delay is None and cores.is_busy:
-        return {name: (calls, us, 0.0 if _computes(name) else wait) for name, (calls, us, wait) in row.items()}
+        return {name: (calls, us, 0.0 if _is_of(name, COMPUTING) else wait) for name, (calls, us, wait) in row.items()}
     left = max(1 - (delay or 0.0) / idle, 0.0) if idle > 0 else 0.0
     return {name: (calls, us, wait * left) for name, (calls, us, wait) in row.items()}
 
@@ -77,8 +87,8 @@ def _split(calls: int, wall: int, cpu: int | None) -> tuple[float, float, float]
     return float(calls), float(compute), float(wall - compute)
 
 
-def _computes(name: str) -> bool:
-    return name.partition(":")[0] in COMPUTING
+def _is_of(name: str, categories: tuple[str, ...]) -> bool:
+    return name.partition(":")[0] in categories
 
 
 def _stages(rows: list[Row]) -> dict[str, StageColumns]:

@@ -18,7 +18,7 @@ from .firsts import Firsts
 from .fit import UNFITTED
 from .fitting import fitted
 from .host_cores import HostCores
-from .making import batch_columns, first_batch, making_threads
+from .making import SEVERAL, batch_columns, first_batch, making_threads, without_barriers
 from .passes import draw_us, pass_costs
 from .received import Received, main_loader, received
 from .receiving import Receiving
@@ -69,14 +69,18 @@ def _recorded(
     cores = HostCores.of(session, trainer)
     receiving = Receiving(trainer, batches)
     is_iterable = loader.facts.get("iterable") is True
-    apart = Firsts.of(batches, workers=whole_fact(loader.facts, "num_workers") or 0, iterates=is_iterable)
+    makers = whole_fact(loader.facts, "num_workers") or 0
+    apart = Firsts.of(batches, workers=makers, iterates=is_iterable)
+    threads = making_threads(batches)
     columns = batch_columns(trainer, apart, receiving, cores)
+    if threads >= SEVERAL and threads * max(makers, 1) > (cores.share() or float("inf")):
+        columns = without_barriers(columns)
     own = computing(measured, loader, _made_here(measured, batches, receiving), peers_us)
     passes = pass_costs(session, trainer, loader)
     assumed = set() if own.is_measured else {"cores"}
     if passes is None:
         assumed |= {"sending", "start-up"}
-    setup = _setup(measured, loader, cores, making_threads(batches))
+    setup = _setup(measured, loader, cores, threads)
     found = Recorded(
         pid=trainer.pid,
         loader=loader.number,

@@ -69,9 +69,8 @@ def _factor(case: Case, host: Host) -> Factor:
 
 
 def _with(setup: Setup, left: float) -> Setup:
-    """Every stage of a worker, whatever has been changed of it. Where several threads computed at once, what the first
-    one waited was for the others."""
-    computing = StageChange(cpu=left, wait=0.0 if setup.worker_threads > 1 else 1.0)
+    """Every stage of a worker, whatever has been changed of it."""
+    computing = StageChange(cpu=left)
     return replace(setup, worker_threads=1.0, stages={**dict.fromkeys(STAGES, computing), **setup.stages})
 
 
