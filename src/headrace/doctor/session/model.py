@@ -330,6 +330,8 @@ class Proof:
     """Whether the samples were those of the run without it: `same`, bit for bit; `close`, the same but for how pixels
     are rounded; `different`; or None where that cannot be compared, because order or augmentation is drawn anew in
     every run."""
+    others_cores: float | None = None
+    """That other programs kept busy meanwhile, on average; None where that was not measured."""
 
 
 @dataclass
