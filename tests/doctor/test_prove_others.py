@@ -34,8 +34,8 @@ def test_a_machine_that_does_not_tell() -> None:
 
 
 def test_our_own_are_those_that_were_waited_for() -> None:
-    burn = "import time\nwhile time.process_time() < 0.2: pass"
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
     before = used_s()
     process = subprocess.Popen([sys.executable, "-c", burn])
     process.wait()
-    assert used_s() - before >= 0.2
+    assert used_s() - before >= 0.25
