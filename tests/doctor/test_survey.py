@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from headrace.doctor.session.model import Machine
-from headrace.doctor.survey.archives import look_ups
+from headrace.doctor.survey.archives import indexed
 from headrace.doctor.survey.images import decoded, near
 from headrace.doctor.survey.places import places
 from headrace.doctor.survey.survey import surveyed
@@ -43,12 +43,18 @@ def tar(tmp_path: Path) -> Path:
 def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
     found = surveyed(machine(tar))
     assert [(one.path, one.seen) for one in found.files] == [(str(tar), 9)]
-    look_up, images = found.calibrations
-    assert (look_up.remedy, len(look_up.other_us), look_up.present_us) == ("indexed-tar", 4, [])
+    look_up, header, images = found.calibrations
+    assert (look_up.remedy, look_up.unit, len(look_up.other_us), look_up.present_us) == (
+        "indexed-tar",
+        "look-up",
+        4,
+        [],
+    )
+    assert (header.remedy, header.unit, len(header.other_us)) == ("indexed-tar", "header", 4)
     assert images.remedy == "native-decode"
     assert images.files == [f"{tar} a.png", f"{tar} d.png"], "c.png is no image, and is left out"
     assert images.pixel_bytes == [32 * 32 * 3] * 2
-    assert all(us > 0 for us in [*images.present_us, *images.other_us, *look_up.other_us])
+    assert all(us > 0 for us in [*images.present_us, *images.other_us, *look_up.other_us, *header.present_us])
 
 
 def test_loose_images_stand_for_their_folder(tmp_path: Path) -> None:
@@ -76,7 +82,7 @@ def test_nothing_seen_nothing_timed(tmp_path: Path) -> None:
 def test_a_tar_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "odd.tar"
     path.write_bytes(b"odd" * 1000)
-    assert look_ups(str(path)) is None
+    assert indexed(str(path)) == []
     assert surveyed(machine(path)).calibrations == []
 
 

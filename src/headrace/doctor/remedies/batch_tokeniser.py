@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..analyse.words import counted, number, percent, time
 from .case import WORTH, Case
-from .factor import factor
+from .factor import untimed
 from .proposal import LOW, Proposal, tried, with_factor, would_not
 from .smaller_samples import LEAF
 from .stages import scaled, share_of
@@ -31,7 +31,7 @@ def batch_tokeniser(case: Case) -> Iterator[Proposal]:
     if calls < 2 and length is None:
         yield would_not(CODE, title, f"Texts are tokenised by the batch already: {number(calls)} calls a batch.")
         return
-    left = factor(case.calibrations, CODE, assumed=ASSUMED)
+    left = untimed(*ASSUMED)
     padding = "" if length is None else f" All have {counted(length, 'token')}, padded as it seems to a maximum."
     yield tried(
         case,

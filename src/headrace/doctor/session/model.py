@@ -330,6 +330,8 @@ class Proof:
     """Whether the samples were those of the run without it: `same`, bit for bit; `close`, the same but for how pixels
     are rounded; `different`; or None where that cannot be compared, because order or augmentation is drawn anew in
     every run."""
+    others_cores: float | None = None
+    """That other programs kept busy meanwhile, on average; None where that was not measured."""
 
 
 @dataclass
@@ -340,7 +342,7 @@ class Calibration:
     remedy: str
     """Its code."""
     unit: str
-    """What was timed: `image`, or `look-up` of a member."""
+    """What was timed: `image`, `look-up` of an archive's member, or `header` of one."""
     files: list[str] = field(default_factory=list)
     """Paths; of a member of an archive, the archive's and its own name."""
     present_us: list[float] = field(default_factory=list)

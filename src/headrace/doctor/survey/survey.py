@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from ..session.model import Calibration, Machine, Survey
-from .archives import MOST_BYTES, is_archive, look_ups, members
+from .archives import MOST_BYTES, indexed, is_archive, members
 from .files import seen_files
 from .images import decoded, is_image, near
 from .places import places
@@ -27,7 +27,7 @@ def surveyed(machine: Machine, budget_s: float = BUDGET_S) -> Survey:
     files = seen_files(machine)
     paths = [file.path for file in files]
     archives = [path for path in paths if is_archive(path)][:1]
-    calibrations: list[Calibration] = [made for path in archives if (made := look_ups(path)) is not None]
+    calibrations: list[Calibration] = [made for path in archives for made in indexed(path)]
     images = decoded(_images(paths, archives), is_time_left)
     return Survey(files, places(machine), [*calibrations, *([] if images is None else [images])])
 
