@@ -339,7 +339,7 @@ def test_files_are_staged_where_they_fit(size: int, place: str) -> None:
 def test_files_that_fit_nowhere() -> None:
     survey = Survey([SeenFile("/data/a.tar", 90 * GB, 9)], PLACES)
     assert why_not(with_survey(made(STORED), survey), "staging").endswith(
-        "The files seen are 90 GB, and no memory or local disk has room."
+        "They are 90 GB, and 2 times that must fit: /dev/shm has 8.0 GB, /nvme has 100 GB."
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from headrace.doctor.session.model import Machine
+from headrace.doctor.session.model import Machine, Opened, OpenedFile, OpenedFolder
 from headrace.doctor.survey.archives import look_ups
 from headrace.doctor.survey.images import decoded, near
 from headrace.doctor.survey.places import places
@@ -41,7 +41,7 @@ def tar(tmp_path: Path) -> Path:
 
 
 def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
-    found = surveyed(machine(tar))
+    found = surveyed(machine(tar), Opened())
     assert [(one.path, one.seen) for one in found.files] == [(str(tar), 9)]
     look_up, images = found.calibrations
     assert (look_up.remedy, len(look_up.other_us), look_up.present_us) == ("indexed-tar", 4, [])
@@ -54,7 +54,7 @@ def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
 def test_loose_images_stand_for_their_folder(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"{number:02d}.png").write_bytes(png())
-    (images,) = surveyed(machine(tmp_path / "07.png")).calibrations
+    (images,) = surveyed(machine(tmp_path / "07.png"), Opened()).calibrations
     assert images.files[0] == str(tmp_path / "07.png")
     assert 4 <= len(images.files) <= 12
     assert near("/nowhere/a.png") == ["/nowhere/a.png"]
@@ -63,13 +63,13 @@ def test_loose_images_stand_for_their_folder(tmp_path: Path) -> None:
 def test_neighbours_that_are_no_plain_files_are_not_opened(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png())
     os.mkfifo(tmp_path / "b.png")
-    (images,) = surveyed(machine(tmp_path / "a.png")).calibrations
+    (images,) = surveyed(machine(tmp_path / "a.png"), Opened()).calibrations
     assert images.files == [str(tmp_path / "a.png")]
 
 
 def test_nothing_seen_nothing_timed(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("pass")
-    found = surveyed(machine(tmp_path / "train.py", tmp_path / "gone.tar", tmp_path))
+    found = surveyed(machine(tmp_path / "train.py", tmp_path / "gone.tar", tmp_path), Opened())
     assert (found.files, found.calibrations) == ([], [])
 
 
@@ -77,7 +77,7 @@ def test_a_tar_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "odd.tar"
     path.write_bytes(b"odd" * 1000)
     assert look_ups(str(path)) is None
-    assert surveyed(machine(path)).calibrations == []
+    assert surveyed(machine(path), Opened()).calibrations == []
 
 
 def test_no_more_than_the_time_there_is(tmp_path: Path) -> None:

@@ -105,6 +105,6 @@ class Builtin:
 
 def stand_in(original: Function, call: Function) -> Function:
     """`call` in the place of `original`, and of its kind."""
-    if isinstance(original, (BuiltinFunctionType, MethodType)):
+    if isinstance(original, (BuiltinFunctionType, MethodType, Builtin)):
         return Builtin(original, call)
     return functools.wraps(original)(call)
