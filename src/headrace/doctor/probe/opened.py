@@ -21,6 +21,8 @@ MOST_KNOWN = 4096
 LEAST_DEPTH = 2
 """Of a folder that stands for all beneath it: the root, or /home, would stand for everything."""
 
+_NO_FILES = ("/proc/", "/sys/")
+"""What lies there the kernel makes up."""
 _HASHES = 1 << 32
 _CALLS = 16
 
@@ -82,7 +84,7 @@ class Opened:
         self._paths: dict[str, list[Any]] = {}
         """Absolute path and opens, by the path as it was given."""
         self._folders: dict[str, Folder] = {}
-        self._known: dict[str, tuple[Folder, int]] = {}
+        self._known: dict[str, tuple[Folder | None, int]] = {}
         """By folder as it was given: where it counts, and what hashes of its names begin with."""
         self._rest = Folder("")
         self._unpaid = 0
@@ -99,6 +101,8 @@ class Opened:
             self._unpaid += 1
             cut = path.rfind("/") + 1
             folder, seed = self._known.get(path[:cut]) or self._meet(path[:cut])
+            if folder is None:
+                return
             folder.opens += 1
             hash_ = crc32(path[cut:].encode("utf-8", "surrogateescape"), seed)
             if hash_ < folder.limit:
@@ -138,9 +142,9 @@ class Opened:
         hashes, folder.untold = folder.untold, set()
         return [self._name(folder.path), opens, int(folder.is_deep), sorted(folder.ends), sorted(hashes)]
 
-    def _meet(self, given: str) -> tuple[Folder, int]:
+    def _meet(self, given: str) -> tuple[Folder | None, int]:
         path = os.path.abspath(given)
-        folder = self._folder_of(path)
+        folder = None if path.startswith(_NO_FILES) else self._folder_of(path)
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         known = self._known[given] = (folder, crc32(os.path.join(path, "").encode("utf-8", "surrogateescape")))
