@@ -144,7 +144,7 @@ class Opened:
 
     def _meet(self, given: str) -> tuple[Folder | None, int]:
         path = os.path.abspath(given)
-        folder = None if path.startswith(_NO_FILES) else self._folder_of(path)
+        folder = None if f"{path}/".startswith(_NO_FILES) else self._folder_of(path)
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         known = self._known[given] = (folder, crc32(os.path.join(path, "").encode("utf-8", "surrogateescape")))

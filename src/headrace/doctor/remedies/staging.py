@@ -50,12 +50,12 @@ def _tried(case: Case, reading: list[StagePart], title: str, why: str, made: Sta
         waits = {f"{one.category}:{one.label}": StageChange(wait=left) for one in reading}
         return replace(setup, storage=None, stages={**waits, **setup.stages})
 
-    part = "" if made is None or made.share == 1 else f"{percent(made.share)} of "
+    part = "" if made is None or made.share == 1 else f" of {percent(made.share)} of the reads"
     return tried(
         case,
         case.predict(change),
         code=CODE,
-        title=title if made is None else f"{part}the files in {made.place}",
+        title=title if made is None else f"the files{part} in {made.place}",
         why=why,
         confidence=MEDIUM,
         change=change,
