@@ -392,7 +392,7 @@ def test_a_folder_whose_size_is_not_known() -> None:
 def test_files_that_lie_in_memory() -> None:
     survey = Survey([SeenFile("/dev/shm/a.bin", GB, 0, 9)], PLACES)
     assert why_not(with_survey(made(STORED), survey), "staging").endswith(
-        "Those that were opened are in memory already, or gone."
+        "Those that were opened are in memory already."
     )
 
 

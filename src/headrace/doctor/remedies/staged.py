@@ -78,7 +78,7 @@ class Staged:
 def files_read(case: Case) -> Files | None:
     """None where it is not known what is read."""
     survey = case.session.survey
-    if survey is None or not (survey.files or case.session.opened.rest):
+    if survey is None or not survey.files:
         return None
     found = [one for one in survey.files if not one.path.startswith(_MEMORY)]
     sized = [one for one in found if one.folder is None or one.folder.is_whole]

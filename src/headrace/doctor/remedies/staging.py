@@ -71,12 +71,13 @@ def _part(files: Files, made: Staged) -> str:
     """Nothing where all is staged."""
     if made.share == 1:
         return ""
-    return f" Of the files that are read ({files.size}), {made.files.size} fit: {percent(made.share)} of the reads."
+    whole = files.size + (", and folders that are too large to list" if files.unsized else "")
+    return f" Of the files that are read ({whole}), {made.files.size} fit: {percent(made.share)} of the reads."
 
 
 def _no_room(case: Case, files: Files) -> str:
     if not files.sized and not files.unsized:
-        return "Those that were opened are in memory already, or gone."
+        return "Those that were opened are in memory already."
     if not files.sized:
         most = max((one.folder.files, one.path) for one in files.unsized if one.folder is not None)
         return f"Listing {most[1]}, of {most[0]:,} files and more, takes too long: their size is not known."
