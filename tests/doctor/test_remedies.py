@@ -22,7 +22,8 @@ from made_prescriptions import (
 from made_sessions import MadeRun
 
 from headrace.doctor.remedies.model import Prediction
-from headrace.doctor.session.model import Calibration, Note, Place, SeenFile, Survey
+from headrace.doctor.remedies.staged import Files
+from headrace.doctor.session.model import Calibration, Note, Opened, Place, SeenFile, SeenFolder, Survey
 
 FEW = MadeRun()
 """Two workers, a batch in 10 ms, a step of 3.5 ms: 5 ms a step, of which 1.5 ms are waited for."""
@@ -339,7 +340,59 @@ def test_files_are_staged_where_they_fit(size: int, place: str) -> None:
 def test_files_that_fit_nowhere() -> None:
     survey = Survey([SeenFile("/data/a.tar", 90 * GB, 9)], PLACES)
     assert why_not(with_survey(made(STORED), survey), "staging").endswith(
-        "The files seen are 90 GB, and no memory or local disk has room."
+        "They are 90 GB, and 2 times that must fit: /dev/shm has 8.0 GB, /nvme has 100 GB."
+    )
+
+
+def images(size: int, *, files: int = 1000, sized: int = 1000, opens: int = 900, is_whole: bool = True) -> SeenFile:
+    return SeenFile("/data/im[g]", size, 0, opens, SeenFolder(files, 500, [".jpg"], True, sized, is_whole))
+
+
+def test_a_folder_is_staged_as_a_whole() -> None:
+    survey = Survey([images(GB, files=100_000), SeenFile("/dev/shm/a.bin", 50 * GB, 0, 9)], PLACES)
+    found = helping(with_survey(made(STORED), survey), "staging")
+    assert found.costs == ["about 1.0 GB (by the sizes of 1,000 of 100,000 files) in /dev/shm, copied before each run"]
+    assert found.hint == "cp -r /data/im[g] /dev/shm/, and give the script that path"
+    copy = "/dev/shm/headrace-staged/data/im[g]"
+    assert found.changes == {"staging": [["/data/im[g]", copy, ["**/*.jpg"]]]}
+
+
+def test_a_part_of_the_files_is_staged_and_predicted() -> None:
+    """What is opened most for its size comes first; 1 of 4 opens stay where they are."""
+    slow = MadeRun(stages={"read:file": 40_000, "collate:default": 500}, cpu=0.1)
+    survey = Survey([images(90 * GB, opens=250), SeenFile("/data/a.bin", GB, 0, 750)], [PLACES[0]])
+    session = with_survey(made(slow), survey)
+    found = helping(session, "staging")
+    assert found.title == "the files of 75 % of the reads in /dev/shm"
+    assert found.why.endswith("Of the files that are read (91 GB), 1.0 GB fit: 75 % of the reads.")
+    assert found.changes == {"staging": [["/data/a.bin", "/dev/shm/headrace-staged/data/a.bin"]]}
+    whole = helping(with_survey(made(slow), Survey([SeenFile("/data/a.bin", GB, 0, 750)], PLACES)), "staging")
+    predicted(whole.prediction, 3_500)
+    predicted(found.prediction, (4_050 + 36_450 / 4) / 2)
+
+
+def test_of_a_file_that_stays_open_opens_say_nothing() -> None:
+    files = Files([SeenFile("/data/a.tar", 3 * GB, 9, 2), SeenFile("/data/a.bin", GB, 0, 998)], [], 0)
+    assert files.share(files.sized[:1]) == 0.75
+
+
+def test_opens_that_are_not_told_one_by_one_are_not_staged() -> None:
+    session = with_survey(made(STORED), Survey([SeenFile("/data/a.bin", GB, 0, 50)], PLACES))
+    session.opened = Opened(rest=50)
+    assert helping(session, "staging").title == "the files of 50 % of the reads in /dev/shm"
+
+
+def test_a_folder_whose_size_is_not_known() -> None:
+    survey = Survey([images(0, files=200_000, sized=0, is_whole=False)], PLACES)
+    assert why_not(with_survey(made(STORED), survey), "staging").endswith(
+        "Listing /data/im[g], of 200,000 files and more, takes too long: their size is not known."
+    )
+
+
+def test_files_that_lie_in_memory() -> None:
+    survey = Survey([SeenFile("/dev/shm/a.bin", GB, 0, 9)], PLACES)
+    assert why_not(with_survey(made(STORED), survey), "staging").endswith(
+        "Those that were opened are in memory already."
     )
 
 
