@@ -64,7 +64,7 @@ def _works(recorded: Recorded, setup: Setup, fit: Fit, steps: int, rounds: int, 
         places = _blocks(random, steps, len(recorded.steps)) if number else np.arange(steps) / steps
         yield Work(
             batches=_batch_work(batch_columns, len(recorded.steps), fit.making, places),
-            steps=_step_work(recorded.steps, fit.computing, places, setup.off_step_us),
+            steps=_step_work(recorded.steps, fit.computing * setup.step, places, setup.off_step_us),
             passes=passes,
             draw=recorded.draw,
             training_threads=recorded.training_threads,
