@@ -21,6 +21,7 @@ from headrace.demo.natural import natural_image
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.remedies import device_prefetch
 from headrace.doctor.probe.remedies.loaders import change, objection
+from headrace.doctor.probe.remedies.native_decode import OTHER_FILTER
 
 
 @contextmanager
@@ -277,6 +278,15 @@ def test_native_decoding_gives_pillows_pixels_to_within_a_level(images: list[Pat
             if "resized" not in name and name != "larger":
                 assert np.array_equal(pixels, after[name]), (path.name, name)
     assert applied(tmp_path, "native_decode")[0] >= 4 * 4  # of each of four files at least
+
+
+def test_another_filter_is_refused_and_said_to_be(images: list[Path], tmp_path: Path) -> None:
+    jpeg = next(path for path in images if path.name == "rgb.jpg")
+    with injected(tmp_path, native_decode=True):
+        Image.open(jpeg).convert("RGB").resize((40, 30))
+    count, texts = applied(tmp_path, "native_decode")
+    assert count == 0
+    assert texts == [OTHER_FILTER]
 
 
 def test_a_broken_image_fails_as_it_does_without(tmp_path: Path, images: list[Path]) -> None:

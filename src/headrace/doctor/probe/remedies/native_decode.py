@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..probe import Probe
 
 _BILINEAR = 2
+OTHER_FILTER = "images are resized with another filter than BILINEAR, the one that the native decoder has"
 
 
 def install(probe: Probe, _: bool, applied: Applied) -> None:
@@ -37,7 +38,7 @@ class _Decoder:
         self._core: Any = None
         self._deferred = _deferred_class(image.Image, self._pixels)
         self._load, self._defer = applied.guarded(self._load_png), applied.guarded(self._defer_rgb)
-        self._cut = applied.guarded(self._resized)
+        self._cut, self._decline = applied.guarded(self._resized), applied.guarded(self._declined)
 
     def watch(self, probe: Probe, image_file: Any) -> None:
         probe.patches.replace(image_file.ImageFile, "load", self.load)
@@ -63,7 +64,7 @@ class _Decoder:
         @functools.wraps(original)
         def resize(image: Any, size: Any, resample: Any = None, *args: Any, **kwargs: Any) -> Any:
             is_usual = resample == _BILINEAR and not args and not kwargs
-            cut = self._cut(image, size) if is_usual else None
+            cut = self._cut(image, size) if is_usual else self._decline(image)
             return original(image, size, resample, *args, **kwargs) if cut is None else cut
 
         return resize
@@ -99,6 +100,11 @@ class _Decoder:
         new = self._image.fromarray(pixels)
         new.info = image.info.copy()
         return new
+
+    def _declined(self, image: Any) -> None:
+        """Says so where the whole image must then be decoded, which a JPEG is no faster."""
+        if (type(image) is self._deferred and not image.is_loaded) or is_unread(image):
+            self._applied.refused(OTHER_FILTER)
 
     def _pixels(self, deferred: Any) -> Any:
         """Of an image of which somebody wants them as they are."""
