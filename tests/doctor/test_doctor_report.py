@@ -16,7 +16,7 @@ from headrace.doctor.analyse.diagnosis import Cost, Diagnosis, Making, StepBudge
 from headrace.doctor.machine.disks import Disks
 from headrace.doctor.remedies.model import Edit, Prescription
 from headrace.doctor.report.terminal import text
-from headrace.doctor.session.model import Machine, Note, Outcome, Session
+from headrace.doctor.session.model import Machine, Note, Outcome, Session, Window
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -113,6 +113,24 @@ def test_no_line_is_wider_than_the_terminal(width: int, encoding: str) -> None:
 
 def test_a_terminal_narrower_than_sixty_gets_sixty() -> None:
     assert printed(made_session(), made_diagnosis(), width=20) == printed(made_session(), made_diagnosis(), width=60)
+
+
+def test_the_whole_report_says_what_each_window_did() -> None:
+    session = made_session()
+    (trainer,) = session.trainers
+    trainer.windows = [
+        Window("observe", 7, 80, 0, 0, 2_000_000),
+        Window("replay", 87, 43, 3, 2_000_000, 2_490_000),
+        Window("load", 130, 43, 3, 2_490_000, 3_070_000),
+        Window("drain", 173, 0, 0, 3_070_000, 4_270_000),
+    ]
+    trainer.drained.index = list(range(44))
+    words = " ".join(text(session, made_diagnosis()).split())
+    assert (
+        "windows: 80 steps observed in 2.0 s · 40 steps replayed in 490 ms · "
+        "40 steps replayed beside the workers in 580 ms · 44 batches drained in 1.2 s"
+    ) in words
+    assert "windows:" not in printed(session, made_diagnosis())
 
 
 def test_colours_the_wait_by_its_share() -> None:

@@ -29,6 +29,8 @@ class Detail:
     idle_remedies: int
     reasons: int
     """Above 0: why each remedy helps, and the change in the code."""
+    windows: int
+    """Above 0: what a measured run did, window by window."""
 
 
 SCREEN = Detail(
@@ -48,8 +50,9 @@ SCREEN = Detail(
     remedies=3,
     idle_remedies=1,
     reasons=0,
+    windows=0,
 )
 """Fits a terminal of 40 lines as a rule."""
 SCREEN_WITH_REMEDIES = replace(SCREEN, findings=1, advice=0, stages=2, notes=1)
 """The same where remedies, which say what to do, want some of the room."""
-ALL = Detail(*[EVERYTHING] * 16)
+ALL = Detail(*[EVERYTHING] * 17)

@@ -19,6 +19,7 @@ from .page import Page
 from .ranks import put_ranks
 from .remedies import put_remedies
 from .step import heat, put_step
+from .windows import put_windows
 
 TEXT_WIDTH = 100
 
@@ -57,6 +58,8 @@ def put_report(
     if first:
         page.sentence(first, lead="→ ", style="bold")
     page.line(f"{ending(session.outcome)}: {command_line(session)}", indent=0, style="dim")
+    if detail.windows:
+        put_windows(page, session)
     put_last_lines(page, session, most=detail.last_lines)
     put_hung(page, session, detail)
     put_step(page, diagnosis, detail)
