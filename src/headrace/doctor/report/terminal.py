@@ -64,8 +64,8 @@ def put_report(
     put_hung(page, session, detail)
     put_step(page, diagnosis, detail)
     put_making(page, diagnosis, detail)
-    put_ranks(page, diagnosis, most=detail.ranks)
-    put_machines(page, session, most=detail.machines)
+    put_ranks(page, diagnosis, detail)
+    put_machines(page, session, detail)
     _put_findings(page, diagnosis.findings, detail, said=first)
     put_remedies(page, prescription, detail)
     put_notes(page, session, diagnosis.cost, detail)
@@ -92,10 +92,11 @@ def _put_findings(page: Page, findings: list[Finding], detail: Detail, *, said: 
     if not findings:
         return
     left = len(findings) - detail.findings
-    page.heading("What to look at", f"and {counted(left, 'finding')} more: --verbose" if left > 0 else "")
+    page.heading("What to look at", f"and {counted(left, 'finding')} more: {detail.rest}" if left > 0 else "")
     for finding in findings[: detail.findings]:
         weight = f"{share(finding.weight)}  " if finding.weight > 0 else ""
         page.sentence(f"{weight}{finding.text}", lead="  • ")
-        page.sentence(finding.evidence, lead="    ", style="dim")
+        if detail.evidence:
+            page.sentence(finding.evidence, lead="    ", style="dim")
         if detail.advice and finding.advice != said:
             page.sentence(finding.advice, lead="    → ")
