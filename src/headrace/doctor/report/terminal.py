@@ -8,7 +8,7 @@ from headrace.doctor.analyse.diagnosis import Diagnosis, Finding
 from headrace.doctor.remedies.model import Prescription
 from headrace.doctor.session.model import Session
 
-from .detail import ALL, SCREEN, SCREEN_WITH_REMEDIES, Detail
+from .detail import ALL, CELL, CELL_WITH_REMEDIES, SCREEN, SCREEN_WITH_REMEDIES, Detail
 from .ending import command_line, ending, put_last_lines
 from .figures import counted, share
 from .gains import first_gain, helping
@@ -31,11 +31,12 @@ def show(
     prescription: Prescription | None = None,
     verbose: bool = False,
     again: str = "",
+    in_cell: bool = False,
 ) -> None:
     """Prints the report, as wide and as colourful as the console is, in ASCII where it knows no more. `again` is the
-    command that renders it again, or how to get one."""
+    command that renders it again, or how to get one; below the cell of a notebook there is none."""
     page = Page(console.width, ascii_only=console.options.ascii_only)
-    detail = ALL if verbose else SCREEN_WITH_REMEDIES if _has_remedies(prescription) else SCREEN
+    detail = ALL if verbose else _least_detail(prescription, in_cell)
     put_report(page, session, diagnosis, prescription, detail=detail, again=again)
     page.show(console)
 
@@ -73,8 +74,10 @@ def put_report(
         page.copyable(again, lead="Again: ")
 
 
-def _has_remedies(prescription: Prescription | None) -> bool:
-    return prescription is not None and bool(helping(prescription))
+def _least_detail(prescription: Prescription | None, in_cell: bool) -> Detail:
+    if prescription is None or not helping(prescription):
+        return CELL if in_cell else SCREEN
+    return CELL_WITH_REMEDIES if in_cell else SCREEN_WITH_REMEDIES
 
 
 def first_to_do(diagnosis: Diagnosis, prescription: Prescription | None) -> str:
