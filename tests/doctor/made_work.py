@@ -8,7 +8,7 @@ from typing import Any
 from headrace.doctor.predict.setup import Setup
 from headrace.doctor.predict.work import BatchWork, PassCosts, StepWork, Work
 
-NO_COSTS = PassCosts(0, 0, 0, 0, 0, 0)
+NO_COSTS = PassCosts(0, 0, 0, 0, 0, 0, False)
 
 
 def setup(**changes: Any) -> Setup:
@@ -27,9 +27,15 @@ def setup(**changes: Any) -> Setup:
 
 
 def batch(
-    compute: float = 0, *, wait: float = 0, serialise: float = 0, receive: float = 0, pin: float = 0
+    compute: float = 0,
+    *,
+    wait: float = 0,
+    serialise: float = 0,
+    receive: float = 0,
+    held: float = 0,
+    pin: float = 0,
 ) -> BatchWork:
-    return BatchWork(wait, compute, serialise, receive, pin)
+    return BatchWork(wait, compute, serialise, receive, held, pin)
 
 
 def step(compute: float = 0, *, wait: float = 0, gets: int = 1, device: float = 0) -> StepWork:

@@ -36,7 +36,8 @@ class Predicted:
 
 
 def predicted(case: str, prescription: dict[str, Any]) -> list[Predicted]:
-    """Of a document's prescription: those that were both predicted and measured."""
+    """Of a document's prescription: those that were both predicted and measured, on a machine that did nothing else, or
+    as much of it in both runs."""
     return [
         Predicted(
             case,
@@ -48,7 +49,7 @@ def predicted(case: str, prescription: dict[str, Any]) -> list[Predicted]:
             outcome["step_us"],
         )
         for outcome in prescription["outcomes"]
-        if outcome["predicted"] is not None and outcome["step_us"] is not None
+        if outcome["predicted"] is not None and outcome["step_us"] is not None and outcome["disturbed_by"] is None
     ]
 
 

@@ -22,11 +22,12 @@ DEADLINE_S = 3600
 
 def outcome(step_us: float, proved_us: float | None, *, spread: float = 1_000) -> dict[str, object]:
     prediction = {"step_us": step_us, "low_us": step_us - spread, "high_us": step_us + spread, "speedup": 2.0}
-    return {"remedies": ["workers", "prefetch"], "predicted": prediction, "step_us": proved_us}
+    return {"remedies": ["workers", "prefetch"], "predicted": prediction, "step_us": proved_us, "disturbed_by": None}
 
 
 def test_errors_and_coverage_are_those_of_the_proofs() -> None:
-    outcomes = [outcome(10_000, 10_500), outcome(10_000, 20_000), outcome(10_000, None)]
+    disturbed = {**outcome(10_000, 90_000), "disturbed_by": 1.5}
+    outcomes = [outcome(10_000, 10_500), outcome(10_000, 20_000), outcome(10_000, None), disturbed]
     rows = predicted("tar", {"outcomes": [*outcomes, {**outcome(1, 2), "predicted": None}]})
     assert [row.proved_us for row in rows] == [10_500, 20_000]
     assert median_error(rows) == pytest.approx((500 / 10_500 + 0.5) / 2)
@@ -51,7 +52,9 @@ def test_predicted_steps_are_those_that_proofs_measure(tmp_path_factory: pytest.
 
 def proved(case: Case, folder: Path, data: Path) -> list[Predicted]:
     examined = examine(case, folder, "--prove", data=data, deadline_s=PROVED_S)
-    return predicted(case.name, examined.document["prescription"])
+    rows = predicted(case.name, examined.document["prescription"])
+    print(*(row.row() for row in rows), sep="\n", flush=True)
+    return rows
 
 
 @pytest.mark.long

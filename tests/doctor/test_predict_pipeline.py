@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from made_work import batch, setup, step, work
 from stepped_training import SteppedTraining
 
-from headrace.doctor.predict.pipeline import step_ends
+from headrace.doctor.predict.pipeline import simulated, step_ends
 from headrace.doctor.predict.setup import Setup
 from headrace.doctor.predict.work import BatchWork, PassCosts, StepWork
 
@@ -124,7 +125,7 @@ def test_storage_has_a_rate_for_all() -> None:
     assert steady(step_ends(setup(workers=2, storage=100), known, steps=100)) == pytest.approx(15_000)
 
 
-PASSES = PassCosts(fork=5, begin=7, resume=3, shut_down=2, first_wait=11, first_compute=13)
+PASSES = PassCosts(fork=5, begin=7, resume=3, shut_down=2, first_wait=11, first_compute=13, iterates=False)
 
 
 def test_each_pass_starts_its_workers_anew() -> None:
@@ -142,6 +143,37 @@ def test_workers_that_are_kept_begin_at_once() -> None:
     ends = step_ends(setup(pass_batches=3, persistent=True), known, steps=6)
     assert ends[:3] == [47, 52, 57]
     assert [end - 57 for end in ends[3:]] == [14, 15, 24]
+
+
+def test_a_worker_that_iterates_begins_to_in_each_pass() -> None:
+    """However long it lives: 24 more for the first batch of each."""
+    known = work([batch(wait=10)], [step(wait=1)], passes=replace(PASSES, iterates=True))
+    ends = step_ends(setup(pass_batches=3, persistent=True), known, steps=6)
+    assert ends[:3] == [47, 52, 57]
+    assert [end - 57 for end in ends[3:]] == [38, 39, 48]
+
+
+def test_so_does_the_training_thread_itself() -> None:
+    known = work([batch(wait=10)], [step(wait=1)], passes=replace(PASSES, iterates=True))
+    assert step_ends(setup(workers=0, pass_batches=2), known, steps=4) == [35, 46, 81, 92]
+    once = work([batch(wait=10)], [step(wait=1)], passes=PASSES)
+    assert step_ends(setup(workers=0, pass_batches=2), once, steps=4) == [11, 22, 33, 44]
+
+
+def test_a_batch_is_held_while_its_worker_makes_another() -> None:
+    """One worker, always at work: 10 to make a batch, 4 to be answered. Where it rests, nobody waits for it."""
+    busy = work([batch(wait=10, held=4)], [step(wait=8)])
+    assert steady(step_ends(setup(workers=1), busy, steps=50)) == pytest.approx(12)
+    resting = work([batch(wait=10, held=4)], [step(wait=100)])
+    assert steady(step_ends(setup(workers=1), resting, steps=50)) == pytest.approx(100)
+
+
+def test_other_programs_have_their_part_of_the_cores() -> None:
+    """One thread of theirs, one of ours, one core."""
+    known = work([batch(10)], [step(10)])
+    assert simulated(setup(workers=0, cores=1, others=1), known, steps=50).others_cores == pytest.approx(0.5)
+    assert simulated(setup(workers=0, cores=1, others=3), known, steps=50).others_cores == pytest.approx(0.75)
+    assert simulated(setup(workers=0, cores=4, others=1), known, steps=50).others_cores == pytest.approx(1.0)
 
 
 def test_a_pass_may_be_under_way() -> None:

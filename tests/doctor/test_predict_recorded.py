@@ -304,6 +304,85 @@ def test_what_receiving_took_longer_than_usual_is_no_work(tmp_path: Path) -> Non
     assert float(sum(sorted(after.batches.receive)[:40])) == float(sum(sorted(before.batches.receive)[:40]))
 
 
+def test_a_late_hand_over_is_no_work_and_goes_with_what_it_waits_for(tmp_path: Path) -> None:
+    """Of 20 ms that unpickling takes, 1 is computing, and as much a round trip. Of the 20 ms of the next batch, the
+    only worker has 12 before it when it is asked for this one's tensors."""
+    session = made_session(tmp_path, replace(RUN, unpickle=20_000))
+    trainer = session.trainers[0]
+    trainer.gets.unpickle_cpu = [1_000] * len(trainer.gets.start)
+    known = recorded(session, diagnose(session))
+    assert known is not None
+    assert known.batches.receive.mean() == pytest.approx(2_000, rel=0.1)
+    assert known.batches.held.max() == pytest.approx(12_000)
+    half = known.batches.changed({"decode": StageChange(cpu=0.0, wait=0.0)})
+    assert half.held.mean() == pytest.approx(known.batches.held.mean() / 2, rel=0.1)
+
+
+@pytest.mark.parametrize(("cores", "waiting_us"), [(2.0, 3_000), (16.0, 10_000)])
+def test_threads_that_share_the_work_wait_for_one_another(tmp_path: Path, cores: float, waiting_us: float) -> None:
+    """Of 20 ms of a batch, the first thread computes 10, and 40 are computed in all: on two cores its waiting, but for
+    that of reading, is that of the others for a core, which the simulation finds itself."""
+    session = made_session(tmp_path, RUN, machines=[machine(cores=cores)])
+    for maker in session.makers:
+        maker.batches.cpu = [40_500] * len(maker.batches.index)
+    known = recorded(session, diagnose(session))
+    assert known is not None
+    assert known.setup.worker_threads == pytest.approx(4.0)
+    assert known.batches.wait.mean() == pytest.approx(waiting_us)
+
+
+def test_a_pass_begins_when_its_workers_take_up_their_first_batches(tmp_path: Path) -> None:
+    """worker_init_fn runs between the start of a worker's loop and that."""
+    session = made_session(tmp_path, replace(RUN, workers=2, facts={"length": 30}))
+    before = recorded(session, diagnose(session))
+    for maker in session.makers:
+        maker.begun = maker.batches.start[0] - 70_000
+    after = recorded(session, diagnose(session))
+    assert before is not None
+    assert after is not None
+    assert after.passes.begin == before.passes.begin
+
+
+def test_what_first_batches_take_more_is_changed_with_their_stages(tmp_path: Path) -> None:
+    """Of a dataset that is iterated, each pass has first ones. The first one of the only worker scans for 100 ms."""
+    for is_iterable in (False, True):
+        run = replace(RUN, facts={"iterable": is_iterable})
+        session = made_session(tmp_path / str(is_iterable), run)
+        (maker,) = session.makers
+        maker.stages.append("scan:tarfile headers")
+        maker.batches.stages[0].append((len(maker.stages) - 1, 1, 100_000, 100_000))
+        known = recorded(session, diagnose(session))
+        assert known is not None
+        assert known.passes.iterates is is_iterable
+        assert "scan:tarfile headers" not in known.batches.stages
+        assert known.first_batch["scan:tarfile headers"].compute == pytest.approx([100_000])
+
+
+def test_steps_are_as_long_as_those_that_were_replayed(tmp_path: Path) -> None:
+    session = made_session(tmp_path, replace(RUN, workers=4))
+    trainer = session.trainers[0]
+    ends = trainer.steps.end
+    trainer.windows = [
+        Window("observe", 8, 20, 0, ends[7], ends[27]),
+        Window("replay", 28, 20, 4, ends[27], ends[47]),
+    ]
+    for row in range(32, 48):
+        trainer.steps.start[row] = trainer.steps.end[row] - 9_000
+    for column in vars(trainer.gets).values():
+        del column[28:]
+    known = recorded(session, diagnose(session))
+    assert known is not None
+    assert (known.steps.compute + known.steps.wait).mean() == pytest.approx(9_000)
+
+
+def test_other_programs_that_hardly_do_anything_are_left_as_they_are(tmp_path: Path) -> None:
+    ours = machine(cores=2.0)
+    ours.time = list(range(0, 2_000_000, 100_000))
+    ours.columns = {"cpu_cores_other": [0.05] * len(ours.time)}
+    known = recorded_of(tmp_path, machines=[ours])
+    assert known.setup.others == pytest.approx(0.05)
+
+
 def test_a_session_whose_times_are_all_nothing(tmp_path: Path) -> None:
     """Clocks may be that coarse."""
     none = replace(RUN, stages={"decode:x": 0}, pickle=0, unpickle=0, forward=0, backward=0, optimizer=1)

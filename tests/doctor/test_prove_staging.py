@@ -51,6 +51,23 @@ def test_a_file_is_copied_for_as_long_as_it_is_needed(source: Path, disk: Path) 
     assert not list(disk.iterdir())
 
 
+def test_of_a_folder_only_what_matches_is_copied(source: Path, disk: Path) -> None:
+    for name in ("a.png", "b.txt", "deep/c.png"):
+        path = source.parent / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"png")
+    for patterns, names in ((["*.png", "*.txt"], {"a.png", "b.txt"}), (["**/*.png"], {"a.png", "deep/c.png"})):
+        with staged([[str(source.parent), str(disk / "data"), patterns]], deadline=LATER) as [(_, copy)]:
+            assert {str(path.relative_to(copy)) for path in Path(copy).rglob("*") if path.is_file()} == names
+
+
+def test_a_folder_that_takes_too_long_to_look_at(source: Path, disk: Path) -> None:
+    pairs = [[str(source.parent), str(disk / "data")]]
+    with pytest.raises(StagingError, match="takes longer to copy"), staged(pairs, deadline=0.0):
+        pass
+    assert not list(disk.iterdir())
+
+
 def test_a_folder_is_copied_with_all_that_is_in_it(source: Path, disk: Path) -> None:
     (source.parent / "deep").mkdir()
     (source.parent / "deep" / "1.png").write_bytes(b"png")

@@ -22,7 +22,8 @@ from made_prescriptions import (
 from made_sessions import MadeRun
 
 from headrace.doctor.remedies.model import Prediction
-from headrace.doctor.session.model import Calibration, Note, Place, SeenFile, Survey
+from headrace.doctor.remedies.staged import Files
+from headrace.doctor.session.model import Calibration, Note, Opened, Place, SeenFile, SeenFolder, Session, Survey
 
 FEW = MadeRun()
 """Two workers, a batch in 10 ms, a step of 3.5 ms: 5 ms a step, of which 1.5 ms are waited for."""
@@ -272,15 +273,43 @@ TEXTS = MadeRun(stages={"tokenise:BertTokenizer": 12_000, "collate:default": 1_0
 
 
 def test_texts_by_the_batch() -> None:
-    found = helping(with_batches(made(TEXTS), "int64[4,512] int64[4,512]", 32_768), "batch-tokeniser")
+    found = helping(made(TEXTS), "batch-tokeniser")
     assert found.why.startswith("The tokeniser is called 4 times a batch, 3 ms a sample, 92 % of making a batch.")
-    assert "All have 512 tokens, padded as it seems to a maximum." in found.why
     assert found.confidence == "low"
 
 
 def test_texts_that_cost_nothing() -> None:
     run = MadeRun(stages={"tokenise:BertTokenizer": 50, "getitem:rest": 9_000})
     assert why_not(made(run), "batch-tokeniser") == "Tokenising is 0.6 % of making a batch."
+
+
+def padded(session: Session, *, filled: int, longest: int) -> Session:
+    """Its first batch was looked at: 4 rows of 512 tokens."""
+    looks = session.trainers[0].padding
+    looks.pass_, looks.index, looks.rows, looks.width = [0], [0], [4], [512]
+    looks.filled, looks.longest = [filled], [longest]
+    return session
+
+
+def test_padding_to_the_batch() -> None:
+    """Of a step of 3.5 ms, forward and backward take 3; a quarter of the tokens would be left."""
+    found = helping(padded(made(BOUND), filled=400, longest=128), "pad-to-batch")
+    assert found.why == (
+        "80 % of the tokens that are trained on are padding: sequences are 512 tokens long, where the longest of a "
+        "batch has 128 on average, and forward and backward take 86 % of a step. Assumed is that 50 % to 100 % of "
+        "forward and backward go with the tokens."
+    )
+    assert found.confidence == "low"
+    predicted(found.prediction, 3_500 - 0.8 * 0.75 * 3_000)
+    assert found.prediction is not None
+    assert found.prediction.low_us < 3_500 - 0.75 * 3_000 < 3_500 - 0.5 * 0.75 * 3_000 < found.prediction.high_us
+
+
+def test_padding_that_is_no_longer_than_it_must_be() -> None:
+    assert why_not(padded(made(BOUND), filled=400, longest=512), "pad-to-batch") == (
+        "Each batch is as long as its longest sequence already; 80 % of the tokens are padding."
+    )
+    assert "pad-to-batch" not in [one.code for one in prescribed(made(BOUND)).remedies]
 
 
 def test_a_cache_of_what_is_the_same_each_time() -> None:
@@ -339,7 +368,59 @@ def test_files_are_staged_where_they_fit(size: int, place: str) -> None:
 def test_files_that_fit_nowhere() -> None:
     survey = Survey([SeenFile("/data/a.tar", 90 * GB, 9)], PLACES)
     assert why_not(with_survey(made(STORED), survey), "staging").endswith(
-        "The files seen are 90 GB, and no memory or local disk has room."
+        "They are 90 GB, and 2 times that must fit: /dev/shm has 8.0 GB, /nvme has 100 GB."
+    )
+
+
+def images(size: int, *, files: int = 1000, sized: int = 1000, opens: int = 900, is_whole: bool = True) -> SeenFile:
+    return SeenFile("/data/im[g]", size, 0, opens, SeenFolder(files, 500, [".jpg"], True, sized, is_whole))
+
+
+def test_a_folder_is_staged_as_a_whole() -> None:
+    survey = Survey([images(GB, files=100_000), SeenFile("/dev/shm/a.bin", 50 * GB, 0, 9)], PLACES)
+    found = helping(with_survey(made(STORED), survey), "staging")
+    assert found.costs == ["about 1.0 GB (by the sizes of 1,000 of 100,000 files) in /dev/shm, copied before each run"]
+    assert found.hint == "cp -r /data/im[g] /dev/shm/, and give the script that path"
+    copy = "/dev/shm/headrace-staged/data/im[g]"
+    assert found.changes == {"staging": [["/data/im[g]", copy, ["**/*.jpg"]]]}
+
+
+def test_a_part_of_the_files_is_staged_and_predicted() -> None:
+    """What is opened most for its size comes first; 1 of 4 opens stay where they are."""
+    slow = MadeRun(stages={"read:file": 40_000, "collate:default": 500}, cpu=0.1)
+    survey = Survey([images(90 * GB, opens=250), SeenFile("/data/a.bin", GB, 0, 750)], [PLACES[0]])
+    session = with_survey(made(slow), survey)
+    found = helping(session, "staging")
+    assert found.title == "the files of 75 % of the reads in /dev/shm"
+    assert found.why.endswith("Of the files that are read (91 GB), 1.0 GB fit: 75 % of the reads.")
+    assert found.changes == {"staging": [["/data/a.bin", "/dev/shm/headrace-staged/data/a.bin"]]}
+    whole = helping(with_survey(made(slow), Survey([SeenFile("/data/a.bin", GB, 0, 750)], PLACES)), "staging")
+    predicted(whole.prediction, 3_500)
+    predicted(found.prediction, (4_050 + 36_450 / 4) / 2)
+
+
+def test_of_a_file_that_stays_open_opens_say_nothing() -> None:
+    files = Files([SeenFile("/data/a.tar", 3 * GB, 9, 2), SeenFile("/data/a.bin", GB, 0, 998)], [], 0)
+    assert files.share(files.sized[:1]) == 0.75
+
+
+def test_opens_that_are_not_told_one_by_one_are_not_staged() -> None:
+    session = with_survey(made(STORED), Survey([SeenFile("/data/a.bin", GB, 0, 50)], PLACES))
+    session.opened = Opened(rest=50)
+    assert helping(session, "staging").title == "the files of 50 % of the reads in /dev/shm"
+
+
+def test_a_folder_whose_size_is_not_known() -> None:
+    survey = Survey([images(0, files=200_000, sized=0, is_whole=False)], PLACES)
+    assert why_not(with_survey(made(STORED), survey), "staging").endswith(
+        "Listing /data/im[g], of 200,000 files and more, takes too long: their size is not known."
+    )
+
+
+def test_files_that_lie_in_memory() -> None:
+    survey = Survey([SeenFile("/dev/shm/a.bin", GB, 0, 9)], PLACES)
+    assert why_not(with_survey(made(STORED), survey), "staging").endswith(
+        "Those that were opened are in memory already."
     )
 
 

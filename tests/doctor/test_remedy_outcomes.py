@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -76,3 +77,14 @@ def test_the_interval_covers_the_mean_of_steps_that_depend_on_each_other() -> No
     truth = statistics.fmean(100 + 40 * (number % 8 == 0) for number in range(8))
     covered = sum(low <= truth <= high for _, low, high in (interval(steps(60)) for _ in range(200)))
     assert covered >= 180
+
+
+@pytest.mark.parametrize(
+    ("before", "then", "by"),
+    [(0.1, 0.9, 0.8), (0.9, 0.1, -0.8), (0.1, 0.3, None), (None, 0.9, None), (0.9, None, None)],
+)
+def test_a_proof_beside_other_programs_says_so(before: float | None, then: float | None, by: float | None) -> None:
+    one = replace(proof(*[50_000] * 40), others_cores=then)
+    [found] = outcomes([one], lambda codes: PREDICTED, OBSERVED_US, before)
+    assert found.disturbed_by == (None if by is None else pytest.approx(by))
+    assert found.step_us == 50_000

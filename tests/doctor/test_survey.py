@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from headrace.doctor.session.model import Machine
-from headrace.doctor.survey.archives import look_ups
+from headrace.doctor.session.model import Machine, Opened, OpenedFile, OpenedFolder, SeenFolder
+from headrace.doctor.survey import folders
+from headrace.doctor.survey.archives import indexed
+from headrace.doctor.survey.folders import listed
 from headrace.doctor.survey.images import decoded, near
 from headrace.doctor.survey.places import places
 from headrace.doctor.survey.survey import surveyed
@@ -41,20 +43,26 @@ def tar(tmp_path: Path) -> Path:
 
 
 def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
-    found = surveyed(machine(tar))
+    found = surveyed(machine(tar), Opened())
     assert [(one.path, one.seen) for one in found.files] == [(str(tar), 9)]
-    look_up, images = found.calibrations
-    assert (look_up.remedy, len(look_up.other_us), look_up.present_us) == ("indexed-tar", 4, [])
+    look_up, header, images = found.calibrations
+    assert (look_up.remedy, look_up.unit, len(look_up.other_us), look_up.present_us) == (
+        "indexed-tar",
+        "look-up",
+        4,
+        [],
+    )
+    assert (header.remedy, header.unit, len(header.other_us)) == ("indexed-tar", "header", 4)
     assert images.remedy == "native-decode"
     assert images.files == [f"{tar} a.png", f"{tar} d.png"], "c.png is no image, and is left out"
     assert images.pixel_bytes == [32 * 32 * 3] * 2
-    assert all(us > 0 for us in [*images.present_us, *images.other_us, *look_up.other_us])
+    assert all(us > 0 for us in [*images.present_us, *images.other_us, *look_up.other_us, *header.present_us])
 
 
 def test_loose_images_stand_for_their_folder(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"{number:02d}.png").write_bytes(png())
-    (images,) = surveyed(machine(tmp_path / "07.png")).calibrations
+    (images,) = surveyed(machine(tmp_path / "07.png"), Opened()).calibrations
     assert images.files[0] == str(tmp_path / "07.png")
     assert 4 <= len(images.files) <= 12
     assert near("/nowhere/a.png") == ["/nowhere/a.png"]
@@ -63,21 +71,21 @@ def test_loose_images_stand_for_their_folder(tmp_path: Path) -> None:
 def test_neighbours_that_are_no_plain_files_are_not_opened(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png())
     os.mkfifo(tmp_path / "b.png")
-    (images,) = surveyed(machine(tmp_path / "a.png")).calibrations
+    (images,) = surveyed(machine(tmp_path / "a.png"), Opened()).calibrations
     assert images.files == [str(tmp_path / "a.png")]
 
 
 def test_nothing_seen_nothing_timed(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("pass")
-    found = surveyed(machine(tmp_path / "train.py", tmp_path / "gone.tar", tmp_path))
+    found = surveyed(machine(tmp_path / "train.py", tmp_path / "gone.tar", tmp_path), Opened())
     assert (found.files, found.calibrations) == ([], [])
 
 
 def test_a_tar_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "odd.tar"
     path.write_bytes(b"odd" * 1000)
-    assert look_ups(str(path)) is None
-    assert surveyed(machine(path)).calibrations == []
+    assert indexed(str(path)) == []
+    assert surveyed(machine(path), Opened()).calibrations == []
 
 
 def test_no_more_than_the_time_there_is(tmp_path: Path) -> None:
@@ -98,3 +106,90 @@ def test_places_are_memory_and_a_disk_that_is_quick(tmp_path: Path, monkeypatch:
     slow = machine(mounts=[mount], disks={"sda": {"rotational": True}})
     assert [one.kind for one in places(slow)] == ["memory"]
     assert [one.kind for one in places(machine(mounts=[{**mount, "network": True}]))] == ["memory"]
+
+
+# Files that were opened.
+
+
+def opened_in(folder: Path, opens: dict[str, int], *, names: int | None = None, is_deep: bool = False) -> Opened:
+    """These, by name; `names`: of how many files that are not told one by one."""
+    told = [OpenedFile(str(folder / name), count) for name, count in opens.items()]
+    ends = sorted({Path(name).suffix for name in opens})
+    whole = sum(opens.values()) if names is None else names
+    return Opened(told, [OpenedFolder(str(folder), whole, names or len(opens), names is None, is_deep, ends)])
+
+
+def filled(folder: Path, count: int, *, end: str = ".bin", size: int = 100) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        (folder / f"{number}{end}").write_bytes(bytes(size))
+    return folder
+
+
+def test_files_that_come_again_are_all_that_are_read(tmp_path: Path) -> None:
+    folder = filled(tmp_path, 20)
+    opens = {f"{number}.bin": 9 - number for number in range(5)}
+    found = surveyed(machine(), opened_in(folder, opens)).files
+    assert [(one.path, one.bytes, one.opens, one.folder) for one in found] == [
+        (str(folder / name), 100, count, None) for name, count in opens.items()
+    ]
+
+
+def test_files_that_were_opened_once_stand_for_their_folder(tmp_path: Path) -> None:
+    folder = filled(tmp_path, 20)
+    filled(folder, 3, end=".txt", size=10_000)
+    filled(folder / "beneath", 3)
+    (one,) = surveyed(machine(), opened_in(folder, {f"{number}.bin": 1 for number in range(10)})).files
+    assert (one.path, one.bytes, one.opens) == (str(folder), 2_000, 10)
+    assert one.folder == SeenFolder(20, 10, [".bin"], is_deep=False, sized=20, is_whole=True)
+
+
+def test_a_few_files_stand_for_themselves(tmp_path: Path) -> None:
+    folder = filled(tmp_path, 20)
+    found = surveyed(machine(), opened_in(folder, {"1.bin": 1, "2.bin": 1, "gone.bin": 1, "code.py": 1})).files
+    assert [one.path for one in found] == [str(folder / "1.bin"), str(folder / "2.bin")]
+
+
+def test_folders_beneath_one(tmp_path: Path) -> None:
+    for name in "abc":
+        filled(tmp_path / name, 4)
+    (one,) = surveyed(machine(), opened_in(tmp_path, {"a/1.bin": 1}, names=10, is_deep=True)).files
+    assert one.folder is not None
+    assert (one.bytes, one.folder.files, one.folder.is_deep) == (1_200, 12, True)
+
+
+def test_the_sampler_adds_what_was_not_opened_in_a_batch(tmp_path: Path, tar: Path) -> None:
+    folder = filled(tmp_path / "data", 20)
+    (tmp_path / "link").symlink_to(folder)
+    opened = opened_in(tmp_path / "link", {f"{number}.bin": 1 for number in range(10)})
+    found = surveyed(machine(folder / "7.bin", tar), opened).files
+    assert [(one.path, one.seen) for one in found] == [(str(tmp_path / "link"), 9), (str(tar), 8)]
+
+
+def test_images_and_archives_that_were_opened_are_timed(tmp_path: Path, tar: Path) -> None:
+    for number in range(20):
+        (tmp_path / f"{number:02d}.png").write_bytes(png())
+    opens = {"13.png": 5, "17.png": 4, tar.name: 2}
+    look_up, _, images = surveyed(machine(), opened_in(tmp_path, opens)).calibrations
+    assert look_up.files[0] == f"{tar} a.png"
+    assert images.files[:2] == [str(tmp_path / "13.png"), str(tmp_path / "17.png")]
+
+
+def test_sizes_of_a_large_folder_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "MOST_SIZED", 10)
+    folder = filled(filled(tmp_path, 30, size=100), 30, end=".2.bin", size=300)
+    found = listed(str(folder), [".bin"], is_deep=False, is_time_left=lambda: True)
+    assert (found.files, found.sized, found.is_whole) == (60, 10, True)
+    assert 60 * 100 < found.bytes < 60 * 300
+
+
+def test_a_folder_without_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "_AT_ONCE", 10)
+    folder = str(filled(tmp_path, 60))
+    looks = iter([True] * 3 + [False] * 9)
+    cut = listed(folder, [""], is_deep=False, is_time_left=lambda: next(looks))
+    assert (cut.files, cut.bytes, cut.is_whole) == (30, 0, False)
+    monkeypatch.setattr(folders, "MOST_LISTED", 40)
+    cut = listed(folder, [""], is_deep=False, is_time_left=lambda: True)
+    assert (cut.files, cut.is_whole) == (50, False)
+    assert not listed("/nowhere", [""], is_deep=True, is_time_left=lambda: True).files

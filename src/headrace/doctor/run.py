@@ -179,7 +179,7 @@ def _report(
 def _surveyed(session: Session) -> Survey | None:
     """Of the machine that was sampled, which is this one."""
     try:
-        return surveyed(session.machines[0]) if session.machines else None
+        return surveyed(session.machines[0], session.opened) if session.machines else None
     except Exception:
         _say("files were not looked at: that failed, which is a fault of the doctor's")
         _say(traceback.format_exc())

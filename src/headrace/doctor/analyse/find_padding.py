@@ -27,7 +27,7 @@ BY_LENGTH = (
 
 
 @dataclass(frozen=True)
-class _Tokens:
+class Tokens:
     """Sums over the batches that were looked at."""
 
     batches: int
@@ -37,21 +37,37 @@ class _Tokens:
     needed: int
     """With each batch padded to its longest sequence."""
 
+    @property
+    def spare(self) -> float:
+        """Share of them that need not be there, with each batch padded to its longest sequence."""
+        return 1 - self.needed / self.tokens
+
+    @property
+    def padded(self) -> float:
+        """Share of them that are padding."""
+        return 1 - self.filled / self.tokens
+
+    @property
+    def width(self) -> float:
+        """Of a sequence, on average over the rows."""
+        return self.tokens / self.rows
+
+    @property
+    def longest(self) -> float:
+        """Of each batch, on average over the rows."""
+        return self.needed / self.rows
+
 
 def padding_findings(view: View) -> Iterator[Finding]:
     """The weight is what shorter batches would save of the model's own time, as far as that goes by tokens."""
-    tokens = _tokens(view)
+    tokens = tokens_of(view)
     if tokens is None:
         return
-    spare, padded = 1 - tokens.needed / tokens.tokens, 1 - tokens.filled / tokens.tokens
+    spare, padded = tokens.spare, tokens.padded
     model = view.share(FORWARD) + view.share(BACKWARD)
     seen = f"seen in {counted(tokens.batches, 'batch')}; forward and backward take {percent(model)} of each step"
-    width, longest = (whole / tokens.rows for whole in (tokens.tokens, tokens.needed))
     if spare >= WORTH_SAYING:
-        text = (
-            f"{percent(padded)} of the tokens that are trained on are padding: sequences are {number(round(width))} "
-            f"tokens long, where the longest of a batch has {number(round(longest))} on average."
-        )
+        text = f"{too_long(tokens)}."
         yield Finding("padding", spare * model, text, f"{percent(spare)} could be left out; {seen}", TO_LONGEST)
     elif padded >= MUCH:
         text = (
@@ -61,7 +77,16 @@ def padding_findings(view: View) -> Iterator[Finding]:
         yield Finding("padding", 0.0, text, seen, BY_LENGTH)
 
 
-def _tokens(view: View) -> _Tokens | None:
+def too_long(tokens: Tokens) -> str:
+    """In words."""
+    return (
+        f"{percent(tokens.padded)} of the tokens that are trained on are padding: sequences are "
+        f"{number(round(tokens.width))} tokens long, where the longest of a batch has "
+        f"{number(round(tokens.longest))} on average"
+    )
+
+
+def tokens_of(view: View) -> Tokens | None:
     """None where no batch of sequences was seen that a step waited for."""
     padding, passes, fed = view.trainer.padding, pass_of(view.trainer), fed_loaders(view.training)
     rows = [
@@ -70,7 +95,7 @@ def _tokens(view: View) -> _Tokens | None:
     tokens = sum(padding.rows[row] * padding.width[row] for row in rows)
     if not tokens:
         return None
-    return _Tokens(
+    return Tokens(
         batches=len(rows),
         rows=sum(padding.rows[row] for row in rows),
         tokens=tokens,

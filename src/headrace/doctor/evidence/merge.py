@@ -10,6 +10,7 @@ from pathlib import Path
 from ..probe.settings import Settings
 from ..session.model import Machine, Maker, Note, Outcome, Session, Trainer, Unreached
 from .lines import read_lines
+from .opened import opened
 from .process import ProcessEvidence
 
 
@@ -46,6 +47,7 @@ def read_session(
         processes=[evidence.process for evidence in whole],
         trainers=trainers,
         makers=_makers(whole, trainers),
+        opened=opened(one.opened for one in whole),
         machines=list(machines),
         unreached=list(unreached),
         notes=[*notes, *(note for one in whole for note in one.notes), *_empty(path for path, one in found if not one)],

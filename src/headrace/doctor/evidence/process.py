@@ -10,6 +10,7 @@ from ..session.model import Note, Process
 from . import records
 from .lines import Lines
 from .maker import MakerSide
+from .opened import OpenedSide
 from .trainer import TrainerSide
 
 
@@ -20,6 +21,7 @@ class ProcessEvidence:
     process: Process
     trainer: TrainerSide
     maker: MakerSide
+    opened: OpenedSide = field(default_factory=OpenedSide)
     notes: list[Note] = field(default_factory=list)
 
     @classmethod
@@ -54,6 +56,7 @@ class ProcessEvidence:
             records.Stack: lambda record: self.process.stacks.append(f"{record.what}: {record.text}"),
             records.End: self._end,
             records.Applied: self._applied,
+            records.Opened: lambda record: self.opened.take(record, names),
             **self.trainer.takers(names),
             **self.maker.takers(names),
         }

@@ -206,6 +206,13 @@ class Lines(Record, tag="lines"):
     counts: list[tuple[int, int]]
 
 
+class Opened(Record, tag="opened"):
+    t: int
+    files: list[tuple[int, int]]
+    folders: list[tuple[int, int, int, list[str], list[int]]]
+    rest: int = 0
+
+
 class Probe(Record, tag="probe"):
     t: int
     us: int
@@ -215,6 +222,6 @@ KINDS = (
     Process, Name, Torch, Facts, Note, Error, Stack, End,
     Loader, Pass, Get, Fetch, Padding, Replayed, Drained, Window, Last,
     Step, Rest, Device, Ready, Collective, Digest, Applied,
-    Worker, Batch, Slow, Lines, Probe,
+    Worker, Batch, Slow, Lines, Opened, Probe,
 )  # fmt: skip
 ANY: Any = Union[KINDS]  # noqa: UP007  (a union of a tuple has no other spelling)

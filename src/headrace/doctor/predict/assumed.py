@@ -8,7 +8,7 @@ FORK_US = 10_000.0
 """Of the training thread, to fork one worker from a process that has loaded torch."""
 BEGIN_US = 20_000.0
 """Until its loop runs."""
-PASSES = PassCosts(FORK_US, BEGIN_US, 1_000.0, FORK_US, 0.0, 0.0)
+PASSES = PassCosts(FORK_US, BEGIN_US, 1_000.0, FORK_US, 0.0, 0.0, False)
 
 RECEIVE_US = 300.0
 """To open the shared memory of a batch of a few tensors."""

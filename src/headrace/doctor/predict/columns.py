@@ -26,15 +26,34 @@ class StageColumns:
             return replace(self, compute=self.calls * change.call_us, wait=np.zeros_like(self.wait))
         return replace(self, compute=self.compute * change.cpu, wait=self.wait * change.wait)
 
+    def without_waits(self) -> StageColumns:
+        return replace(self, wait=np.zeros_like(self.wait))
+
+    def beyond(self, usual: StageColumns) -> StageColumns:
+        """One row: by how much the mean is above the usual one's."""
+        pairs = ((self.calls, usual.calls), (self.compute, usual.compute), (self.wait, usual.wait))
+        return StageColumns(*(np.maximum(own.mean(keepdims=True) - other.mean(), 0.0) for own, other in pairs))
+
+
+Stages = Mapping[str, StageColumns]
+"""By `category:label`."""
+
+
+def changed(stages: Stages, changes: Mapping[str, StageChange]) -> Stages:
+    """With the changes of a `Setup`."""
+    return {name: stage.changed(_of(name, changes)) for name, stage in stages.items()}
+
 
 @dataclass(frozen=True)
 class BatchColumns:
     """Batches that measured steps received, in that order; the first ones of new workers left out."""
 
-    stages: Mapping[str, StageColumns]
-    """By `category:label`. `compute` is wall time, which several threads may have made shorter."""
+    stages: Stages
+    """`compute` is wall time, which several threads may have made shorter."""
     serialise: Column
     receive: Column
+    held: Column
+    """How long receiving waits for the batch's worker, which is at the next one."""
     pin: Column
 
     def __len__(self) -> int:
@@ -50,9 +69,10 @@ class BatchColumns:
         return _sum([stage.wait for stage in self.stages.values()], len(self))
 
     def changed(self, changes: Mapping[str, StageChange]) -> BatchColumns:
-        """With the changes of a `Setup`."""
-        stages = {name: stage.changed(_of(name, changes)) for name, stage in self.stages.items()}
-        return replace(self, stages=stages)
+        """With the changes of a `Setup`. A worker that computes for a shorter time is waited for as much shorter."""
+        after = replace(self, stages=changed(self.stages, changes))
+        before_us, after_us = self.compute.mean(), after.compute.mean()
+        return replace(after, held=self.held * (after_us / before_us if before_us > 0 else 1.0))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -50,12 +50,20 @@ def computing(training: Training, loader: Loader, making: MadeHere, peers_us: fl
     busy = np.maximum(busy - peers_us, 0.0)
     used, device = _used(training, making.cpu), np.full_like(busy, _device_us(training))
     if used is None:
-        return Computing(StepColumns(gets, busy, np.zeros_like(busy), device), 1.0, False)
+        return Computing(_as_replayed(training, StepColumns(gets, busy, np.zeros_like(busy), device)), 1.0, False)
     busy = np.maximum(busy - np.maximum(_delays(training) - making.delay, 0.0), np.minimum(used, busy))
     threads = float(used.sum() / busy.sum()) if busy.sum() > 0 else 1.0
     threads = threads if threads >= SEVERAL else 1.0
     compute = np.minimum(used / threads, busy)
-    return Computing(StepColumns(gets, compute, busy - compute, device), threads, True)
+    return Computing(_as_replayed(training, StepColumns(gets, compute, busy - compute, device)), threads, True)
+
+
+def _as_replayed(training: Training, steps: StepColumns) -> StepColumns:
+    """As long as those that were replayed, which nothing kept from their cores; not where a device runs on beside."""
+    replayed, own = replay_us(training), float((steps.compute + steps.wait).mean())
+    if replayed is None or steps.device.any() or own <= 0:
+        return steps
+    return replace(steps, compute=steps.compute * replayed / own, wait=steps.wait * replayed / own)
 
 
 def _device_us(training: Training) -> float:

@@ -37,7 +37,9 @@ class Engine:
         """The process that goes on at this moment."""
         self._cores = float("inf") if cores is None else cores
         self._work = 0.0
-        self._threads = others
+        self._threads = self._others = others
+        self.others_us = 0.0
+        """CPU time that they have had."""
         self._speed = 1.0
         self._computing: list[tuple[float, int, Process]] = []
         self._waiting: list[tuple[float, int, Process]] = []
@@ -67,7 +69,9 @@ class Engine:
         at = min(done, until)
         if at == float("inf"):
             return False
-        self._work += (at - self.now) * self._speed
+        done_us = (at - self.now) * self._speed
+        self._work += done_us
+        self.others_us += self._others * done_us
         self.now = at
         if done <= until:
             _, _, process = heapq.heappop(self._computing)

@@ -14,10 +14,12 @@ class Fit:
     """By which the work of batches is multiplied."""
     computing: float
     """By which that of the steps is."""
+    start_up: float
+    """By which the time that workers take to start and to end is."""
     rest: float
     """By which the simulated step is multiplied, for what is left then."""
     gap: float
     """Logarithm of the observed step by the simulated one, before all that."""
 
 
-UNFITTED = Fit(1.0, 1.0, 1.0, 0.0)
+UNFITTED = Fit(1.0, 1.0, 1.0, 1.0, 0.0)

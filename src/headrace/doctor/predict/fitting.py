@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import exp, log
 from statistics import fmean
 
 from .fit import UNFITTED, Fit
 from .record import Recorded
-from .rounds import ROUNDS, mean_steps
+from .rounds import ROUNDS, mean_steps, others_cores
+from .setup import Setup
 
 PROBE = 1.05
 """By how much work is multiplied to see what the step owes to it."""
+DOUBT = {"making": 1.0, "computing": 0.3, "start_up": 1.0}
+"""How far each may be off, by the others: the steps' own work is measured beside nothing else where it was replayed."""
 MOST = 0.4
 """The largest correction, as a logarithm: what is further off is no error of measurement."""
-HALVINGS = 6
+SOME = 0.1
+"""Share of the cores from which others compete for them: less is the system's own housekeeping."""
+MOST_THREADS = 16
+"""Of other programs, for each core."""
+HALVINGS = 8
 """Of the range of other programs' threads."""
 
 
@@ -26,32 +34,47 @@ def fitted(recorded: Recorded) -> Recorded:
 
 
 def _others(recorded: Recorded) -> float:
-    """At most what is recorded: that was concluded from how long threads waited for a core, in which there is the time
-    that any thread takes to be woken up."""
-    low, high = 0.0, recorded.setup.others
-    if high == 0.0 or _with_others(recorded, high) <= recorded.observed_us:
+    """Threads of other programs that would have had as much of the cores as those had that were there, and no more than
+    the observed step leaves room for. What they kept busy is less than they asked for, as ours is."""
+    kept, cores = recorded.setup.others, recorded.setup.cores
+    if not cores or kept < SOME * cores:
+        return kept
+    most = MOST_THREADS * cores
+    asked = _largest(kept, most, lambda threads: _others_cores(recorded, threads) <= kept)
+    return _largest(0.0, asked, lambda threads: _step_us(recorded, threads) <= recorded.observed_us)
+
+
+def _largest(low: float, high: float, fits: Callable[[float], bool]) -> float:
+    """Of this range, the largest number that fits, where all below it do."""
+    if fits(high):
         return high
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if _with_others(recorded, middle) > recorded.observed_us else (middle, high)
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 
 
-def _with_others(recorded: Recorded, others: float) -> float:
-    setup = replace(recorded.setup, others=others)
-    return fmean(mean_steps(recorded, setup, UNFITTED, seed=0, rounds=1))
+def _step_us(recorded: Recorded, others: float) -> float:
+    return fmean(mean_steps(recorded, _with_others(recorded, others), UNFITTED, seed=0, rounds=1))
+
+
+def _others_cores(recorded: Recorded, others: float) -> float:
+    return others_cores(recorded, _with_others(recorded, others))
+
+
+def _with_others(recorded: Recorded, others: float) -> Setup:
+    return replace(recorded.setup, others=others)
 
 
 def _fit(recorded: Recorded) -> Fit:
     present = _simulated(recorded, UNFITTED)
     gap = log(recorded.observed_us / present)
-    making = log(_simulated(recorded, replace(UNFITTED, making=PROBE)) / present) / log(PROBE)
-    computing = log(_simulated(recorded, replace(UNFITTED, computing=PROBE)) / present) / log(PROBE)
-    size = making**2 + computing**2
-    if size > 0:
-        fit = Fit(_factor(gap * making / size), _factor(gap * computing / size), 1.0, gap)
-    else:
-        fit = replace(UNFITTED, gap=gap)
+    owed = {
+        name: log(_simulated(recorded, replace(UNFITTED, **{name: PROBE})) / present) / log(PROBE) for name in DOUBT
+    }
+    size = sum((owed[name] * doubt) ** 2 for name, doubt in DOUBT.items())
+    factors = {name: _factor(gap * owed[name] * doubt**2 / size) if size else 1.0 for name, doubt in DOUBT.items()}
+    fit = replace(UNFITTED, gap=gap, **factors)
     return replace(fit, rest=recorded.observed_us / _simulated(recorded, fit))
 
 

@@ -10,8 +10,6 @@ from ..session.model import Maker, Session, Trainer
 
 BUSY = 0.9
 """Share of the cores from which a thread that computes is likely to wait for one."""
-SOME = 0.1
-"""Share of the cores from which others count: less is the system's own housekeeping."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +27,11 @@ class HostCores:
         host = self.host
         return None if host is None or host.cores is None else host.cores / max(len(host.trainers), 1)
 
-    def others(self, speed: float, own: float) -> float:
-        """Threads of other programs that compete for these cores. `speed` is how much of the time a thread of ours that
-        was ready to run did run, while `own` of ours were ready: what is missing went to others, if there were any to
-        speak of; they may be more than the cores that they got."""
-        host = self.host
-        kept = 0.0 if host is None else (host.mean("cpu_cores_other") or 0.0) / max(len(host.trainers), 1)
-        cores = self.share()
-        if cores is None or kept < SOME * cores or not 0.0 < speed < 1.0:
-            return kept
-        return max(cores / speed - own, 0.0)
+    def others(self) -> float:
+        """Of these cores, what other programs kept busy on average."""
+        return (
+            0.0 if self.host is None else (self.host.mean("cpu_cores_other") or 0.0) / max(len(self.host.trainers), 1)
+        )
 
     @property
     def is_busy(self) -> bool:

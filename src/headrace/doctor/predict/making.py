@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
+from dataclasses import replace
 
 import numpy as np
 
 from ..analyse.join import Made
 from ..analyse.stages import batch_stages
 from ..session.model import Trainer
-from .columns import BatchColumns, Column, StageColumns
+from .columns import BatchColumns, Column, StageColumns, Stages
+from .firsts import Firsts
 from .host_cores import HostCores
-from .received import Received, is_first
+from .received import Received
 from .receiving import Receiving
 
 SEVERAL = 1.5
 """Threads, from which the work of one batch counts as shared by several: below, it is the noise of two clocks."""
 COMPUTING = ("decode", "transform", "tokenise", "collate")
 """Categories of stages that wait for nothing but a core, as long as nothing else is known."""
+SHARED = (*COMPUTING, "getitem")
+"""Categories whose work several threads may share."""
 
 Row = dict[str, tuple[float, float, float]]
 """By stage: calls, computing and waiting."""
 
 
-def batch_columns(
-    trainer: Trainer, batches: Sequence[Received], receiving: Receiving, cores: HostCores
-) -> BatchColumns:
+def batch_columns(trainer: Trainer, batches: Firsts, receiving: Receiving, cores: HostCores) -> BatchColumns:
     """Of those whose making is known; the first ones of new workers are left out, unless there are no others."""
-    known = [(one.row, one.made) for one in batches if one.made is not None]
-    usual = [(row, made) for row, made in known if not is_first(made)] or known
     return BatchColumns(
-        stages=_stages([work_of(made, cores) for _, made in usual]),
-        serialise=_column([made.maker.batches.serialise[made.row] for _, made in usual]),
-        receive=np.array([receiving.us(row) for row, _ in usual]),
-        pin=_column([trainer.gets.pin[row] for row, _ in usual]),
+        stages=_stages([work_of(made, cores) for _, made in batches.usual]),
+        serialise=_column([made.maker.batches.serialise[made.row] for _, made in batches.usual]),
+        receive=np.array([receiving.us(row) for row, _ in batches.usual]),
+        held=np.array([receiving.held(row) for row, _ in batches.usual]),
+        pin=_column([trainer.gets.pin[row] for row, _ in batches.usual]),
     )
+
+
+def without_barriers(columns: BatchColumns) -> BatchColumns:
+    """Where more threads share the work than there are cores: what the first of them waits, it waits for the others,
+    which have no core. That comes of the simulation itself."""
+    stages = {name: one.without_waits() if _is_of(name, SHARED) else one for name, one in columns.stages.items()}
+    return replace(columns, stages=stages)
 
 
 def work_of(made: Made, cores: HostCores) -> Row:
@@ -46,7 +53,7 @@ def work_of(made: Made, cores: HostCores) -> Row:
     idle = sum(wait for _, _, wait in row.values())
     delay = cores.delay(made)
     if delay is None and cores.is_busy:
-        return {name: (calls, us, 0.0 if _computes(name) else wait) for name, (calls, us, wait) in row.items()}
+        return {name: (calls, us, 0.0 if _is_of(name, COMPUTING) else wait) for name, (calls, us, wait) in row.items()}
     left = max(1 - (delay or 0.0) / idle, 0.0) if idle > 0 else 0.0
     return {name: (calls, us, wait * left) for name, (calls, us, wait) in row.items()}
 
@@ -64,30 +71,14 @@ def making_threads(batches: Sequence[Received]) -> float:
     return threads if threads >= SEVERAL else 1.0
 
 
-def speed(batches: Sequence[Received], cores: HostCores) -> float:
-    """How much of the time in which they were ready to run the makers ran; 1 where that was not measured."""
-    ran = ready = 0.0
-    for _, made in batches:
-        delay = None if made is None else cores.delay(made)
-        if made is not None and delay is not None:
-            own = sum(us or 0 for _, _, us in batch_stages(made.maker, made.row, serialise=False).values())
-            ran, ready = ran + own, ready + own + delay
-    return ran / ready if ready > 0 else 1.0
-
-
-def first_extra(batches: Sequence[Received], columns: BatchColumns, cores: HostCores) -> tuple[float, float]:
-    """What the first batch of a worker computes and waits more than others: 0 where no worker's first is known."""
-    makers = {id(one.made.maker): one.made.maker for one in batches if one.made is not None}
-    firsts = [
-        work_of(Made(maker, int(np.argmin(maker.batches.start))), cores)
-        for maker in makers.values()
-        if maker.worker is not None
-    ]
-    if not firsts:
-        return 0.0, 0.0
-    compute = fmean(sum(us for _, us, _ in row.values()) for row in firsts) - float(columns.compute.mean())
-    wait = fmean(sum(us for _, _, us in row.values()) for row in firsts) - float(columns.wait.mean())
-    return max(compute, 0.0), max(wait, 0.0)
+def first_batch(batches: Firsts, columns: BatchColumns, cores: HostCores) -> Stages:
+    """What each stage of a worker's first batch takes more than in others; of stages that only first ones have, all.
+    Empty where no first one is known."""
+    firsts = _stages([work_of(made, cores) for made in batches.first])
+    none = np.zeros(1)
+    return {
+        name: stage.beyond(columns.stages.get(name, StageColumns(none, none, none))) for name, stage in firsts.items()
+    }
 
 
 def _split(calls: int, wall: int, cpu: int | None) -> tuple[float, float, float]:
@@ -96,8 +87,8 @@ def _split(calls: int, wall: int, cpu: int | None) -> tuple[float, float, float]
     return float(calls), float(compute), float(wall - compute)
 
 
-def _computes(name: str) -> bool:
-    return name.partition(":")[0] in COMPUTING
+def _is_of(name: str, categories: tuple[str, ...]) -> bool:
+    return name.partition(":")[0] in categories
 
 
 def _stages(rows: list[Row]) -> dict[str, StageColumns]:

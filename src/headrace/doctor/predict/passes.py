@@ -12,22 +12,22 @@ from .received import Received
 from .work import PassCosts
 
 
-def pass_costs(session: Session, trainer: Trainer, loader: Loader, first: tuple[float, float]) -> PassCosts | None:
-    """Of a loader with workers; None without. `first` is what the first batch of a worker computes and waits more."""
+def pass_costs(session: Session, trainer: Trainer, loader: Loader) -> PassCosts | None:
+    """Of a loader with workers; None without. What the first batch of a worker takes more is not known here."""
     passes = [one for one in trainer.passes if one.loader == loader.number and not is_here(trainer, one)]
     if not passes:
         return None
     new = [one for one in passes if one.epoch == 0]
     new = new[1:] or new  # the very first loads and compiles what the later ones find
     fork = fmean((one.ready - one.start) / len(one.workers) for one in new) if new else 0.0
-    compute, wait = first
     return PassCosts(
         fork=fork,
         begin=_mean(_begins(session, trainer, new, fork)),
         resume=_mean(one.ready - one.start for one in passes if one.epoch > 0),
         shut_down=_mean(_shut_downs(passes)),
-        first_wait=wait,
-        first_compute=compute,
+        first_wait=0.0,
+        first_compute=0.0,
+        iterates=loader.facts.get("iterable") is True,
     )
 
 
@@ -50,13 +50,15 @@ def _draws(trainer: Trainer, batches: Iterable[Received]) -> Iterator[float]:
 
 
 def _begins(session: Session, trainer: Trainer, new: Sequence[Pass], fork: float) -> Iterator[float]:
-    """From when each worker had been started, which they are one after another, until its loop ran."""
+    """From when each worker had been started, which they are one after another, until it took its first batch up: its
+    index lies there by then, and worker_init_fn, or the copy of a large dataset, comes before that."""
     makers = {(one.host, one.pid): one for one in session.makers if one.worker is not None}
     for one in new:
         for place, pid in enumerate(one.workers):
             maker: Maker | None = makers.get((trainer.host, pid))
-            if maker is not None and maker.begun is not None:
-                yield max(maker.begun - one.start - (place + 1) * fork, 0.0)
+            begun = None if maker is None else min(maker.batches.start, default=maker.begun)
+            if begun is not None:
+                yield max(begun - one.start - (place + 1) * fork, 0.0)
 
 
 def _shut_downs(passes: Sequence[Pass]) -> Iterator[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from .engine import Behaviour, Engine, compute, wait
 from .setup import Setup
@@ -14,13 +15,26 @@ LEAD = 1
 """Steps that the training thread gets ahead of its device before something makes it wait: reading a loss, say."""
 
 
-def step_ends(setup: Setup, work: Work, *, first: int = 0, steps: int) -> list[float]:
-    """When each of so many steps ends, the simulation's beginning being 0. `first` is the number of the first batch in
-    its pass; a pass that is under way begins with all its workers idle and its queue empty."""
+@dataclass(frozen=True)
+class Simulated:
+    ends: list[float]
+    """When each step ended, the simulation's beginning being 0."""
+    others_cores: float
+    """That other programs kept busy meanwhile, on average."""
+
+
+def simulated(setup: Setup, work: Work, *, first: int = 0, steps: int) -> Simulated:
+    """So many steps. `first` is the number of the first batch in its pass; a pass that is under way begins with all its
+    workers idle and its queue empty."""
     engine = Engine(setup.cores, setup.others)
     training = _Training(engine, setup, work, first, steps)
     engine.run(engine.start(training.run()))
-    return training.ends
+    return Simulated(training.ends, engine.others_us / engine.now if engine.now else 0.0)
+
+
+def step_ends(setup: Setup, work: Work, *, first: int = 0, steps: int) -> list[float]:
+    """The same, of which only the ends of steps are of interest."""
+    return simulated(setup, work, first=first, steps=steps).ends
 
 
 class _Training:
@@ -76,8 +90,10 @@ class _Here:
         self._work = work
         self._threads = setup.worker_threads
         self._taken = 0
+        self._is_first = False
 
     def begin(self, first: int) -> Iterator[tuple[str, float, float]]:
+        self._is_first = first == 0 and self._work.passes.iterates
         return iter(())
 
     def end(self) -> Iterator[tuple[str, float, float]]:
@@ -86,7 +102,8 @@ class _Here:
     def get(self) -> Behaviour:
         batch = self._work.batches[self._taken % len(self._work.batches)]
         self._taken += 1
+        passes, is_first, self._is_first = self._work.passes, self._is_first, False
         yield compute(self._work.draw)
-        yield wait(batch.wait)
-        yield compute(batch.compute, self._threads)
+        yield wait(batch.wait + (passes.first_wait if is_first else 0.0))
+        yield compute(batch.compute + (passes.first_compute if is_first else 0.0), self._threads)
         yield compute(batch.pin)

@@ -38,8 +38,3 @@ def received(training: Training, join: Join, loader: Loader) -> list[Received]:
         for row in training.gets
         if gets.pass_[row] in passes
     ]
-
-
-def is_first(made: Made) -> bool:
-    """Whether its maker had made none before: its process imports, opens files and fills caches with it."""
-    return made.maker.worker is not None and made.maker.batches.start[made.row] == min(made.maker.batches.start)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .columns import BatchColumns, StepColumns
+from .columns import BatchColumns, Stages, StepColumns
 from .fit import Fit
 from .setup import Setup
 from .work import PassCosts
@@ -25,6 +25,8 @@ class Recorded:
     """Mean measured step."""
     batches_a_step: float
     batches: BatchColumns
+    first_batch: Stages
+    """What the first one of a worker takes more, in one row."""
     steps: StepColumns
     passes: PassCosts
     draw: float

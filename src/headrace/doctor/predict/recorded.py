@@ -14,10 +14,11 @@ from ..analyse.steps import PREFETCH, Training, training, whole_fact
 from ..session.model import Loader, Session, Trainer
 from .assumed import PASSES
 from .computing import MadeHere, computing, replay_us
+from .firsts import Firsts
 from .fit import UNFITTED
 from .fitting import fitted
 from .host_cores import HostCores
-from .making import batch_columns, first_extra, making_threads, speed
+from .making import SEVERAL, batch_columns, first_batch, making_threads, without_barriers
 from .passes import draw_us, pass_costs
 from .received import Received, main_loader, received
 from .receiving import Receiving
@@ -67,13 +68,19 @@ def _recorded(
     trainer = measured.trainer
     cores = HostCores.of(session, trainer)
     receiving = Receiving(trainer, batches)
-    columns = batch_columns(trainer, batches, receiving, cores)
+    is_iterable = loader.facts.get("iterable") is True
+    makers = whole_fact(loader.facts, "num_workers") or 0
+    apart = Firsts.of(batches, workers=makers, iterates=is_iterable)
+    threads = making_threads(batches)
+    columns = batch_columns(trainer, apart, receiving, cores)
+    if threads >= SEVERAL and threads * max(makers, 1) > (cores.share() or float("inf")):
+        columns = without_barriers(columns)
     own = computing(measured, loader, _made_here(measured, batches, receiving), peers_us)
-    passes = pass_costs(session, trainer, loader, first_extra(batches, columns, cores))
+    passes = pass_costs(session, trainer, loader)
     assumed = set() if own.is_measured else {"cores"}
     if passes is None:
         assumed |= {"sending", "start-up"}
-    setup = _setup(measured, loader, cores, making_threads(batches))
+    setup = _setup(measured, loader, cores, threads)
     found = Recorded(
         pid=trainer.pid,
         loader=loader.number,
@@ -82,7 +89,8 @@ def _recorded(
         batches_a_step=float(own.steps.gets.mean()),
         batches=columns,
         steps=own.steps,
-        passes=PASSES if passes is None else passes,
+        first_batch=first_batch(apart, columns, cores),
+        passes=replace(PASSES, iterates=is_iterable) if passes is None else passes,
         draw=draw_us(trainer, batches),
         training_threads=own.threads,
         first=trainer.gets.index[batches[0].row],
@@ -91,18 +99,7 @@ def _recorded(
         fit=UNFITTED,
         assumed=frozenset(assumed),
     )
-    found = replace(found, setup=replace(setup, others=_others(found, speed(batches, cores), cores)))
     return fitted(found)
-
-
-def _others(found: Recorded, speed: float, cores: HostCores) -> float:
-    """Threads of other programs. While one worker is ready to run, so are others of ours, in the mean as many as there
-    are of all the time."""
-    workers = found.setup.workers
-    if not workers:
-        return cores.others(speed, 1.0)
-    beside = found.making_cpu_us * (workers - 1) / workers + found.training_cpu_us
-    return cores.others(speed, 1.0 + beside / speed / found.observed_us)
 
 
 def _setup(measured: Training, loader: Loader, cores: HostCores, threads: float) -> Setup:
@@ -114,7 +111,7 @@ def _setup(measured: Training, loader: Loader, cores: HostCores, threads: float)
         pinned=any(measured.trainer.gets.pin[row] is not None for row in measured.gets),
         in_order=facts.get("in_order") is not False,
         cores=cores.share(),
-        others=0.0,
+        others=cores.others(),
         worker_threads=threads,
         pass_batches=_pass_batches(measured.trainer, loader),
     )
@@ -147,6 +144,6 @@ def _made_here(measured: Training, batches: list[Received], receiving: Receiving
 def _used_here(trainer: Trainer, row: int, made: Made | None, receiving: Receiving) -> tuple[float, float]:
     """CPU time and delay: of unpickling where the batch came from elsewhere."""
     if made is None or made.maker.worker is not None:
-        return float((trainer.gets.unpickle[row] or 0) + (trainer.gets.pin[row] or 0)), receiving.delay(row)
+        return receiving.computing(row) + float(trainer.gets.pin[row] or 0), receiving.delay(row)
     cpu, delay = made.maker.batches.cpu, made.maker.batches.delay
     return float((cpu[made.row] if cpu else None) or 0), float((delay[made.row] if delay else None) or 0)

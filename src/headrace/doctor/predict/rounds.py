@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .assumed import RECEIVE_US, pin_us
-from .columns import BatchColumns, Column, StepColumns
-from .fit import Fit
-from .pipeline import step_ends
+from .columns import BatchColumns, Column, StepColumns, changed
+from .fit import UNFITTED, Fit
+from .pipeline import Simulated, simulated
 from .record import Recorded
 from .setup import Setup
-from .work import BatchWork, StepWork, Work
+from .work import BatchWork, PassCosts, StepWork, Work
 
 ROUNDS = 12
 """The first in the order of the run."""
@@ -31,14 +31,26 @@ LEAST_US = 1.0
 
 def mean_steps(recorded: Recorded, setup: Setup, fit: Fit, seed: int, rounds: int = ROUNDS) -> list[float]:
     """The mean step of each round, in microseconds."""
-    steps = min(len(recorded.steps), MOST_STEPS)
-    in_flight = setup.workers * setup.prefetch
-    settling = ceil(2 * in_flight / max(recorded.batches_a_step, 1.0)) + SETTLING
+    settling = _settling(recorded, setup)
+    return [_mean_step(one.ends, settling) for one in _simulated(recorded, setup, fit, seed, rounds)]
+
+
+def others_cores(recorded: Recorded, setup: Setup) -> float:
+    """That other programs would keep busy meanwhile."""
+    (one,) = _simulated(recorded, setup, UNFITTED, seed=0, rounds=1)
+    return one.others_cores
+
+
+def _simulated(recorded: Recorded, setup: Setup, fit: Fit, seed: int, rounds: int) -> Iterator[Simulated]:
+    steps, settling = min(len(recorded.steps), MOST_STEPS), _settling(recorded, setup)
     first = max(recorded.first - round(settling * recorded.batches_a_step), 0)
-    return [
-        _mean_step(step_ends(setup, work, first=first, steps=settling + steps), settling)
-        for work in _works(recorded, setup, fit, steps, rounds, seed)
-    ]
+    for work in _works(recorded, setup, fit, steps, rounds, seed):
+        yield simulated(setup, work, first=first, steps=settling + steps)
+
+
+def _settling(recorded: Recorded, setup: Setup) -> int:
+    """Steps before those that count."""
+    return ceil(2 * setup.workers * setup.prefetch / max(recorded.batches_a_step, 1.0)) + SETTLING
 
 
 def _mean_step(ends: list[float], settling: int) -> float:
@@ -46,14 +58,14 @@ def _mean_step(ends: list[float], settling: int) -> float:
 
 
 def _works(recorded: Recorded, setup: Setup, fit: Fit, steps: int, rounds: int, seed: int) -> Iterator[Work]:
-    batch_columns = _batches(recorded, setup)
+    batch_columns, passes = _batches(recorded, setup), _passes(recorded, setup, fit)
     random = np.random.default_rng(seed)
     for number in range(rounds):
         places = _blocks(random, steps, len(recorded.steps)) if number else np.arange(steps) / steps
         yield Work(
             batches=_batch_work(batch_columns, len(recorded.steps), fit.making, places),
-            steps=_step_work(recorded.steps, fit.computing, places, setup.off_step_us),
-            passes=recorded.passes,
+            steps=_step_work(recorded.steps, fit.computing * setup.step, places, setup.off_step_us),
+            passes=passes,
             draw=recorded.draw,
             training_threads=recorded.training_threads,
         )
@@ -68,14 +80,33 @@ def _blocks(random: np.random.Generator, steps: int, recorded: int) -> Column:
 
 def _batches(recorded: Recorded, setup: Setup) -> BatchColumns:
     """As the setup changes them."""
-    columns, present = recorded.batches.changed(setup.stages), recorded.setup
-    threads = present.worker_threads / setup.worker_threads
+    columns, threads = recorded.batches.changed(setup.stages), _threads(recorded, setup)
     return replace(
         columns,
         stages={name: replace(one, compute=one.compute * threads) for name, one in columns.stages.items()},
         serialise=columns.serialise * (setup.sent_bytes if setup.workers else 0.0),
         receive=_receive(recorded, setup) * setup.sent_bytes,
+        held=columns.held * (setup.sent_bytes if setup.workers else 0.0),
         pin=_pin(recorded, setup) * setup.sent_bytes,
+    )
+
+
+def _threads(recorded: Recorded, setup: Setup) -> float:
+    """By which the wall time of computing is multiplied."""
+    return recorded.setup.worker_threads / setup.worker_threads
+
+
+def _passes(recorded: Recorded, setup: Setup, fit: Fit) -> PassCosts:
+    """As the setup changes what the first batch of a worker takes."""
+    first = changed(recorded.first_batch, setup.stages).values()
+    start_up, passes = setup.start_up * fit.start_up, recorded.passes
+    return replace(
+        passes,
+        fork=passes.fork * start_up,
+        begin=passes.begin * start_up,
+        shut_down=passes.shut_down * fit.start_up,
+        first_wait=fit.making * sum(float(stage.wait[0]) for stage in first),
+        first_compute=fit.making * _threads(recorded, setup) * sum(float(stage.compute[0]) for stage in first),
     )
 
 
@@ -99,7 +130,7 @@ def _batch_work(columns: BatchColumns, steps: int, factor: float, places: Column
     together = max(round(len(columns) / steps), 1)
     rows = (_rows(places, len(columns))[:, None] + np.arange(together)).ravel() % len(columns)
     made = [column[rows] * factor for column in (columns.wait, columns.compute, columns.serialise)]
-    received = [column[rows] for column in (columns.receive, columns.pin)]
+    received = [column[rows] for column in (columns.receive, columns.held, columns.pin)]
     return [BatchWork(*row) for row in np.array(made + received).T.tolist()]
 
 

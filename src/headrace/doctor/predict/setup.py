@@ -48,5 +48,7 @@ class Setup:
     """To pin a batch where the present setup does not; None for what pinning is taken to cost at memory's speed."""
     off_step_us: float = 0.0
     """Of each batch's time in the training thread, what is taken off it: copies and casts on a side stream."""
+    step: float = 1.0
+    """The training thread's and the device's own time in a step, of the present one."""
     storage: float | None = None
     """Batches a second that storage gives all workers together, at most; None for no such limit."""

@@ -16,6 +16,8 @@ class BatchWork:
     serialise: float
     receive: float
     """Unpickling it, and pinning where that is done by the same thread."""
+    held: float
+    """More, while its worker makes another one: that must answer for each tensor."""
     pin: float
 
 
@@ -38,7 +40,7 @@ class PassCosts:
     fork: float
     """Of the training thread, for each worker that it starts."""
     begin: float
-    """From a worker's start to its first index."""
+    """From a worker's start until it takes up its first batch."""
     resume: float
     """Of the training thread, where the workers are kept."""
     shut_down: float
@@ -46,6 +48,8 @@ class PassCosts:
     first_wait: float
     first_compute: float
     """More than usual, of the first batch that a worker makes in its life."""
+    iterates: bool
+    """Whether that is so of the first one in each pass."""
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ class Workers:
         self._turn = 0
         if self._workers:
             yield compute(self._work.passes.resume)
+            for worker in self._workers:
+                worker.begin_pass()
         else:
             yield from self._start(is_new=first == 0)
         for _ in range(self._setup.workers * self._setup.prefetch):
@@ -83,6 +85,8 @@ class Workers:
         number = self._arrived.popleft()
         batch = self.batch(number)
         yield compute(batch.receive)
+        if self._owners[number].is_making:
+            yield wait(batch.held)
         yield compute(batch.pin)
         self._ready[number] = None
 
@@ -98,7 +102,7 @@ class Workers:
     def _start(self, is_new: bool) -> Behaviour:
         passes, setup = self._work.passes, self._setup
         for _ in range(setup.workers):
-            yield compute(passes.fork * setup.start_up if is_new else 0.0)
+            yield compute(passes.fork if is_new else 0.0)
             worker = _Worker(self, self._engine, self._work, setup, self._storage, is_new)
             self._workers.append(worker)
             worker.process = self._engine.start(worker.run())
@@ -134,10 +138,13 @@ class _Worker:
         self._loader = loader
         self._engine = engine
         self._work = work
+        self._work = work
         self._threads = setup.worker_threads
-        self._begin_us = work.passes.begin * setup.start_up
         self._storage = storage
         self._is_new = is_new
+        self._is_first = is_new
+        """Whether its next batch is the first one."""
+        self._is_busy = False
         self._given: deque[int] = deque()
         self.process: Process | None = None
         self.tasks = 0
@@ -148,9 +155,18 @@ class _Worker:
         self._given.append(number)
         self._engine.wake(self.process)
 
+    @property
+    def is_making(self) -> bool:
+        """Or is about to, at this moment."""
+        return self._is_busy or bool(self._given)
+
+    def begin_pass(self) -> None:
+        """One more."""
+        self._is_first = self._work.passes.iterates
+
     def run(self) -> Behaviour:
         if self._is_new:
-            yield compute(self._begin_us)
+            yield compute(self._work.passes.begin)
         while True:
             while not self._given:
                 yield PARKED
@@ -158,9 +174,11 @@ class _Worker:
 
     def _make(self, number: int) -> Behaviour:
         batch, passes = self._loader.batch(number), self._work.passes
-        is_first, self._is_new = self._is_new, False
+        is_first, self._is_first = self._is_first, False
+        self._is_busy = True
         yield wait(self._storage.until_read(batch.wait + (passes.first_wait if is_first else 0.0)))
         yield compute(batch.compute + (passes.first_compute if is_first else 0.0), self._threads)
+        self._is_busy = False
         self._engine.start(self._feed(number, batch))
 
     def _feed(self, number: int, batch: BatchWork) -> Behaviour:

@@ -10,6 +10,7 @@ from .core_use import Use, use
 from .evidence import LONGEST_HELD_NS, MOST_HELD, Record
 from .guard import Guard
 from .lines import Lines
+from .opened import Opened
 from .pace import Pace
 from .sampler import Making, Sampler
 from .slow import SlowSamples
@@ -70,6 +71,7 @@ class Batches:
         """For the parts of every hook that feeds this."""
         self._fetch = probe.stage("other", "fetch")
         self.lines = Lines(self._name)
+        self.opened = Opened(self._name, lambda error: probe.fault("opened files", error))
         self.sampler = self._new_sampler()
         self.open: dict[Account, Batch] = {}
         self.slow = SlowSamples()
@@ -129,6 +131,7 @@ class Batches:
         started = time.thread_time_ns()
         evidence = self._probe.evidence
         timed = (batch.samples or 0) - batch.together
+        self.cost.add_ns(self.opened.spent_ns())
         self.cost.add_hooks(batch.totals, timed, batch.together)
         made = [self._record(batch, sent, serialise)] if evidence.wants(batch.index) else []
         if sent is None:
@@ -169,6 +172,7 @@ class Batches:
     def forked(self) -> None:
         """In the child of a fork: it has made nothing yet."""
         self.lines.take()
+        self.opened.forked()
         self.sampler = self._new_sampler()
         self.open = {}
         self.slow = SlowSamples()
@@ -198,6 +202,9 @@ class Batches:
         lines = self.lines.take()
         if lines:
             records.append(("lines", now, lines))
+        opened = self.opened.record(now)
+        if opened is not None:
+            records.append(opened)
         cost_us = (self.cost.total_ns + self.sampler.cost_ns) // 1000
         if cost_us != self._told_us:
             self._told_us = cost_us

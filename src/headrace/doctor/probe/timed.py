@@ -25,7 +25,7 @@ def timed(stages: Stages, stage: int) -> Callable[[Function], Function]:
             finally:
                 account.leave()
 
-        return _as(original, call)
+        return stand_in(original, call)
 
     return make
 
@@ -51,17 +51,23 @@ def timed_by_type(stages: Stages, stage_of: Callable[[str], int]) -> Callable[[F
             finally:
                 account.leave()
 
-        return _as(original, call)
+        return stand_in(original, call)
 
     return make
 
 
-def timed_in_torch(stages: Stages, stage: int, is_compiling: Callable[[], bool]) -> Callable[[Function], Function]:
+def timed_in_torch(
+    stages: Stages,
+    stage: int,
+    is_compiling: Callable[[], bool],
+    inner: Callable[[Function], Function] | None = None,
+) -> Callable[[Function], Function]:
     """The same for a function that torch.compile may trace, or torch.jit script: they get the original. `is_compiling`
-    is torch.compiler's, which a trace takes for a constant."""
+    is torch.compiler's, which a trace takes for a constant. `inner` makes another stand-in, behind the one that counts
+    time."""
 
     def make(original: Function) -> Function:
-        time_call = timed(stages, stage)(original)
+        time_call = timed(stages, stage)(original if inner is None else inner(original))
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -97,7 +103,8 @@ class Builtin:
         return name if original.__module__ is None else (pkgutil.resolve_name, (f"{original.__module__}:{name}",))
 
 
-def _as(original: Function, call: Function) -> Function:
-    if isinstance(original, (BuiltinFunctionType, MethodType)):
+def stand_in(original: Function, call: Function) -> Function:
+    """`call` in the place of `original`, and of its kind."""
+    if isinstance(original, (BuiltinFunctionType, MethodType, Builtin)):
         return Builtin(original, call)
     return functools.wraps(original)(call)

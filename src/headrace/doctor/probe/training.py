@@ -13,11 +13,11 @@ from .cost import Costs
 from .device_marks import DeviceMarks
 from .elsewhere import Elsewhere
 from .ending import Finished, Limit
-from .evidence import LONGEST_HELD_NS, MOST_HELD
 from .passes import Readers
 from .ranges import Ranges
-from .rests import Rest, Rests
-from .step_records import Given, Replayed, batch_records, device_records, fetch_records, step_records
+from .resting import NOBODY, Resting
+from .step_records import Given, Replayed, batch_records, device_records, fetch_records
+from .step_writer import StepWriter
 from .steps import BACKWARD, OPTIMIZER, Step, Steps
 from .windows.agreement import Ranks
 from .windows.windows import Windows
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from .probe import Probe
 
 now = time.monotonic_ns
-NOBODY = -1
-"""No thread's identity."""
 READY_EVERY = 5
 """Where there are several ranks, every how many-th step is stamped with the moment when its own gradients were done."""
 MARKED_COPIES = 4
@@ -73,11 +71,9 @@ class Training:
         self.thread = thread
         self.resting = NOBODY
         """The training thread while it is let alone: `thread` is nobody's then, so that hooks do nothing."""
-        self._rests = Rests()
-        self._rest: Rest | None = None
-        self._making_ns = 0
-        """What was spent on making batches in this process, when it was taken last."""
+        self.rests = Resting(self)
         self.steps = Steps()
+        self.writer = StepWriter(self.probe, self.costs)
         self.elsewhere = Elsewhere()
         self.passes = 0
         self.loaders = 0
@@ -92,10 +88,6 @@ class Training:
         self.backwards_seen = 0
         self._used: Use | None = None
         """Of the cores, until the step closed last. Not where a run is only observed: it is to cost next to nothing."""
-        self._unwritten: list[Step] = []
-        self._unpriced = 0
-        """Steps closed since the costs were taken last."""
-        self._written_at = 0
 
     def follow_device(self, marks: DeviceMarks) -> None:
         self.marks = marks
@@ -338,7 +330,7 @@ class Training:
             return
         try:
             self.may_rest = False
-            self._wake()
+            self.rests.end()
             closed = self.steps.finish()
             if closed is not None:
                 self._close(closed)
@@ -371,19 +363,17 @@ class Training:
 
     def _close(self, step: Step) -> None:
         end = step.end or step.start
-        self._rests.observed(end - step.start)
+        self.rests.observed(end - step.start)
         if not self.probe.settings.observe:
             self._use_cores(step, end - step.start)
         is_wanted = self.probe.evidence.wants(step.number)
-        if is_wanted:
-            self._unwritten.append(step)
-        self._unpriced += 1
+        self.writer.closed(step, is_wanted)
         if self.marks is not None:
             self.marks.close(step.number, is_wanted)
         if self.limit.settle(step.number, self.steps.gets):
             self._agree_on_warmup()
             self.probe.evidence.write(("facts", self.probe.clock.now_us(), {"warmup_steps": self.limit.warmup}))
-        if self._unpriced >= MOST_HELD or end - self._written_at >= LONGEST_HELD_NS:
+        if self.writer.is_due(end):
             self.write_steps()
         if self.windows.is_keeping or self.windows.is_replaying:
             self.windows.closed(step)
@@ -395,7 +385,7 @@ class Training:
         if self.ranges is not None:
             self.ranges.step(self.steps.number)
         if self.may_rest and self.ranges is None and self.steps.number % BLOCK == 0:
-            self._rest_if_due(end)
+            self.rests.begin_if_due(end)
 
     def _use_cores(self, step: Step, duration: int) -> None:
         """Steps are closed as long after their ends as one another: the distance of two is that of their ends."""
@@ -415,58 +405,12 @@ class Training:
             self.costs.leave_out(begun)
         self.limit.warmup = self.limit.warmup if agreed is None else agreed
 
-    def _rest_if_due(self, start: int) -> None:
-        """The step that began at `start` is the first of a block."""
-        self.write_steps()
-        count = self._rests.after(self.steps.number)
-        if count:
-            self._rest = Rest(self.steps.number, start, count, max(self.steps.optimizers, 1))
-            self.thread, self.resting = NOBODY, self.thread
-
-    def rested(self) -> None:
-        """An optimizer has stepped in the training thread, which is at rest."""
-        begun = now()
-        rest = self._rest
-        if rest is not None:
-            rest.optimizers_left -= 1
-            if not rest.optimizers_left:
-                self._wake()
-        self.costs.since(begun)
-
-    def _wake(self) -> None:
-        """Goes on with what comes, be it in the middle of a rest."""
-        rest, self._rest = self._rest, None
-        if rest is None:
-            return
-        end = now()
-        self.thread, self.resting = self.resting, NOBODY
-        self.steps.resume(rest.first + rest.passed, end)
-        if self.marks is not None:
-            self.marks.begin()
-        clock = self.probe.clock
-        cost = self._take_cost() // 100
-        self.probe.evidence.write(("rest", rest.first, clock.us(rest.start), clock.us(end), rest.passed, cost))
-
     def write_steps(self) -> None:
-        """Those that are closed. What they cost is known of all together."""
-        cost = self._take_cost()
-        self._rests.spent(cost)
-        cost = round(cost / 100) // max(self._unpriced, 1)
-        self._unpriced = 0
-        self._written_at = now()
-        steps, self._unwritten = self._unwritten, []
-        clock = self.probe.clock
-        records = [record for step in steps for record in step_records(clock, step, cost)]
-        records += fetch_records(clock, self.elsewhere.left(is_over=False))
+        """Those that are closed."""
+        beside = fetch_records(self.probe.clock, self.elsewhere.left(is_over=False))
         if self.marks is not None:
-            records += device_records(self.marks)
-        if records:
-            self.probe.evidence.write(*records)
-
-    def _take_cost(self) -> int:
-        """Nanoseconds that the training thread spent on us since the last call, making batches included."""
-        before, self._making_ns = self._making_ns, self.probe.batches.cost.total_ns
-        return self.costs.take() + self._making_ns - before
+            beside += device_records(self.marks)
+        self.rests.spent(self.writer.write(beside))
 
     def scratch(self) -> Training:
         """One that writes nothing, to try hooks on in the calling thread."""
@@ -489,7 +433,7 @@ class Training:
     def fail(self, where: str, error: BaseException) -> None:
         """Something of ours went wrong: from now on nothing of this process's training is observed."""
         self.thread = self.resting = NOBODY
-        self._rest = None
+        self.rests.forget()
         self.readers.clear()
         self.probe.fault(f"training: {where}", error)
 

@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..analyse.words import size
 from ..attach import proc
@@ -23,6 +25,7 @@ that whoever comes later can tell whether it is still in use; then a number."""
 SPARE = 0.1
 """Of the room there is, left to everybody else."""
 _CHUNK_BYTES = 16 << 20
+_ALL = "**/*"
 _JANITOR = 'exec 3<&0; { read _ <&3; rm -rf -- "$1"; } &'
 """Reads until whoever started it has ended, by whatever signal, and its end of the pipe with it. In the background, so
 that it is nobody's child: of the command's processes, none is left but by its own doing."""
@@ -33,10 +36,29 @@ class StagingError(Exception):
     """Copies that cannot be made; the text says why."""
 
 
+@dataclass(frozen=True)
+class _Source:
+    path: Path
+    patterns: list[str]
+    """Of a folder: what to copy of it."""
+
+    def files(self, deadline: float) -> Iterator[Path]:
+        """Raises StagingError when it is later than that."""
+        if not self.path.is_dir():
+            yield self.path
+            return
+        for pattern in self.patterns:
+            for entry in self.path.glob(pattern):
+                if entry.is_file():
+                    _check_time(self.path, deadline)
+                    yield entry
+
+
 @contextlib.contextmanager
-def staged(pairs: list[list[str]], *, deadline: float) -> Iterator[list[list[str]]]:
-    """Copies each [source, copy] and gives the pairs as they then are: the copies lie in a folder of ours, in the one
-    that was asked for. It is removed at the end, by us or by a janitor that outlives us.
+def staged(pairs: list[list[Any]], *, deadline: float) -> Iterator[list[list[str]]]:
+    """Copies each [source, copy], or of a folder [source, copy, patterns] the files that match, and gives the pairs as
+    they then are: the copies lie in a folder of ours, in the one that was asked for. It is removed at the end, by us or
+    by a janitor that outlives us.
 
     Raises StagingError where there is no room, a source cannot be read, or it is later than `deadline` (monotonic).
     """
@@ -44,13 +66,13 @@ def staged(pairs: list[list[str]], *, deadline: float) -> Iterator[list[list[str
         made = []
         for root, sources in _by_root(pairs).items():
             sweep(root)
-            _check_room(sources, root)
+            _check_room(sources, root, deadline)
             folder = root / f"{_own_prefix()}{os.getpid()}-{_start_of(os.getpid())}-{next(_numbers)}"
             stack.enter_context(_removed(folder))
             for number, source in enumerate(sources):
-                target = folder / str(number) / source.name
+                target = folder / str(number) / source.path.name
                 _copy(source, target, deadline)
-                made.append([str(source), str(target)])
+                made.append([str(source.path), str(target)])
         yield made
 
 
@@ -69,10 +91,11 @@ def _own_prefix() -> str:
     return f"{PREFIX}{namespace}-"
 
 
-def _by_root(pairs: list[list[str]]) -> dict[Path, list[Path]]:
-    sources: dict[Path, list[Path]] = {}
-    for source, copy in pairs:
-        sources.setdefault(_root(copy), []).append(Path(os.path.abspath(source)))
+def _by_root(pairs: list[list[Any]]) -> dict[Path, list[_Source]]:
+    sources: dict[Path, list[_Source]] = {}
+    for path, copy, *patterns in pairs:
+        source = _Source(Path(os.path.abspath(path)), patterns[0] if patterns else [_ALL])
+        sources.setdefault(_root(copy), []).append(source)
     return sources
 
 
@@ -110,8 +133,8 @@ def _removed(folder: Path) -> Iterator[None]:
         os.close(writer)
 
 
-def _check_room(sources: list[Path], root: Path) -> None:
-    need = sum(_size(source) for source in sources)
+def _check_room(sources: list[_Source], root: Path, deadline: float) -> None:
+    need = sum(_size(source, deadline) for source in sources)
     free = shutil.disk_usage(root).free
     in_memory = str(root).startswith(SHM)
     room = (min(free, _free_memory_bytes()) if in_memory else free) * (1 - SPARE)
@@ -130,32 +153,23 @@ def _free_memory_bytes() -> float:
     return min((one for one in left if one is not None), default=float("inf"))
 
 
-def _size(path: Path) -> int:
+def _size(source: _Source, deadline: float) -> int:
     try:
-        if not path.is_dir():
-            return path.stat().st_size
-        return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())
+        return sum(file.stat().st_size for file in source.files(deadline))
     except OSError as error:
-        raise StagingError(f"{path} cannot be read: {error.strerror}") from error
+        raise StagingError(f"{source.path} cannot be read: {error.strerror}") from error
 
 
-def _copy(source: Path, target: Path, deadline: float) -> None:
+def _copy(source: _Source, target: Path, deadline: float) -> None:
     try:
-        for file, to in _files(source, target):
+        if source.path.is_dir():
+            target.mkdir(parents=True)
+        for file in source.files(deadline):
+            to = target / file.relative_to(source.path)
             to.parent.mkdir(parents=True, exist_ok=True)
             _copy_file(file, to, deadline)
     except OSError as error:
-        raise StagingError(f"{source} cannot be copied to {target}: {error.strerror}") from error
-
-
-def _files(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
-    if not source.is_dir():
-        yield source, target
-        return
-    target.mkdir(parents=True)
-    for entry in source.rglob("*"):
-        if entry.is_file():
-            yield entry, target / entry.relative_to(source)
+        raise StagingError(f"{source.path} cannot be copied to {target}: {error.strerror}") from error
 
 
 def _copy_file(source: Path, target: Path, deadline: float) -> None:
@@ -163,6 +177,10 @@ def _copy_file(source: Path, target: Path, deadline: float) -> None:
     with open(source, "rb") as file, open(target, "wb") as copy:
         while piece := file.read(_CHUNK_BYTES):
             copy.write(piece)
-            if time.monotonic() > deadline:
-                raise StagingError(f"{source} takes longer to copy than there is time for")
+            _check_time(source, deadline)
     shutil.copystat(source, target)
+
+
+def _check_time(source: Path, deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise StagingError(f"{source} takes longer to copy than there is time for")

@@ -20,6 +20,7 @@ from ..probe.clock import boot_id
 from ..probe.remedies import KEYS
 from ..probe.settings import Settings
 from ..session.model import Outcome, Proof, Session
+from .others import Others
 from .pace import step_durations
 from .samples import DIGESTS, Samples
 from .staging import StagingError, staged
@@ -53,9 +54,11 @@ class Trial:
     samples: Samples
     put_back: PutBack | None = None
     """What it had changed of the user's files, and what became of that."""
+    others_cores: float | None = None
+    """As in `Proof`."""
 
     def proof(self, remedies: list[str], changes: dict[str, Any], samples: str | None) -> Proof:
-        return Proof(remedies, changes, self.why, self.detail, self.duration_us, self.steps, samples)
+        return Proof(remedies, changes, self.why, self.detail, self.duration_us, self.steps, samples, self.others_cores)
 
 
 Execute = Callable[[list[str], Settings, dict[str, str], float], Ended]
@@ -113,14 +116,16 @@ def _run(command: list[str], like: Settings, folder: Path, order: Order, run_it:
             changes = {**order.changes, **({"staging": pairs} if pairs else {})}
             settings = _settings(like, folder, replace(order, changes=changes))
             settings.write()
+            others = Others()
             ended = run_it(command, settings, variables(changes), order.most_s)
+            others_cores = others.cores()
     except StagingError as error:
         return _not_run("not applied", f"staging: {error}")
     session = _concluded(folder, ended)
     why, detail = _verdict(session, ended, order.changes)
     steps = step_durations(session) if why == "measured" else []
     duration_us = round((time.monotonic() - begun) * 1e6)
-    return Trial(why, detail, duration_us, steps, Samples.of(session), ended.put_back)
+    return Trial(why, detail, duration_us, steps, Samples.of(session), ended.put_back, others_cores)
 
 
 def _settings(like: Settings, folder: Path, order: Order) -> Settings:

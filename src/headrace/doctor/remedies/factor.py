@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median, quantiles
 
 from ..analyse.words import counted, percent
+from ..predict.prediction import Prediction
 from ..session.model import Calibration
 
 
@@ -23,21 +24,37 @@ class Factor:
 
 
 def factor(
-    calibrations: Sequence[Calibration], code: str, *, assumed: tuple[float, float], present_us: float | None = None
+    calibrations: Sequence[Calibration],
+    code: str,
+    unit: str,
+    *,
+    assumed: tuple[float, float],
+    present_us: float | None = None,
 ) -> Factor:
     """As it was timed on the run's own files; where it was not, anything from one to the other of `assumed`.
 
     `present_us` is what the run measured of one unit, for what was not timed once more."""
-    found = next((one for one in calibrations if one.remedy == code), None)
+    found = next((one for one in calibrations if (one.remedy, one.unit) == (code, unit)), None)
     shares = [] if found is None else _shares(found, present_us)
     if found is None or not shares:
-        least, most = assumed
-        basis = f"It was not timed on the run's own files: assumed is {percent(least)} to {percent(most)} of the time."
-        return Factor(least, (least + most) / 2, most, False, basis)
+        return untimed(*assumed)
     least, most = _spread(shares)
     usual = median(shares)
     basis = f"Timed on {counted(len(shares), found.unit)} in the run's own files: {percent(usual)} of the time."
     return Factor(least, usual, most, True, basis)
+
+
+def over(usual: Prediction | None, least: Prediction | None, most: Prediction | None) -> Prediction | None:
+    """The usual one, with an interval from what the least would give to what the most would."""
+    if usual is None or least is None or most is None:
+        return None
+    return replace(usual, low_us=min(usual.low_us, least.low_us), high_us=max(usual.high_us, most.high_us))
+
+
+def untimed(least: float, most: float) -> Factor:
+    """Anything from one to the other."""
+    basis = f"It was not timed on the run's own files: assumed is {percent(least)} to {percent(most)} of the time."
+    return Factor(least, (least + most) / 2, most, False, basis)
 
 
 def _shares(found: Calibration, present_us: float | None) -> list[float]:

@@ -2,41 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from ..analyse.diagnosis import StagePart
 from ..analyse.words import percent, time
-from .case import WORTH, Case
+from ..predict.prediction import Prediction
+from ..predict.setup import Setup
+from .case import WORTH, Case, Change
 from .edits.changes import Wanted
-from .factor import factor
-from .proposal import LOW, MEDIUM, Proposal, tried, with_factor, would_not
+from .factor import Factor, factor, over
+from .proposal import LOW, MEDIUM, Proposal, tried, would_not
 from .stages import scaled, share_of
 
 CODE = "indexed-tar"
 ASSUMED = (0.0, 0.2)
+SCAN_ASSUMED = (0.0, 0.5)
+"""Listing all members makes an object of each, whoever knows where they are."""
 
 
 def indexed_tar(case: Case) -> Iterator[Proposal]:
     title = "an index of the tar in place of tarfile's search"
-    searching = case.stages("lookup", "scan", label="tarfile")
+    lookups, scans = case.stages("lookup", label="tarfile"), case.stages("scan", label="tarfile")
+    searching = [*lookups, *scans]
     if not searching and not case.stages("read", label="tarfile"):
         return
     share = share_of(searching)
     if share < WORTH:
         yield would_not(CODE, title, f"Looking members up is {percent(share)} of making a batch.")
         return
-    per_sample = sum(one.wall_us for one in searching)
-    left = factor(case.calibrations, CODE, assumed=ASSUMED, present_us=per_sample)
+    per_lookup = sum(one.wall_us for one in lookups)
+    of_lookups = factor(case.calibrations, CODE, "look-up", assumed=ASSUMED, present_us=per_lookup)
+    of_scans = factor(case.calibrations, CODE, "header", assumed=SCAN_ASSUMED)
+    parts = [part for part in ((lookups, of_lookups), (scans, of_scans)) if share_of(part[0]) >= WORTH]
+    bases = " ".join(dict.fromkeys(left.basis for _, left in parts))
+    change = _leaving([(stages, left.usual) for stages, left in parts])
     yield tried(
         case,
-        with_factor(case, left, scaled(searching)),
+        _predicted(case, parts),
         code=CODE,
         title=title,
-        why=f"tarfile finds members by reading its way through the archive: {time(per_sample)} a sample, "
-        f"{percent(share)} of making a batch. {left.basis}",
-        confidence=MEDIUM if left.is_measured else LOW,
-        change=scaled(searching)(left.usual),
+        why=f"tarfile finds members by reading its way through the archive: "
+        f"{time(sum(one.wall_us for one in searching))} a sample, {percent(share)} of making a batch. {bases}",
+        confidence=MEDIUM if all(left.is_measured for _, left in parts) else LOW,
+        change=change,
         costs=["an index beside the archive, made once by one pass over its headers"],
         wanted=Wanted(indexed_tar=True),
         hint="headrace.IndexedTar(path) in place of tarfile.open(path)",
         changes={"indexed_tar": True},
     )
+
+
+def _predicted(case: Case, parts: list[tuple[list[StagePart], Factor]]) -> Prediction | None:
+    """The interval spans what is left of each stage."""
+
+    def at(pick: Callable[[Factor], float]) -> Prediction | None:
+        return case.predict(_leaving([(stages, pick(left)) for stages, left in parts]))
+
+    return over(at(lambda left: left.usual), at(lambda left: left.least), at(lambda left: left.most))
+
+
+def _leaving(parts: list[tuple[list[StagePart], float]]) -> Change:
+    def change(setup: Setup) -> Setup:
+        for stages, left in parts:
+            setup = scaled(stages)(left)(setup)
+        return setup
+
+    return change

@@ -76,6 +76,9 @@ class Outcome:
     samples: str | None
     recommended: bool
     """Not where it broke the run, changed its samples, or gained nothing."""
+    disturbed_by: float | None = None
+    """Cores that other programs kept busy more, or less if below 0, than in the measured run, where that is so much
+    that the two cannot be compared."""
 
 
 @dataclass(frozen=True)

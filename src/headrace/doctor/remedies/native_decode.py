@@ -29,7 +29,7 @@ def native_decode(case: Case) -> Iterator[Proposal]:
         other = "" if heaviest in by_pillow else f"; the rest is {named(name_of(heaviest))}"
         yield would_not(CODE, title, f"{said}{other}.")
         return
-    left = factor(case.calibrations, CODE, assumed=ASSUMED)
+    left = factor(case.calibrations, CODE, "image", assumed=ASSUMED)
     yield tried(
         case,
         with_factor(case, left, scaled(by_pillow)),

@@ -17,14 +17,19 @@ T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}
 """Student's t for 95 %, two-sided, by degrees of freedom."""
 LEAST_GAIN = 0.02
 """Of the step, below which nothing was gained."""
+DISTURBING = 0.3
+"""Cores that other programs keep busy more, or less, from which steps are longer, or shorter, for that alone."""
 
 
 def outcomes(
-    proofs: Sequence[Proof], predict: Callable[[list[str]], Prediction | None], observed_us: float
+    proofs: Sequence[Proof],
+    predict: Callable[[list[str]], Prediction | None],
+    observed_us: float,
+    others_cores: float | None = None,
 ) -> list[Outcome]:
     """One a proof, in their order. `predict` knows what remedies of these codes together should come to, `observed_us`
-    is the mean step without any."""
-    return [_outcome(proof, predict(proof.remedies), observed_us) for proof in proofs]
+    is the mean step without any, and `others_cores` what other programs kept busy then."""
+    return [_outcome(proof, predict(proof.remedies), observed_us, others_cores) for proof in proofs]
 
 
 def interval(steps: Sequence[float]) -> tuple[float, float, float]:
@@ -40,7 +45,7 @@ def interval(steps: Sequence[float]) -> tuple[float, float, float]:
     return mean, max(mean - half, 0.0), mean + half
 
 
-def _outcome(proof: Proof, predicted: Prediction | None, observed_us: float) -> Outcome:
+def _outcome(proof: Proof, predicted: Prediction | None, observed_us: float, others_cores: float | None) -> Outcome:
     if proof.why != "measured" or not proof.steps:
         return Outcome(proof.remedies, predicted, proof.why, proof.detail, None, None, None, None, proof.samples, False)
     mean, low, high = interval(proof.steps)
@@ -56,4 +61,10 @@ def _outcome(proof: Proof, predicted: Prediction | None, observed_us: float) -> 
         speedup=observed_us / mean,
         samples=proof.samples,
         recommended=gains and proof.samples != "different",
+        disturbed_by=_disturbed_by(proof.others_cores, others_cores),
     )
+
+
+def _disturbed_by(then: float | None, before: float | None) -> float | None:
+    more = None if then is None or before is None else then - before
+    return more if more is not None and abs(more) >= DISTURBING else None

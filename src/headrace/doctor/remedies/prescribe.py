@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..analyse.diagnosis import Diagnosis
+from ..analyse.host import hosts
 from ..analyse.join import Join
 from ..analyse.view import View, main_view
 from ..predict.prediction import Prediction
@@ -39,7 +40,10 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: Sources | None = 
         together=[one.remedy.code for one in chosen],
         patch="" if case is None else patch(case, chosen),
         outcomes=outcomes(
-            session.proofs, lambda codes: _predicted_of(case, proposals, codes), _observed_us(case, view)
+            session.proofs,
+            lambda codes: _predicted_of(case, proposals, codes),
+            _observed_us(case, view),
+            _others_cores(session, view),
         ),
     )
 
@@ -72,6 +76,11 @@ def _observed_us(case: Case | None, view: View) -> float:
     if case is not None:
         return case.step_us
     return 0.0 if view.budget is None else view.budget.mean_us
+
+
+def _others_cores(session: Session, view: View) -> float | None:
+    host = next((one for one in hosts(session) if one.machine.host == view.trainer.host), None)
+    return None if host is None else host.mean("cpu_cores_other")
 
 
 def _order(proposal: Proposal) -> tuple[bool, float]:

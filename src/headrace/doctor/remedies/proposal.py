@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..analyse.words import time
 from ..predict.prediction import Prediction
 from .case import Case, Change
 from .edits.changes import Wanted
-from .factor import Factor
+from .factor import Factor, over
 from .model import Remedy
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
@@ -75,12 +75,7 @@ def unpredicted(
 
 def with_factor(case: Case, factor: Factor, change: Any) -> Prediction | None:
     """`change` makes a Change of what is left of a stage. The interval spans what the factor may be."""
-    usual = case.predict(change(factor.usual))
-    least, most = case.predict(change(factor.least)), case.predict(change(factor.most))
-    if usual is None or least is None or most is None:
-        return None
-    low, high = min(usual.low_us, least.low_us), max(usual.high_us, most.high_us)
-    return replace(usual, low_us=low, high_us=high)
+    return over(*(case.predict(change(left)) for left in (factor.usual, factor.least, factor.most)))
 
 
 def _no_gain(case: Case, prediction: Prediction) -> str:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..analyse.diagnosis import StagePart
 from ..analyse.words import percent, size, time
 from ..predict.setup import Setup, StageChange
-from ..session.model import Place, SeenFile
 from .case import WORTH, Case
 from .proposal import MEDIUM, Proposal, tried, would_not
+from .staged import ROOM, Files, Staged, files_read, places_of, staged
 from .storage import is_known, waiting_share, waiting_us
 
 CODE = "staging"
 FROM_STORAGE = 0.2
 """Share of the bytes read that must have come from storage, and not from the page cache."""
-ROOM = 2.0
-"""How many times the files must fit into a place, so that the run has some left."""
-STAGED = "headrace-staged"
-"""Folder of the copies."""
 
 
 def staging(case: Case) -> Iterator[Proposal]:
@@ -34,29 +30,64 @@ def staging(case: Case) -> Iterator[Proposal]:
         yield would_not(CODE, title, f"{percent(cached)} of what is read comes from the page cache, as fast as memory.")
         return
 
+    why = f"Workers wait {time(waiting_us(case))} a sample for files to be read, {percent(share)} of making a batch."
+    files = files_read(case)
+    if files is None:
+        yield _tried(case, reading, title, why, None)
+        return
+    made = staged(case, files)
+    if made is None:
+        yield would_not(CODE, title, f"{why} {_no_room(case, files)}")
+        return
+    yield _tried(case, reading, title, f"{why}{_part(files, made)}", made)
+
+
+def _tried(case: Case, reading: list[StagePart], title: str, why: str, made: Staged | None) -> Proposal:
+    """`made`: where it is known which files, and where to."""
+    left = 0.0 if made is None else 1 - made.share
+
     def change(setup: Setup) -> Setup:
-        waits = {f"{one.category}:{one.label}": StageChange(wait=0.0) for one in reading}
+        waits = {f"{one.category}:{one.label}": StageChange(wait=left) for one in reading}
         return replace(setup, storage=None, stages={**waits, **setup.stages})
 
-    files = _files(case)
-    whole = sum(one.bytes for one in files)
-    place = _place(case, whole)
-    why = f"Workers wait {time(waiting_us(case))} a sample for files to be read, {percent(share)} of making a batch."
-    if files and place is None:
-        yield would_not(CODE, title, f"{why} The files seen are {size(whole)}, and no memory or local disk has room.")
-        return
-    yield tried(
+    part = "" if made is None or made.share == 1 else f" of {percent(made.share)} of the reads"
+    return tried(
         case,
         case.predict(change),
         code=CODE,
-        title=title if place is None else f"the files in {place}",
+        title=title if made is None else f"the files{part} in {made.place}",
         why=why,
         confidence=MEDIUM,
         change=change,
-        costs=[f"{size(whole)} in {place}, copied before each run"] if place is not None else ["room for the files"],
-        hint=f"cp -r DATA {place or '/dev/shm'}/, and give the script that path",
-        changes=None if place is None else {"staging": _copies(files, place)},
+        costs=["room for the files"]
+        if made is None
+        else [f"{made.files.size} in {made.place}, copied before each run"],
+        hint=_hint(made),
+        changes=None if made is None else {"staging": made.pairs()},
     )
+
+
+def _part(files: Files, made: Staged) -> str:
+    """Nothing where all is staged."""
+    if made.share == 1:
+        return ""
+    whole = files.size + (", and folders that are too large to list" if files.unsized else "")
+    return f" Of the files that are read ({whole}), {made.files.size} fit: {percent(made.share)} of the reads."
+
+
+def _no_room(case: Case, files: Files) -> str:
+    if not files.sized and not files.unsized:
+        return "Those that were opened are in memory already."
+    if not files.sized:
+        most = max((one.folder.files, one.path) for one in files.unsized if one.folder is not None)
+        return f"Listing {most[1]}, of {most[0]:,} files and more, takes too long: their size is not known."
+    free = ", ".join(f"{place.path} has {size(free)}" for place, free in places_of(case)) or "there is no such place"
+    return f"They are {files.size}, and {ROOM:.0f} times that must fit: {free}."
+
+
+def _hint(made: Staged | None) -> str:
+    only = made.files.sized[0].path if made is not None and len(made.files.sized) == 1 else "DATA"
+    return f"cp -r {only} {'/dev/shm' if made is None else made.place}/, and give the script that path"
 
 
 def _cached_share(case: Case) -> float | None:
@@ -69,27 +100,3 @@ def _cached_share(case: Case) -> float | None:
 
 def _is_network(case: Case) -> bool:
     return case.host is not None and any(mount.get("network") for mount in case.host.facts.get("mounts") or [])
-
-
-def _files(case: Case) -> list[SeenFile]:
-    """Files that were seen open: archives, mostly. A folder of small ones is not found so."""
-    survey = case.session.survey
-    return [] if survey is None else survey.files
-
-
-def _place(case: Case, whole: float) -> str | None:
-    """The first that has room for it twice over, so that the run keeps some: memory before disks."""
-    survey = case.session.survey
-    places = [] if survey is None else survey.places
-    return next((one.path for one in places if whole and ROOM * whole <= _free_bytes(case, one)), None)
-
-
-def _free_bytes(case: Case, place: Place) -> float:
-    """What lies in memory must fit beside what the run itself holds."""
-    memory = [] if case.host is None or place.kind != "memory" else case.host.known("memory_available_bytes")
-    return min([place.free_bytes, *memory])
-
-
-def _copies(files: list[SeenFile], place: str) -> list[list[str]]:
-    """Each by its whole path, so that no two meet."""
-    return [[one.path, os.path.join(place, STAGED, one.path.lstrip(os.sep))] for one in files]

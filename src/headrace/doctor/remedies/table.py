@@ -10,6 +10,7 @@ from .cache import cache
 from .case import Case
 from .indexed_tar import indexed_tar
 from .native_decode import native_decode
+from .padding import pad_to_batch
 from .persistent import persistent_workers, start_method
 from .pinning import device_prefetch, pin_memory
 from .prefetch import prefetch
@@ -33,6 +34,7 @@ FAMILIES: tuple[Family, ...] = (
     native_decode,
     smaller_samples,
     batch_tokeniser,
+    pad_to_batch,
     cache,
     staging,
     device_prefetch,

@@ -212,6 +212,41 @@ class SlowSample:
 
 
 @dataclass
+class OpenedFile:
+    """A file that was opened to be read while a batch was made."""
+
+    path: str
+    opens: int
+
+
+@dataclass
+class OpenedFolder:
+    """A folder of such files."""
+
+    path: str
+    opens: int
+    names: int
+    """Of files in it that were opened; estimated unless `is_exact`."""
+    is_exact: bool
+    is_deep: bool
+    """Whether files in folders beneath it count, too: there were too many of these to tell each."""
+    ends: list[str]
+    """Of these names, such as `.jpg`; the empty one, where names have no end or many, stands for all."""
+
+
+@dataclass
+class Opened:
+    """What makers opened to read, all processes together. Every open counts in its folder; by path only so many files a
+    process are known."""
+
+    files: list[OpenedFile] = field(default_factory=list)
+    folders: list[OpenedFolder] = field(default_factory=list)
+    """Those with the most opens first."""
+    rest: int = 0
+    """Opens in folders that are not told."""
+
+
+@dataclass
 class Line:
     """Time seen in one line of the user's code."""
 
@@ -330,6 +365,8 @@ class Proof:
     """Whether the samples were those of the run without it: `same`, bit for bit; `close`, the same but for how pixels
     are rounded; `different`; or None where that cannot be compared, because order or augmentation is drawn anew in
     every run."""
+    others_cores: float | None = None
+    """That other programs kept busy meanwhile, on average; None where that was not measured."""
 
 
 @dataclass
@@ -340,7 +377,7 @@ class Calibration:
     remedy: str
     """Its code."""
     unit: str
-    """What was timed: `image`, or `look-up` of a member."""
+    """What was timed: `image`, `look-up` of an archive's member, or `header` of one."""
     files: list[str] = field(default_factory=list)
     """Paths; of a member of an archive, the archive's and its own name."""
     present_us: list[float] = field(default_factory=list)
@@ -351,13 +388,35 @@ class Calibration:
 
 
 @dataclass
+class SeenFolder:
+    """The files of a folder, by what they end in."""
+
+    files: int
+    """That are there; at least so many where it was not listed to its end."""
+    read: int
+    """Of them that were opened; an estimate where there are many."""
+    ends: list[str]
+    """Of their names; the empty one stands for all."""
+    is_deep: bool
+    """Whether those in folders beneath it belong to them."""
+    sized: int
+    """Files whose sizes were looked up. Where that is not all of them, the folder's bytes are estimated."""
+    is_whole: bool
+    """Whether it was listed to its end; else its bytes are not known."""
+
+
+@dataclass
 class SeenFile:
-    """A file that was open to be read while the command ran."""
+    """A file, or a folder of files, that was read while the command ran."""
 
     path: str
     bytes: int
     seen: int
-    """How often, at the sampler's looks."""
+    """How often the sampler saw it open."""
+    opens: int = 0
+    """How often it, or a file of it, was opened while a batch was made. 0 of one that was opened before."""
+    folder: SeenFolder | None = None
+    """None of a single file, whose bytes are exact."""
 
 
 @dataclass
@@ -375,7 +434,8 @@ class Survey:
     """What was looked up on the machine once the command had ended, for remedies."""
 
     files: list[SeenFile] = field(default_factory=list)
-    """Those seen most first. Files that are open briefly are mostly missed."""
+    """Those opened most first, then those that were only seen open. Of a file that was opened before the first batch
+    and read without being open, through a memory map say, nothing is known."""
     places: list[Place] = field(default_factory=list)
     calibrations: list[Calibration] = field(default_factory=list)
 
@@ -397,6 +457,7 @@ class Session:
     processes: list[Process] = field(default_factory=list)
     trainers: list[Trainer] = field(default_factory=list)
     makers: list[Maker] = field(default_factory=list)
+    opened: Opened = field(default_factory=Opened)
     machines: list[Machine] = field(default_factory=list)
     unreached: list[Unreached] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)

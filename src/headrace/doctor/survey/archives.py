@@ -1,14 +1,19 @@
-"""Archives: their first members, and what it takes to go to one whose place is known."""
+"""Archives: their first members, and what it takes to find and to list them with an index."""
 
 from __future__ import annotations
 
-import os
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+from ..probe.remedies.indexed_tar import tar_info
 from ..session.model import Calibration
 
+CODE, LOOK_UP, HEADER = "indexed-tar", "look-up", "header"
 ENDS = (".tar",)
 MOST_MEMBERS = 64
 MOST_BYTES = 32 << 20
@@ -32,18 +37,22 @@ def members(path: str, wants: Callable[[str], bool]) -> Iterator[tuple[str, byte
         return
 
 
-def look_ups(path: str) -> Calibration | None:
-    """What an index does for a look-up: find the name in a table, read the header there. None where it is no tar."""
+def indexed(path: str) -> list[Calibration]:
+    """What an index takes to find a member by its name, and to list one, which tarfile reads a header for. Found out on
+    the first members, in an archive of their names. Empty where it is no tar, or where there is no index."""
     try:
-        with tarfile.open(path, "r:") as tar:
-            places = {member.name: member.offset for member in _first(tar)}
-        with open(path, "rb", buffering=0) as file:
-            times = {name: _look_up_us(file.fileno(), places, name) for name in places}
-    except (OSError, tarfile.TarError):
-        return None
-    if not times:
-        return None
-    return Calibration("indexed-tar", "look-up", [f"{path} {name}" for name in times], other_us=list(times.values()))
+        with tarfile.open(path, "r:") as tar, tempfile.TemporaryDirectory(prefix="headrace-doctor-") as folder:
+            names, header_us = _headers(tar)
+            look_up_us, list_us = _with_index(Path(folder), names)
+    except (OSError, tarfile.TarError, ImportError):
+        return []
+    files = [f"{path} {name}" for name in names]
+    if not files:
+        return []
+    return [
+        Calibration(CODE, LOOK_UP, files, other_us=look_up_us),
+        Calibration(CODE, HEADER, files, present_us=header_us, other_us=list_us),
+    ]
 
 
 def _first(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -54,8 +63,39 @@ def _first(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         yield member
 
 
-def _look_up_us(descriptor: int, places: dict[str, int], name: str) -> float:
+def _headers(tar: tarfile.TarFile) -> tuple[list[str], list[float]]:
+    """Names, each once, and how long it took to read each header."""
+    times: dict[str, float] = {}
+    members = _first(tar)
+    while True:
+        member, us = _timed(lambda: next(members, None))
+        if member is None:
+            return list(times), list(times.values())
+        times[member.name] = us
+
+
+def _with_index(folder: Path, names: list[str]) -> tuple[list[float], list[float]]:
+    """Of each name: to look it up, and to list it."""
+    from headrace import IndexedTar
+
+    path = folder / "members.tar"
+    with tarfile.open(path, "w") as tar:
+        for name in names:
+            tar.addfile(tarfile.TarInfo(name))
+    index = IndexedTar(path, cache=folder)
+    with tarfile.open(path) as tar:
+        look_ups = [_timed(partial(_look_up, tar, index, name))[1] for name in names]
+        members = iter(index)
+        listed = [_timed(lambda: tar_info(tar, next(members)))[1] for _ in names]
+    return look_ups, listed
+
+
+def _look_up(tar: tarfile.TarFile, index: Any, name: str) -> Any:
+    return tar_info(tar, index.getmember(name))
+
+
+def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What it gives, and how many microseconds it took."""
     began = time.perf_counter_ns()
-    header = os.pread(descriptor, tarfile.BLOCKSIZE, places[name])
-    header.rstrip(b"\0").startswith(name.encode())
-    return (time.perf_counter_ns() - began) / 1000
+    result = call()
+    return result, (time.perf_counter_ns() - began) / 1000

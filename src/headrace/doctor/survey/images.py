@@ -14,6 +14,7 @@ from ..session.model import Calibration
 
 ENDS = (".jpg", ".jpeg", ".png")
 """What the native decoder does itself; others it leaves to Pillow."""
+PNG = ".png"
 ROUNDS = 3
 """The quickest of them counts, since other work may have been in the way of the others."""
 NEIGHBOURS = 6
@@ -43,7 +44,7 @@ def near(path: str) -> list[str]:
 
 
 def decoded(images: Iterable[tuple[str, Callable[[], bytes]]], is_time_left: Callable[[], bool]) -> Calibration | None:
-    """What each takes to RGB, in both ways. None where there is none, or no native decoder."""
+    """What each takes to its pixels, in both ways. None where there is none, or no native decoder."""
     native = _native()
     if native is None:
         return None
@@ -51,7 +52,7 @@ def decoded(images: Iterable[tuple[str, Callable[[], bytes]]], is_time_left: Cal
     for name, read in _while_true(images, is_time_left):
         try:
             data = read()
-            present_us, other_us = _best_us(_by_pillow, data), _best_us(native, data)
+            present_us, other_us = _best_us(_by_pillow, data), _best_us(_as_pillow(native, name), data)
             pixels = native(data)
         except Exception:  # a file that is cut short, or no image whatever its name
             continue
@@ -88,7 +89,14 @@ def _by_pillow(data: bytes) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with Image.open(io.BytesIO(data)) as image:
-            image.convert("RGB")
+            image.load()
+
+
+def _as_pillow(native: Decode, name: str) -> Decode:
+    """A PNG's pixels are given to Pillow, as a script goes on with them; a JPEG is decoded for a resize at once."""
+    from PIL import Image
+
+    return (lambda data: Image.fromarray(native(data))) if name.lower().endswith(PNG) else native
 
 
 def _native() -> Decode | None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from multiprocessing.reduction import ForkingPickler
 from threading import current_thread, get_ident
-from time import thread_time_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..padding import Padding
-from ..passes import ATTRIBUTE, Pass, Reader
+from ..passes import ATTRIBUTE, Pass
+from ..resting import NOBODY
 from ..shapes import Shapes
 from ..step_records import Received
-from ..training import NOBODY, now
+from ..training import now
 from ..windows.sources import Source
+from . import arrivals
 from .loader_facts import loader_facts, makers_of
 from .replays import Replays
 
@@ -33,10 +33,7 @@ def install(probe: Probe, dataloader: ModuleType) -> None:
     patches = probe.patches
     patches.replace(dataloader.DataLoader, "__iter__", hooks.iter)
     patches.replace(dataloader._BaseDataLoaderIter, "__next__", hooks.next)
-    patches.replace(dataloader._MultiProcessingDataLoaderIter, "_try_get_data", hooks.try_get_data)
-    patches.replace(ForkingPickler, "loads", hooks.loads)
-    patches.replace(dataloader._utils.pin_memory, "_pin_memory_loop", hooks.pin_memory_loop)
-    patches.replace(dataloader._utils.pin_memory, "pin_memory", hooks.pin_memory)
+    arrivals.install(probe, dataloader)
 
 
 def install_stateful(probe: Probe, stateful: ModuleType) -> None:
@@ -46,7 +43,7 @@ def install_stateful(probe: Probe, stateful: ModuleType) -> None:
 
     hooks = Hooks(probe, torch.utils.data.dataloader)
     probe.patches.replace(stateful.StatefulDataLoader, "__iter__", hooks.iter)
-    probe.patches.replace(stateful._StatefulMultiProcessingDataLoaderIter, "_try_get_data", hooks.try_get_data)
+    arrivals.install_iterator(probe, stateful._StatefulMultiProcessingDataLoaderIter)
 
 
 class Hooks:
@@ -226,67 +223,6 @@ class Hooks:
         size, shape = self._shapes.of(batch)
         self._padding.look(pass_.number, index, batch)
         return Received(pass_.number, index, start, end, arrived, unpickle, pin_start, pin, size, shape, unpickle_cpu)
-
-    def try_get_data(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Tells the index of a batch that is handed out as soon as it came, whatever the order."""
-
-        @functools.wraps(original)
-        def _try_get_data(iterator: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(iterator, *args, **kwargs)
-            pass_ = getattr(iterator, ATTRIBUTE, None)
-            if pass_ is not None and result[0] and type(result[1]) is tuple and type(result[1][0]) is int:
-                pass_.index = result[1][0]
-            return result
-
-        return _try_get_data
-
-    def loads(self, original: Callable[..., Any]) -> Any:
-        current = self._training.readers.current
-
-        def loads(*args: Any, **kwargs: Any) -> Any:
-            reader = current()
-            if reader is None:
-                return original(*args, **kwargs)
-            start, cpu = now(), thread_time_ns()
-            value = original(*args, **kwargs)
-            end, cpu = now(), thread_time_ns() - cpu
-            try:
-                reader.read(value, end, end - start, cpu)
-            except Exception as error:
-                self._training.fail("unpickling", error)
-            return value
-
-        return staticmethod(loads)
-
-    def pin_memory_loop(self, original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def _pin_memory_loop(*args: Any, **kwargs: Any) -> None:
-            readers = self._training.readers
-            readers.begin(Reader())
-            try:
-                original(*args, **kwargs)
-            finally:
-                readers.end()
-
-        return _pin_memory_loop
-
-    def pin_memory(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        current = self._training.readers.current
-
-        @functools.wraps(original)
-        def pin_memory(*args: Any, **kwargs: Any) -> Any:
-            reader = current()
-            if reader is None or reader.pinning:
-                return original(*args, **kwargs)
-            reader.pinning = True
-            start = now()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                reader.pinning = False
-                reader.pin(start, now() - start)
-
-        return pin_memory
 
     def _write_pass(self, loader: Any, iterator: Any, number: int, start: int) -> None:
         training, clock = self._training, self._probe.clock

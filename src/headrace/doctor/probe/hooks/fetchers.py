@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from ..batches import Batch
 from ..cost import price_ns
+from ..resting import NOBODY
 from ..slow import SlowSamples
 from ..stage_cost import CALLS, raise_
 from ..stages import Stages
 from ..timed import timed
-from ..training import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,14 +97,14 @@ class _FetchHook:
         setattr(fetcher, FETCHES, _Fetches(self, number))
 
     def _begin_fetch(self, fetcher: Any) -> _Fetch | None:
-        begun = time.monotonic_ns()
         batch = self._probe.batches.current()
         if batch is not None and batch.is_fetching:
             # The dataset itself runs a loader: a part of the dataset's own code.
             return None
         is_here = batch is None
         if batch is None:
-            batch = self._probe.batches.begin(*self._next_of(fetcher))
+            batch = self._probe.batches.begin(*self._next_of(fetcher))  # which counts its own cost
+        begun = time.monotonic_ns()
         batch.is_fetching = True
         fetch = _Fetch(self._probe, fetcher, batch, is_here, self._collate(fetcher))
         self._probe.batches.cost.add_ns(time.monotonic_ns() - begun)

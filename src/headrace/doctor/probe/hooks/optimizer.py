@@ -7,8 +7,9 @@ from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
+from ..resting import NOBODY
 from ..steps import CLOSURE, OPTIMIZER
-from ..training import NOBODY, Training
+from ..training import Training
 from .compiler import compiling
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def hooks(training: Training, is_compiling: Callable[[], bool]) -> tuple[Callabl
             return
         try:
             if training.resting == get_ident():
-                training.rested()
+                training.rests.optimizer_stepped()
             elif training.is_here() and training.steps.is_within(OPTIMIZER):
                 training.optimizer_ends(optimizer)
         except Exception as error:

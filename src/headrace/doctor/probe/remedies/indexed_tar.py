@@ -75,7 +75,7 @@ class _Tars:
         if member.name != name:
             return None
         self._applied.took()
-        return _info(tar, member)
+        return tar_info(tar, member)
 
     def _fill_members(self, tar: Any) -> None:
         """All members, as if every header had been read; nothing where some have been already."""
@@ -84,7 +84,7 @@ class _Tars:
         index = self._index(tar)
         if index is None:
             return
-        tar.members = [_info(tar, member) for member in index]
+        tar.members = [tar_info(tar, member) for member in index]
         tar.firstmember = None
         tar.offset = os.fstat(tar.fileobj.fileno()).st_size
         tar._loaded = True
@@ -129,7 +129,7 @@ def _is_plain(tar: Any) -> bool:
     )
 
 
-def _info(tar: Any, member: Any) -> Any:
+def tar_info(tar: Any, member: Any) -> Any:
     """With all that reading needs. Owner, mode and time are those of a new TarInfo, since the index has none."""
     info = tar.tarinfo(member.name)
     info.size, info.type, info.linkname = member.size, member.type, member.linkname

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from ..probe import Probe
 
 BY_PATH = {
-    "cv2": ("imread",),
+    "cv2": ("imread", "imreadmulti"),
     "torchvision.io.image": ("read_file",),
+    "torchvision.io.video": ("read_video",),
     "lmdb": ("open",),
     "numpy": ("fromfile", "load", "memmap"),
 }

@@ -2,7 +2,8 @@
 
 Outside of a batch nothing but one more call happens. Within one, a file opened for reading bytes is an
 io.BufferedReader whose `read` is timed; its descriptor, mmap, pickle, numpy's reads and all else are those of an
-io.BufferedReader. Text is not timed, nor what C libraries read by a path: that is a part of whatever asks for it.
+io.BufferedReader. Text is not timed, nor what C libraries read by a path: that is a part of whatever asks for it. The
+paths are counted (`opened`) of all that is opened to be read: io.open is what pathlib and zipfile open by.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from ...timed import Builtin
 from . import reads
+from .paths import counted
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from ...probe import Probe
 
+_CHANGING = frozenset("wxa+")
+_NOT_READING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY | os.O_PATH
+
 
 def install(probe: Probe, _: ModuleType) -> None:
     """Called with a module of torch, so that Python processes without it are left alone."""
     probe.patches.replace(builtins, "open", lambda original: Builtin(original, _opening(probe, original)))
+    probe.patches.replace(io, "open", counted(probe, "file", is_reading))
+    probe.patches.replace(os, "open", counted(probe, "path", _is_reading_descriptor))
     probe.time_calls(pathlib.Path, "read_bytes", "read", "file")
     probe.time_calls(pathlib.Path, "read_text", "read", "file")
     for name in ("pread", "preadv"):
@@ -41,13 +48,27 @@ def install_torch(probe: Probe, serialization: Any) -> None:
     probe.time_calls(serialization, "load", "read", "torch.load")
 
 
+def is_reading(args: Any, kwargs: Any) -> bool:
+    """Whether a call of `open` with these only reads."""
+    mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
+    return mode == "rb" or mode == "r" or (type(mode) is str and _CHANGING.isdisjoint(mode))
+
+
+def _is_reading_descriptor(args: Any, kwargs: Any) -> bool:
+    """The same of `os.open`."""
+    flags = args[1] if len(args) > 1 else kwargs.get("flags", 0)
+    return type(flags) is int and not flags & _NOT_READING and kwargs.get("dir_fd") is None
+
+
 def _opening(probe: Probe, original: Callable[..., Any]) -> Callable[..., Any]:
-    stages, stage = probe.stages, probe.stage("read", "file")
+    stages, stage, add = probe.stages, probe.stage("read", "file"), probe.batches.opened.add
     reader = _reader_class(probe, stage)
 
     def open_(*args: Any, **kwargs: Any) -> Any:
         if not stages.is_counting:
             return original(*args, **kwargs)
+        if is_reading(args, kwargs):
+            add(args[0] if args else kwargs.get("file"))
         account = stages.enter(stage)
         try:
             file = original(*args, **kwargs)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .paths import count_paths
+
 if TYPE_CHECKING:
     from ...probe import Probe
 
@@ -35,6 +37,8 @@ TRANSFORMS = [
 
 
 def install(probe: Probe, cv2: Any) -> None:
+    for name in ("imread", "imreadmulti"):
+        count_paths(probe, cv2, name, "filename")
     for name in DECODES:
         probe.time_calls(cv2, name, "decode", f"OpenCV {name}")
     for name in TRANSFORMS:

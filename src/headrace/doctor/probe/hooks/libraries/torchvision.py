@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ...timed import timed_by_type, timed_in_torch
+from .paths import counted
 
 if TYPE_CHECKING:
     from ...probe import Probe
@@ -25,15 +26,17 @@ DECODES = [
     "decode_png",
     "decode_webp",
     "read_image",
-    "read_video",
 ]
+BY_PATH = {"read_file": ("read", "path"), "read_video": ("decode", "filename")}
+"""Functions that C opens a file for: their stage's category, and the argument that is its path."""
 CONTAINERS = ("Compose", "RandomApply", "RandomChoice", "RandomOrder", "RandomTransforms")
 _NOT_TRANSFORMS = ("get_dimensions", "get_image_num_channels", "get_image_size", "register_kernel")
 
 
 def install_io(probe: Probe, io: Any) -> None:
     _time_functions(probe, io, DECODES, "decode", "torchvision")
-    _time_functions(probe, io, ("read_file",), "read", "torchvision")
+    for name, (category, argument) in BY_PATH.items():
+        _time_functions(probe, io, (name,), category, "torchvision", counted(probe, argument))
 
 
 def install_transforms(probe: Probe, transforms: Any) -> None:
@@ -71,11 +74,14 @@ def install_functional_v2(probe: Probe, functional: Any) -> None:
         registry[getattr(functional, name)] = registry[original]
 
 
-def _time_functions(probe: Probe, owner: Any, names: Any, category: str, label: str) -> None:
+def _time_functions(
+    probe: Probe, owner: Any, names: Any, category: str, label: str, inner: Callable[[Any], Any] | None = None
+) -> None:
+    """`inner` makes another stand-in, behind the one that is timed."""
     for name in names:
         if name not in _NOT_TRANSFORMS:
             stage = probe.stage(category, f"{label} {name}")
-            probe.patches.replace(owner, name, timed_in_torch(probe.stages, stage, _is_compiling()))
+            probe.patches.replace(owner, name, timed_in_torch(probe.stages, stage, _is_compiling(), inner))
 
 
 def _time_class(probe: Probe, kind: Any, but: tuple[type, ...] = ()) -> None:

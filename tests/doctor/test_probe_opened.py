@@ -1,0 +1,247 @@
+"""Which files are opened while batches are made: counted whatever opens them, in bounded memory, over all processes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+import torch
+from library_probe import LibraryProbe, library_probe
+from PIL import Image
+
+from headrace.doctor.evidence.opened import OpenedSide, opened
+from headrace.doctor.evidence.records import Opened as Record
+from headrace.doctor.probe import opened as probe_opened
+from headrace.doctor.probe.opened import MOST_ENDS, MOST_FOLDERS, MOST_HASHES, MOST_PATHS, Opened
+from headrace.doctor.session.model import Opened as Told
+
+ROUGHLY = 0.35
+
+
+class Process:
+    """One of those that count, and what is written of it."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.faults: list[Exception] = []
+        self.opened = Opened(lambda text: self.names.setdefault(text, len(self.names)), self.faults.append)
+        self.side = OpenedSide()
+        self.written: list[Any] = []
+
+    def opens(self, *paths: Any) -> Process:
+        for path in paths:
+            self.opened.add(path)
+        return self
+
+    def tells(self) -> Process:
+        record = self.opened.record(0)
+        if record is not None:
+            self.written.append(record)
+            self.side.take(Record(*record[1:]), {number: text for text, number in self.names.items()})
+        return self
+
+
+def told(*processes: Process) -> Told:
+    return opened(process.tells().side for process in processes)
+
+
+def by_path(told: Told) -> dict[str, int]:
+    return {one.path: one.opens for one in told.files}
+
+
+def test_files_count_by_path_and_by_folder() -> None:
+    found = told(Process().opens("/data/a.jpg", "/data/b.jpg", "/data/a.jpg", b"/data/c.png", Path("/more/README"), 7))
+    assert by_path(found) == {"/data/a.jpg": 2, "/data/b.jpg": 1, "/data/c.png": 1, "/more/README": 1}
+    data, more = found.folders
+    assert (data.path, data.opens, data.names, data.is_exact, data.ends) == ("/data", 4, 3, True, [".jpg", ".png"])
+    assert (more.path, more.opens, more.names, more.ends, more.is_deep) == ("/more", 1, 1, [""], False)
+
+
+def test_a_relative_path_is_that_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = told(Process().opens("data/a.jpg", f"{tmp_path}/data/a.jpg", "./data/../data/a.jpg", "b.jpg"))
+    assert by_path(found) == {f"{tmp_path}/data/a.jpg": 3, f"{tmp_path}/b.jpg": 1}
+    assert [(one.path, one.opens, one.names) for one in found.folders] == [
+        (f"{tmp_path}/data", 3, 1),
+        (str(tmp_path), 1, 1),
+    ]
+
+
+def test_processes_that_read_the_same_files_count_them_once() -> None:
+    first = Process().opens(*(f"/data/{number}.jpg" for number in range(30)))
+    second = Process().opens(*(f"/data/{number}.jpg" for number in range(20, 50)))
+    (folder,) = told(first, second).folders
+    assert (folder.opens, folder.names, folder.is_exact) == (60, 50, True)
+
+
+def test_what_is_told_in_parts_sums_up() -> None:
+    process = Process()
+    for _ in range(5):
+        process.opens("/data/a.jpg", "/data/b.jpg").tells()
+    (folder,) = told(process).folders
+    assert (folder.opens, folder.names, by_path(told(process))) == (10, 2, {"/data/a.jpg": 5, "/data/b.jpg": 5})
+    assert process.opened.record(0) is None
+
+
+@pytest.mark.parametrize("name", ["%06d.jpg", "sample_%d", "%x.tar.gz"])
+def test_a_folder_of_a_hundred_thousand_files_stays_small(name: str) -> None:
+    process = Process().opens(*(f"/data/{name % number}" for number in range(100_000)))
+    (folder,) = told(process).folders
+    assert folder.opens == 100_000
+    assert folder.names == pytest.approx(100_000, rel=ROUGHLY)
+    assert not folder.is_exact
+    (record,) = process.written
+    assert len(record[2]) == MOST_PATHS
+    assert len(record[3][0][4]) == MOST_HASHES
+    process.opens(*(f"/data/{name % number}" for number in range(100_000))).tells()
+    assert process.written[-1][3][0][4] == [], "names that were there before"
+
+
+def test_a_thousand_classes_are_one_folder() -> None:
+    paths = [f"/data/train/n{number % 1000:05d}/{number}.jpg" for number in range(5_000)]
+    others = [f"/data/val/{number}.jpg" for number in range(50)]
+    found = told(Process().opens(*paths[:10]).tells().opens(*paths[10:], *others), Process().opens(*paths[:5]))
+    train, val = found.folders
+    assert (train.path, train.opens, train.is_deep, train.ends) == ("/data/train", 5_005, True, [".jpg"])
+    assert train.names == pytest.approx(5_000, rel=ROUGHLY)
+    assert (val.path, val.opens, val.names, val.is_deep) == ("/data/val", 50, 50, False)
+
+
+def test_folders_that_have_nothing_in_common_are_counted_together() -> None:
+    found = told(Process().opens(*(f"/d{number}/a.jpg" for number in range(MOST_FOLDERS + 5))))
+    assert len(found.folders) == MOST_FOLDERS
+    assert found.rest == 5
+
+
+def test_names_that_end_in_anything() -> None:
+    (folder,) = told(Process().opens(*(f"/data/sample.{number}" for number in range(100)))).folders
+    assert len(folder.ends) <= MOST_ENDS + 1
+    assert "" in folder.ends
+
+
+def test_what_the_kernel_makes_up_is_no_file() -> None:
+    assert told(Process().opens("/proc/self/stat", "/sys/devices/cpu", "", 3, None)) == Told()
+
+
+def test_the_child_of_a_fork_has_opened_nothing() -> None:
+    process = Process().opens("/data/a.jpg")
+    process.opened.forked()
+    assert told(process) == Told()
+
+
+def test_a_fault_of_ours_is_told_once_and_nobody_elses() -> None:
+    class Odd(os.PathLike[str]):
+        def __fspath__(self) -> str:
+            raise RuntimeError("no path today")
+
+    process = Process().opens(Odd(), Odd(), "/data/a.jpg")
+    assert [str(fault) for fault in process.faults] == ["no path today"]
+    assert told(process) == Told()
+
+
+def test_its_cost_is_counted() -> None:
+    process = Process().opens("/data/a.jpg", "/data/a.jpg")
+    assert process.opened.spent_ns() == 2 * process.opened._price_ns  # type: ignore[operator]  # it was found just now
+    assert process.opened.spent_ns() == 0
+    assert probe_opened.price_ns() > 0
+
+
+@pytest.fixture
+def probed(tmp_path: Path) -> Iterator[LibraryProbe]:
+    with library_probe(tmp_path / "session") as probed:
+        yield probed
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "a.bin").write_bytes(b"content" * 100)
+    np.save(folder / "a.npy", np.arange(9))
+    Image.effect_noise((8, 8), 50).save(folder / "a.png")
+    torch.save({"a": 1}, folder / "a.pt")
+    with gzip.open(folder / "a.gz", "wb") as file:
+        file.write(b"text")
+    with tarfile.open(folder / "a.tar", "w") as tar:
+        tar.add(folder / "a.bin", "a.bin")
+    with zipfile.ZipFile(folder / "a.zip", "w") as archive:
+        archive.write(folder / "a.bin", "a.bin")
+    with h5py.File(folder / "a.h5", "w") as hdf5:
+        hdf5["a"] = [1, 2]
+    return folder
+
+
+def by_descriptor(path: str) -> None:
+    os.close(os.open(path, os.O_RDONLY))
+
+
+def by_text(path: str) -> None:
+    with open(file=path, encoding="latin-1") as file:
+        file.readline()
+
+
+def by_io(path: str) -> None:
+    with io.open(path, "rb") as file:  # noqa: UP020
+        file.read()
+
+
+def by_gzip(path: str) -> None:
+    with gzip.open(path) as file:
+        file.read()
+
+
+def by_zip(path: str) -> None:
+    with zipfile.ZipFile(path) as archive:
+        archive.read("a.bin")
+
+
+READS: list[tuple[str, Callable[[str], Any]]] = [
+    ("a.bin", lambda path: open(path, "rb").close()),
+    ("a.bin", by_text),
+    ("a.bin", by_io),
+    ("a.bin", by_descriptor),
+    ("a.bin", lambda path: Path(path).read_bytes()),
+    ("a.bin", lambda path: Path(path).open().close()),
+    ("a.bin", lambda path: np.fromfile(path, np.uint8)),
+    ("a.bin", lambda path: np.memmap(path, mode="r")[0]),
+    ("a.npy", lambda path: np.load(path)),
+    ("a.png", lambda path: Image.open(path).load()),
+    ("a.png", lambda path: cv2.imread(path)),
+    ("a.pt", torch.load),
+    ("a.gz", by_gzip),
+    ("a.tar", lambda path: tarfile.open(path, "r:").close()),
+    ("a.zip", by_zip),
+    ("a.h5", lambda path: h5py.File(path).close()),
+]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize(("name", "read"), READS)
+def test_each_way_to_open_counts_once(probed: LibraryProbe, files: Path, name: str, read: Callable[[str], Any]) -> None:
+    path = str(files / name)
+    read(path)
+    assert probed.probe.batches.opened.record(0) is None, "no batch was made"
+    probed.calls(lambda: read(path))
+    record = probed.probe.batches.opened.record(0)
+    assert record is not None
+    texts = {number: text for text, number in probed.probe.evidence.names.items()}
+    assert [(texts[number], opens) for number, opens in record[2]] == [(path, 1)]
+
+
+def test_what_writes_is_not_counted(probed: LibraryProbe, tmp_path: Path) -> None:
+    def work() -> None:
+        for mode in ("wb", "ab", "r+b"):
+            open(tmp_path / "a", mode).close()
+        os.close(os.open(tmp_path / "b", os.O_WRONLY | os.O_CREAT))
+
+    probed.calls(work)
+    assert probed.probe.batches.opened.record(0) is None
