@@ -158,7 +158,7 @@ def _prescribe(watched: Watch) -> None:
     from .survey.survey import surveyed
 
     session = watched.session
-    session.survey = surveyed(session.machines[0]) if session.machines else None
+    session.survey = surveyed(session.machines[0], session.opened) if session.machines else None
     watched.prescription = prescribe(session, watched.diagnosis, _sources(session))
 
 
