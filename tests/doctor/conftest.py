@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from browser import CHROMIUM, DRIVER, WHY_NOT
-from observed_runs import KeptRun, observe, python, torchrun
+from observed_runs import KeptRun, measured, observe, python, torchrun
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -21,6 +21,13 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> KeptRun:
     outputs += ("--html", str(folder / "report.html"))
     kept = folder / "kept"
     return KeptRun(observe(python("hostile.py", "odd-texts"), folder, *outputs, "--keep", str(kept)), kept)
+
+
+@pytest.fixture(scope="session")
+def paced_run(tmp_path_factory: pytest.TempPathFactory) -> KeptRun:
+    """Measured, with all its windows, and what it measured of itself in `truth.json`."""
+    folder = tmp_path_factory.mktemp("paced")
+    return KeptRun(measured(python("floor.py", "--truth", folder / "truth.json"), folder, "--steps", "20"), folder)
 
 
 @pytest.fixture(scope="session")

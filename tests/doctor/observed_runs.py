@@ -18,7 +18,10 @@ from headrace.doctor.session.model import Session
 
 CASES = Path(__file__).parent / "cases"
 DEADLINE_S = 280
-_HEADRACE = [sys.executable, "-c", "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"]
+FEW_STEPS = 12
+"""For the windows of a run that is not about how precise their figures are."""
+_HEADRACE = "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"
+_OTHER_WINDOWS = "from headrace.doctor import run; run.REPLAY_STEPS = {}; "
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class KeptRun:
-    """A run that has ended, and the folder of its session, evidence and all."""
+    """A run that has ended, and the folder with what is left of it."""
 
     observed: Observed
     folder: Path
@@ -64,20 +67,43 @@ def observe(command: list[str], folder: Path, *options: str, environment: dict[s
     return Observed(ran.returncode, ran.stdout, ran.stderr, session, diagnose(session))
 
 
+def measured(command: list[str], folder: Path, *options: str, replay_steps: int | None = FEW_STEPS) -> Observed:
+    """Runs `command` under `headrace doctor` until the doctor ends it. None: windows as long as a user's."""
+    document = folder / "session.json"
+    paths = ":".join([*filter(None, source_paths()), str(CASES.parent), str(CASES)])
+    ran = headrace(
+        *("doctor", "--json", str(document), *options, "--", *command),
+        environment={"PYTHONPATH": paths},
+        replay_steps=replay_steps,
+    )
+    assert document.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
+    session = decode(document.read_bytes())
+    return Observed(ran.returncode, ran.stdout, ran.stderr, session, diagnose(session))
+
+
 def headrace(
     *arguments: str,
     environment: dict[str, str] | None = None,
     folder: Path | None = None,
     deadline_s: float = DEADLINE_S,
+    replay_steps: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `headrace ARGUMENTS` to its end, in that folder, or in an empty one: whoever measures has it alone."""
+    """Runs `headrace ARGUMENTS` to its end, in that folder, or in an empty one: whoever measures has it alone. Its
+    windows have `replay_steps` where that is given, and else as many as a user's."""
     if folder is None:
         with tempfile.TemporaryDirectory() as empty:
-            return headrace(*arguments, environment=environment, folder=Path(empty))
+            return headrace(
+                *arguments,
+                environment=environment,
+                folder=Path(empty),
+                deadline_s=deadline_s,
+                replay_steps=replay_steps,
+            )
+    program = _HEADRACE if replay_steps is None else _OTHER_WINDOWS.format(replay_steps) + _HEADRACE
     paths = os.pathsep.join(filter(None, source_paths()))
     own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "TERM": "dumb"}
     return subprocess.run(
-        [*_HEADRACE, *arguments],
+        [sys.executable, "-c", program, *arguments],
         cwd=folder,
         env={**os.environ, **own, **(environment or {})},
         capture_output=True,

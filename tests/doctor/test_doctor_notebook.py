@@ -93,6 +93,75 @@ def test_says_what_the_loop_waited_for() -> None:
     assert shown.startswith(watched.diagnosis.verdict[:40])
 
 
+CELL = """
+for batch in DataLoader(Slow(), batch_size=4):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+
+
+class Slow(Squares):
+    """Computes for 1 ms."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        ends = time.thread_time_ns() + 1_000_000
+        while time.thread_time_ns() < ends:
+            pass
+        return super().__getitem__(index)
+
+
+def run_cell() -> None:
+    """As a notebook does: its text is in no file."""
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    names = {"DataLoader": DataLoader, "Slow": Slow, "model": model, "optimizer": optimizer}
+    exec(compile(CELL, "<ipython-input-1-0a1b2c>", "exec"), names)
+
+
+def test_says_what_to_do_with_its_reason_and_its_change() -> None:
+    """As the whole report of an observed command does. Where the cell's text is in no file, the change is a hint."""
+    file = io.StringIO()
+    with headrace.doctor.watch(console=Console(file=file, width=100)) as watched:
+        run_cell()
+    assert watched.session is not None
+    assert watched.session.survey is not None
+    assert watched.prescription is not None
+    assert watched.prescription.floors is None
+    workers = next(one for one in watched.prescription.remedies if one.code == "workers")
+    assert (workers.helps, workers.edit) == (True, None)
+    shown = " ".join(file.getvalue().split())
+    assert f"{workers.title[1:]}: " in shown
+    assert f"{workers.why} (confidence {workers.confidence})" in shown
+    assert f"→ {' '.join(workers.hint.split())}" in shown
+    assert "--verbose" not in shown
+    assert "more: watch(verbose=True)" in shown
+
+
+def test_a_verbose_one_leaves_nothing_out() -> None:
+    file = io.StringIO()
+    with headrace.doctor.watch(verbose=True, console=Console(file=file, width=100)) as watched:
+        train()
+    assert watched.prescription is not None
+    assert file.getvalue().count("would not help: ") == sum(not one.helps for one in watched.prescription.remedies) > 1
+    assert "watch(verbose=True)" not in file.getvalue()
+
+
+def test_a_fault_in_what_to_do_costs_that_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr("headrace.doctor.remedies.prescribe.prescribe", fail)
+    with headrace.doctor.watch() as watched:
+        train()
+    assert watched.prescription is None
+    out, err = capsys.readouterr()
+    assert "data wait" in out
+    assert "what to do about it is not told: computing that failed, which is a fault of the doctor's" in err
+
+
 def test_sees_workers() -> None:
     with headrace.doctor.watch(show=False) as watched:
         train(workers=1)

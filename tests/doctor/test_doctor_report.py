@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,7 @@ from headrace.doctor.analyse.diagnosis import Cost, Diagnosis, Making, StepBudge
 from headrace.doctor.machine.disks import Disks
 from headrace.doctor.remedies.model import Edit, Prescription
 from headrace.doctor.report.terminal import text
-from headrace.doctor.session.model import Machine, Note, Outcome, Session
+from headrace.doctor.session.model import Machine, Note, Outcome, Session, Window
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -47,7 +48,36 @@ def test_what_to_do_looks_as_it_was_agreed(name: str, width: int, encoding: str,
 
 
 def test_a_prescription_still_fits_a_terminal_of_forty_lines() -> None:
-    assert len(printed(made_session(), made_diagnosis(), made_prescription()).splitlines()) <= 40
+    """Where no proof speaks at length against a remedy."""
+    prescription = replace(made_prescription(), outcomes=made_prescription().outcomes[:1])
+    assert len(printed(made_session(), made_diagnosis(), prescription).splitlines()) <= 40
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_word_of_a_remedy_is_left_out_and_no_figure_cut(width: int) -> None:
+    first, second, *others = made_prescription().remedies
+    costs = ["236 MB for 400 samples of 590 kB, of 24 GB that are free", "472 MB where each of 2 workers keeps its own"]
+    title = "samples kept as they are after Pillow resize in /dev/shm instead of a folder"
+    remedies = [replace(first, title=title, costs=costs), second, *others]
+    shown = printed(
+        made_session(),
+        made_diagnosis(),
+        replace(made_prescription(), remedies=remedies, outcomes=made_prescription().outcomes[1:]),
+        width=width,
+    )
+    part = shown[shown.index("What to do") : shown.index("  would not help")].splitlines()[1:]
+    assert "…" not in "".join(part)
+    begin = min(line.index("38.2 ms") for line in part if "38.2 ms" in line)
+    titles, figures = (" ".join(" ".join(column).split()) for column in zip(*_columns(part, begin), strict=True))
+    assert title[1:] in titles
+    assert f"38.2 ms (36.0 to 45.1 ms) 2.6 × costs {', '.join(costs)}" in figures
+    assert "refused breaks the run: RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed." in figures
+    assert "refused not recommended, since the samples were others: proved 34.0 ms, 2.9 ×" in figures
+
+
+def _columns(lines: list[str], begin: int) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        yield line[:begin], line[begin:]
 
 
 def test_the_remedy_that_gains_most_stands_at_the_top() -> None:
@@ -113,6 +143,24 @@ def test_no_line_is_wider_than_the_terminal(width: int, encoding: str) -> None:
 
 def test_a_terminal_narrower_than_sixty_gets_sixty() -> None:
     assert printed(made_session(), made_diagnosis(), width=20) == printed(made_session(), made_diagnosis(), width=60)
+
+
+def test_the_whole_report_says_what_each_window_did() -> None:
+    session = made_session()
+    (trainer,) = session.trainers
+    trainer.windows = [
+        Window("observe", 7, 80, 0, 0, 2_000_000),
+        Window("replay", 87, 43, 3, 2_000_000, 2_490_000),
+        Window("load", 130, 43, 3, 2_490_000, 3_070_000),
+        Window("drain", 173, 0, 0, 3_070_000, 4_270_000),
+    ]
+    trainer.drained.index = list(range(44))
+    words = " ".join(text(session, made_diagnosis()).split())
+    assert (
+        "windows: 80 steps observed in 2.0 s · 40 steps replayed in 490 ms · "
+        "40 steps replayed beside the workers in 580 ms · 44 batches drained in 1.2 s"
+    ) in words
+    assert "windows:" not in printed(session, made_diagnosis())
 
 
 def test_colours_the_wait_by_its_share() -> None:

@@ -18,8 +18,10 @@ import pytest
 from processes import DEADLINE_S, source_paths
 from rich.console import Console
 
+from headrace.doctor.probe.settings import Settings
 from headrace.doctor.report.live import LiveView
 from headrace.doctor.report.live_page import live_line, live_page
+from headrace.doctor.report.live_windows import CurrentWindow, WindowMeter
 from headrace.doctor.report.pace import Pace, PaceMeter
 from headrace.doctor.report.tail import Tail
 
@@ -119,7 +121,7 @@ PACE = Pace(
 
 
 def test_a_view_for_a_terminal() -> None:
-    lines = [line.plain for line in live_page(PACE, None, width=70, ascii_only=True).lines]
+    lines = [line.plain for line in live_page(PACE, None, None, width=70, ascii_only=True).lines]
     assert lines == [
         "doctor  step 120, 8.1 steps/s",
         "  waits for data  71 %  #################",
@@ -132,14 +134,14 @@ def test_a_view_for_a_terminal() -> None:
 
 
 def test_a_line_for_what_is_no_terminal() -> None:
-    assert live_line(PACE, 0.22, ascii_only=False) == (
+    assert live_line(PACE, None, 0.22, ascii_only=False) == (
         "headrace doctor: step 120, 8.1 steps/s, waits for data 71 %, 2 workers busy 99 %, "
         "most in lookup tarfile 58 %, GPU busy 22 %"
     )
 
 
 def test_where_nothing_was_seen_it_says_so() -> None:
-    (line,) = live_page(Pace(None, None, None, 0, None), None, width=80, ascii_only=False).lines
+    (line,) = live_page(Pace(None, None, None, 0, None), None, None, width=80, ascii_only=False).lines
     assert line.plain == "headrace doctor: no step yet"
 
 
@@ -148,10 +150,92 @@ def console(*, terminal: bool) -> tuple[Console, io.StringIO]:
     return Console(file=file, force_terminal=terminal, width=80, color_system=None, _environ={}), file
 
 
+def settings(folder: Path, **asked: Any) -> Settings:
+    return Settings(str(folder), origin_us=0, origin_wall_us=0, boot_id="", **asked)
+
+
+def evidence(folder: Path) -> Path:
+    path = Path(settings(folder).evidence)
+    path.mkdir(exist_ok=True)
+    return path
+
+
+MEASURED: dict[str, Any] = {"steps": 20, "replay": 40}
+TWO_WORKERS, NO_WORKERS = ["loader", 0, 0, {"num_workers": 2}], ["loader", 0, 0, {"num_workers": 0}]
+CHOSEN = ["facts", 0, {"warmup_steps": 7}]
+OBSERVED, REPLAYED = ["window", "observe", 7, 20, 0, 0, 9], ["window", "replay", 27, 43, 3, 9, 99]
+LOADED, DRAINED = ["window", "load", 70, 43, 3, 99, 199], ["window", "drain", 113, 0, 0, 199, 299]
+
+
+def steps(many: int) -> list[Any]:
+    return [step(number, number, number + 1) for number in range(many)]
+
+
+@pytest.mark.parametrize(
+    ("records", "window"),
+    [
+        (steps(2), CurrentWindow("warm-up", 2)),
+        ([*steps(2), CHOSEN], CurrentWindow("warm-up", 2, 7)),
+        ([CHOSEN, *steps(7)], CurrentWindow("observe", 0, 20)),
+        ([CHOSEN, *steps(19)], CurrentWindow("observe", 12, 20)),
+        ([CHOSEN, *steps(27), OBSERVED], CurrentWindow("replay", 0, 40)),
+        ([CHOSEN, *steps(30), OBSERVED], CurrentWindow("replay", 0, 40)),
+        ([CHOSEN, *steps(44), OBSERVED], CurrentWindow("replay", 14, 40)),
+        ([TWO_WORKERS, *steps(75), OBSERVED, REPLAYED], CurrentWindow("load", 2, 40)),
+        ([["loader", 0, 0, {"num_workers": 0, "threads": 2}], *steps(71), REPLAYED], CurrentWindow("load", 0, 40)),
+        ([NO_WORKERS, *steps(70), OBSERVED, REPLAYED], CurrentWindow("drain")),
+        ([TWO_WORKERS, *steps(113), REPLAYED, LOADED], CurrentWindow("drain")),
+        ([*steps(113), LOADED, DRAINED], CurrentWindow("over")),
+        ([*steps(27), OBSERVED, ["note", 1, "no-replay", "It was only observed."]], CurrentWindow("over")),
+        ([*steps(9), ["end", 9, "exit"]], CurrentWindow("over")),
+        ([*steps(44), ["window", "odd"], ["window"], ["facts", 1, None]], CurrentWindow("warm-up", 44)),
+        ([TWO_WORKERS], None),
+    ],
+)
+def test_which_window_a_measured_run_is_in(tmp_path: Path, records: list[Any], window: CurrentWindow | None) -> None:
+    append(tmp_path / "a.jsonl", *records)
+    meter = WindowMeter(settings(tmp_path, **MEASURED))
+    meter.add(Tail(tmp_path).new_records())
+    assert meter.current() == window
+
+
+def test_a_warm_up_that_was_asked_for_is_known_from_the_start(tmp_path: Path) -> None:
+    append(tmp_path / "a.jsonl", *steps(5))
+    meter = WindowMeter(settings(tmp_path, **MEASURED, warmup=2))
+    meter.add(Tail(tmp_path).new_records())
+    assert meter.current() == CurrentWindow("observe", 3, 20)
+
+
+def test_a_run_that_is_only_observed_has_no_window(tmp_path: Path) -> None:
+    append(tmp_path / "a.jsonl", CHOSEN, *steps(9))
+    meter = WindowMeter(settings(tmp_path, observe=True))
+    meter.add(Tail(tmp_path).new_records())
+    assert meter.current() is None
+
+
+@pytest.mark.parametrize(
+    ("window", "says"),
+    [
+        (CurrentWindow("warm-up", 2), "warming up"),
+        (CurrentWindow("warm-up", 2, 7), "warming up 2 of 7 steps"),
+        (CurrentWindow("observe", 12, 20), "observing 12 of 20 steps"),
+        (CurrentWindow("replay", 14, 40), "replaying 14 of 40 steps"),
+        (CurrentWindow("load", 2, 40), "replaying beside the workers 2 of 40 steps"),
+        (CurrentWindow("drain"), "draining the loader"),
+        (CurrentWindow("over"), "ending the run"),
+    ],
+)
+def test_both_views_say_which_window_it_is(window: CurrentWindow, says: str) -> None:
+    first, *_ = live_page(PACE, window, None, width=80, ascii_only=False).lines
+    assert first.plain == f"doctor  step 120, 8.1 steps/s, {says}"
+    line = live_line(PACE, window, None, ascii_only=False)
+    assert line.startswith(f"headrace doctor: step 120, 8.1 steps/s, {says}, waits for data 71 %, ")
+
+
 def test_on_a_terminal_the_output_stays_above_and_the_view_goes_away(tmp_path: Path) -> None:
     terminal, file = console(terminal=True)
-    append(tmp_path / "a.jsonl", get(0, 50_000), step(0, 0, 100_000))
-    with LiveView(tmp_path, terminal) as view:
+    append(evidence(tmp_path) / "a.jsonl", get(0, 50_000), step(0, 0, 100_000))
+    with LiveView(settings(tmp_path), terminal) as view:
         view.relay("epoch 1")
         view.look()
         view.relay("epoch 2")
@@ -163,8 +247,8 @@ def test_on_a_terminal_the_output_stays_above_and_the_view_goes_away(tmp_path: P
 
 def test_elsewhere_it_is_a_line(tmp_path: Path) -> None:
     plain, file = console(terminal=False)
-    append(tmp_path / "a.jsonl", get(0, 50_000), step(0, 0, 100_000))
-    with LiveView(tmp_path, plain, gpu=lambda: 0.5) as view:
+    append(evidence(tmp_path) / "a.jsonl", get(0, 50_000), step(0, 0, 100_000))
+    with LiveView(settings(tmp_path), plain, gpu=lambda: 0.5) as view:
         view.relay("epoch 1")
         view.look()
     assert file.getvalue() == (
@@ -174,10 +258,18 @@ def test_elsewhere_it_is_a_line(tmp_path: Path) -> None:
 
 def test_its_thread_ends_with_it_however_that_comes(tmp_path: Path) -> None:
     terminal, file = console(terminal=True)
-    with pytest.raises(KeyboardInterrupt), LiveView(tmp_path, terminal):
+    with pytest.raises(KeyboardInterrupt), LiveView(settings(tmp_path), terminal):
         raise KeyboardInterrupt
     assert not any("live" in thread.name for thread in threading.enumerate())
     assert file.getvalue().count("\x1b[?25h") == 1
+
+
+def test_a_measured_run_says_how_far_its_window_is(tmp_path: Path) -> None:
+    plain, file = console(terminal=False)
+    append(evidence(tmp_path) / "a.jsonl", CHOSEN, *steps(44), OBSERVED)
+    with LiveView(settings(tmp_path, **MEASURED), plain) as view:
+        view.look()
+    assert "steps/s, replaying 14 of 40 steps, waits for data" in file.getvalue()
 
 
 def test_in_a_terminal_ctrl_c_ends_it_cleanly() -> None:

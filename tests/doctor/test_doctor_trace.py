@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from trace_format import faults, names, tracks
 from headrace.doctor.analyse.analysis import diagnose
 from headrace.doctor.report.slices import Slice, by_start, nested
 from headrace.doctor.report.trace import trace, trace_events
+from headrace.doctor.session.model import Gets, Replays, Window
 
-LOOP, DEVICE, MAKING = 1, 2, 3
+WINDOWS, LOOP, DEVICE, MAKING = 1, 2, 3, 4
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,55 @@ def test_the_device_is_never_ahead_of_the_loop(events: list[dict[str, Any]]) -> 
     assert len(waits) == 8
     assert [event["ts"] for event in waits] == [1_000_000 + step * STEP_US + 200 for step in range(8)]
     assert all(event["dur"] == pytest.approx(69_900) for event in waits)
+
+
+@pytest.fixture(scope="module")
+def measured() -> list[dict[str, Any]]:
+    """Two warm-up steps, two observed ones, four on copies of which the first settles, and a batch that is drained."""
+    session = made_session(8)
+    (trainer,) = session.trainers
+    trainer.windows = [
+        Window("observe", 2, 2, 0, trainer.steps.end[1], trainer.steps.end[3]),
+        Window("replay", 4, 4, 1, trainer.steps.end[3], trainer.steps.end[7]),
+        Window("drain", 8, 0, 0, trainer.steps.end[7] + 50, trainer.steps.end[7] + 950),
+    ]
+    _keep(trainer.gets, 4)
+    trainer.steps.spans[-1] = trainer.steps.spans[-1][1:]  # nothing goes to a device
+    trainer.replays = Replays(pass_=[0] * 4, start=[at + 30 for at in trainer.steps.start[4:]], duration=[200] * 4)
+    trainer.drained = Gets(
+        pass_=[0], index=[4], start=[trainer.steps.end[7] + 60], duration=[800], arrived=[None], unpickle=[None]
+    )
+    return list(trace_events(session))
+
+
+def _keep(gets: Gets, rows: int) -> None:
+    for field in fields(gets):
+        setattr(gets, field.name, getattr(gets, field.name)[:rows])
+
+
+def test_the_windows_of_a_measured_run_stand_above_its_loop(measured: list[dict[str, Any]]) -> None:
+    assert faults(measured) == []
+    assert names(measured, "thread_name")[TRAINER, WINDOWS] == "windows"
+    windows = [(one["name"], one["ts"], one["dur"], one["args"]) for one in tracks(measured)[TRAINER, WINDOWS]]
+    assert windows == [
+        ("observe", 1_200_000, 200_000, {"first_step": 2, "steps": 2, "settling_steps": 0}),
+        ("replay", 1_400_000, 400_000, {"first_step": 4, "steps": 4, "settling_steps": 1}),
+        ("drain", 1_800_050, 900, {}),
+    ]
+
+
+def test_a_replayed_step_can_be_told_from_an_observed_one(measured: list[dict[str, Any]]) -> None:
+    loop = tracks(measured)[TRAINER, LOOP]
+    steps = {one["name"]: one["args"].get("window") for one in loop if one["name"].startswith("step ")}
+    assert list(steps.values()) == [None, None, "observe", "observe", "replay, settling", "replay", "replay", "replay"]
+    fed = [one["name"] for one in loop if one["name"] in ("data wait", "copy of a kept batch", "drained batch")]
+    assert fed == ["data wait"] * 4 + ["copy of a kept batch"] * 4 + ["drained batch"]
+    forward = [one for one in loop if one["name"] == "forward"][-1]
+    assert forward["ts"] == 1_700_230  # where the copy had been made
+
+
+def test_a_run_that_is_only_observed_has_no_such_track(events: list[dict[str, Any]]) -> None:
+    assert (TRAINER, WINDOWS) not in names(events, "thread_name")
 
 
 def test_an_arrow_leads_from_each_batch_to_its_next(events: list[dict[str, Any]]) -> None:

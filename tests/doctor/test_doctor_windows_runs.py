@@ -10,15 +10,13 @@ from pathlib import Path
 from statistics import fmean, median
 
 import pytest
-from observed_runs import CASES, DEADLINE_S, Observed, headrace, python, torchrun
-from processes import eventually, finish, source_paths, start_python
+from observed_runs import DEADLINE_S, FEW_STEPS, KeptRun, Observed, measured, python, torchrun
+from processes import eventually, finish, start_python
 
-from headrace.doctor.analyse import diagnose
 from headrace.doctor.analyse.join import Join
 from headrace.doctor.analyse.view import View
 from headrace.doctor.remedies.floors import floors, why_no_floors
 from headrace.doctor.remedies.model import Floors
-from headrace.doctor.run import REPLAY_STEPS
 from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session, Window
 
@@ -26,16 +24,6 @@ TURNS = 3
 PATIENCE = 5
 """Times the deadline of `eventually`: a run comes to its later windows after many steps."""
 FRAMEWORKS = Path(__file__).parent / "framework_loops.py"
-
-
-def measured(command: list[str], folder: Path, *options: str) -> Observed:
-    """Runs `command` under `headrace doctor` until the doctor ends it."""
-    document = folder / "session.json"
-    paths = ":".join([*filter(None, source_paths()), str(FRAMEWORKS.parent), str(CASES)])
-    ran = headrace("doctor", "--json", str(document), *options, "--", *command, environment={"PYTHONPATH": paths})
-    assert document.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
-    session = decode(document.read_bytes())
-    return Observed(ran.returncode, ran.stdout, ran.stderr, session, diagnose(session))
 
 
 def floors_of(session: Session) -> Floors:
@@ -65,14 +53,14 @@ def windows(run: Observed) -> list[list[tuple[str, int, int]]]:
     return [[(one.name, one.first, one.steps) for one in trainer.windows] for trainer in run.session.trainers]
 
 
-@pytest.fixture(scope="module")
-def paced_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("paced")
+@pytest.fixture
+def paced(paced_run: KeptRun) -> Observed:
+    return paced_run.observed
 
 
-@pytest.fixture(scope="module")
-def paced(paced_folder: Path) -> Observed:
-    return measured(python("floor.py", "--truth", paced_folder / "truth.json"), paced_folder, "--steps", "20")
+@pytest.fixture
+def paced_folder(paced_run: KeptRun) -> Path:
+    return paced_run.folder
 
 
 @pytest.mark.parametrize("name", ["replay", "load"])
@@ -124,7 +112,8 @@ def test_the_replay_floor_is_the_step_on_a_synthetic_batch(tmp_path: Path, optio
         folder.mkdir()
         plain = python("floor.py", *options, "--synthetic", 60, "--truth", synthetic)
         subprocess.run(plain, timeout=DEADLINE_S, check=True)
-        run = measured(python("floor.py", *options, "--truth", folder / "truth.json"), folder, "--steps", "20")
+        command = python("floor.py", *options, "--truth", folder / "truth.json")
+        run = measured(command, folder, "--steps", "20", replay_steps=None)
         ratios.append((floors_of(run.session).replay_us or 0.0) / truth(synthetic, range(5, 60)))
     print(f"replay floor to synthetic batches, by turn: {', '.join(f'{ratio:.3f}' for ratio in ratios)}")
     assert median(ratios) == pytest.approx(1.0, abs=0.05)
@@ -147,7 +136,7 @@ def test_frameworks_replay_through_their_own_iterators(framework: str, tmp_path:
     (trainer,) = run.session.trainers
     assert [one.name for one in trainer.windows][:2] == ["observe", "replay"]
     replay = trainer.windows[1]
-    assert len(settled(replay)) == REPLAY_STEPS
+    assert len(settled(replay)) == FEW_STEPS
     received = [start for start in trainer.gets.start if replay.start <= start < replay.end]
     assert received == []
     assert not {"hook-off", "no-replay"} & run.codes
@@ -166,6 +155,7 @@ def test_two_ranks_go_through_the_same_windows(tmp_path: Path) -> None:
     assert run.status == 0
 
 
+@pytest.mark.long
 def test_where_one_rank_cannot_replay_none_does(tmp_path: Path) -> None:
     run = measured(torchrun(2, "ranks.py", "--steps", 4000, "--unlike", 1), tmp_path, "--steps", "12")
     first, second = windows(run)

@@ -10,11 +10,9 @@ from statistics import median
 from typing import Any
 
 import pytest
-from observed_runs import headrace, python
+from observed_runs import KeptRun, Observed, measured, python
 
-from headrace.doctor.analyse import diagnose
 from headrace.doctor.predict import Prediction, Recorded, Setup, predicted, recorded
-from headrace.doctor.session.document import decode
 
 
 @dataclass(frozen=True)
@@ -79,15 +77,15 @@ CASES = [
 
 
 def run(folder: Path, case: Case, feed: Feed) -> Recorded:
-    """What a measured run leaves."""
-    document = folder / "session.json"
+    """What a measured run leaves, whose windows are as long as a user's."""
     pace: list[Any] = [part for name, value in case.pace.items() for part in (f"--{name}", value)]
     command = python("paced_loader.py", *pace, *feed.options())
-    ran = headrace("doctor", "--steps", str(case.steps), "--json", str(document), "--", *command)
-    assert document.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
-    session = decode(document.read_bytes())
-    found = recorded(session, diagnose(session))
-    assert found is not None, ran.stdout
+    return recorded_of(measured(command, folder, "--steps", str(case.steps), replay_steps=None))
+
+
+def recorded_of(observed: Observed) -> Recorded:
+    found = recorded(observed.session, observed.diagnosis)
+    assert found is not None, observed.out
     return found
 
 
@@ -97,15 +95,22 @@ def rows(folder: Path, case: Case) -> list[Row]:
     for number, feed in enumerate(case.feeds):
         (place := folder / f"{case.name}-{number}").mkdir()
         known[feed] = run(place, case, feed)
+    return predictions(case.name, known)
+
+
+def predictions(case: str, known: dict[Feed, Recorded]) -> list[Row]:
     return [
-        Row(case.name, before, after, predicted(known[before], after.of(known[before].setup)), known[after].observed_us)
-        for before, after in permutations(case.feeds, 2)
+        Row(case, before, after, predicted(known[before], after.of(known[before].setup)), known[after].observed_us)
+        for before, after in permutations(known, 2)
     ]
 
 
-def test_a_second_worker(tmp_path: Path) -> None:
+def test_a_second_worker(paced_run: KeptRun, tmp_path: Path) -> None:
     """The cut: one pair of runs whose batches and steps mostly wait, so that a busy machine changes little."""
-    forth, back = rows(tmp_path, Case("cut", {"sleep": 60, "burn": 1, "device": 20}, [Feed(1), Feed(2)], steps=20))
+    one, two = Feed(1), Feed(2)
+    command = python("floor.py", "--workers", two.workers, "--truth", tmp_path / "truth.json")
+    known = {one: recorded_of(paced_run.observed), two: recorded_of(measured(command, tmp_path, "--steps", "20"))}
+    forth, back = predictions("cut", known)
     assert abs(forth.error) <= 0.25, str(forth)
     assert abs(back.error) <= 0.25, str(back)
 

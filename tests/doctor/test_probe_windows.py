@@ -272,6 +272,41 @@ def test_a_run_is_only_observed_where_replay_would_be_wrong(tmp_path: Path, trai
     assert notes(tmp_path)["no-replay"].startswith(f"The run was only observed: {why}")
 
 
+class _Beside:
+    """Two ranks, of which the other one votes as it is told, and else like this one."""
+
+    count = 2
+
+    def __init__(self, **votes: Any) -> None:
+        self._votes = votes
+
+    def agree(self, question: str, vote: Any, merge: Callable[[list[Any]], Any]) -> Any:
+        return merge([vote, self._votes.get(question, vote)])
+
+
+WILLING = {"why_not": "", "feeds": True, "works_ahead": False}
+
+
+def _beside(ranks: Any) -> Train:
+    def train(probe: Probe) -> None:
+        probe.training.ranks = lambda: ranks
+        Loop().train(loader(4000))
+
+    return train
+
+
+def test_where_one_rank_cannot_replay_the_other_does_not(tmp_path: Path) -> None:
+    _measured(tmp_path, _beside(_Beside(replay={**WILLING, "why_not": "its batches hold no tensors"})))
+    assert _windows(tmp_path) == [("observe", 3, STEPS, 0)]
+    assert notes(tmp_path)["no-replay"] == "The run was only observed: on rank 1 its batches hold no tensors."
+
+
+def test_where_workers_are_at_work_for_another_rank_this_one_has_that_window_too(tmp_path: Path) -> None:
+    _measured(tmp_path, _beside(_Beside(replay={**WILLING, "works_ahead": True})))
+    assert [name for name, *_ in _windows(tmp_path)] == ["observe", "replay", "load", "drain"]
+    assert len(records(tmp_path, "step")) == ALL_STEPS
+
+
 def test_a_scheduler_that_lasts_is_no_obstacle(tmp_path: Path) -> None:
     _measured(tmp_path, _scheduled(ALL_STEPS))
     assert len(_windows(tmp_path)) == 3

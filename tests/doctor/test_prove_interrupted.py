@@ -18,6 +18,12 @@ from headrace.bench.processes import tree
 
 HANGS_S = 120
 """Within which the script hangs, on a machine that others use, too."""
+HANGS = """
+import sys, time
+with open(sys.argv[-1], "w") as pipe:
+    pipe.write("hanging")
+time.sleep(600)
+"""
 DOCTOR = """
 import sys
 from headrace.doctor.probe.clock import boot_id
@@ -33,13 +39,13 @@ print(trial.why)
 
 
 @contextlib.contextmanager
-def proving(tar: Path, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A doctor in a session of its own whose proof has two workers, and has come to where it hangs."""
+def proving(tar: Path, folder: Path, script: Path) -> Iterator[subprocess.Popen[str]]:
+    """A doctor in a session of its own, whose proof has come to where the script hangs."""
     temporary, pipe = folder / "tmp", folder / "pipe"
     temporary.mkdir()
     os.mkfifo(pipe)
     environment = {"PYTHONPATH": os.pathsep.join(source_paths()), "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
-    arguments = [str(CASES / "proved.py"), str(tar), str(folder / "staged" / "x.tar"), str(pipe)]
+    arguments = [str(script), str(tar), str(folder / "staged" / "x.tar"), str(pipe)]
     process = subprocess.Popen(
         [sys.executable, "-c", DOCTOR, *arguments],
         env=os.environ | environment,
@@ -65,7 +71,8 @@ def staged(folder: Path) -> list[Path]:
 
 
 def test_ctrl_c_ends_all(photo_tar: Path, tmp_path: Path) -> None:
-    with proving(photo_tar, tmp_path) as process:
+    """A training with two workers among them."""
+    with proving(photo_tar, tmp_path, CASES / "proved.py") as process:
         processes = tree(process.pid)
         assert staged(tmp_path)
         os.kill(process.pid, signal.SIGINT)
@@ -78,7 +85,9 @@ def test_ctrl_c_ends_all(photo_tar: Path, tmp_path: Path) -> None:
 
 
 def test_a_doctor_that_is_killed_leaves_no_copy(photo_tar: Path, tmp_path: Path) -> None:
-    with proving(photo_tar, tmp_path) as process:
+    script = tmp_path / "hangs.py"
+    script.write_text(HANGS)
+    with proving(photo_tar, tmp_path, script) as process:
         processes = tree(process.pid)
         assert staged(tmp_path)
         os.kill(process.pid, signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -135,12 +136,28 @@ def test_a_change_that_nobody_knows_is_not_tried(script: Script) -> None:
 
 
 def test_a_script_that_breaks_says_why(script: Script) -> None:
+    command = [sys.executable, "-c", "raise ValueError('nothing goes on')"]
+    trial = attempt(command, Settings(str(script.folder), 0, 0, boot_id()), Order({}, STEPS, 3, LIMIT_S))
+    assert trial.why == "broke"
+    assert trial.detail.endswith("ValueError: nothing goes on")
+    assert not trial.steps
+
+
+@pytest.mark.long
+def test_a_script_that_breaks_by_a_change_says_why(script: Script) -> None:
     trial = script.run(TWO_WORKERS, "--break")
     assert trial.why == "broke"
     assert trial.detail.endswith("ValueError: two workers are one too many")
     assert not trial.steps
 
 
+def test_a_script_that_takes_too_long_is_ended(script: Script) -> None:
+    """Before it has come to any loader. With what processes, test_prove_execute.py asks."""
+    trial = script.run({"threads": {"worker": 1}}, most_s=1.0)
+    assert (trial.why, trial.detail) == ("timed out", "after 1 s")
+
+
+@pytest.mark.long
 def test_a_script_that_hangs_is_ended_with_all_its_processes(script: Script) -> None:
     trial = script.run(TWO_WORKERS, "--hang", "/dev/null", most_s=8.0)
     assert (trial.why, trial.detail) == ("timed out", "after 8 s")

@@ -32,10 +32,6 @@ class SessionFolder:
     is_kept: bool
 
     @property
-    def evidence(self) -> Path:
-        return Path(self.settings.evidence)
-
-    @property
     def clock(self) -> Clock:
         return Clock(self.settings)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from .analyse.diagnosis import Diagnosis
+    from .remedies.model import Prescription
+    from .remedies.sources import Sources
     from .session.model import Machine, Outcome, Session
 
 PROBE = "_headrace_probe"
@@ -30,16 +32,21 @@ _PROBE_FILE = Path(__file__).parent / "probe" / "__init__.py"
 
 
 class Watch:
-    """What a `with watch()` gives. Both are None while the body runs, and where they could not be made."""
+    """What a `with watch()` gives. All are None while the body runs, and where they could not be made."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
         self.diagnosis: Diagnosis | None = None
+        self.prescription: Prescription | None = None
+        """What to do, as it is predicted: nothing is replayed or proved in a process that is watched."""
 
 
 @contextmanager
-def watch(*, show: bool = True, ranges: bool = False, console: Console | None = None) -> Iterator[Watch]:
-    """Observes this process, and the workers that it starts, until the body ends; then prints the report.
+def watch(
+    *, show: bool = True, verbose: bool = False, ranges: bool = False, console: Console | None = None
+) -> Iterator[Watch]:
+    """Observes this process, and the workers that it starts, until the body ends; then prints the report, `verbose` the
+    whole of it.
 
     Hooks go in at the beginning and come out at the end: a DataLoader is seen if its iteration begins within. `ranges`
     names steps and stages for torch.profiler. A watch within another one, or in a script under `headrace doctor`, gives
@@ -71,7 +78,8 @@ def watch(*, show: bool = True, ranges: bool = False, console: Console | None = 
                 duration_us = (time.monotonic_ns() - begun_ns) // 1000
                 outcome = Outcome(command=[], status=None, why=why, duration=duration_us)
                 _guarded(lambda: _conclude(watched, folder, outcome, machines))
-                _guarded(lambda: _show(watched, console) if show else None)
+                _guarded(lambda: _prescribe(watched), what="what to do about it is not told: computing that")
+                _guarded(lambda: _show(watched, console, verbose) if show else None)
 
 
 def _probe() -> ModuleType:
@@ -142,20 +150,44 @@ def _conclude(watched: Watch, folder: Path, outcome: Outcome, machines: list[Mac
     watched.diagnosis = diagnose(watched.session)
 
 
-def _show(watched: Watch, console: Console | None) -> None:
+def _prescribe(watched: Watch) -> None:
+    """Files that were seen to be read are looked at first, for some seconds at most, as in an observed command."""
+    if watched.session is None or watched.diagnosis is None:
+        return
+    from .remedies.prescribe import prescribe
+    from .survey.survey import surveyed
+
+    session = watched.session
+    session.survey = surveyed(session.machines[0], session.opened) if session.machines else None
+    watched.prescription = prescribe(session, watched.diagnosis, _sources(session))
+
+
+def _sources(session: Session) -> Sources:
+    """None where a loader was iterated in a cell whose text is in no file: a call of DataLoader in another file might
+    then be taken for the one that made it."""
+    from .remedies.sources import files_here, no_files
+
+    here = files_here()
+    files = {loader.facts.get("file") for trainer in session.trainers for loader in trainer.loaders}
+    is_known = all(isinstance(file, str) and here.read(file) is not None for file in files)
+    return here if is_known else no_files()
+
+
+def _show(watched: Watch, console: Console | None, verbose: bool) -> None:
     if watched.session is None or watched.diagnosis is None:
         return
     from rich.console import Console as NewConsole
 
     from .report.terminal import show
 
-    show(watched.session, watched.diagnosis, console or NewConsole(), again="")
+    console = console or NewConsole()
+    show(watched.session, watched.diagnosis, console, watched.prescription, verbose=verbose, in_cell=True)
 
 
-def _guarded(work: Callable[[], None]) -> None:
+def _guarded(work: Callable[[], None], *, what: str = "its report") -> None:
     """A fault of the doctor's is named, and neither becomes an exception of the watched code nor hides one."""
     try:
         work()
     except Exception:
-        sys.stderr.write("headrace: the watched code has run; its report failed, which is a fault of the doctor's\n")
+        sys.stderr.write(f"headrace: the watched code has run; {what} failed, which is a fault of the doctor's\n")
         traceback.print_exc()

@@ -146,7 +146,7 @@ def _live_view(folder: SessionFolder, outputs: Outputs, samplers: list[Sampler])
     some of it goes elsewhere there are lines on standard error, and the output is left alone."""
     has_all = sys.stdout.isatty() and sys.stderr.isatty() and not outputs.json_to_standard_output
     console = Console() if has_all else Console(stderr=True, force_terminal=False)
-    return LiveView(folder.evidence, console, gpu=lambda: gpu_busy(samplers[0].machine()) if samplers else None)
+    return LiveView(folder.settings, console, gpu=lambda: gpu_busy(samplers[0].machine()) if samplers else None)
 
 
 def _report(

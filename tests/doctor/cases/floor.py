@@ -1,8 +1,8 @@
 """A loop that waits for its loader, and the same on one batch that is there all the time.
 
-    floor.py [--real] [--synthetic STEPS] [--truth FILE]
+    floor.py [--workers 1] [--real] [--synthetic STEPS] [--truth FILE]
 
-A batch: 60 ms in the one worker. A step: 20 ms of sleep; with --real a convolution forward and backward, over a batch
+A batch: 60 ms in its worker. A step: 20 ms of sleep; with --real a convolution forward and backward, over a batch
 of 6 MB, which copying must not add to. With --synthetic there is no loader, and so many steps are made. To --truth goes
 what the script measured itself: of each step, microseconds within and without `next()`, as JSON."""
 
@@ -60,13 +60,14 @@ def train(batches: Iterable[Any], is_real: bool, truth: list[tuple[float, float]
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--synthetic", type=int)
     parser.add_argument("--truth", type=Path)
     known = parser.parse_args()
     torch.set_num_threads(1)
     side = 256 if known.real else 16
-    batches: Any = DataLoader(Images(side), batch_size=BATCH, num_workers=1)
+    batches: Any = DataLoader(Images(side), batch_size=BATCH, num_workers=known.workers)
     if known.synthetic:
         batches = itertools.repeat(torch.ones(BATCH, 3, side, side), known.synthetic)
     truth: list[tuple[float, float]] = []

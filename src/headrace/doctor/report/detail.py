@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 EVERYTHING = 1_000_000
 
@@ -29,6 +29,12 @@ class Detail:
     idle_remedies: int
     reasons: int
     """Above 0: why each remedy helps, and the change in the code."""
+    windows: int
+    """Above 0: what a measured run did, window by window."""
+    evidence: int
+    """Above 0: what shows each finding."""
+    rest: str = field(default="--verbose", kw_only=True)
+    """How to get what is left out."""
 
 
 SCREEN = Detail(
@@ -48,8 +54,14 @@ SCREEN = Detail(
     remedies=3,
     idle_remedies=1,
     reasons=0,
+    windows=0,
+    evidence=1,
 )
 """Fits a terminal of 40 lines as a rule."""
-SCREEN_WITH_REMEDIES = replace(SCREEN, findings=1, advice=0, stages=2, notes=1)
+SCREEN_WITH_REMEDIES = replace(SCREEN, findings=1, advice=0, evidence=0, stages=2, notes=1)
 """The same where remedies, which say what to do, want some of the room."""
-ALL = Detail(*[EVERYTHING] * 16)
+CELL_REST = "watch(verbose=True)"
+CELL = replace(SCREEN, rest=CELL_REST)
+"""Below the cell of a notebook, which scrolls."""
+CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, evidence=1, reasons=1, rest=CELL_REST)
+ALL = Detail(*[EVERYTHING] * 18)

@@ -10,7 +10,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from headrace.doctor.probe.settings import Settings
+
 from .live_page import live_line, live_page
+from .live_windows import WindowMeter
 from .pace import PaceMeter
 from .tail import Tail
 
@@ -24,9 +27,10 @@ Gpu = Callable[[], float | None]
 class LiveView:
     """Follows the evidence in a thread of its own while it is entered. `relay` prints above it."""
 
-    def __init__(self, evidence: Path, console: Console, *, gpu: Gpu = lambda: None) -> None:
-        self._tail = Tail(evidence)
-        self._meter = PaceMeter()
+    def __init__(self, settings: Settings, console: Console, *, gpu: Gpu = lambda: None) -> None:
+        self._tail = Tail(Path(settings.evidence))
+        self._pace = PaceMeter()
+        self._windows = WindowMeter(settings)
         self._console = console
         self._gpu = gpu
         self._is_over = threading.Event()
@@ -62,11 +66,13 @@ class LiveView:
 
     def look(self) -> None:
         """Takes in what is new and shows it. The view's own thread does so now and then."""
-        self._meter.add(self._tail.new_records())
-        pace, ascii_only = self._meter.pace(), self._console.options.ascii_only
+        records = list(self._tail.new_records())
+        self._pace.add(records)
+        self._windows.add(records)
+        pace, window, ascii_only = self._pace.pace(), self._windows.current(), self._console.options.ascii_only
         if self._live is not None:
-            page = live_page(pace, self._gpu(), width=self._console.width, ascii_only=ascii_only)
+            page = live_page(pace, window, self._gpu(), width=self._console.width, ascii_only=ascii_only)
             self._live.update(Group(*page.lines), refresh=True)
         elif pace.step is not None:
-            line = live_line(pace, self._gpu(), ascii_only=ascii_only)
+            line = live_line(pace, window, self._gpu(), ascii_only=ascii_only)
             self._console.print(line, soft_wrap=True, highlight=False, markup=False)

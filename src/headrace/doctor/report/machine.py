@@ -8,6 +8,7 @@ from statistics import fmean
 
 from headrace.doctor.session.model import Machine, Session
 
+from .detail import Detail
 from .figures import ABSENT, counted, duration, number, share, size, sizes
 from .page import Page
 
@@ -17,13 +18,14 @@ DISK_LEAST_BYTES_S = 1e6
 """A disk that is read slower than that is not worth a line."""
 
 
-def put_machines(page: Page, session: Session, *, most: int) -> None:
-    for machine in session.machines[:most]:
+def put_machines(page: Page, session: Session, detail: Detail) -> None:
+    for machine in session.machines[: detail.machines]:
         page.heading("Machine", " · ".join(about(machine)))
         for name, text in lines(machine):
             page.sentence(text, lead=f"  {name:<7} ")
-    if len(session.machines) > most:
-        page.line(f"and {counted(len(session.machines) - most, 'machine')} more: --verbose", style="dim")
+    left = len(session.machines) - detail.machines
+    if left > 0:
+        page.line(f"and {counted(left, 'machine')} more: {detail.rest}", style="dim")
 
 
 def mean(machine: Machine, column: str) -> float | None:

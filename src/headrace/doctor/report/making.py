@@ -29,7 +29,7 @@ def put_making(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:
         _put_slow(page, making, detail.slow)
         page.sentence(_start_up(making), lead="  start-up: ")
     if len(makings) > detail.loaders:
-        page.line(f"and {counted(len(makings) - detail.loaders, 'loader')} more: --verbose", style="dim")
+        page.line(f"and {counted(len(makings) - detail.loaders, 'loader')} more: {detail.rest}", style="dim")
 
 
 def _place(order: list[int], making: Making) -> int:

@@ -20,7 +20,7 @@ def put_notes(page: Page, session: Session, cost: Cost, detail: Detail) -> None:
     measured = cost.evidence_bytes > 0
     if notes or measured:
         left = len(notes) - detail.notes
-        page.heading("Notes", f"and {counted(left, 'note')} more: --verbose" if left > 0 else "")
+        page.heading("Notes", f"and {counted(left, 'note')} more: {detail.rest}" if left > 0 else "")
     for head, text in notes[: detail.notes]:
         lines = text.rstrip().splitlines() or [""]
         page.sentence(head + lines[-1], lead="  • ")

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .tail import Record, TailedProcess
+from .tail import Record, TailedProcess, take_in
 
 WINDOW_US = 10_000_000
 
@@ -41,12 +41,7 @@ class PaceMeter:
         self._now_us = 0
 
     def add(self, records: Iterable[tuple[TailedProcess, Record]]) -> None:
-        """A record of a shape that is not known is left out: what is shown for a moment is no evidence."""
-        for process, record in records:
-            try:
-                self._take(process, record)
-            except (LookupError, TypeError, ValueError):
-                continue
+        take_in(records, self._take)
 
     def pace(self) -> Pace:
         since = self._now_us - self._window_us

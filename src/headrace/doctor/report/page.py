@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
@@ -16,6 +17,7 @@ LEAST_WIDTH = 60
 MOST_WIDTH = 110
 """Longer lines are hard to read, and longer bars tell no more."""
 LEAST_LABEL, LEAST_REMARK = 14, 10
+MOST_REMARK_LINES = 4
 LEAST_BAR, MOST_BAR = 8, 24
 
 _ASCII = str.maketrans("–—·×µ→…±≤≥•", "--|xu>~~<>-")
@@ -82,6 +84,18 @@ class Page:
         layout = _layout(shown, self.width - indent)
         self.lines += [self._row(row, indent, layout, keep) for row in rows]
 
+    def entries(self, rows: Sequence[Row], *, most_label: int, indent: int = 2) -> None:
+        """Rows of which no word is left out but of a remark without end: labels wrap within `most_label` cells, and a
+        remark that has no room beside its row's cells stands below them."""
+        shown = [replace(row, label=self.shown(row.label), remark=self.shown(row.remark)) for row in rows]
+        columns = zip(*(map(self.shown, row.cells) for row in shown), strict=True)
+        cells = [max(map(cell_len, column)) for column in columns]
+        room = self.width - indent - sum(cell + 2 for cell in cells)
+        longest = max((cell_len(row.label) for row in shown), default=0)
+        label = min(longest, most_label, max(room, LEAST_REMARK))
+        for row in shown:
+            self.lines += self._entry(row, indent, label, cells)
+
     def show(self, console: Console) -> None:
         """In one piece, since a notebook makes a block of its own of each."""
         console.print(Text("\n").join(self.lines), soft_wrap=True, highlight=False)
@@ -106,8 +120,7 @@ class Page:
         label = self.shorten(row.label, layout.label, keep=keep)
         text = Text(" " * indent + label + " " * (layout.label - cell_len(label)))
         for cell, width in zip(row.cells, layout.cells, strict=True):
-            shown = self.shown(cell)
-            text.append("  " + " " * (width - cell_len(shown)) + shown)
+            text.append("  " + self._padded(cell, width))
         if layout.bar:
             bar = self._bar(row.share, layout.bar)
             text.append("  ").append(bar, row.style).append(" " * (layout.bar - len(bar)))
@@ -116,6 +129,29 @@ class Page:
             text.append("  ").append(self.shorten(row.remark, room), "dim")
         text.rstrip()
         return text
+
+    def _entry(self, row: Row, indent: int, label: int, cells: list[int]) -> Iterator[Text]:
+        figures = "".join("  " + self._padded(cell, width) for cell, width in zip(row.cells, cells, strict=True))
+        beside, below = self.width - indent - label - cell_len(figures) - 2, self.width - indent - label - 2
+        is_beside = not row.remark or cell_len(row.remark) <= beside
+        column = [Text(figures).append(f"  {row.remark}" if is_beside else "", "dim")]
+        if not is_beside:
+            column += [Text("  ").append(line, "dim") for line in self._cut(row.remark, below)]
+        for title, rest in zip_longest(_wrapped(row.label, label), column, fillvalue=""):
+            line = Text(" " * indent + str(title) + " " * (label - cell_len(str(title)))).append(rest)
+            line.rstrip()
+            yield line
+
+    def _cut(self, remark: str, width: int) -> list[str]:
+        """Its first lines, with a sign where there are more."""
+        lines = list(_wrapped(remark, width))
+        if len(lines) <= MOST_REMARK_LINES:
+            return lines
+        return [*lines[: MOST_REMARK_LINES - 1], self.shorten(" ".join(lines[MOST_REMARK_LINES - 1 :]), width)]
+
+    def _padded(self, cell: str, width: int) -> str:
+        shown = self.shown(cell)
+        return " " * (width - cell_len(shown)) + shown
 
     def _bar(self, share: float | None, cells: int) -> str:
         eighths = 0 if share is None else round(min(max(share, 0.0), 1.0) * cells * 8)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from headrace.doctor.analyse.diagnosis import Diagnosis, RankView
 
+from .detail import Detail
 from .figures import counted, duration, share
 from .page import Page, Row
 
 
-def put_ranks(page: Page, diagnosis: Diagnosis, *, most: int) -> None:
+def put_ranks(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:
     """Nothing with one rank. Those that are late most come first."""
     if len(diagnosis.ranks) < 2:
         return
     ranks = sorted(diagnosis.ranks, key=lambda rank: (-rank.late, rank.rank))
     page.heading(f"{len(ranks)} ranks", "how often each is the last to arrive, and what it waits for in a step")
-    page.rows([_HEAD, *(_row(rank) for rank in ranks[:most])])
-    if len(ranks) > most:
-        page.line(f"and {counted(len(ranks) - most, 'rank')} more: --verbose", style="dim")
+    page.rows([_HEAD, *(_row(rank) for rank in ranks[: detail.ranks])])
+    if len(ranks) > detail.ranks:
+        page.line(f"and {counted(len(ranks) - detail.ranks, 'rank')} more: {detail.rest}", style="dim")
 
 
 _HEAD = Row("", ("last", "late by", "data", "a peer", "sending"), remark="late because of")

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from headrace.doctor.predict.prediction import Prediction
-from headrace.doctor.remedies.model import Outcome, Prescription, Remedy
+from headrace.doctor.remedies.model import Prescription
 
 from .detail import Detail
-from .figures import ABSENT, duration
-from .gains import (
-    floor_rows,
-    helping,
-    idle,
-    interval,
-    is_refused,
-    outcome_of,
-    predicted,
-    proved,
-    samples,
-    times,
-    title,
-    together,
-)
+from .figures import duration
+from .gains import floor_rows
 from .page import Page, Row
+from .remedy_rows import RemedyRow, RemedyRows, remedy_rows
 
 REFUSED = "refused"
-"""In place of a gain that a proof spoke against: what stands behind it may have no room."""
+"""In place of a gain that a proof spoke against."""
 TITLE = 0.36
-"""Share of the page's width that a title may take where figures and costs stand beside it."""
+"""Share of the page's width that titles may take where figures stand beside them."""
 
 
 def put_remedies(page: Page, prescription: Prescription | None, detail: Detail) -> None:
@@ -34,14 +21,15 @@ def put_remedies(page: Page, prescription: Prescription | None, detail: Detail) 
     if prescription is None or (prescription.floors is None and not prescription.remedies):
         return
     page.heading("What to do", _floors(prescription))
-    helps = helping(prescription)
+    rows = remedy_rows(prescription)
     if detail.reasons:
-        for place, remedy in enumerate(helps, start=1):
-            _put_whole(page, prescription, remedy, place)
-        _put_together(page, prescription)
+        for place, row in enumerate(rows.helps[: detail.remedies], start=1):
+            _put_whole(page, row, place)
+        _put_left(page, len(rows.helps) - detail.remedies, detail)
+        _put_together(page, rows)
     else:
-        _put_rows(page, prescription, helps, most=detail.remedies)
-    _put_idle(page, idle(prescription), most=detail.idle_remedies)
+        _put_rows(page, rows, most=detail.remedies)
+    _put_idle(page, rows.idle, detail)
 
 
 def _floors(prescription: Prescription) -> str:
@@ -53,61 +41,52 @@ def _floors(prescription: Prescription) -> str:
     return " · ".join(f"{name} {duration(us)}" for name, us in rows)
 
 
-def _put_rows(page: Page, prescription: Prescription, helps: list[Remedy], *, most: int) -> None:
-    room = round(page.width * TITLE)
-    rows = [
-        _row(
-            page.shorten(title(remedy), room), remedy.prediction, outcome_of(prescription, [remedy.code]), remedy.costs
-        )
-        for remedy in helps[:most]
-    ]
-    if len(helps) > 1:
-        rows.append(_row(_all(helps, most), prescription.best, together(prescription), []))
-    page.rows(rows)
+def _put_rows(page: Page, rows: RemedyRows, *, most: int) -> None:
+    shown = [_figures(row, row.title) for row in rows.helps[:most]]
+    if len(rows.helps) > 1:
+        left = len(rows.helps) - most
+        shown.append(_figures(rows.together, f"Together with {left} more" if left > 0 else "Together"))
+    page.entries(shown, most_label=round(page.width * TITLE))
 
 
-def _all(helps: list[Remedy], shown: int) -> str:
-    left = len(helps) - shown
-    return f"Together with {left} more" if left > 0 else "Together"
-
-
-def _row(label: str, gain: Prediction | None, outcome: Outcome | None, costs: list[str]) -> Row:
+def _figures(row: RemedyRow, label: str) -> Row:
     """What a proof said says more than what it costs, which then waits for the whole report."""
-    remark = proved(outcome) if outcome is not None else f"costs {', '.join(costs)}" if costs else ""
-    if gain is None:
-        return Row(label, (ABSENT, "", ""), remark=remark)
-    gained = REFUSED if is_refused(outcome) else times(gain.speedup)
-    figures = (duration(gain.step_us), f"({interval(gain.low_us, gain.high_us)})", gained)
-    return Row(label, figures, remark=remark)
+    remark = row.proved or (f"costs {row.costs}" if row.costs else "")
+    gained = REFUSED if row.is_refused and row.prediction is not None else row.speedup
+    interval = f"({row.interval})" if row.interval else ""
+    return Row(label, (row.step, interval, gained), remark=remark)
 
 
-def _put_whole(page: Page, prescription: Prescription, remedy: Remedy, place: int) -> None:
-    gain = predicted(remedy.prediction) if remedy.prediction is not None else "what it gains is not known"
-    page.sentence(f"{title(remedy)}: {gain}", lead=f"  {place}. ")
-    outcome = outcome_of(prescription, [remedy.code])
-    if outcome is not None:
-        page.sentence("; ".join(filter(None, (proved(outcome), samples(outcome)))), lead="     ")
-    page.sentence(f"{remedy.why} (confidence {remedy.confidence})", lead="     ", style="dim")
-    if remedy.costs:
-        page.sentence(f"costs {', '.join(remedy.costs)}", lead="     ", style="dim")
-    if remedy.edit is not None:
-        for line in remedy.edit.diff.expandtabs().splitlines():
+def _put_whole(page: Page, row: RemedyRow, place: int) -> None:
+    page.sentence(f"{row.title}: {row.predicted or 'what it gains is not known'}", lead=f"  {place}. ")
+    if row.outcome is not None:
+        page.sentence("; ".join(filter(None, (row.proved, row.samples))), lead="     ")
+    page.sentence(f"{row.why} (confidence {row.confidence})", lead="     ", style="dim")
+    if row.costs:
+        page.sentence(f"costs {row.costs}", lead="     ", style="dim")
+    if row.edit is not None:
+        for line in row.edit.diff.expandtabs().splitlines():
             page.quote(line, indent=5)
-    elif remedy.hint:
-        page.sentence(remedy.hint, lead="     → ")
+    elif row.hint:
+        page.sentence(row.hint, lead="     → ")
 
 
-def _put_together(page: Page, prescription: Prescription) -> None:
+def _put_left(page: Page, left: int, detail: Detail) -> None:
+    if left > 0:
+        page.line(f"and {left} more: {detail.rest}", style="dim")
+
+
+def _put_together(page: Page, rows: RemedyRows) -> None:
     """All that go together, where that is more than one."""
-    outcome, best = together(prescription), prescription.best
-    gain = predicted(best) if best is not None and len(helping(prescription)) > 1 else ""
-    said = "; ".join(filter(None, (gain, proved(outcome), samples(outcome)) if outcome is not None else (gain,)))
+    row = rows.together
+    said = "; ".join(filter(None, (row.predicted, row.proved, row.samples)))
     if said:
         page.sentence(said, lead="  together: ")
 
 
-def _put_idle(page: Page, remedies: list[Remedy], *, most: int) -> None:
-    for place, remedy in enumerate(remedies[:most], start=1):
-        left = len(remedies) - place if place == most else 0
-        more = f" · and {left} more: --verbose" if left > 0 else ""
-        page.sentence(f"{title(remedy)} – {remedy.why}{more}", lead="  would not help: ")
+def _put_idle(page: Page, idle: list[tuple[str, str]], detail: Detail) -> None:
+    most = detail.idle_remedies
+    for place, (title, why) in enumerate(idle[:most], start=1):
+        left = len(idle) - place if place == most else 0
+        more = f" · and {left} more: {detail.rest}" if left > 0 else ""
+        page.sentence(f"{title} – {why}{more}", lead="  would not help: ")

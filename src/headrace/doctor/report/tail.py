@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,15 @@ class TailedProcess:
                 self.names[record[1]] = record[2]
             elif record:
                 yield record
+
+
+def take_in(records: Iterable[tuple[TailedProcess, Record]], take: Callable[[TailedProcess, Record], None]) -> None:
+    """Each by itself. One of a shape that is not known is left out: what is shown for a moment is no evidence."""
+    for process, record in records:
+        try:
+            take(process, record)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            continue
 
 
 class Tail:

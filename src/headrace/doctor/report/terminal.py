@@ -8,7 +8,7 @@ from headrace.doctor.analyse.diagnosis import Diagnosis, Finding
 from headrace.doctor.remedies.model import Prescription
 from headrace.doctor.session.model import Session
 
-from .detail import ALL, SCREEN, SCREEN_WITH_REMEDIES, Detail
+from .detail import ALL, CELL, CELL_WITH_REMEDIES, SCREEN, SCREEN_WITH_REMEDIES, Detail
 from .ending import command_line, ending, put_last_lines
 from .figures import counted, share
 from .gains import first_gain, helping
@@ -19,6 +19,7 @@ from .page import Page
 from .ranks import put_ranks
 from .remedies import put_remedies
 from .step import heat, put_step
+from .windows import put_windows
 
 TEXT_WIDTH = 100
 
@@ -30,11 +31,12 @@ def show(
     prescription: Prescription | None = None,
     verbose: bool = False,
     again: str = "",
+    in_cell: bool = False,
 ) -> None:
     """Prints the report, as wide and as colourful as the console is, in ASCII where it knows no more. `again` is the
-    command that renders it again, or how to get one."""
+    command that renders it again, or how to get one; below the cell of a notebook there is none."""
     page = Page(console.width, ascii_only=console.options.ascii_only)
-    detail = ALL if verbose else SCREEN_WITH_REMEDIES if _has_remedies(prescription) else SCREEN
+    detail = ALL if verbose else _least_detail(prescription, in_cell)
     put_report(page, session, diagnosis, prescription, detail=detail, again=again)
     page.show(console)
 
@@ -57,12 +59,14 @@ def put_report(
     if first:
         page.sentence(first, lead="→ ", style="bold")
     page.line(f"{ending(session.outcome)}: {command_line(session)}", indent=0, style="dim")
+    if detail.windows:
+        put_windows(page, session)
     put_last_lines(page, session, most=detail.last_lines)
     put_hung(page, session, detail)
     put_step(page, diagnosis, detail)
     put_making(page, diagnosis, detail)
-    put_ranks(page, diagnosis, most=detail.ranks)
-    put_machines(page, session, most=detail.machines)
+    put_ranks(page, diagnosis, detail)
+    put_machines(page, session, detail)
     _put_findings(page, diagnosis.findings, detail, said=first)
     put_remedies(page, prescription, detail)
     put_notes(page, session, diagnosis.cost, detail)
@@ -70,8 +74,10 @@ def put_report(
         page.copyable(again, lead="Again: ")
 
 
-def _has_remedies(prescription: Prescription | None) -> bool:
-    return prescription is not None and bool(helping(prescription))
+def _least_detail(prescription: Prescription | None, in_cell: bool) -> Detail:
+    if prescription is None or not helping(prescription):
+        return CELL if in_cell else SCREEN
+    return CELL_WITH_REMEDIES if in_cell else SCREEN_WITH_REMEDIES
 
 
 def first_to_do(diagnosis: Diagnosis, prescription: Prescription | None) -> str:
@@ -89,10 +95,11 @@ def _put_findings(page: Page, findings: list[Finding], detail: Detail, *, said: 
     if not findings:
         return
     left = len(findings) - detail.findings
-    page.heading("What to look at", f"and {counted(left, 'finding')} more: --verbose" if left > 0 else "")
+    page.heading("What to look at", f"and {counted(left, 'finding')} more: {detail.rest}" if left > 0 else "")
     for finding in findings[: detail.findings]:
         weight = f"{share(finding.weight)}  " if finding.weight > 0 else ""
         page.sentence(f"{weight}{finding.text}", lead="  • ")
-        page.sentence(finding.evidence, lead="    ", style="dim")
+        if detail.evidence:
+            page.sentence(finding.evidence, lead="    ", style="dim")
         if detail.advice and finding.advice != said:
             page.sentence(finding.advice, lead="    → ")

@@ -18,8 +18,9 @@ from .trace_device import device_slices
 from .trace_events import Event
 from .trace_loop import loop_slices
 from .trace_making import ReadyBatch, batch_slices, ready_batches, sent_at
+from .trace_windows import window_slices
 
-LOOP, DEVICE, MAKING = 1, 2, 3
+WINDOWS, LOOP, DEVICE, MAKING = 1, 2, 3, 4
 """Tracks of a process, in the order in which they are shown."""
 _FOREIGN = 1_000_000_000
 """First number of a track group whose own pid is taken: those of machines, and of processes on further hosts."""
@@ -72,6 +73,9 @@ class _Pids:
 def _trainer(trainer: Trainer, pids: _Pids, order: int) -> Iterator[Event]:
     pid = pids(trainer.host, trainer.pid)
     yield from events.process(pid, f"rank {trainer.rank} on {trainer.host}", order)
+    if trainer.windows:
+        yield from events.thread(pid, WINDOWS, "windows")
+        yield from events.slices(pid, WINDOWS, "window", window_slices(trainer.windows))
     yield from events.thread(pid, LOOP, "training loop")
     yield from events.slices(pid, LOOP, "loop", loop_slices(trainer))
     if any(trainer.steps.device):

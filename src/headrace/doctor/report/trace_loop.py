@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from headrace.doctor.session.model import Trainer
 
 from .slices import Slice, by_start
+from .trace_windows import window_of
 
 SPANS = {
     "h": "host to device",
@@ -21,18 +22,27 @@ SPANS = {
 
 
 def loop_slices(trainer: Trainer) -> Iterator[Slice]:
-    """In order: steps, and in them what was timed; forward is what lies between a batch's arrival and its backward."""
-    return heapq.merge(_starts(trainer), _gets(trainer), _steps(trainer), key=by_start)
+    """In order: steps, and in them what was timed; forward is what lies between a batch's arrival, or its copy's, and
+    its backward. Behind the steps, what was drained."""
+    return heapq.merge(
+        _starts(trainer), _gets(trainer), _replays(trainer), _steps(trainer), _drained(trainer), key=by_start
+    )
 
 
 def _steps(trainer: Trainer) -> Iterator[Slice]:
-    steps, gets = trainer.steps, trainer.gets
-    received = sorted(start + duration for start, duration in zip(gets.start, gets.duration, strict=True))
+    steps = trainer.steps
+    received = sorted(
+        start + duration
+        for rows in (trainer.gets, trainer.replays)
+        for start, duration in zip(rows.start, rows.duration, strict=True)
+    )
     at = 0
     for number, start, end, spans, probe in zip(
         steps.number, steps.start, steps.end, steps.spans, steps.probe, strict=True
     ):
-        yield Slice(f"step {number}", start, end - start, {"probe_us": probe})
+        window = window_of(number, trainer.windows)
+        args = {"probe_us": probe} if window is None else {"window": window, "probe_us": probe}
+        yield Slice(f"step {number}", start, end - start, args)
         arrivals = []
         while at < len(received) and received[at] <= end:
             arrivals.append(received[at])
@@ -58,6 +68,18 @@ def _gets(trainer: Trainer) -> Iterator[Slice]:
             "shape": None if shape is None else trainer.shapes[shape],
         }
         yield Slice("data wait", start, max(gets.duration[row], 1), args)
+
+
+def _replays(trainer: Trainer) -> Iterator[Slice]:
+    replays = trainer.replays
+    for number, start, duration in zip(replays.pass_, replays.start, replays.duration, strict=True):
+        yield Slice("copy of a kept batch", start, max(duration, 1), {"pass": number})
+
+
+def _drained(trainer: Trainer) -> Iterator[Slice]:
+    gets = trainer.drained
+    for number, index, start, duration in zip(gets.pass_, gets.index, gets.start, gets.duration, strict=True):
+        yield Slice("drained batch", start, max(duration, 1), {"batch": index, "pass": number})
 
 
 def _spans(spans: list[tuple[str, int, int]], start: int, arrivals: list[int]) -> Iterator[Slice]:

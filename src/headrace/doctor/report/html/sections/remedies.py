@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import dropwhile
 
-from headrace.doctor.predict.prediction import Prediction
-from headrace.doctor.remedies.model import Outcome, Prescription, Remedy
-
 from ...figures import duration
-from ...gains import (
-    bounds,
-    helping,
-    idle,
-    interval,
-    is_refused,
-    outcome_of,
-    predicted,
-    proved,
-    samples,
-    times,
-    title,
-    together,
-)
+from ...gains import bounds, times
+from ...remedy_rows import RemedyRow, RemedyRows, remedy_rows
 from ..bars import Measure, measures
 from ..blocks import Block, Card, Cards, Cell, Key, Section, Table
 from ..report import Report
@@ -43,15 +29,15 @@ def remedies(report: Report) -> Section | None:
     prescription = report.prescription
     if prescription is None or not prescription.remedies:
         return None
-    helps = helping(prescription)[:MOST]
+    rows = remedy_rows(prescription)
     blocks: list[Block] = []
-    if helps and _now_us(report) > 0:
-        blocks.append(_chart(report, prescription, helps))
-    if helps:
-        blocks.append(Cards([_card(prescription, remedy) for remedy in helps]))
-    if idle(prescription):
-        rows: list[list[Cell]] = [[title(remedy), remedy.why] for remedy in idle(prescription)[:MOST]]
-        blocks.append(Table("What would not help", ["remedy", "why not"], rows))
+    if rows.helps and _now_us(report) > 0:
+        blocks.append(_chart(report, rows))
+    if rows.helps:
+        blocks.append(Cards([_card(row) for row in rows.helps[:MOST]]))
+    if rows.idle:
+        table: list[list[Cell]] = [[title, why] for title, why in rows.idle[:MOST]]
+        blocks.append(Table("What would not help", ["remedy", "why not"], table))
     return Section("remedies", "What to do", blocks)
 
 
@@ -63,25 +49,22 @@ def _now_us(report: Report) -> float:
     return budget.mean_us if budget is not None else 0.0
 
 
-def _chart(report: Report, prescription: Prescription, helps: list[Remedy]) -> Table:
-    now_us = _now_us(report)
-    floor_us = prescription.floors.replay_us if prescription.floors is not None else None
-    rows: list[tuple[str, Prediction | None, Outcome | None]] = [
-        (f"{place}. {title(remedy)}", remedy.prediction, outcome_of(prescription, [remedy.code]))
-        for place, remedy in enumerate(helps, start=1)
-    ]
-    if len(helps) > 1:
-        rows.append((_together(prescription, helps), prescription.best, together(prescription)))
-    top = max([now_us, *(reach for _, gain, outcome in rows for reach in _reaches(gain, outcome))])
+def _chart(report: Report, rows: RemedyRows) -> Table:
+    now_us, prescription = _now_us(report), report.prescription
+    floor_us = prescription.floors.replay_us if prescription is not None and prescription.floors is not None else None
+    drawn = [replace(row, title=f"{place}. {row.title}") for place, row in enumerate(rows.helps[:MOST], start=1)]
+    if len(rows.helps) > 1:
+        drawn.append(replace(rows.together, title=_together(rows)))
+    top = max([now_us, *(reach for row in drawn for reach in _reaches(row))])
     first: list[Cell] = [
         "As it is",
         measures([Measure("now", now_us)], top=top, label=f"as it is {duration(now_us)} a step", mark=floor_us),
         duration(now_us),
         "",
     ]
-    shown = [_row(label, gain, outcome, top=top, floor_us=floor_us) for label, gain, outcome in rows]
+    shown = [_row(row, top=top, floor_us=floor_us) for row in drawn]
     keys = [Key("now", "as it is"), Key("predicted", "predicted")]
-    if prescription.outcomes:
+    if any(row.outcome is not None for row in drawn):
         keys.append(Key("proved", "proved"))
     if floor_us is not None:
         keys.append(Key("floor", "floor", duration(floor_us)))
@@ -96,68 +79,48 @@ def _chart(report: Report, prescription: Prescription, helps: list[Remedy]) -> T
     )
 
 
-def _together(prescription: Prescription, helps: list[Remedy]) -> str:
+def _together(rows: RemedyRows) -> str:
     """Which of them, by their numbers."""
-    numbers = [str(place) for place, remedy in enumerate(helps, start=1) if remedy.code in prescription.together]
-    return f"Together: {', '.join(numbers)}" if numbers else "Together"
+    numbers = [str(number) for number in rows.numbers if number <= MOST]
+    return f"{rows.together.title}: {', '.join(numbers)}" if numbers else rows.together.title
 
 
-def _reaches(gain: Prediction | None, outcome: Outcome | None) -> Iterator[float]:
-    if gain is not None:
-        yield gain.high_us
-    if outcome is not None and outcome.step_us is not None:
-        known = bounds(outcome.low_us, outcome.high_us)
-        yield outcome.step_us if known is None else known[1]
+def _reaches(row: RemedyRow) -> Iterator[float]:
+    if row.prediction is not None:
+        yield row.prediction.high_us
+    if row.outcome is not None and row.outcome.step_us is not None:
+        known = bounds(row.outcome.low_us, row.outcome.high_us)
+        yield row.outcome.step_us if known is None else known[1]
 
 
-def _row(
-    label: str, gain: Prediction | None, outcome: Outcome | None, *, top: float, floor_us: float | None
-) -> list[Cell]:
+def _row(row: RemedyRow, *, top: float, floor_us: float | None) -> list[Cell]:
     """The proof's figures, where there is one, else the prediction's."""
-    bars, words = [], []
+    bars, gain, outcome = [], row.prediction, row.outcome
     if gain is not None:
         bars.append(Measure("predicted", gain.step_us, bounds(gain.low_us, gain.high_us)))
-        words.append(f"predicted {predicted(gain)}")
-    if outcome is not None:
-        words.append(proved(outcome))
-        if outcome.step_us is not None:
-            bars.append(Measure("proved", outcome.step_us, bounds(outcome.low_us, outcome.high_us)))
-    step_us, speedup = _newest(gain, outcome)
-    said = "not recommended" if is_refused(outcome) else "" if speedup is None else times(speedup)
-    chart: Cell = measures(bars, top=top, label="; ".join(words), mark=floor_us) if bars else "; ".join(words)
-    return [label, chart, duration(step_us), said]
-
-
-def _newest(gain: Prediction | None, outcome: Outcome | None) -> tuple[float | None, float | None]:
     if outcome is not None and outcome.step_us is not None:
-        return outcome.step_us, outcome.speedup
-    return (None, None) if gain is None else (gain.step_us, gain.speedup)
+        bars.append(Measure("proved", outcome.step_us, bounds(outcome.low_us, outcome.high_us)))
+    words = "; ".join(filter(None, (row.predicted and f"predicted {row.predicted}", row.proved)))
+    chart: Cell = measures(bars, top=top, label=words, mark=floor_us) if bars else words
+    return [row.title, chart, duration(row.newest[0]), _gain(row)]
 
 
-def _card(prescription: Prescription, remedy: Remedy) -> Card:
-    gain, outcome = remedy.prediction, outcome_of(prescription, [remedy.code])
-    figures = []
-    if gain is not None:
-        between = interval(gain.low_us, gain.high_us)
-        figures.append(("predicted", f"{duration(gain.step_us)} a step, {between}"))
-    if outcome is not None:
-        figures.append(("tried", proved(outcome)))
-    figures.append(("confidence", remedy.confidence))
-    texts = [("", remedy.why)]
-    if outcome is not None and samples(outcome):
-        texts.append(("samples", samples(outcome)))
-    if remedy.costs:
-        texts.append(("costs", ", ".join(remedy.costs)))
-    if remedy.hint:
-        texts.append(("change", remedy.hint))
-    speedup = _newest(gain, outcome)[1]
-    edit, refused = remedy.edit, is_refused(outcome)
+def _gain(row: RemedyRow) -> str:
+    speedup = row.newest[1]
+    return "not recommended" if row.is_refused else "" if speedup is None else times(speedup)
+
+
+def _card(row: RemedyRow) -> Card:
+    predicted = f"{row.step} a step, {row.interval}" if row.prediction is not None else ""
+    figures = [("predicted", predicted), ("tried", row.proved), ("confidence", row.confidence)]
+    texts = [("", row.why), ("samples", row.samples), ("costs", row.costs), ("change", row.hint)]
+    edit = row.edit
     return Card(
-        title=title(remedy),
-        gain="not recommended" if refused else "" if speedup is None else times(speedup),
-        refused=refused,
-        figures=figures,
-        texts=texts,
+        title=row.title,
+        gain=_gain(row),
+        figures=[(name, text) for name, text in figures if text],
+        texts=[(name, text) for name, text in texts if text],
+        refused=row.is_refused,
         file="" if edit is None else f"{edit.file}:{edit.line}",
         diff=[] if edit is None else list(_diff(edit.diff)),
     )

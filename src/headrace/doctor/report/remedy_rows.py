@@ -1,0 +1,99 @@
+"""What is said of each remedy, in words: for every report alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.remedies.model import Edit, Outcome, Prescription, Remedy
+
+from .figures import ABSENT, duration
+from .gains import helping, idle, interval, is_refused, outcome_of, predicted, proved, samples, times, title, together
+
+
+@dataclass(frozen=True)
+class RemedyRow:
+    """A remedy that helps, or several at once. Texts are empty where there is nothing to say."""
+
+    title: str
+    prediction: Prediction | None
+    outcome: Outcome | None
+    why: str = ""
+    confidence: str = ""
+    costs: str = ""
+    hint: str = ""
+    edit: Edit | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether trying it spoke against it."""
+        return is_refused(self.outcome)
+
+    @property
+    def predicted(self) -> str:
+        return "" if self.prediction is None else predicted(self.prediction)
+
+    @property
+    def step(self) -> str:
+        """The step predicted."""
+        return ABSENT if self.prediction is None else duration(self.prediction.step_us)
+
+    @property
+    def interval(self) -> str:
+        return "" if self.prediction is None else interval(self.prediction.low_us, self.prediction.high_us)
+
+    @property
+    def speedup(self) -> str:
+        return "" if self.prediction is None else times(self.prediction.speedup)
+
+    @property
+    def proved(self) -> str:
+        """What came of trying it."""
+        return "" if self.outcome is None else proved(self.outcome)
+
+    @property
+    def samples(self) -> str:
+        """What trying it did to them."""
+        return "" if self.outcome is None else samples(self.outcome)
+
+    @property
+    def newest(self) -> tuple[float | None, float | None]:
+        """The step and how many times as fast it is: as proved, where it was measured, else as predicted."""
+        if self.outcome is not None and self.outcome.step_us is not None:
+            return self.outcome.step_us, self.outcome.speedup
+        return (None, None) if self.prediction is None else (self.prediction.step_us, self.prediction.speedup)
+
+
+@dataclass(frozen=True)
+class RemedyRows:
+    helps: list[RemedyRow]
+    """The most gain first."""
+    numbers: list[int]
+    """Which of them go together, counted from 1."""
+    together: RemedyRow
+    """All that go together; nothing is predicted of one alone."""
+    idle: list[tuple[str, str]]
+    """What would not help, and why not."""
+
+
+def remedy_rows(prescription: Prescription) -> RemedyRows:
+    helps = helping(prescription)
+    return RemedyRows(
+        helps=[_row(prescription, remedy) for remedy in helps],
+        numbers=[place for place, remedy in enumerate(helps, start=1) if remedy.code in prescription.together],
+        together=RemedyRow("Together", prescription.best if len(helps) > 1 else None, together(prescription)),
+        idle=[(title(remedy), remedy.why) for remedy in idle(prescription)],
+    )
+
+
+def _row(prescription: Prescription, remedy: Remedy) -> RemedyRow:
+    return RemedyRow(
+        title=title(remedy),
+        prediction=remedy.prediction,
+        outcome=outcome_of(prescription, [remedy.code]),
+        why=remedy.why,
+        confidence=remedy.confidence,
+        costs=", ".join(remedy.costs),
+        hint=remedy.hint,
+        edit=remedy.edit,
+    )
