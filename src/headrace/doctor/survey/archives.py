@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..probe.remedies.indexed_tar import tar_info
+from ..probe.remedies.indexed_tar import index_of, tar_info
 from ..session.model import Calibration
 
 CODE, LOOK_UP, HEADER = "indexed-tar", "look-up", "header"
@@ -76,13 +76,11 @@ def _headers(tar: tarfile.TarFile) -> tuple[list[str], list[float]]:
 
 def _with_index(folder: Path, names: list[str]) -> tuple[list[float], list[float]]:
     """Of each name: to look it up, and to list it."""
-    from headrace import IndexedTar
-
     path = folder / "members.tar"
     with tarfile.open(path, "w") as tar:
         for name in names:
             tar.addfile(tarfile.TarInfo(name))
-    index = IndexedTar(path, cache=folder)
+    index = index_of(str(path), str(folder))
     with tarfile.open(path) as tar:
         look_ups = [_timed(partial(_look_up, tar, index, name))[1] for name in names]
         members = iter(index)

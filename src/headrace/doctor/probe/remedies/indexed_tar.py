@@ -99,19 +99,25 @@ class _Tars:
     def _indexed(self, tar: Any) -> Any:
         if not _is_plain(tar):
             return None
-        try:
-            from headrace import IndexedTar
-        except ImportError as error:
-            self._applied.refused(f"headrace is not installed in the environment of the command ({error})")
-            return None
         status = os.fstat(tar.fileobj.fileno())
         key = (tar.fileobj.name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if key not in self._known:
             os.makedirs(self._cache, exist_ok=True)
-            index = IndexedTar(tar.fileobj.name, cache=self._cache)
+            try:
+                index = index_of(tar.fileobj.name, self._cache)
+            except ImportError as error:
+                self._applied.refused(f"headrace is not installed in the environment of the command ({error})")
+                return None
             # Of what lies in several pieces, tarfile knows more than the index does.
             self._known[key] = None if any(member.issparse() for member in index) else index
         return self._known[key]
+
+
+def index_of(path: str, cache: str) -> Any:
+    """Headrace's index of an archive, kept in the folder `cache`. Raises ImportError where it is not installed."""
+    from headrace import IndexedTar
+
+    return IndexedTar(path, cache=cache)
 
 
 def _is_plain(tar: Any) -> bool:
