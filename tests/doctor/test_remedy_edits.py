@@ -119,6 +119,13 @@ def test_of_two_alike_the_one_that_is_iterated_there_is_changed() -> None:
     assert text == TWO.replace("DataLoader(a, 32, num_workers=2)", "DataLoader(a, 32, num_workers=4)")
 
 
+def test_a_call_elsewhere_is_not_changed_where_the_text_that_iterates_is_unknown() -> None:
+    call = "DataLoader(ds, 32, num_workers=2)"
+    assert line_after(call, FOUR) is not None
+    assert line_after(call, FOUR, file="<string>") is None
+    assert line_after(call, FOUR, file=None) is None
+
+
 def test_of_two_alike_none_is_changed_where_the_line_tells_nothing() -> None:
     assert after(TWO, FOUR, line=1) is None
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from .analyse.diagnosis import Diagnosis
     from .remedies.model import Prescription
-    from .remedies.sources import Sources
     from .session.model import Machine, Outcome, Session
 
 PROBE = "_headrace_probe"
@@ -155,22 +154,12 @@ def _prescribe(watched: Watch) -> None:
     if watched.session is None or watched.diagnosis is None:
         return
     from .remedies.prescribe import prescribe
+    from .remedies.sources import files_here
     from .survey.survey import surveyed
 
     session = watched.session
     session.survey = surveyed(session.machines[0], session.opened) if session.machines else None
-    watched.prescription = prescribe(session, watched.diagnosis, _sources(session))
-
-
-def _sources(session: Session) -> Sources:
-    """None where a loader was iterated in a cell whose text is in no file: a call of DataLoader in another file might
-    then be taken for the one that made it."""
-    from .remedies.sources import files_here, no_files
-
-    here = files_here()
-    files = {loader.facts.get("file") for trainer in session.trainers for loader in trainer.loaders}
-    is_known = all(isinstance(file, str) and here.read(file) is not None for file in files)
-    return here if is_known else no_files()
+    watched.prescription = prescribe(session, watched.diagnosis, files_here())
 
 
 def _show(watched: Watch, console: Console | None, verbose: bool) -> None:

@@ -34,7 +34,10 @@ class LoaderCall:
 
 def loader_call(sources: Sequence[Source], facts: Mapping[str, Any]) -> LoaderCall | None:
     """The only call of DataLoader that may have made the loader of these facts: of all that may, the one whose result
-    bears the name that is iterated where the facts say. None where several may, or none."""
+    bears the name that is iterated where the facts say. None where several may, or none; and where the text of the
+    file that iterates it is not known (a cell, `exec`, `python -c`), since it may be made there."""
+    if facts.get("file") not in {source.path for source in sources}:
+        return None
     found = [LoaderCall(source, call) for source in sources for call in _calls(source) if _may_have_made(call, facts)]
     if len(found) > 1:
         found = [one for one in found if _names_of(one) & _iterated(sources, facts)]
