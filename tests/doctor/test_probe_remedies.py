@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -277,6 +278,27 @@ def test_native_decoding_gives_pillows_pixels_to_within_a_level(images: list[Pat
             if "resized" not in name and name != "larger":
                 assert np.array_equal(pixels, after[name]), (path.name, name)
     assert applied(tmp_path, "native_decode")[0] >= 4 * 4  # of each of four files at least
+
+
+def test_a_natively_decoded_image_can_be_pickled(images: list[Path], tmp_path: Path) -> None:
+    """Between processes, say, or into a file that is read where nothing is injected."""
+    expected = [np.asarray(Image.open(path).convert("RGB")) for path in images]
+    with injected(tmp_path, native_decode=True):
+        pickles = [pickle.dumps(Image.open(path).convert("RGB")) for path in images]
+    again = [pickle.loads(data) for data in pickles]
+    assert {type(image) for image in again} == {Image.Image}
+    assert all(np.array_equal(np.asarray(image), pixels) for image, pixels in zip(again, expected, strict=True))
+
+
+@pytest.mark.parametrize("size", [(50.0, 40.0), (0, 4), (1, 2, 3), None])
+def test_a_size_that_is_none_is_pillows_to_refuse(images: list[Path], tmp_path: Path, size: Any) -> None:
+    """And the remedy stays on."""
+    rgb = next(path for path in images if path.name == "rgb.png")
+    with injected(tmp_path, native_decode=True):
+        with pytest.raises((TypeError, ValueError)):
+            np.asarray(Image.open(rgb).convert("RGB").resize(size, Image.Resampling.BILINEAR))
+        Image.open(rgb).convert("RGB").resize((5, 4), Image.Resampling.BILINEAR)
+    assert applied(tmp_path, "native_decode")[0] > 0
 
 
 def test_a_broken_image_fails_as_it_does_without(tmp_path: Path, images: list[Path]) -> None:
