@@ -21,6 +21,8 @@ CHANGES = {
     "appended": "open('train.log', 'a').write('epoch 3')",
     "appended twice": "open('train.log', 'a').write('3'); open('train.log', 'ab').write(b'4')",
     "appended, then written anew": "open('train.log', 'a').write('3'); open('train.log', 'w').write('4')",
+    "appended, then cut and written anew": """
+        f = open('train.log', 'a+'); f.seek(0); f.read(); f.truncate(0); f.write('x' * 40)""",
     "appended, then removed": "open('train.log', 'a').write('3'); os.remove('train.log')",
     "appended, then renamed": "open('train.log', 'a').write('3'); os.rename('train.log', 'train.1')",
     "in place": "f = open('table.bin', 'r+b'); f.seek(9); f.write(b'other'); f.flush()",
@@ -39,6 +41,10 @@ CHANGES = {
         os.mkdir('third', dir_fd=folder)
         os.rename('second/events', 'third/events', src_dir_fd=folder, dst_dir_fd=folder)
         os.unlink('first/deep/more', dir_fd=folder)""",
+    "by flags, beside an open folder with a file of that name": """
+        folder = os.open('runs/first', os.O_RDONLY)
+        os.write(os.open('events', os.O_WRONLY | os.O_CREAT | os.O_TRUNC), b'x')
+        assert open('runs/first/events').read() == 'one'""",
     "by an opener": """
         folder = os.open('runs/first', os.O_RDONLY)
         open('events', 'w', opener=lambda p, flags: os.open(p, flags, dir_fd=folder)).write('x')""",
@@ -49,6 +55,27 @@ CHANGES = {
     "renamed, then written in place": "os.rename('notes.txt', 'o'); open('o', 'r+').write('x')",
     "renamed over another": "os.replace('notes.txt', 'best.ckpt')",
     "saved in one step": "open('t', 'w').write('x'); os.replace('t', 'last.ckpt')",
+    "a replacement that failed, then written anew": """
+        try:
+            os.replace('missing', 'last.ckpt')
+        except FileNotFoundError:
+            open('last.ckpt', 'w').write('x')""",
+    "a replacement that failed, then in place": """
+        for name, mode in (('last.ckpt', 'r+'), ('train.log', 'a')):
+            try:
+                os.replace('missing', name)
+            except FileNotFoundError:
+                open(name, mode).write('x')""",
+    "a replacement that failed, then another time": """
+        try:
+            os.replace('missing', 'last.ckpt')
+        except FileNotFoundError:
+            os.utime('last.ckpt')""",
+    "moved from another file system": """
+        import shutil, tempfile
+        with tempfile.NamedTemporaryFile('w', dir='/dev/shm', delete=False) as new:
+            new.write('other weights')
+        shutil.move(new.name, 'last.ckpt')""",
     "saved in one step, thrice": """
         for n in range(3):
             open('t', 'w').write(str(n)); os.replace('t', 'last.ckpt')""",
@@ -86,7 +113,7 @@ CHANGES = {
         Path('best.ckpt').rename('b'); Path('last.ckpt').touch()""",
     "a database": """
         import sqlite3
-        for name in ('new.db', 'runs/first/other.db', 'file:third.db?mode=rwc'):
+        for name in ('new.db', 'runs/first/other.db', 'file:third.db?mode=rwc', 'file:runs/sec%6Fnd/fourth.db'):
             base = sqlite3.connect(name, uri=True)
             base.execute('create table t (a)'); base.execute('insert into t values (1)'); base.commit()""",
     "a log that turns": """

@@ -18,6 +18,7 @@ from headrace.doctor.hands_off.trackers import offline
 from headrace.doctor.hands_off.words import sentences
 from headrace.doctor.probe.hands_off.folder import UndoFolder
 from headrace.doctor.probe.hands_off.journal import MOST_ENTRIES, Journal
+from headrace.doctor.probe.hands_off.keep import CHEAP_BYTES
 from headrace.errors import UsageError
 
 BIG_BYTES = 3 << 30
@@ -192,6 +193,22 @@ def test_events_of_any_arguments_are_let_pass(runs: Runs) -> None:
     open('n', 'w')
     """
     assert dict(sentences(put_back(runs.run(source))))["put-back"] == "made by it and deleted: n"
+
+
+def test_of_a_large_log_what_was_appended_is_cut_off(runs: Runs) -> None:
+    large = runs.root / "large.log"
+    large.write_bytes(b"of before" * CHEAP_BYTES)
+    before = tree(runs.root)
+    assert put_back(runs.run("open('large.log', 'a').write('x' * 99)")).undone.failed == []
+    assert tree(runs.root) == before
+
+
+def test_a_large_log_that_was_written_anew_is_named(runs: Runs) -> None:
+    """It was opened to append, and nothing tells of its being cut."""
+    (runs.root / "large.log").write_bytes(b"of before" * CHEAP_BYTES)
+    source = f"f = open('large.log', 'a+b'); f.truncate(0); f.write(b'x' * {10 * CHEAP_BYTES})"
+    why = "it was opened to append, and was cut and written anew"
+    assert put_back(runs.run(source)).undone.failed == [(str(runs.root / "large.log"), why)]
 
 
 def test_changes_elsewhere_are_left_alone(runs: Runs, tmp_path: Path) -> None:

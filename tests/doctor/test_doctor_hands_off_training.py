@@ -14,7 +14,17 @@ from observed_runs import FEW_STEPS, headrace, python
 from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session
 
-OF_BEFORE = ("last.pt", "best.pt", "model.safetensors", "metrics.csv", "sample.jpg", "features.h5", "traced.pt")
+OF_BEFORE = (
+    "last.pt",
+    "best.pt",
+    "model.safetensors",
+    "metrics.csv",
+    "sample.jpg",
+    "features.h5",
+    "traced.pt",
+    "script.pt",
+    "package.pt",
+)
 """Files of an earlier training that the script writes again. It would fail to read them."""
 
 

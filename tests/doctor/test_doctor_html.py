@@ -36,6 +36,7 @@ from made_sessions import made_session as simulated
 from headrace.doctor.analyse.analysis import diagnose
 from headrace.doctor.analyse.diagnosis import Diagnosis
 from headrace.doctor.remedies.model import Edit
+from headrace.doctor.report.gains import proved
 from headrace.doctor.report.html.page import FOLDER, MOST_BYTES, html_page
 from headrace.doctor.session.model import Outcome, Session
 
@@ -135,6 +136,12 @@ def test_a_proof_that_nothing_bounds_has_no_interval() -> None:
     page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), outcomes=[first]))
     assert "not recommended, since the gain is not certain: proved 39.0 ms, 2.6 ×" in page
     assert [width for kind, width in _rects(page, "measure") if kind == "measure proved"] == [39]
+
+
+def test_a_proof_beside_other_programs_says_so() -> None:
+    outcome = replace(made_prescription().outcomes[0], disturbed_by=0.9)
+    assert proved(outcome).endswith(", beside other programs that used 0.9 cores more than before")
+    assert proved(replace(outcome, disturbed_by=-0.9)).endswith("used 0.9 cores fewer than before")
 
 
 def test_a_diff_keeps_lines_that_look_like_names_of_files() -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import Phase, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -260,6 +261,48 @@ def test_a_proof_stands_beside_what_was_predicted_of_it() -> None:
     assert both.predicted is not None
     assert both.predicted.step_us < (one.predicted.step_us if one.predicted is not None else 0)
     assert both.recommended is False
+
+
+def harm(codes: list[str], **said: Any) -> Proof:
+    return Proof(codes, {}, **({"why": "measured", "steps": [5_000] * 40, "samples": "same"} | said))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"why": "broke", "steps": []},
+        {"why": "timed out", "steps": []},
+        {"samples": "different"},
+        {"steps": [10**9] * 40},
+    ],
+    ids=["broke", "timed out", "other samples", "longer"],
+)
+def test_what_a_proof_spoke_against_is_not_to_be_made(said: dict[str, Any]) -> None:
+    session = made(TAR)
+    assert "indexed-tar" in prescribed(session, FILES).together
+    assert "IndexedTar" in prescribed(session, FILES).patch
+    session.proofs = [harm(["indexed-tar"], **said)]
+    found = prescribed(session, FILES)
+    assert "indexed-tar" not in found.together
+    assert "IndexedTar" not in found.patch
+    assert found.best == predicted_of(session, diagnose(session), found.together)
+
+
+def test_of_what_broke_the_run_together_one_stays() -> None:
+    session = made(TAR)
+    before = prescribed(session).together
+    session.proofs = [harm(before[:2]), harm(before[:2], why="broke", steps=[])]
+    found = prescribed(session).together
+    assert before[0] in found
+    assert before[1] not in found
+
+
+@pytest.mark.parametrize("said", [{"samples": None}, {"why": "not tried", "steps": []}, {"why": "interrupted"}])
+def test_what_no_proof_spoke_against_stays(said: dict[str, Any]) -> None:
+    session = made(TAR)
+    before = prescribed(session, FILES)
+    session.proofs = [harm(["indexed-tar"], **said)]
+    assert prescribed(session, FILES).patch == before.patch
 
 
 def test_a_run_without_windows_says_why() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -287,6 +288,27 @@ def test_another_filter_is_refused_and_said_to_be(images: list[Path], tmp_path: 
     count, texts = applied(tmp_path, "native_decode")
     assert count == 0
     assert texts == [OTHER_FILTER]
+
+
+def test_a_natively_decoded_image_can_be_pickled(images: list[Path], tmp_path: Path) -> None:
+    """Between processes, say, or into a file that is read where nothing is injected."""
+    expected = [np.asarray(Image.open(path).convert("RGB")) for path in images]
+    with injected(tmp_path, native_decode=True):
+        pickles = [pickle.dumps(Image.open(path).convert("RGB")) for path in images]
+    again = [pickle.loads(data) for data in pickles]
+    assert {type(image) for image in again} == {Image.Image}
+    assert all(np.array_equal(np.asarray(image), pixels) for image, pixels in zip(again, expected, strict=True))
+
+
+@pytest.mark.parametrize("size", [(50.0, 40.0), (0, 4), (1, 2, 3), None])
+def test_a_size_that_is_none_is_pillows_to_refuse(images: list[Path], tmp_path: Path, size: Any) -> None:
+    """And the remedy stays on."""
+    rgb = next(path for path in images if path.name == "rgb.png")
+    with injected(tmp_path, native_decode=True):
+        with pytest.raises((TypeError, ValueError)):
+            np.asarray(Image.open(rgb).convert("RGB").resize(size, Image.Resampling.BILINEAR))
+        Image.open(rgb).convert("RGB").resize((5, 4), Image.Resampling.BILINEAR)
+    assert applied(tmp_path, "native_decode")[0] > 0
 
 
 def test_a_broken_image_fails_as_it_does_without(tmp_path: Path, images: list[Path]) -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import torch
+from probing import probed, records
+from torch.utils.data import DataLoader
 
 from headrace.doctor.prove.samples import Samples, are_equal, compare
 from headrace.doctor.session.model import Digest
@@ -89,3 +95,36 @@ def test_the_order_of_a_later_pass_hangs_on_what_was_drawn_meanwhile() -> None:
     assert compare(before, after, unasked) == "same"
     same_keys = Samples({0: [digest("a"), Digest(1, "x", "keys", [OTHERS])]}, False, frozenset({(0, 1)}))
     assert compare(before, same_keys, lambda: True) == "different"
+
+
+def digested(folder: Path, sample: Any) -> Samples:
+    """What the probe tells of a batch of that one sample."""
+    with probed(folder, digests=1):
+        list(DataLoader([sample], batch_size=None))
+    (record,) = records(folder, "digest")
+    _, number, content, keys, sketches = record
+    return samples(Digest(number, content, keys, sketches))
+
+
+def test_one_other_label_is_no_rounding(tmp_path: Path) -> None:
+    image, labels = torch.rand(3, 8, 8), torch.arange(32)
+    others = labels.clone()
+    others[7] = 8
+    before, after = digested(tmp_path / "1", (image, labels)), digested(tmp_path / "2", (image + 1e-3, others))
+    assert compare(before, after, lambda: True) == "different"
+    assert compare(before, digested(tmp_path / "3", (image + 1e-3, labels)), unasked) == "close"
+
+
+def test_of_many_tensors_none_is_left_out(tmp_path: Path) -> None:
+    """The last one differs."""
+    tensors = [torch.full((4,), float(number)) for number in range(20)]
+    before = digested(tmp_path / "1", tensors)
+    after = digested(tmp_path / "2", [*tensors[:-1], torch.rand(4)])
+    assert compare(before, after, lambda: True) == "different"
+
+
+def test_of_too_many_tensors_it_cannot_be_told(tmp_path: Path) -> None:
+    tensors = [torch.full((4,), float(number)) for number in range(99)]
+    before = digested(tmp_path / "1", tensors)
+    assert compare(before, digested(tmp_path / "2", [*tensors[:-1], torch.rand(4)]), unasked) is None
+    assert compare(before, digested(tmp_path / "3", tensors), unasked) == "same"

@@ -54,6 +54,12 @@ def test_what_nothing_took_was_not_applied(records: list[list[Any]], why: str) -
     assert (trial.why, trial.detail, trial.steps) == ("not applied", f"indexed_tar: {why}", [])
 
 
+def test_what_went_off_in_the_run_was_not_applied() -> None:
+    """Steps that were measured are partly those of the run without it."""
+    trial = left(APPLIED, ["note", 20, "hook-off", "remedy indexed_tar: KeyError: 'x'"], run=MadeRun(steps=30))
+    assert (trial.why, trial.detail) == ("not applied", "indexed_tar: remedy indexed_tar: KeyError: 'x'")
+
+
 def test_one_process_that_took_it_is_enough() -> None:
     refused = ["applied", 10, "indexed_tar", 0, "not here"]
     assert left(refused, APPLIED, run=MadeRun(steps=30)).why == "measured"

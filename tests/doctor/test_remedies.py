@@ -212,6 +212,14 @@ def test_an_index_of_the_tar_untimed_is_an_assumption() -> None:
     assert found.why.endswith("It was not timed on the run's own files: assumed is 0.0 % to 20 % of the time.")
 
 
+def test_a_tar_that_is_compressed_has_no_places_to_go_to() -> None:
+    session = with_survey(made(TAR), Survey(files=[SeenFile("/data/train.tar.gz", 9, 3)]))
+    assert why_not(session, "indexed-tar") == (
+        "/data/train.tar.gz is compressed: members can be found only by unpacking what is before."
+    )
+    helping(with_survey(made(TAR), Survey(files=[SeenFile("/data/train.tar", 9, 3)])), "indexed-tar")
+
+
 def test_a_tar_that_is_searched_quickly() -> None:
     run = MadeRun(stages={"read:tarfile": 9_000, "lookup:tarfile member": 90})
     assert why_not(made(run), "indexed-tar") == "Looking members up is 1.0 % of making a batch."

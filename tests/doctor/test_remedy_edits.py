@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from patching import patch
 
 from headrace.doctor.remedies.edits.changes import Wanted, changed
@@ -70,6 +71,11 @@ KEPT = Wanted({"num_workers": "4", "persistent_workers": "True"})
             FOUR,
             "torch.utils.data.DataLoader(ds, 32, num_workers=4)",
         ),
+        (
+            "DataLoader(ds, 32, True, None, None, 2)",
+            KEPT,
+            "DataLoader(ds, 32, True, None, None, 4, persistent_workers=True)",
+        ),
         ("DataLoader(ds, 32, **options, num_workers=2)", FOUR, "DataLoader(ds, 32, **options, num_workers=4)"),
     ],
 )
@@ -96,6 +102,7 @@ def test_an_argument_goes_beside_the_last_one(call: str, expected: str) -> None:
     ("call", "why"),
     [
         ("DataLoader(ds, 32, **options)", "options may give it"),
+        ("DataLoader(ds, *arguments)", "arguments may give it"),
         ("DataLoader(ds, 64, num_workers=2)", "it has another batch size"),
         ("DataLoader(ds, 32)", "it has no workers"),
         ("make_loader(ds, 32, num_workers=2)", "it is another function"),
@@ -145,6 +152,13 @@ def test_the_loop_gets_a_prefetcher_and_its_import(loop: str, expected: str) -> 
     assert text == f"import torch\nimport headrace\n\n{expected}\n    pass\n"
 
 
+def test_an_import_without_others_leaves_the_first_lines_to_whom_they_are_for() -> None:
+    head = "#!/usr/bin/env python\n# -*- coding: utf-8 -*-\n"
+    text = after(f"{head}run = 1\nfor batch in loader:\n    pass\n", Wanted(prefetcher="cuda"), line=4)
+    assert text is not None
+    assert text.startswith(f"{head}import headrace\nrun = 1\n")
+
+
 @pytest.mark.parametrize("loop", ["for batch in zip(a, b):", "for batch in make():", "while True:"])
 def test_a_loop_over_something_else_is_left_alone(loop: str) -> None:
     assert after(f"{loop}\n    pass\n", Wanted(prefetcher="cuda"), line=1) is None
@@ -177,6 +191,11 @@ def test_a_tar_is_indexed() -> None:
         ('"r")', 'mode="r", errorlevel=2)'),
         ("getmember(name)", "next()"),
         ("self.tar = tarfile", "self.use(tarfile"),
+        ("return self", "unpack(self.tar)\n        return self"),
+        ("return self", "members.tar.extractall()\n        return self"),
+        ("return self", "assert isinstance(self.tar, tarfile.TarFile)\n        return self"),
+        (".extractfile(self.tar.getmember(name)).read()", ".getmember(name).mtime"),
+        ("(path,", "(path + '.tar.gz',"),
     ],
 )
 def test_a_tar_that_is_more_than_read_stays(old: str, new: str) -> None:
@@ -192,6 +211,20 @@ def test_workers_get_one_thread_each() -> None:
         "\n\ndef one_thread_each(worker):\n    torch.set_num_threads(1)\n    cv2.setNumThreads(0)\n\n"
         "loader = DataLoader(ds, 32, num_workers=2, worker_init_fn=one_thread_each)\n"
     )
+
+
+def test_a_name_of_another_function_is_not_used() -> None:
+    text = "from torch.utils.data import DataLoader\ndef main():\n    import torch\n    return DataLoader(ds, 32)\n"
+    changed_text = after(text, Wanted(one_thread=True), num_workers=0)
+    assert changed_text is not None
+    names: dict[str, Any] = {"ds": range(64)}
+    exec(changed_text, names)
+    threads = torch.get_num_threads()
+    try:
+        names["one_thread_each"](0)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_workers_that_are_set_up_already_are_left_alone() -> None:
@@ -237,6 +270,15 @@ def test_a_changed_script_runs(tmp_path: Path) -> None:
     apply(tmp_path, "train.py", text, found[0].diff("/home/ada/train"))
     ran = subprocess.run([sys.executable, str(tmp_path / "train.py")], capture_output=True, text=True, timeout=100)
     assert ran.stdout == "[32, 32]\n", ran.stderr
+
+
+@pytest.mark.parametrize("name", ["train it.py", "entraîner.py", "my code/train.py"])
+def test_a_path_of_any_name_applies_by_patch(tmp_path: Path, name: str) -> None:
+    text = f"{HEAD}loader = DataLoader(ds, 32, num_workers=2)\n"
+    found = changed(FOUR, [Source(str(tmp_path / name), text)], FACTS)
+    assert found is not None
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    assert apply(tmp_path, name, text, found[0].diff(str(tmp_path))) == found[0].after
 
 
 def test_a_file_elsewhere_is_named_by_its_whole_path() -> None:

@@ -15,6 +15,7 @@ import torch.distributed.checkpoint as distributed_checkpoint
 from PIL import Image
 from safetensors.numpy import save_file as save_numpy
 from safetensors.torch import load_file, save_file
+from torch.package import PackageExporter
 from torch.utils.data import DataLoader, Dataset
 
 elsewhere = Path(sys.argv[1])
@@ -61,7 +62,11 @@ def save(step, model, optimizer):
     save_file(model.state_dict(), "model.safetensors")
     assert load_file("model.safetensors")["weight"].equal(model.weight)
     save_numpy({"a": np.full(3, step)}, filename="arrays.safetensors")
-    torch.jit.save(torch.jit.trace(model, torch.ones(1, 4)), "traced.pt")
+    traced = torch.jit.trace(model, torch.ones(1, 4))
+    torch.jit.save(traced, "traced.pt")
+    traced.save("script.pt")
+    with PackageExporter("package.pt") as package:
+        package.save_text("notes", "step", str(step))
     checkpoint(step, model)
 
 

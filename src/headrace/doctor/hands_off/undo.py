@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..probe.hands_off.folder import is_below
+from ..probe.hands_off.keep import end_sum
 from ..probe.hands_off.records import APPENDED, FOLDER, LINKED, MOVED, OTHER, SYMLINK, Record
 from .before import Before, Journal
 
@@ -198,6 +199,8 @@ class Undo:
         if now is None or now.st_ino != first.inode:
             raise OSError(0, before.lost or "another program has replaced or removed it")
         if first.kind == APPENDED and now.st_size > first.size:
+            if first.detail and end_sum(before.path, first.size) != first.detail:
+                raise OSError(0, "it was opened to append, and was cut and written anew")
             os.truncate(before.path, first.size)
         elif before.lost or now.st_size != first.size:
             raise OSError(0, before.lost or "another program has written to it")

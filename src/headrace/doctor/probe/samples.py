@@ -6,6 +6,7 @@ import functools
 import hashlib
 import random
 import sys
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -20,8 +21,8 @@ MOST_BYTES = 256 << 20
 """Digested of all batches together: at 1 GB/s a quarter of a second of the warm-up."""
 SKETCHED = 32
 """Values of each tensor that are kept, so that batches which differ by rounding alone can be told from others."""
-MOST_TENSORS = 8
-"""Of a batch that are sketched."""
+MOST_TENSORS = 64
+"""Of a batch that is sketched: of one with more nothing is."""
 LOOKED_AT = 4
 """Batches of each process that are looked at for random numbers drawn while they are made: what a look costs, 0.1 ms,
 is a part of making them."""
@@ -103,7 +104,7 @@ class _Digests:
         for tensor in tensors:
             digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
             digest.update(_bytes(tensor))
-        sketches = [_sketch(tensor) for tensor in tensors[:MOST_TENSORS]]
+        sketches = [_sketch(tensor) for tensor in tensors] if len(tensors) <= MOST_TENSORS else []
         record = ("digest", pass_.number, digest.hexdigest(), keys.pop(0) if keys else None, sketches)
         self._probe.evidence.write(record)
 
@@ -133,11 +134,19 @@ def _bytes(tensor: Any) -> Any:
 
 
 def _sketch(tensor: Any) -> list[float]:
-    """A few of its values, from all over it."""
+    """A few of its values, from all over it. Of labels and tokens, which are not rounded, a sum of all."""
+    if _is_exact(tensor):
+        return [float(zlib.crc32(_bytes(tensor)))]
     flat = tensor.detach().reshape(-1)
     every = max(flat.numel() // SKETCHED, 1)
     values = flat[::every][:SKETCHED].double().nan_to_num()
     return [round(value, 5) for value in values.tolist()]
+
+
+def _is_exact(tensor: Any) -> bool:
+    """Whole numbers wider than a pixel's, and no image of them."""
+    torch = sys.modules["torch"]
+    return tensor.dtype is not torch.uint8 and tensor.dim() <= 2 and not torch.is_floating_point(tensor)
 
 
 def _watch_draws(probe: Probe, fetch: ModuleType) -> None:

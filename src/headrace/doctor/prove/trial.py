@@ -162,7 +162,9 @@ def _verdict(session: Session, ended: Ended, changes: dict[str, Any]) -> tuple[s
         return ended.why, f"after {ended.duration_us / 1e6:.0f} s" if ended.why == "timed out" else ""
     if session.outcome.status:
         return "broke", "\n".join(_last_words(session)[-DETAIL_LINES:])
-    refused = [f"{key}: {_why_not(session, key)}" for key in changes if not _count(session, key)]
+    refused = [
+        f"{key}: {_why_not(session, key)}" for key in changes if _faults(session, key) or not _count(session, key)
+    ]
     if refused:
         return "not applied", "; ".join(refused)
     if not step_durations(session):
@@ -187,8 +189,12 @@ def _count(session: Session, key: str) -> int:
 
 def _why_not(session: Session, key: str) -> str:
     texts = [text for one in _applied(session, key) for text in one["texts"]]
-    faults = [note.text for note in session.notes if note.code == "hook-off" and note.text.startswith(f"remedy {key}")]
-    return next(iter(texts + faults), "nothing in the run took it")
+    return next(iter(_faults(session, key) or texts), "nothing in the run took it")
+
+
+def _faults(session: Session, key: str) -> list[str]:
+    """For which it went off in some process: what was measured from then on is the run without it."""
+    return [note.text for note in session.notes if note.code == "hook-off" and note.text.startswith(f"remedy {key}")]
 
 
 def _texts(session: Session) -> list[str]:

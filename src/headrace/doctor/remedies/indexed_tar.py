@@ -15,6 +15,7 @@ from .proposal import LOW, MEDIUM, Proposal, tried, would_not
 from .stages import scaled, share_of
 
 CODE = "indexed-tar"
+PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 ASSUMED = (0.0, 0.2)
 SCAN_ASSUMED = (0.0, 0.5)
 """Listing all members makes an object of each, whoever knows where they are."""
@@ -31,6 +32,10 @@ def indexed_tar(case: Case) -> Iterator[Proposal]:
         yield would_not(CODE, title, f"Looking members up is {percent(share)} of making a batch.")
         return
     per_lookup = sum(one.wall_us for one in lookups)
+    packed = _packed(case)
+    if packed is not None:
+        yield would_not(CODE, title, f"{packed} is compressed: members can be found only by unpacking what is before.")
+        return
     of_lookups = factor(case.calibrations, CODE, "look-up", assumed=ASSUMED, present_us=per_lookup)
     of_scans = factor(case.calibrations, CODE, "header", assumed=SCAN_ASSUMED)
     parts = [part for part in ((lookups, of_lookups), (scans, of_scans)) if share_of(part[0]) >= WORTH]
@@ -50,6 +55,13 @@ def indexed_tar(case: Case) -> Iterator[Proposal]:
         hint="headrace.IndexedTar(path) in place of tarfile.open(path)",
         changes={"indexed_tar": True},
     )
+
+
+def _packed(case: Case) -> str | None:
+    """The compressed archive that is read, where no other one is."""
+    read = [] if case.session.survey is None else [one.path for one in case.session.survey.files]
+    archives = [path for path in read if path.endswith((".tar", *PACKED))]
+    return archives[0] if archives and all(path.endswith(PACKED) for path in archives) else None
 
 
 def _predicted(case: Case, parts: list[tuple[list[StagePart], Factor]]) -> Prediction | None:

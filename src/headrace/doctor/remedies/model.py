@@ -94,7 +94,7 @@ class Prescription:
     remedies: list[Remedy] = field(default_factory=list)
     """Those that help first, the most gain first; then those that would not."""
     best: Prediction | None = None
-    """With all remedies together that still gain beside each other."""
+    """With all remedies together that still gain beside each other, and that no proof spoke against."""
     together: list[str] = field(default_factory=list)
     """Codes of these."""
     patch: str = ""

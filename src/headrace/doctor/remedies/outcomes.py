@@ -45,6 +45,25 @@ def interval(steps: Sequence[float]) -> tuple[float, float, float]:
     return mean, max(mean - half, 0.0), mean + half
 
 
+def left_out(outcomes: Sequence[Outcome], codes: Sequence[str], observed_us: float) -> set[str]:
+    """Of these remedies, in the order in which they were chosen, those that are not to be made: a proof of them, by
+    themselves or together, spoke against it. Of several that only together did harm the first one stays."""
+    out: set[str] = set()
+    for one in sorted(outcomes, key=lambda one: len(one.remedies)):
+        named = [code for code in codes if code in one.remedies and code not in out]
+        if len(named) == len(one.remedies) and _did_harm(one, observed_us):
+            out |= set(named[1:] or named)
+    return out
+
+
+def _did_harm(one: Outcome, observed_us: float) -> bool:
+    """Nothing to be gained is no harm: where another remedy has cleared the way, it may be of use."""
+    if one.why in ("broke", "timed out") or one.samples == "different":
+        return True
+    is_longer = one.step_us is not None and one.step_us > observed_us * (1 + LEAST_GAIN)
+    return is_longer and one.disturbed_by is None
+
+
 def _outcome(proof: Proof, predicted: Prediction | None, observed_us: float, others_cores: float | None) -> Outcome:
     if proof.why != "measured" or not proof.steps:
         return Outcome(proof.remedies, predicted, proof.why, proof.detail, None, None, None, None, proof.samples, False)

@@ -12,8 +12,8 @@ from ..predict.prediction import Prediction
 from ..session.model import Session
 from .case import Case, case_of
 from .floors import floors, why_no_floors
-from .model import Prescription
-from .outcomes import outcomes
+from .model import Outcome, Prescription
+from .outcomes import left_out, outcomes
 from .proposal import Proposal
 from .sources import Sources, no_files
 from .stop import stop
@@ -30,7 +30,14 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: Sources | None = 
     bounds = floors(session, view)
     case = case_of(session, diagnosis, view, sources or no_files())
     proposals = _proposals(case)
-    chosen = [] if case is None else together(case, proposals)
+    observed_us = _observed_us(case, view)
+    told = outcomes(
+        session.proofs,
+        lambda codes: _predicted_of(case, proposals, codes),
+        observed_us,
+        _others_cores(session, view),
+    )
+    chosen = [] if case is None else _chosen(case, proposals, told)
     return Prescription(
         floors=bounds,
         why_no_windows=why_no_floors(session, view) if bounds is None else "",
@@ -39,13 +46,20 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: Sources | None = 
         best=_predicted(case, chosen),
         together=[one.remedy.code for one in chosen],
         patch="" if case is None else patch(case, chosen),
-        outcomes=outcomes(
-            session.proofs,
-            lambda codes: _predicted_of(case, proposals, codes),
-            _observed_us(case, view),
-            _others_cores(session, view),
-        ),
+        outcomes=told,
     )
+
+
+def _chosen(case: Case, proposals: Sequence[Proposal], told: Sequence[Outcome]) -> list[Proposal]:
+    """Those that go together. What proofs spoke against leaves room for others, which they may have spoken against,
+    too."""
+    wanted = list(proposals)
+    while True:
+        chosen = together(case, wanted)
+        out = left_out(told, [one.remedy.code for one in chosen], case.step_us)
+        if not out:
+            return chosen
+        wanted = [one for one in wanted if one.remedy.code not in out]
 
 
 def predicted_of(session: Session, diagnosis: Diagnosis, codes: Collection[str]) -> Prediction | None:

@@ -57,11 +57,18 @@ def proved(outcome: Outcome) -> str:
         last = outcome.detail.rstrip().splitlines()[-1:]
         return ": ".join([_UNPROVED.get(outcome.why, outcome.why), *last])
     speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)}"
-    text = f"proved {duration(outcome.step_us)}{speedup}"
+    text = f"proved {duration(outcome.step_us)}{speedup}{_disturbance(outcome)}"
     if outcome.recommended:
         return text
     why = "the samples were others" if outcome.samples == "different" else "the gain is not certain"
     return f"not recommended, since {why}: {text}"
+
+
+def _disturbance(outcome: Outcome) -> str:
+    if outcome.disturbed_by is None:
+        return ""
+    than = "more" if outcome.disturbed_by > 0 else "fewer"
+    return f", beside other programs that used {number(abs(outcome.disturbed_by))} cores {than} than before"
 
 
 def title(remedy: Remedy) -> str:

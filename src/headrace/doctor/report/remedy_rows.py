@@ -69,7 +69,7 @@ class RemedyRows:
     helps: list[RemedyRow]
     """The most gain first."""
     numbers: list[int]
-    """Which of them go together, counted from 1."""
+    """Which of them go together, counted from 1: those that were proved together, if any were."""
     together: RemedyRow
     """All that go together; nothing is predicted of one alone."""
     idle: list[tuple[str, str]]
@@ -77,11 +77,13 @@ class RemedyRows:
 
 
 def remedy_rows(prescription: Prescription) -> RemedyRows:
-    helps = helping(prescription)
+    helps, proved = helping(prescription), together(prescription)
+    codes = prescription.together if proved is None else proved.remedies
+    best = prescription.best if proved is None else proved.predicted
     return RemedyRows(
         helps=[_row(prescription, remedy) for remedy in helps],
-        numbers=[place for place, remedy in enumerate(helps, start=1) if remedy.code in prescription.together],
-        together=RemedyRow("Together", prescription.best if len(helps) > 1 else None, together(prescription)),
+        numbers=[place for place, remedy in enumerate(helps, start=1) if remedy.code in codes],
+        together=RemedyRow("Together", best if len(helps) > 1 else None, proved),
         idle=[(title(remedy), remedy.why) for remedy in idle(prescription)],
     )
 

@@ -149,7 +149,7 @@ class Digest:
     keys: str | None
     """Of the keys that its sampler drew; None where there were none."""
     sketches: list[list[float]] = field(default_factory=list)
-    """Of each tensor a few values from all over it."""
+    """Of each tensor a few values from all over it, or a sum of all; empty where there were too many tensors."""
 
 
 @dataclass

@@ -44,17 +44,19 @@ def _reads(arguments: tuple[Any, ...], writes: int = WRITES) -> bool:
 
 
 def _open(journal: Journal, path: Any, mode: str | None, flags: int) -> None:
-    for name in _candidates(path, mode):
+    names = list(_candidates(path, mode))
+    for name in names:
         place = journal.place(name, follow=True)
         if place is not None:
-            _opened(journal, place, flags)
+            _opened(journal, place, flags, is_certain=len(names) == 1)
 
 
-def _opened(journal: Journal, place: str, flags: int) -> None:
+def _opened(journal: Journal, place: str, flags: int, *, is_certain: bool) -> None:
+    """Unless it `is_certain` that this file is meant, it must stay what it is at its path."""
     if flags & os.O_EXCL and flags & os.O_CREAT:
         journal.makes(place)
     elif flags & os.O_TRUNC:
-        journal.empties(place)
+        (journal.empties if is_certain else journal.writes)(place)
     elif flags & os.O_APPEND:
         journal.appends(place)
     elif flags & os.O_CREAT and not flags & (os.O_WRONLY | os.O_RDWR):
@@ -140,12 +142,22 @@ def _connect(journal: Journal, database: Any) -> None:
         return
     text = os.fsdecode(database)
     if text.startswith("file:"):
-        text = text[len("file:") :].partition("?")[0]
+        text = _of_uri(text)
     place = None if text in ("", ":memory:") else journal.place(text, follow=True)
     if place is not None:
         journal.writes(place)
         for suffix in ("-journal", "-wal", "-shm"):
             journal.writes(place + suffix)
+
+
+def _of_uri(uri: str) -> str:
+    """The path in a URI, as SQLite reads it: `file:path`, `file:///path` or `file://localhost/path`."""
+    from urllib.parse import unquote
+
+    path = uri[len("file:") :].partition("#")[0].partition("?")[0]
+    if path.startswith("//"):
+        path = "/" + path[2:].partition("/")[2]
+    return unquote(path)
 
 
 def _entry(journal: Journal, path: Any, folder: int) -> str | None:

@@ -8,7 +8,7 @@ import stat as modes
 from collections.abc import Iterator
 
 from .folder import UndoFolder, is_below, no_work, temporary
-from .keep import CannotKeepError, Keeper
+from .keep import CHEAP_BYTES, CannotKeepError, Keeper, end_sum
 from .records import (
     ABSENT,
     APPENDED,
@@ -41,7 +41,8 @@ class Journal:
     whole, and records stand in it before what they announce is done, whichever process does it.
 
     A path's first record is of its state before the command: it was taken before the record was written, and nobody
-    changes a path before a record of it is there. So no lock is needed, and a second one is only a waste.
+    changes a path before a record of it is there. So no lock is needed, and a second one is only a waste. A file that
+    is kept by another name is not written to until its path has another file, or it was copied.
     """
 
     def __init__(self, folder: UndoFolder, root: str) -> None:
@@ -52,6 +53,8 @@ class Journal:
         self._keeper = Keeper(folder)
         self._known: dict[str, int] = {}
         self._made: set[str] = set()
+        self._kept: dict[str, int] = {}
+        """Inodes of the files that were given another name, by path."""
         self._read = 0
         self._thread = _thread._local()
 
@@ -101,25 +104,28 @@ class Journal:
 
     def touches(self, path: str) -> None:
         """Its mode or times change."""
+        self._copy_what_is_kept(path)
         self._before(path, TOUCH, self._touched)
 
     def appends(self, path: str) -> None:
+        self._copy_what_is_kept(path)
         self._before(path, APPEND, self._appended)
 
     def writes(self, path: str) -> None:
         """It is written in place, or may be."""
+        self._copy_what_is_kept(path)
         self._before(path, WHOLE, self._copied)
 
     def empties(self, path: str) -> None:
         """It is written from its beginning. What it was keeps the file, and its name gets a new one."""
-        if self._knows(path, WHOLE):
+        if self._knows(path, WHOLE) and not self._is_what_is_kept(path):
             return
         new = self._twin(path)
         if new is None:
             self.writes(path)
             return
         try:
-            if self._before(path, WHOLE, self._linked) == LINKED:
+            if self._before(path, WHOLE, self._linked) == LINKED or self._is_what_is_kept(path):
                 self._put(new, path)
         finally:
             if os.path.lexists(new):
@@ -170,6 +176,22 @@ class Journal:
         self._tell(record)
         return record.kind
 
+    def _is_what_is_kept(self, path: str) -> bool:
+        """Whether the very file is there that another name keeps: what was to remove or to replace it has failed, as a
+        move from another file system does, or another process is about to do so."""
+        if path not in self._kept:
+            return False
+        try:
+            return os.lstat(path).st_ino == self._kept[path]
+        except OSError:
+            return False
+
+    def _copy_what_is_kept(self, path: str) -> None:
+        """Before that is written in place, by whichever name."""
+        if self._is_what_is_kept(path):
+            self._tell(self._copied(path, os.lstat(path)))
+            self._kept.pop(path, None)
+
     def _tell(self, record: Record) -> None:
         self._write(record)
         self._note(record)
@@ -199,6 +221,8 @@ class Journal:
         gives = _GIVES.get(record.kind, WHOLE)
         if record.kind == ABSENT and record.path not in self._known:
             self._made.add(record.path)
+        if record.kind == LINKED:
+            self._kept[record.path] = record.inode
         self._known[record.path] = max(gives, self._known.get(record.path, -1))
 
     def _state(self, path: str, file: Callable[[str, os.stat_result], Record]) -> Record:
@@ -220,7 +244,13 @@ class Journal:
         return Record(TOUCHED, path, stat)
 
     def _appended(self, path: str, stat: os.stat_result) -> Record:
-        return Record(APPENDED, path, stat)
+        """Its size says enough unless it is cut and written anew, of which no event tells: what is cheap to copy is
+        copied, and of the rest the end's sum will tell."""
+        if stat.st_size <= CHEAP_BYTES:
+            record = self._copied(path, stat)
+            if record.kind == COPIED:
+                return record
+        return Record(APPENDED, path, stat, detail=end_sum(path, stat.st_size))
 
     def _copied(self, path: str, stat: os.stat_result) -> Record:
         try:

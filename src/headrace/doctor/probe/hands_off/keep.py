@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+import zlib
 
 from .folder import UndoFolder
 
@@ -19,6 +20,7 @@ SPARE = 2
 CHEAP_BYTES = 1 << 20
 """Copied rather than given another name in the user's own folder."""
 CHUNK_BYTES = 1 << 20
+END_BYTES = 1 << 16
 
 
 class CannotKeepError(Exception):
@@ -87,6 +89,18 @@ class Keeper:
     def _name(self) -> str:
         """No other process's either, be it on another machine."""
         return f"{os.getpid()}-{time.monotonic_ns():x}-{next(self._numbers)}"
+
+
+def end_sum(path: str, size: int) -> str:
+    """Of the last bytes before `size`: of a file that was only appended to since, they are still the same. Empty where
+    it cannot be read."""
+    first = max(0, size - END_BYTES)
+    try:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(first)
+            return str(zlib.crc32(file.read(size - first) or b""))
+    except OSError:
+        return ""
 
 
 def _link(path: str, name: str) -> str:

@@ -40,6 +40,8 @@ HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("torch", collectives.install),
     ("torch.serialization", saving.install_torch),
     ("torch.jit._serialization", saving.install_torch),
+    ("torch.jit._script", saving.install_script_module),
+    ("torch.package.package_exporter", saving.install_package),
     ("safetensors", saving.install_safetensors),
     ("cv2", saving.install_opencv),
     ("h5py._hl.files", saving.install_hdf5),

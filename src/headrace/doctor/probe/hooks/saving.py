@@ -22,6 +22,17 @@ def install_torch(probe: Probe, serialization: Any) -> None:
     _tell(probe, serialization, "save", lambda obj, f, *_, **__: f)
 
 
+def install_script_module(probe: Probe, script: Any) -> None:
+    """`save` of a scripted module, and of a traced one, whose class has a copy of it."""
+    for owner in (script.RecursiveScriptModule, script.ScriptModule):
+        _tell(probe, owner, "save", lambda self, f, *_, **__: f)
+
+
+def install_package(probe: Probe, package_exporter: Any) -> None:
+    """torch.package."""
+    _tell(probe, package_exporter.PackageExporter, "__init__", lambda self, f, *_, **__: f)
+
+
 def install_safetensors(probe: Probe, safetensors: Any) -> None:
     """What `save_file` of each framework calls."""
     _tell(probe, safetensors, "serialize_file", lambda tensor_dict, filename, *_, **__: filename)

@@ -6,6 +6,7 @@ within one level of what Pillow gives. All else is Pillow's, as ever; so is what
 
 from __future__ import annotations
 
+import copy
 import functools
 import io
 from typing import TYPE_CHECKING, Any, Callable
@@ -89,6 +90,8 @@ class _Decoder:
         return self._deferred(image, data)
 
     def _resized(self, image: Any, size: Any) -> Any:
+        if not _is_size(size):
+            return None  # Pillow says what is wrong with it
         is_deferred = type(image) is self._deferred and not image.is_loaded
         if not (is_deferred or is_unread(image)) or tuple(size) == image.size:
             return None
@@ -140,6 +143,10 @@ class _Decoder:
         return self._core is not False
 
 
+def _is_size(size: Any) -> bool:
+    return isinstance(size, (tuple, list)) and len(size) == 2 and all(type(one) is int and one > 0 for one in size)
+
+
 def _read_from(image: Any, data: bytes) -> None:
     """What was to be read from its file is from now on read from memory, as its owner may think that it has been."""
     if image._exclusive_fp:
@@ -168,6 +175,6 @@ def _deferred_class(base: Any, pixels_of: Callable[[Any], Any]) -> Any:
             return super().load()
 
         def __reduce_ex__(self, protocol: Any) -> Any:
-            return self.copy().__reduce_ex__(protocol)  # this class has no name that a pickle could find it by
+            return copy.copy, (self.copy(),)  # this class has no name that a pickle could find it by
 
     return RGBImage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from .imports import full_name, full_names, import_of
 from .source import Replacement, Source, dotted
@@ -10,6 +11,10 @@ from .source import Replacement, Source, dotted
 SHARED = {"extractfile", "getmember", "getmembers", "getnames", "close", "name"}
 """What both have, with the same meaning."""
 READING = {"r", "r:", "r:*"}
+COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zst")
+"""Ends of names of archives that only tarfile reads."""
+OF_TAR_INFO = {"mtime", "uid", "gid", "uname", "gname", "pax_headers", "devmajor", "devminor", "chksum"}
+"""What only tarfile's members have, and hardly anything else has."""
 
 
 def with_indexed_tar(source: Source) -> tuple[int, list[Replacement]] | None:
@@ -44,9 +49,14 @@ def _is_simple(call: ast.Call) -> bool:
     """A path, and at most a mode that reads."""
     others = [keyword.arg for keyword in call.keywords if keyword.arg != "mode"]
     is_path = len(call.args) in (1, 2) and not isinstance(call.args[0], ast.Starred)
-    return (
-        is_path and not others and all(isinstance(one, ast.Constant) and one.value in READING for one in _modes(call))
-    )
+    is_read = all(isinstance(one, ast.Constant) and one.value in READING for one in _modes(call))
+    return is_path and not others and is_read and not _is_compressed(call.args[0])
+
+
+def _is_compressed(path: ast.expr) -> bool:
+    """As far as the text tells."""
+    texts = [node.value for node in ast.walk(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return any(text.lower().endswith(COMPRESSED) for text in texts)
 
 
 def _path(source: Source, call: ast.Call) -> str:
@@ -54,19 +64,47 @@ def _path(source: Source, call: ast.Call) -> str:
 
 
 def _uses_shared_only(source: Source, calls: list[ast.Call]) -> bool:
-    """Whether whatever the archives are bound to is asked for nothing but what both have. An archive that is bound to
-    nothing, given away to another function say, is not followed."""
+    """Whether whatever the archives are bound to is asked for nothing but what both have, and is given to nobody: what
+    a function does with one that it is given, or gives back, is not followed."""
     bound: set[str] = set()
     for call in calls:
         names = _bound_to(source, call)
         if not names:
             return False
         bound |= names
-    return all(
-        node.attr in SHARED
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Attribute) and dotted(node.value) in bound
-    )
+    last = {name.rpartition(".")[2] for name in bound if "." in name}
+    allowed = set(_allowed(source.tree))
+    return all(_is_shared(node, bound, last, allowed) for node in ast.walk(source.tree))
+
+
+def _is_shared(node: ast.AST, bound: set[str], last: set[str], allowed: set[ast.expr]) -> bool:
+    """`last`: names of attributes that archives are bound to, of whichever object."""
+    if isinstance(node, ast.Attribute) and node.attr in OF_TAR_INFO:
+        return False
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr in last:
+        return node.attr in SHARED
+    if isinstance(node, ast.Attribute) and dotted(node.value) in bound:
+        return node.attr in SHARED
+    if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+        return True
+    return dotted(node) not in bound or node in allowed
+
+
+def _allowed(tree: ast.Module) -> Iterator[ast.expr]:
+    """Where an archive may stand by itself: before a dot, in a loop, a `with`, a comparison, or a test for None."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.value
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            yield node.iter
+        elif isinstance(node, ast.withitem):
+            yield node.context_expr
+        elif isinstance(node, ast.Compare):
+            yield from (node.left, *node.comparators)
+        elif isinstance(node, (ast.If, ast.IfExp)):
+            yield node.test
+        elif isinstance(node, ast.UnaryOp):
+            yield node.operand
 
 
 def _bound_to(source: Source, call: ast.Call) -> set[str]:

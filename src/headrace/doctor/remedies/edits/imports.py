@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from .source import Replacement, Source, dotted
 
 
 def full_names(tree: ast.Module) -> dict[str, str]:
     """By name in the file, what was imported under it: `{"DL": "torch.utils.data.DataLoader"}`."""
+    return _names(ast.walk(tree))
+
+
+def top_names(tree: ast.Module) -> dict[str, str]:
+    """The same of what every function of the file can use: imported by a statement of the module itself."""
+    return _names(tree.body)
+
+
+def _names(nodes: Iterable[ast.AST]) -> dict[str, str]:
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 head = alias.name.partition(".")[0]
@@ -38,7 +48,8 @@ def import_of(source: Source, module: str) -> list[Replacement]:
 
 
 def below_imports(source: Source) -> int:
-    """Where the line behind the last import at the top begins; without any, behind the file's docstring."""
+    """Where the line behind the last import at the top begins; without any, behind the file's docstring, and without
+    that before the first statement: what stands there may be for the shell, or say the file's encoding."""
     head: ast.stmt | None = None
     for node in source.tree.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -47,7 +58,15 @@ def below_imports(source: Source) -> int:
             break
         elif head is None:
             head = node
-    return 0 if head is None else source.line_start((head.end_lineno or head.lineno) + 1)
+    if head is not None:
+        return source.line_start((head.end_lineno or head.lineno) + 1)
+    return source.line_start(min((_first_line(node) for node in source.tree.body), default=1))
+
+
+def _first_line(node: ast.stmt) -> int:
+    """Of a function or class, its decorators included."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)])
 
 
 def _is_docstring(node: ast.stmt, source: Source) -> bool:

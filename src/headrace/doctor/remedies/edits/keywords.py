@@ -1,25 +1,22 @@
-"""Keyword arguments of a call, set in its text."""
+"""Arguments of a call of DataLoader, set in its text."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
 
+from .loader_call import argument, is_open
 from .source import Replacement, Source
 
 
 def with_keywords(source: Source, call: ast.Call, wanted: Mapping[str, str]) -> list[Replacement] | None:
-    """Each argument of `wanted` with its value's text: replaced where it is given, else added beside the last one.
-    None where `**options` may give one of them, too."""
-    given = {keyword.arg: keyword for keyword in call.keywords if keyword.arg is not None}
+    """Each argument of a call of DataLoader, with its value's text: replaced where it is given, by name or by place,
+    else added beside the last one. None where `*arguments` or `**options` may give one of them, too."""
+    given = {name: value for name in wanted if (value := argument(call, name)) is not None}
     new = {name: text for name, text in wanted.items() if name not in given}
-    if new and any(keyword.arg is None for keyword in call.keywords):
+    if new and is_open(call):
         return None
-    pieces = [
-        Replacement(source.start(given[name].value), source.end(given[name].value), text)
-        for name, text in wanted.items()
-        if name in given
-    ]
+    pieces = [Replacement(source.start(value), source.end(value), wanted[name]) for name, value in given.items()]
     return [*pieces, *_added(source, call, new)]
 
 

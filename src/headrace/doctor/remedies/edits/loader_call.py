@@ -10,8 +10,22 @@ from typing import Any
 from .imports import full_name, full_names
 from .source import Source, dotted
 
-PARAMETERS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory")
-"""Of DataLoader, in order, as far as they are given by place."""
+PARAMETERS = (
+    "dataset",
+    "batch_size",
+    "shuffle",
+    "sampler",
+    "batch_sampler",
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "drop_last",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+)
+"""Of DataLoader, in order, those that may be given by place."""
 DEFAULTS: Mapping[str, Any] = {
     "num_workers": 0,
     "batch_size": 1,
@@ -54,6 +68,13 @@ def argument(call: ast.Call, name: str) -> ast.expr | None:
     return before[place] if len(before) > place and not any(isinstance(one, ast.Starred) for one in before) else None
 
 
+def is_open(call: ast.Call) -> bool:
+    """Whether it may give arguments that its text does not show."""
+    return any(keyword.arg is None for keyword in call.keywords) or any(
+        isinstance(one, ast.Starred) for one in call.args
+    )
+
+
 def _calls(source: Source) -> list[ast.Call]:
     names = full_names(source.tree)
     return [
@@ -72,11 +93,8 @@ def _may_be(call: ast.Call, name: str, fact: Any) -> bool:
     sampler of batches."""
     value = argument(call, name)
     if value is None:
-        is_open = any(keyword.arg is None for keyword in call.keywords) or any(
-            isinstance(one, ast.Starred) for one in call.args
-        )
-        is_open |= name == "batch_size" and argument(call, "batch_sampler") is not None
-        return is_open or bool(fact == DEFAULTS[name])
+        of_batches = name == "batch_size" and argument(call, "batch_sampler") is not None
+        return of_batches or is_open(call) or bool(fact == DEFAULTS[name])
     return not isinstance(value, ast.Constant) or bool(value.value == fact)
 
 

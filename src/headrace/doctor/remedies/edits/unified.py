@@ -12,7 +12,8 @@ NO_NEWLINE = "\\ No newline at end of file\n"
 def unified(path: str, before: str, after: str, *, root: str) -> str:
     """Of one file, named from `root` on where it lies below it, else by its whole path; empty where nothing differs."""
     name = named_from(path, root)
-    lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{name}", f"b/{name}")
+    end = "\t" if any(character.isspace() for character in name) else ""  # else `patch` takes its first word for it
+    lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{name}{end}", f"b/{name}{end}")
     return "".join(_ended(lines))
 
 
