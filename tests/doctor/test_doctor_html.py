@@ -140,8 +140,8 @@ def test_a_proof_that_nothing_bounds_has_no_interval() -> None:
 
 def test_a_proof_beside_other_programs_says_so() -> None:
     outcome = replace(made_prescription().outcomes[0], disturbed_by=0.9)
-    assert proved(outcome).endswith(", beside other programs that used 0.9 cores more than before")
-    assert proved(replace(outcome, disturbed_by=-0.9)).endswith("used 0.9 cores fewer than before")
+    assert proved(outcome).endswith(", beside other programs that used 0.90 cores more than before")
+    assert proved(replace(outcome, disturbed_by=-0.9)).endswith("used 0.90 cores fewer than before")
 
 
 def test_a_diff_keeps_lines_that_look_like_names_of_files() -> None:

@@ -275,7 +275,7 @@ def test_a_changed_script_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["train it.py", "entraîner.py", "my code/train.py"])
 def test_a_path_of_any_name_applies_by_patch(tmp_path: Path, name: str) -> None:
     text = f"{HEAD}loader = DataLoader(ds, 32, num_workers=2)\n"
-    found = changed(FOUR, [Source(str(tmp_path / name), text)], FACTS)
+    found = changed(FOUR, [Source(str(tmp_path / name), text)], {**FACTS, "file": str(tmp_path / name)})
     assert found is not None
     (tmp_path / name).parent.mkdir(exist_ok=True)
     assert apply(tmp_path, name, text, found[0].diff(str(tmp_path))) == found[0].after

@@ -38,9 +38,15 @@ def batch_columns(trainer: Trainer, batches: Firsts, receiving: Receiving, cores
     )
 
 
+def cores_asked(columns: BatchColumns, threads: float, makers: int) -> float:
+    """By all makers together, at the pace at which they make batches one after another."""
+    wall = float(columns.compute.mean() + columns.wait.mean())
+    return max(makers, 1) * threads * float(columns.compute.mean()) / wall if wall else 0.0
+
+
 def without_barriers(columns: BatchColumns) -> BatchColumns:
-    """Where more threads share the work than there are cores: what the first of them waits, it waits for the others,
-    which have no core. That comes of the simulation itself."""
+    """Where threads that share the work ask for more cores than there are: what the first of them waits, it waits for
+    the others, which have no core. That comes of the simulation itself."""
     stages = {name: one.without_waits() if _is_of(name, SHARED) else one for name, one in columns.stages.items()}
     return replace(columns, stages=stages)
 

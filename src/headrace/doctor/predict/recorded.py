@@ -18,7 +18,7 @@ from .firsts import Firsts
 from .fit import UNFITTED
 from .fitting import fitted
 from .host_cores import HostCores
-from .making import SEVERAL, batch_columns, first_batch, making_threads, without_barriers
+from .making import SEVERAL, batch_columns, cores_asked, first_batch, making_threads, without_barriers
 from .passes import draw_us, pass_costs
 from .received import Received, main_loader, received
 from .receiving import Receiving
@@ -73,7 +73,7 @@ def _recorded(
     apart = Firsts.of(batches, workers=makers, iterates=is_iterable)
     threads = making_threads(batches)
     columns = batch_columns(trainer, apart, receiving, cores)
-    if threads >= SEVERAL and threads * max(makers, 1) > (cores.share() or float("inf")):
+    if threads >= SEVERAL and cores_asked(columns, threads, makers) > (cores.share() or float("inf")):
         columns = without_barriers(columns)
     own = computing(measured, loader, _made_here(measured, batches, receiving), peers_us)
     passes = pass_costs(session, trainer, loader)
