@@ -51,11 +51,12 @@ def stat_text(
     major: int = 0,
     user: int = 0,
     system: int = 0,
+    waited: int = 0,
     threads: int = 1,
     started: int = 100,
 ) -> str:
     """A line as the kernel writes it: man 5 proc_pid_stat."""
-    fields = [pid, f"({name})", state, parent, group, session, 0, -1, 4194304, 99, 0, major, 0, user, system, 0, 0]
+    fields = [pid, f"({name})", state, parent, group, session, 0, -1, 4194304, 99, 0, major, 0, user, system, waited, 0]
     return " ".join(map(str, [*fields, 20, 0, threads, 0, started, *[0] * 30])) + "\n"
 
 

@@ -142,6 +142,31 @@ def test_rates_are_of_all_processes_that_ever_were() -> None:
     assert found.read(2.0)["cpu_cores_command"] == 0.5
 
 
+def test_what_a_worker_used_before_its_end_its_parent_tells() -> None:
+    """Seen with 1 s, it ended with 1.5, and the trainer has waited for it; before, for one that had used 9."""
+    second = TICKS_A_SECOND
+    machine = Texts()
+    machine.process(10, waited=9 * second)
+    machine.process(11, parent=10, user=second)
+    found = processes(machine)
+    found.read(0.0)
+    machine.end(11)
+    machine.process(10, waited=9 * second + second * 3 // 2)
+    assert found.read(2.0)["cpu_cores_command"] == 0.25
+    assert found.read(4.0)["cpu_cores_command"] == 0
+
+
+def test_an_orphan_keeps_what_it_was_seen_to_use() -> None:
+    machine = Texts()
+    machine.process(10)
+    machine.process(11, parent=1, group=10, session=10, user=TICKS_A_SECOND)
+    found = processes(machine)
+    found.read(0.0)
+    machine.end(11)
+    machine.process(10, user=TICKS_A_SECOND)
+    assert found.read(2.0)["cpu_cores_command"] == 0.5
+
+
 def test_a_worker_that_came_between_readings_counts_with_all_it_used() -> None:
     machine = Texts()
     machine.process(10)

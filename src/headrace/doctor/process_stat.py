@@ -18,6 +18,8 @@ class Stat:
     major_faults: int
     user_ticks: int
     system_ticks: int
+    waited_ticks: int
+    """CPU time of the processes that it has waited for, and of those that these had."""
     threads: int
     started_ticks: int
     """Since the machine began; with the pid, it tells a process from a later one of the same number."""
@@ -40,5 +42,5 @@ def parsed(text: str) -> Stat | None:
     except ValueError:
         return None
     parent, group, session = numbers[:3]
-    major, (user, system) = numbers[8], numbers[10:12]
-    return Stat(pid, name, words[0], parent, group, session, major, user, system, numbers[16], numbers[18])
+    major, (user, system), waited = numbers[8], numbers[10:12], sum(numbers[12:14])
+    return Stat(pid, name, words[0], parent, group, session, major, user, system, waited, numbers[16], numbers[18])

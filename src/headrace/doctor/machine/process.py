@@ -26,6 +26,10 @@ class Process:
         self.started_ticks = seen.started_ticks
         self.detailed_at_s = -math.inf
         self.threads: int | None = None
+        self.of_children_s = 0.0
+        """CPU time of its children that ended, as last seen of each."""
+        self._before_s = seen.waited_ticks / TICKS_A_SECOND
+        self._own_s = self._waited_s = 0.0
         self._kernel = kernel
         self._memory = Memory()
         self._threads_named = 0
@@ -39,7 +43,9 @@ class Process:
         self.threads = seen.threads or self.threads
         self._keep("name", seen.name)
         self._keep("last", round(now_s * 1e6))
-        self._keep("cpu_s", (seen.user_ticks + seen.system_ticks) / TICKS_A_SECOND)
+        self._own_s = (seen.user_ticks + seen.system_ticks) / TICKS_A_SECOND
+        self._waited_s = seen.waited_ticks / TICKS_A_SECOND
+        self._keep("cpu_s", self._own_s)
         self._keep("cpu_user_s", seen.user_ticks / TICKS_A_SECOND)
         self._keep("cpu_system_s", seen.system_ticks / TICKS_A_SECOND)
         self._keep("cpu_wait_s", _waited(self._text("schedstat")))
@@ -71,6 +77,12 @@ class Process:
             if path.startswith("/") and not path.startswith(NO_FILES) and self._is_read(descriptor):
                 found.append(path)
         return found
+
+    @property
+    def used_s(self) -> float:
+        """CPU time, its own and that of its children that ended. What these used after they had been seen last, it
+        knows itself once it has waited for them."""
+        return self._own_s + max(self._waited_s, self._before_s + self.of_children_s)
 
     def is_it(self, seen: Stat) -> bool:
         """Whether that is this process, and not a later one of the same number."""

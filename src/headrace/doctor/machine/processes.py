@@ -28,7 +28,6 @@ MOST_FILES = 4096
 """Files that are counted; one that comes later is none of those that are open all the time."""
 TOLD_FILES = 64
 GROWING = {
-    "cpu_cores_command": "cpu_s",
     "command_read_call_bytes_per_s": "read_call_bytes",
     "command_read_bytes_per_s": "read_bytes",
 }
@@ -50,6 +49,8 @@ class Processes:
         self._ended: list[Process] = []
         self._let_go = 0
         self._let_go_sums: Counter[str] = Counter()
+        self._ended_s = 0.0
+        """CPU time of those that ended as children of none of them."""
         self._budget = Budget(DETAILS_SHARE, DETAILS_CREDIT_S, now_s)
         self._rates = Rates()
 
@@ -62,6 +63,7 @@ class Processes:
             "command_processes": len(self._live),
             "command_threads": total([process.threads for process in self._live.values()]),
             "command_pss_bytes": total([process.pss_bytes for process in self._live.values()]),
+            "cpu_cores_command": self._rates.per_second("used_s", self._used(), now_s),
             **{column: self._rates.per_second(column, self._sum(figure), now_s) for column, figure in GROWING.items()},
         }
 
@@ -99,7 +101,13 @@ class Processes:
                 self._end(pid)
 
     def _end(self, pid: int) -> None:
-        self._ended.append(self._live.pop(pid))
+        process = self._live.pop(pid)
+        self._ended.append(process)
+        parent = self._live.get(process.figures["parent"])
+        if parent is None:
+            self._ended_s += process.used_s
+        else:
+            parent.of_children_s += process.used_s
         if len(self._ended) > MOST_PROCESSES:
             least = min(self._ended, key=lambda process: process.figures["cpu_s"])
             self._ended.remove(least)
@@ -119,6 +127,12 @@ class Processes:
             self._files.update(mount for mount in mounted if mount is not None)
             self._paths.update(path for path in paths if path in self._paths or len(self._paths) < MOST_FILES)
             self._budget.spend(time.thread_time() - began)
+
+    def _used(self) -> float | None:
+        """CPU time of the command so far."""
+        if not self._live and not self._ended:
+            return None
+        return sum(process.used_s for process in self._live.values()) + self._ended_s
 
     def _sum(self, figure: str) -> float | None:
         """Of all that ever were, so that it only grows; of those that tell."""

@@ -60,9 +60,9 @@ def _factor(case: Case, host: Host) -> Factor:
     """Of the workers' computing. Where threads were seen to share it its CPU time is known, and little of that goes."""
     if case.recorded is not None and case.recorded.setup.worker_threads > 1:
         basis = (
-            "In one thread it takes the CPU time of all of them: assumed is that up to 30 % of that was their changes."
+            "In one thread it takes the CPU time of all of them: assumed is that up to 45 % of that was their changes."
         )
-        return Factor(0.7, 0.9, 1.0, False, basis)
+        return Factor(0.55, 0.78, 1.0, False, basis)
     waited = host.waited_share() or 0.0
     basis = "Assumed is that half of that waiting goes; it may be all of it, or none."
     return Factor(max(0.0, 1 - waited), 1 - waited / 2, 1.0, False, basis)
