@@ -10,7 +10,7 @@ from .record import Recorded
 from .rounds import mean_steps
 from .setup import Setup
 
-BASE_ERROR = 0.04
+BASE_ERROR = 0.05
 """Standard error of a prediction by itself: two runs of the same script differ by as much."""
 GAP_ERROR = 0.5
 """Of what the simulation of the present setup was off, as much again may be wrong elsewhere."""

@@ -10,6 +10,10 @@ from ..analyse.words import counted, percent
 from ..predict.prediction import Prediction
 from ..session.model import Calibration
 
+BESIDE, MOST_BESIDE = 1.15, 1.35
+"""By which what is timed alone takes longer beside others, usually and at the most: code that is the faster one waits
+for memory the more often, and shares that with the other workers."""
+
 
 @dataclass(frozen=True)
 class Factor:
@@ -39,9 +43,9 @@ def factor(
     if found is None or not shares:
         return untimed(*assumed)
     least, most = _spread(shares)
-    usual = median(shares)
-    basis = f"Timed on {counted(len(shares), found.unit)} in the run's own files: {percent(usual)} of the time."
-    return Factor(least, usual, most, True, basis)
+    alone = median(shares)
+    basis = f"Timed on {counted(len(shares), found.unit)} in the run's own files: {percent(alone)} of the time."
+    return Factor(least, min(BESIDE * alone, 1.0), min(MOST_BESIDE * most, 1.0), True, basis)
 
 
 def over(usual: Prediction | None, least: Prediction | None, most: Prediction | None) -> Prediction | None:
