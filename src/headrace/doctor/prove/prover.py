@@ -16,7 +16,7 @@ from ..session.model import Note, Proof, Session
 from .attempts import Attempt, attempts, together
 from .pace import Pace, patience_s
 from .progress import ProveProgress
-from .samples import Samples, are_equal, compare
+from .samples import DIGESTS, Samples, are_equal, compare
 from .trial import Order, Trial, attempt
 
 CONTROL_STEPS = 2
@@ -76,9 +76,16 @@ class Prover:
         trial = self._try(what, order, expected_s)
         samples = None
         if trial.why == "measured":
-            samples = compare(self._before, trial.samples, lambda: self._repeatable(pace))
+            samples = self._compared(pace, one, trial)
         self.proofs.append(trial.proof(one.remedies, one.changes, samples))
         return not self._is_interrupted
+
+    def _compared(self, pace: Pace, one: Attempt, trial: Trial) -> str | None:
+        """As `Proof.samples`. What comes out of a cache comes in the second epoch: of a long one, after all that is
+        compared."""
+        samples = compare(self._before, trial.samples, lambda: self._repeatable(pace))
+        is_seen = "cache" not in one.changes or (pace.epoch_steps or DIGESTS) < DIGESTS
+        return samples if is_seen or samples == "different" else None
 
     def _order(self, pace: Pace, one: Attempt, left_s: float) -> Order | str:
         """Or why it cannot be tried."""
