@@ -21,6 +21,8 @@ from headrace.doctor.session.model import Session
 HEALTHY = "Not input-bound"
 HEAVY = 0.05
 """Share of a step: a healthy script has no finding that concerns as much."""
+ELSEWHERE = ("cpu-others", "cpu-stolen")
+"""Findings about what else runs on the machine of the tests, which no script plants."""
 TOP = 3
 """Findings among which both of two planted faults must be."""
 
@@ -62,7 +64,8 @@ class Examined:
 
     def _unhealthy(self) -> list[str]:
         verdict = [] if HEALTHY in self.diagnosis.verdict else [self.diagnosis.verdict]
-        return verdict + [finding.text for finding in self.diagnosis.findings if finding.weight >= HEAVY]
+        own = [finding for finding in self.diagnosis.findings if finding.code not in ELSEWHERE]
+        return verdict + [finding.text for finding in own if finding.weight >= HEAVY]
 
     def _top_one(self) -> str:
         """The first cause in the verdict, with what the verdict says beside it, and the heaviest finding."""
