@@ -20,7 +20,7 @@ from headrace.doctor.remedies.model import Floors
 from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session, Window
 
-TURNS = 3
+TURNS = 5
 PATIENCE = 5
 """Times the deadline of `eventually`: a run comes to its later windows after many steps."""
 FRAMEWORKS = Path(__file__).parent / "framework_loops.py"

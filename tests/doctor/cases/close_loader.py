@@ -1,6 +1,6 @@
 """Planted: storage that is 13 % slower than the device.
 
-A batch of 4 files of 19.5 kB at 2 MB/s: 39 ms; a step: 32 ms on the device, and 2.5 for the loop and to receive a batch."""
+A batch of 4 files of 19.5 kB at 2 MB/s: 39 ms; a step: 32 ms on the device, 2.5 for the loop and to receive a batch."""
 
 from __future__ import annotations
 
