@@ -36,7 +36,7 @@ from made_sessions import made_session as simulated
 from headrace.doctor.analyse.analysis import diagnose
 from headrace.doctor.analyse.diagnosis import Diagnosis
 from headrace.doctor.remedies.model import Edit
-from headrace.doctor.report.gains import proved
+from headrace.doctor.report.gains import first_gain, helping, proved, title
 from headrace.doctor.report.html.page import FOLDER, MOST_BYTES, html_page
 from headrace.doctor.session.model import Outcome, Session
 
@@ -326,3 +326,15 @@ def _names_in(tags: list[Tag], outer: Tag) -> set[str]:
             break
         names.add(tag.name)
     return names
+
+
+def test_what_was_proved_is_said_before_what_is_predicted_to_gain_about_as_much() -> None:
+    prescription = made_prescription()
+    first, second = helping(prescription)[:2]
+    assert first.prediction is not None
+    proof = replace(
+        prescription.outcomes[0], remedies=[second.code], step_us=first.prediction.high_us - 1, recommended=True
+    )
+    assert first_gain(replace(prescription, outcomes=[proof])).startswith(f"{title(second)}: proved")
+    slower = replace(proof, step_us=first.prediction.high_us + 1)
+    assert first_gain(replace(prescription, outcomes=[slower])).startswith(f"{title(first)}: ")

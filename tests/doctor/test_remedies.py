@@ -355,7 +355,7 @@ def test_a_cache_of_next_to_nothing() -> None:
     run = MadeRun(stages={"transform:RandomCrop": 9_000, "read:file": 90})
     assert why_not(made(run), "cache") == (
         "What is the same each time is 1.0 % of making a batch. Augmentation is random from here on (RandomCrop): "
-        "caching may start no later than decoding."
+        "caching may start no later than reading."
     )
 
 

@@ -37,7 +37,9 @@ class Cut:
     @property
     def last(self) -> str:
         """Where caching would start, in words."""
-        return self.transforms[-1].label if self.transforms else "decoding"
+        if self.transforms:
+            return self.transforms[-1].label
+        return "decoding" if any(one.category == "decode" for one in self.before) else "reading"
 
 
 def cut_of(case: Case) -> Cut:

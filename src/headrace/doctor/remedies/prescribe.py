@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from ..analyse.diagnosis import Diagnosis
@@ -10,7 +11,7 @@ from ..analyse.join import Join
 from ..analyse.view import View, main_view
 from ..predict.prediction import Prediction
 from ..session.model import Session
-from .case import Case, case_of
+from .case import WORTH, Case, case_of
 from .floors import floors, why_no_floors
 from .model import Outcome, Prescription
 from .outcomes import left_out, outcomes
@@ -98,6 +99,9 @@ def _others_cores(session: Session, view: View) -> float | None:
 
 
 def _order(proposal: Proposal) -> tuple[bool, float]:
-    """Those that help first, the shortest step first; what cannot be predicted after what can."""
+    """Those that help first, the shortest step first, of equally short ones that of the earlier family; what cannot be
+    predicted after what can."""
     remedy = proposal.remedy
-    return not remedy.helps, float("inf") if remedy.prediction is None else remedy.prediction.step_us
+    if remedy.prediction is None:
+        return not remedy.helps, float("inf")
+    return not remedy.helps, round(math.log(max(remedy.prediction.step_us, 1.0)) / WORTH)

@@ -82,15 +82,22 @@ def is_refused(outcome: Outcome | None) -> bool:
 
 
 def first_gain(prescription: Prescription) -> str:
-    """The remedy that gains most and was not refused, with what it gains; empty where there is none."""
-    for remedy in helping(prescription):
+    """The remedy that gains most and was not refused, with what it gains; empty where there is none. One that was
+    proved goes before one that is predicted to gain about as much."""
+    open_ones = [one for one in helping(prescription) if not _is_out(outcome_of(prescription, [one.code]))]
+    best = next((one.prediction for one in open_ones if one.prediction is not None), None)
+    if best is None:
+        return ""
+    for remedy in open_ones:
         outcome = outcome_of(prescription, [remedy.code])
-        if remedy.prediction is None or is_refused(outcome) or (outcome is not None and outcome.why == "timed out"):
-            continue
-        if outcome is not None and outcome.why == MEASURED:
+        if outcome is not None and outcome.step_us is not None and outcome.step_us <= best.high_us:
             return f"{title(remedy)}: {_proved_step(outcome)}"
-        return f"{title(remedy)}: {predicted(remedy.prediction)}"
-    return ""
+    first = next(one for one in open_ones if one.prediction is best)
+    return f"{title(first)}: {predicted(best)}"
+
+
+def _is_out(outcome: Outcome | None) -> bool:
+    return is_refused(outcome) or (outcome is not None and outcome.why == "timed out")
 
 
 def _proved_step(outcome: Outcome) -> str:
