@@ -73,7 +73,10 @@ def venv(tmp_path_factory):
 
 
 def test_one_in_a_virtual_environment_runs_too(venv, tmp_path):
+    """Where the system's own does not come before it, as on Debian."""
     expected = run("-c", SHOW, python=venv)
+    if Path(run("-c", "import sitecustomize; print(sitecustomize.__file__)", python=venv)[1]).parts[:2] == ("/", "usr"):
+        pytest.skip("this Python brings one of its own")
     assert "/appended" in expected[1]
     assert observed(tmp_path, "-c", SHOW, python=venv) == expected
 
@@ -142,12 +145,13 @@ sys.version_info = (3, 8, 18, "final", 0)
 sys.path.insert(0, {str(SITE)!r})
 try:
     import sitecustomize
-except ImportError as error:
-    print(error.name, "_headrace_probe" in sys.modules, sys.path[0])
+except ImportError:  # Debian's Python brings one of its own
+    pass
+print("_headrace_probe" in sys.modules, sys.path[0])
 """
     begin_session(tmp_path)
     status, out, error = run("-S", "-c", source, **{FOLDER_VARIABLE: str(tmp_path)})
-    assert (status, out, error) == (0, "sitecustomize False \n", "")
+    assert (status, out, error) == (0, "False \n", "")
 
 
 def test_the_environment_keeps_what_was_on_the_path(tmp_path):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from ..probe import Probe
 
+_LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
+"""To follow one, older Pythons look it up in their own list of members."""
 _INDEX = "_headrace_index"
 """Attribute of a TarFile: what answers in its place; None where that is not certain to answer the same."""
 
@@ -72,7 +74,7 @@ class _Tars:
         if index is None or name not in index:
             return None
         member = index.getmember(name)
-        if member.name != name:
+        if member.name != name or member.type in _LINKS:
             return None
         self._applied.took()
         return tar_info(tar, member)
