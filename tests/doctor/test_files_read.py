@@ -65,7 +65,7 @@ def test_what_was_opened_is_what_the_run_itself_noted(how: str, data: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    ("how", "is_folder"), [("open", True), long("pillow", False), long("opencv", True), long("tar", False)]
+    ("how", "is_folder"), [long("open", True), long("pillow", False), long("opencv", True), long("tar", False)]
 )
 def test_every_read_of_a_proof_goes_to_the_copies(how: str, is_folder: bool, data: Path, tmp_path: Path) -> None:
     observed = observe(python("read_files.py", how, data, tmp_path / "log", *epochs(is_folder)), tmp_path)

@@ -215,7 +215,7 @@ SURVEYS = st.none() | st.builds(
 )
 
 
-@examples(max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@examples(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     run=RUNS,
     survey=SURVEYS,
