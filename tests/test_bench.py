@@ -430,7 +430,7 @@ def test_reads_the_name_of_the_cpu() -> None:
     assert cpu_model("CPU architecture: 8\n") is None
 
 
-@pytest.mark.parametrize("output", ["uint8", "float32"])
+@pytest.mark.parametrize("output", [pytest.param("uint8", marks=pytest.mark.long), "float32"])
 def test_both_loaders_run_on_a_tar(photo_tar: Path, output: str) -> None:
     settings = Settings(path=str(photo_tar), threads=1, batch_size=8, rounds=1, images=16, output=output)
     runs = dict(run_rounds(settings))

@@ -71,12 +71,18 @@ def namespaces():
         pytest.skip("this system lets nobody mount a /dev/shm of their own (unshare -m)")
 
 
-@pytest.mark.parametrize(("size", "full"), [("64m", False), ("1m", True)], ids=["64 MB", "full"])
+SIZES = pytest.mark.parametrize(
+    ("size", "full"),
+    [pytest.param("64m", False, id="64 MB", marks=pytest.mark.long), pytest.param("1m", True, id="full")],
+)
+
+
+@SIZES
 def test_threads_need_none(size, full):
     assert run(ON_THREADS, size, full=full) == ["True"]
 
 
-@pytest.mark.parametrize(("size", "full"), [("64m", False), ("1m", True)], ids=["64 MB", "full"])
+@SIZES
 def test_processes_that_run_out_of_it_are_named(size, full):
     """Which of torch's ways to notice comes first is chance; each names what was short."""
     assert run(ON_PROCESSES, size, full=full) == ["named"]

@@ -28,6 +28,7 @@ def _compiled(folder: Path | None, *cases: str) -> dict[str, Any]:
     return dict(json.loads(run.stdout))
 
 
+@pytest.mark.long
 def test_whole_graphs_stay_whole(tmp_path: Path) -> None:
     cases = _compiled(tmp_path, "eager", "collective")
     assert [case["result"] for case in cases.values()] == [[0.0, 2.0, 4.0], [2.0, 2.0]]

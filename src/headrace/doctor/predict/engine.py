@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Generator
 
 COMPUTE, WAIT, PARK = "compute", "wait", "park"
+_NEVER = float("inf")
 
 Request = tuple[str, float, float]
 """What a process asks for: to COMPUTE so long, by so many threads at once; to WAIT so long, which needs no core; or to
@@ -64,16 +65,18 @@ class Engine:
 
     def _advance(self) -> bool:
         """To the next moment at which a request is met; false where nothing is under way."""
-        done = self.now + (self._computing[0][0] - self._work) / self._speed if self._computing else float("inf")
-        until = self._waiting[0][0] if self._waiting else float("inf")
-        at = min(done, until)
-        if at == float("inf"):
+        computing, waiting = self._computing, self._waiting
+        if not computing and not waiting:
             return False
+        done = self.now + (computing[0][0] - self._work) / self._speed if computing else _NEVER
+        until = waiting[0][0] if waiting else _NEVER
+        is_computed = done <= until
+        at = done if is_computed else until
         done_us = (at - self.now) * self._speed
         self._work += done_us
         self.others_us += self._others * done_us
         self.now = at
-        if done <= until:
+        if is_computed:
             _, _, process = heapq.heappop(self._computing)
             self._compute_threads(-process.threads)
         else:
@@ -109,8 +112,8 @@ class Engine:
         heapq.heappush(self._computing, (self._work + amount, self._order, process))
 
     def _compute_threads(self, more: float) -> None:
-        self._threads += more
-        self._speed = min(1.0, self._cores / self._threads) if self._threads > 0 else 1.0
+        self._threads = threads = self._threads + more
+        self._speed = 1.0 if threads <= self._cores else self._cores / threads
 
 
 def compute(us: float, threads: float = 1.0) -> Request:
