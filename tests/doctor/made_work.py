@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.doctor.predict.pipeline import simulated
 from headrace.doctor.predict.setup import Setup
 from headrace.doctor.predict.work import BatchWork, PassCosts, StepWork, Work
 
@@ -40,6 +41,11 @@ def batch(
 
 def step(compute: float = 0, *, wait: float = 0, gets: int = 1, device: float = 0) -> StepWork:
     return StepWork(gets, compute, wait, device)
+
+
+def step_ends(setup: Setup, work: Work, *, first: int = 0, steps: int) -> list[float]:
+    """When each simulated step ends."""
+    return simulated(setup, work, first=first, steps=steps).ends
 
 
 def work(

@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from made_work import batch, setup, step, work
+from made_work import batch, setup, step, step_ends, work
 from stepped_training import SteppedTraining
 
-from headrace.doctor.predict.pipeline import simulated, step_ends
+from headrace.doctor.predict.pipeline import simulated
 from headrace.doctor.predict.setup import Setup
 from headrace.doctor.predict.work import BatchWork, PassCosts, StepWork
 

@@ -239,9 +239,9 @@ def test_any_setup_has_a_prediction(known_runs: list[Recorded], which: int, chan
     assert 0 < prediction.low_us <= prediction.step_us <= prediction.high_us < float("inf")
 
 
-def test_the_floor_is_the_replayed_step_where_there_is_one(tmp_path: Path) -> None:
-    """Of 60 steps, 20 count as observed; 20 were replayed, of which 4 belong to the change and the others take 7 ms."""
-    session = made_session(tmp_path, replace(RUN, workers=4))
+def replayed(folder: Path, step_us: int) -> Recorded:
+    """Of 60 steps, 20 are observed; 20 were replayed, of which 4 belong to the change and the others take so long."""
+    session = made_session(folder, replace(RUN, workers=4))
     trainer = session.trainers[0]
     ends = trainer.steps.end
     trainer.windows = [
@@ -249,11 +249,16 @@ def test_the_floor_is_the_replayed_step_where_there_is_one(tmp_path: Path) -> No
         Window("replay", 28, 20, 4, ends[27], ends[47]),
     ]
     for row in range(32, 48):
-        trainer.steps.start[row] = trainer.steps.end[row] - 7_000
+        trainer.steps.start[row] = trainer.steps.end[row] - step_us
     for column in vars(trainer.gets).values():
         del column[28:]
     known = recorded(session, diagnose(session))
     assert known is not None
+    return known
+
+
+def test_the_floor_is_the_replayed_step_where_there_is_one(tmp_path: Path) -> None:
+    known = replayed(tmp_path, 7_000)
     assert known.replay_us == known.floor_us() == pytest.approx(7_000)
     assert len(known.steps) == 20
 
@@ -363,19 +368,7 @@ def test_what_first_batches_take_more_is_changed_with_their_stages(tmp_path: Pat
 
 
 def test_steps_are_as_long_as_those_that_were_replayed(tmp_path: Path) -> None:
-    session = made_session(tmp_path, replace(RUN, workers=4))
-    trainer = session.trainers[0]
-    ends = trainer.steps.end
-    trainer.windows = [
-        Window("observe", 8, 20, 0, ends[7], ends[27]),
-        Window("replay", 28, 20, 4, ends[27], ends[47]),
-    ]
-    for row in range(32, 48):
-        trainer.steps.start[row] = trainer.steps.end[row] - 9_000
-    for column in vars(trainer.gets).values():
-        del column[28:]
-    known = recorded(session, diagnose(session))
-    assert known is not None
+    known = replayed(tmp_path, 9_000)
     assert (known.steps.compute + known.steps.wait).mean() == pytest.approx(9_000)
 
 

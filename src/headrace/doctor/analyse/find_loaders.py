@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..session.model import Loader, Session
 from .advice import named
 from .diagnosis import Finding, Making
-from .host import hosts
+from .host import host_of
 from .making import fed_loaders
 from .parts import COPY, WAIT
 from .verdict import BOUND
@@ -161,7 +161,7 @@ def _machine_cores(session: Session, view: View) -> float | None:
 
 def _others_cores(session: Session, view: View) -> float:
     """That programs other than the command kept busy on average; 0 where it was not measured."""
-    found = next((one for one in hosts(session) if one.machine.host == view.trainer.host), None)
+    found = host_of(session, view.trainer)
     return 0.0 if found is None else found.mean("cpu_cores_other") or 0.0
 
 

@@ -82,6 +82,11 @@ def hosts(session: Session) -> list[Host]:
     return [_host(session, machine) for machine in session.machines]
 
 
+def host_of(session: Session, trainer: Trainer) -> Host | None:
+    """That a trainer ran on; None where no machine was sampled there."""
+    return next((one for one in hosts(session) if one.machine.host == trainer.host), None)
+
+
 def _host(session: Session, machine: Machine) -> Host:
     trainers = [trainer for trainer in session.trainers if trainer.host == machine.host]
     return Host(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..analyse.host import Host, hosts
+from ..analyse.host import Host, host_of
 from ..analyse.join import Made
 from ..session.model import Maker, Session, Trainer
 
@@ -20,7 +20,7 @@ class HostCores:
 
     @classmethod
     def of(cls, session: Session, trainer: Trainer) -> HostCores:
-        return cls(next((one for one in hosts(session) if one.machine.host == trainer.host), None))
+        return cls(host_of(session, trainer))
 
     def share(self) -> float | None:
         """Cores for one rank and its workers: each of the host's ranks has as many."""

@@ -32,11 +32,6 @@ def simulated(setup: Setup, work: Work, *, first: int = 0, steps: int) -> Simula
     return Simulated(training.ends, engine.others_us / engine.now if engine.now else 0.0)
 
 
-def step_ends(setup: Setup, work: Work, *, first: int = 0, steps: int) -> list[float]:
-    """The same, of which only the ends of steps are of interest."""
-    return simulated(setup, work, first=first, steps=steps).ends
-
-
 class _Training:
     """The training thread."""
 

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from ..analyse.diagnosis import Diagnosis, Making, StagePart
-from ..analyse.host import Host, hosts
+from ..analyse.host import Host, host_of
 from ..analyse.loaders import with_loaders_as_one
 from ..analyse.parts import WAIT
 from ..analyse.view import View
@@ -170,7 +170,7 @@ def case_of(session: Session, diagnosis: Diagnosis, view: View, sources: Sources
         return None
     making = view.makings[0]
     loader = view.loader(making.loader)
-    host = next((one for one in hosts(session) if one.machine.host == view.trainer.host), None)
+    host = host_of(session, view.trainer)
     return Case(
         session=session,
         diagnosis=diagnosis,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 
 from ..analyse.diagnosis import Diagnosis
-from ..analyse.host import hosts
+from ..analyse.host import host_of
 from ..analyse.join import Join
 from ..analyse.view import View, main_view
 from ..predict.prediction import Prediction
@@ -94,7 +94,7 @@ def _observed_us(case: Case | None, view: View) -> float:
 
 
 def _others_cores(session: Session, view: View) -> float | None:
-    host = next((one for one in hosts(session) if one.machine.host == view.trainer.host), None)
+    host = host_of(session, view.trainer)
     return None if host is None else host.mean("cpu_cores_other")
 
 

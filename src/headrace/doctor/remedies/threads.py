@@ -10,6 +10,7 @@ from typing import Any
 from ..analyse.environment_cores import too_many_threads
 from ..analyse.host import Host
 from ..analyse.words import counted, number
+from ..predict.making import SHARED
 from ..predict.setup import Setup, StageChange
 from .case import Case
 from .edits.changes import Wanted
@@ -17,8 +18,6 @@ from .factor import Factor
 from .proposal import LOW, Proposal, tried, with_factor, would_not
 
 CODE = "threads"
-STAGES = ("decode", "transform", "collate", "getitem", "tokenise")
-"""Categories that such libraries compute in."""
 LABELS = ("torch_threads", "omp_threads", "opencv_threads")
 """Facts of a process: the sizes of its pools."""
 
@@ -71,7 +70,7 @@ def _factor(case: Case, host: Host) -> Factor:
 def _with(setup: Setup, left: float) -> Setup:
     """Every stage of a worker, whatever has been changed of it."""
     computing = StageChange(cpu=left)
-    return replace(setup, worker_threads=1.0, stages={**dict.fromkeys(STAGES, computing), **setup.stages})
+    return replace(setup, worker_threads=1.0, stages={**dict.fromkeys(SHARED, computing), **setup.stages})
 
 
 def _pool(host: Host) -> int | None:
