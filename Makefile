@@ -21,7 +21,8 @@ demo: build $(VENV)/.photographs ## photographs become batches, beside torch's D
 	$(BIN)/headrace demo $(DEMO_PHOTOS)
 
 test: build $(VENV)/.browser ## the tests, less those marked long
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long and not alone" --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -m "not long and alone"
 
 test-long: build $(VENV)/.browser ## every test, and those that feed odd bytes once more under sanitizers
 	$(BIN)/python -m pytest

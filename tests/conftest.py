@@ -7,6 +7,7 @@ import io
 import tarfile
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ settings.load_profile("shared")
 
 # Python's own helper process, which lives to the end once anything needs it: there from the start.
 resource_tracker.ensure_running()
+# Its sockets lie in a folder made once: not in that of the first test that sets another place for temporary files.
+get_temp_dir()
 
 PHOTOS = 60
 SIZES = ((320, 240), (240, 320), (500, 375), (97, 131), (64, 64))

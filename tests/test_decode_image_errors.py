@@ -169,7 +169,10 @@ def test_options_that_do_not_fit(options, texts):
     fails(UsageError, *texts, source=JPEG, **options)
 
 
-@pytest.mark.parametrize("rng", [-1, 1 << 64, 1.5, "seven", np.random.RandomState(1)], ids=repr)
+UNFIT = {"-1": -1, "65 bits": 1 << 64, "float": 1.5, "text": "seven", "RandomState": np.random.RandomState(1)}
+
+
+@pytest.mark.parametrize("rng", UNFIT.values(), ids=UNFIT)
 def test_what_is_no_source_of_randomness(rng):
     fails(UsageError, "rng", "numpy.random.Generator", repr(rng), source=JPEG, view=hr.RandomCrop(8), rng=rng)
 

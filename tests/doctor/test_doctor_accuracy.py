@@ -12,6 +12,8 @@ import pytest
 from fault_suite import Case, cases, examine
 from predicted_steps import Predicted, covered, median_error, predicted, table
 
+pytestmark = pytest.mark.alone
+
 MEDIAN, MOST, COVERED = 0.08, 0.25, 0.8
 """The median error, the largest, and the least share of intervals that hold the truth."""
 WHOLE_S = 240

@@ -204,6 +204,29 @@ def test_orphans_are_found_and_buried():
         command.stdout.close()
 
 
+def test_one_whose_parent_ends_during_a_look_is_seen_by_the_next(monkeypatch):
+    """Its parent was read before that end, and the parent itself after it."""
+    with adopting_orphans():
+        command = subprocess.Popen(["sh", "-c", "sleep 1000 & echo $!"], process_group=0, stdout=subprocess.PIPE)
+        assert command.stdout is not None
+        orphan = int(command.stdout.readline())
+        assert eventually(lambda: proc.stat(orphan).parent == os.getpid())
+        descendants = Descendants()
+        with monkeypatch.context() as earlier:
+            stat = proc.stat
+            earlier.setattr(
+                proc, "stat", lambda pid: replace(stat(pid), parent=command.pid) if pid == orphan else stat(pid)
+            )
+            descendants.started(command.pid)
+        assert descendants.live == {}
+        descendants.look()
+        assert set(descendants.live) == {orphan}
+        descendants.signal_all(signal.SIGKILL)
+        assert eventually(lambda: [descendants.look(), descendants.live] == [None, {}])
+        command.wait()
+        command.stdout.close()
+
+
 def test_children_of_the_doctor_itself_are_none_of_the_commands():
     own = subprocess.Popen(["sleep", "1000"])
     command = subprocess.Popen(["sleep", "1000"], process_group=0)

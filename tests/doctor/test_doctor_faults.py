@@ -12,6 +12,8 @@ import pytest
 from fault_suite import Case, cases, examine
 from observed_runs import FEW_STEPS
 
+pytestmark = pytest.mark.alone
+
 CASES = cases()
 QUICK = [
     case for case in CASES if case.name in ("fault_collate", "fault_few_workers", "fault_padding", "fault_respawn")

@@ -14,6 +14,8 @@ from observed_runs import FEW_STEPS, headrace, python
 from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session
 
+pytestmark = pytest.mark.alone
+
 OF_BEFORE = (
     "last.pt",
     "best.pt",

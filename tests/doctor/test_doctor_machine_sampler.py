@@ -31,6 +31,8 @@ from headrace.doctor.machine.sampler import MOST_SHARE
 from headrace.doctor.machine.tree import Tree, stat
 from headrace.doctor.session.model import Machine
 
+pytestmark = pytest.mark.alone
+
 WITHOUT_GPUS = (None, "no GPUs in this test")
 INHERITED_BYTES = 64 << 20
 FAMILY = f"""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from observed_runs import observe, python
 
+pytestmark = pytest.mark.alone
+
 LATE_US = 30_000
 
 

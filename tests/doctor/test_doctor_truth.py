@@ -12,6 +12,8 @@ import pytest
 from observed_runs import Observed, observe, python
 from own_figures import OwnFigures, rows, shares, stage_shares, step_shares
 
+pytestmark = pytest.mark.alone
+
 SHARE = 0.05
 """Most that a share may be off: five percentage points."""
 WHOLE = 0.02

@@ -20,6 +20,8 @@ from headrace.doctor.remedies.model import Floors
 from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session, Window
 
+pytestmark = pytest.mark.alone
+
 PATIENCE = 5
 """Times the deadline of `eventually`: a run comes to its later windows after many steps."""
 FRAMEWORKS = Path(__file__).parent / "framework_loops.py"

@@ -14,6 +14,8 @@ from observed_runs import KeptRun, Observed, measured, python
 
 from headrace.doctor.predict import Prediction, Recorded, Setup, predicted, recorded
 
+pytestmark = pytest.mark.alone
+
 
 @dataclass(frozen=True)
 class Feed:

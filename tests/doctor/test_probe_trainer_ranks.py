@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from observed_runs import KeptRun
 
+pytestmark = pytest.mark.alone
+
 STEPS = 30
 LATE_US = 30_000
 Records = list[list[Any]]

@@ -15,6 +15,8 @@ from processes import source_paths
 from headrace.bench.processes import tree
 from headrace.doctor.session.document import decode
 
+pytestmark = pytest.mark.alone
+
 SHORT = ("doctor", "--prove", "--steps", "40", "--warmup", "5")
 _HEADRACE = "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"
 

@@ -14,6 +14,8 @@ from headrace.doctor.probe.settings import Settings
 from headrace.doctor.prove.samples import are_equal, compare
 from headrace.doctor.prove.trial import Order, Trial, attempt
 
+pytestmark = pytest.mark.alone
+
 STEPS = 20
 LIMIT_S = 120.0
 TWO_WORKERS = {"loaders": {"0": {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 3}}}

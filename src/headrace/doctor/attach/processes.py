@@ -60,8 +60,13 @@ class Descendants:
         while found := [now for now in unknown if self._is_ours(now, live)]:  # parents come before children
             live.update({now.pid: now for now in found if self._is_live(now)})
             unknown = [now for now in unknown if now not in found]
-        # One that has ended may be an orphan yet: a parent that ends with it hands it on a moment later.
-        self.live, self._strangers = live, strangers.union(now.pid for now in unknown if not now.has_ended)
+        # One that has ended, or whose parent was read as gone, may be an orphan yet: it is handed on in a moment.
+        others = strangers.union(now.pid for now in unknown if not now.has_ended)
+        parents = others | {0, os.getpid(), self._besides}
+        self.live, self._strangers = (
+            live,
+            strangers.union(now.pid for now in unknown if not now.has_ended and now.parent in parents),
+        )
 
     def signal_all(self, signum: int) -> None:
         self.look()
