@@ -20,28 +20,36 @@ from headrace.doctor.attach import proc
 from headrace.doctor.attach.group import ProcessGroup
 from headrace.doctor.attach.signals import Signals
 
-COUNTS = """
-import os, signal, sys
+SAY = """
+import os
+
+def say(*words):
+    # Not print, which may not be called again by the handler of a signal that comes while it writes.
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+"""
+
+COUNTS = f"""{SAY}
+import signal
 
 got = []
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-    signal.signal(number, lambda number, _: (got.append(signal.Signals(number).name), print("got", flush=True)))
-signal.signal(signal.SIGUSR2, lambda *_: (print(*got, flush=True), os._exit(5)))
-print("ready", os.getpid(), flush=True)
+    signal.signal(number, lambda number, _: (got.append(signal.Signals(number).name), say("got")))
+signal.signal(signal.SIGUSR2, lambda *_: (say(*got), os._exit(5)))
+say("ready", os.getpid())
 while True:
     signal.pause()
 """
 
 LEAVES = COUNTS.replace("got = []", "got = []; os.setsid()")
 
-STUBBORN = """
-import signal, subprocess, sys
+STUBBORN = f"""{SAY}
+import signal, subprocess
 
-signal.signal(signal.SIGINT, lambda *_: print("got", flush=True))
-signal.signal(signal.SIGTERM, lambda *_: print("asked to end", flush=True))
-print("ready", flush=True)
+signal.signal(signal.SIGINT, lambda *_: say("got"))
+signal.signal(signal.SIGTERM, lambda *_: say("asked to end"))
+say("ready")
 child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-print("child", child.pid, flush=True)
+say("child", child.pid)
 while True:
     signal.pause()
 """
