@@ -109,7 +109,7 @@ def test_the_replay_floor_is_the_step_on_a_synthetic_batch(
     tmp_path: Path, options: tuple[str, ...], turns: int
 ) -> None:
     """Turn by turn, so that what else the machine does meets both. Of steps that compute there are more turns: on a
-    shared machine two runs of the same loop differ by a fifth."""
+    shared machine two runs of the same loop differ by a tenth."""
     ratios = []
     for turn in range(turns):
         synthetic, folder = tmp_path / f"synthetic{turn}.json", tmp_path / str(turn)

@@ -118,6 +118,7 @@ def test_a_second_worker(paced_run: KeptRun, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_runs_are_as_predicted(tmp_path: Path) -> None:
     table = [row for case in CASES for row in rows(tmp_path, case)]
     errors = [abs(row.error) for row in table]
