@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,13 +37,9 @@ class OwnFigures:
                     steps.append(values[0])
         return cls(dict(wall), dict(cpu), steps)
 
-    def step_shares(self, last: int) -> Shares:
-        """Of each part in the last steps."""
-        return shares(_sum(self.steps[-last:]))
-
-    def step_us(self, last: int) -> float:
-        """Mean of the last steps."""
-        return sum(_sum(self.steps[-last:]).values()) / last
+    def of_steps(self, numbers: Sequence[int]) -> Shares:
+        """Means of their parts: of those that the doctor measured, say, which rests in some."""
+        return {name: value / len(numbers) for name, value in _sum([self.steps[at] for at in numbers]).items()}
 
 
 def shares(parts: Mapping[str, float]) -> Shares:
