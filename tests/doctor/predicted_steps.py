@@ -1,4 +1,7 @@
-"""Predictions beside proofs: how far off they are, and whether the truth lies in their intervals."""
+"""Predictions beside proofs: how far off they are, and whether the truth lies in their intervals.
+
+A prediction is of the measured run. Where the same command, run once more as it is before the proofs, takes longer, or
+less long, so does what is predicted."""
 
 from __future__ import annotations
 
@@ -19,20 +22,35 @@ class Predicted:
     low_us: float
     high_us: float
     proved_us: float
+    again_us: float | None = None
+    """The step of the same command, run once more without any remedy; None where it was not."""
+
+    @property
+    def drift(self) -> float:
+        """How many times as long the same step takes by now."""
+        return 1.0 if self.again_us is None else self.again_us / self.observed_us
 
     @property
     def error(self) -> float:
-        """Share of the measured step."""
+        """Share of the proved step."""
+        return abs(self.step_us * self.drift - self.proved_us) / self.proved_us
+
+    @property
+    def raw_error(self) -> float:
+        """The same of what was predicted, whatever the machine has become."""
         return abs(self.step_us - self.proved_us) / self.proved_us
 
     @property
     def is_covered(self) -> bool:
+        """As the interval was told, whatever the machine has become."""
         return self.low_us <= self.proved_us <= self.high_us
 
     def row(self) -> str:
-        times = " | ".join(f"{us / 1000:.1f}" for us in (self.observed_us, self.step_us, self.proved_us))
+        again = "–" if self.again_us is None else f"{self.again_us / 1000:.1f}"
+        times = " | ".join(f"{us / 1000:.1f}" for us in (self.step_us, self.proved_us))
         within = f"{self.low_us / 1000:.1f} to {self.high_us / 1000:.1f}{'' if self.is_covered else ' (not)'}"
-        return f"| {self.case} | {self.remedies} | {times} | {self.error:.1%} | {within} |"
+        begin = f"| {self.case} | {self.remedies} | {self.observed_us / 1000:.1f} | {again}"
+        return f"{begin} | {times} | {self.raw_error:.1%} | {self.error:.1%} | {within} |"
 
 
 def predicted(case: str, prescription: dict[str, Any]) -> list[Predicted]:
@@ -47,6 +65,7 @@ def predicted(case: str, prescription: dict[str, Any]) -> list[Predicted]:
             outcome["predicted"]["low_us"],
             outcome["predicted"]["high_us"],
             outcome["step_us"],
+            prescription.get("again_us"),
         )
         for outcome in prescription["outcomes"]
         if outcome["predicted"] is not None and outcome["step_us"] is not None and outcome["disturbed_by"] is None
@@ -55,13 +74,17 @@ def predicted(case: str, prescription: dict[str, Any]) -> list[Predicted]:
 
 def table(rows: Sequence[Predicted]) -> str:
     """In Markdown, the farthest off first."""
-    head = "| case | remedy | as it is, ms | predicted | proved | off by | interval |"
+    head = "| case | remedy | as it is, ms | again | predicted | proved | off by | beside again | interval |"
     far_first = sorted(rows, key=lambda row: -row.error)
-    return "\n".join([head, "|---|---|---|---|---|---|---|", *(row.row() for row in far_first)])
+    return "\n".join([head, "|---|---|---|---|---|---|---|---|---|", *(row.row() for row in far_first)])
 
 
 def median_error(rows: Sequence[Predicted]) -> float:
     return median(row.error for row in rows)
+
+
+def raw_median_error(rows: Sequence[Predicted]) -> float:
+    return median(row.raw_error for row in rows)
 
 
 def covered(rows: Sequence[Predicted]) -> float:

@@ -131,6 +131,15 @@ def test_what_was_not_tried_stays_as_it_was_predicted(why: str, says: str) -> No
     assert says in words(sections(page)["remedies"])
 
 
+def test_what_proofs_are_compared_with_is_drawn() -> None:
+    page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), again_us=91_300.0))
+    assert "As it is, again" in words(sections(page)["remedies"])
+    assert "as it is, again 91.3 ms a step" in page
+    assert "As it is, again" not in words(
+        sections(html_page(made_session(), made_diagnosis(), made_prescription()))["remedies"]
+    )
+
+
 def test_a_proof_that_nothing_bounds_has_no_interval() -> None:
     first = replace(made_prescription().outcomes[0], low_us=0.0, high_us=math.inf, recommended=False)
     page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), outcomes=[first]))

@@ -47,6 +47,11 @@ def test_what_to_do_looks_as_it_was_agreed(name: str, width: int, encoding: str,
     assert shown == (GOLDEN / f"report-{name}.txt").read_text(encoding="utf-8")
 
 
+def test_what_proofs_are_compared_with_is_told() -> None:
+    shown = printed(made_session(), made_diagnosis(), replace(made_prescription(), again_us=91_300.0), width=120)
+    assert "as it is 100 ms · again 91.3 ms · kept batches 31.0 ms" in shown
+
+
 def test_a_prescription_still_fits_a_terminal_of_forty_lines() -> None:
     """Where no proof speaks at length against a remedy."""
     prescription = replace(made_prescription(), outcomes=made_prescription().outcomes[:1])

@@ -263,6 +263,32 @@ def test_a_proof_stands_beside_what_was_predicted_of_it() -> None:
     assert both.recommended is False
 
 
+def test_a_gain_is_told_beside_the_run_once_more_as_it_is() -> None:
+    """Which was faster than the measured run, on a machine that has become so."""
+    session = made(TAR)
+    session.proofs = [Proof(["indexed-tar"], {}, "measured", steps=[5_000] * 40, samples="same", others_cores=0.5)]
+    [gain] = prescribed(session).outcomes
+    session.control = Proof([], {}, "measured", steps=[5_050] * 40, others_cores=0.1)
+    found = prescribed(session)
+    [none] = found.outcomes
+    assert found.again_us == 5_050
+    assert none.speedup == pytest.approx(1.01)
+    assert gain.speedup is not None
+    assert gain.speedup > 1.01
+    assert (gain.recommended, none.recommended) == (True, False)
+    assert none.disturbed_by == pytest.approx(0.4)
+    assert none.predicted == gain.predicted
+
+
+def test_a_control_without_figures_changes_nothing() -> None:
+    session = made(TAR)
+    session.proofs = [harm(["indexed-tar"])]
+    before = prescribed(session).outcomes
+    session.control = Proof([], {}, "interrupted")
+    assert prescribed(session).outcomes == before
+    assert prescribed(session).again_us is None
+
+
 def harm(codes: list[str], **said: Any) -> Proof:
     return Proof(codes, {}, **({"why": "measured", "steps": [5_000] * 40, "samples": "same"} | said))
 

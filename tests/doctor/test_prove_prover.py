@@ -83,9 +83,27 @@ def test_each_is_tried_and_then_all_together(session: Session) -> None:
         (["indexed-tar"], "measured", "same"),
         (together, "measured", "same"),
     ]
-    assert [order.changes for order in runs.orders] == [WORKERS, TAR, {**WORKERS, **TAR}]
-    assert [order.steps for order in runs.orders] == [60, 60, 60]
-    assert [order.warmup for order in runs.orders] == [None, None, None]
+    assert [order.changes for order in runs.orders] == [{}, WORKERS, TAR, {**WORKERS, **TAR}]
+    assert [order.steps for order in runs.orders] == [60, 60, 60, 60]
+    assert [order.warmup for order in runs.orders] == [None, None, None, None]
+
+
+def test_what_is_together_did_no_harm_beside_the_control(session: Session) -> None:
+    """Steps took 20 ms, and take 10 by now: 15 are no gain."""
+    runs = Runs(lambda changes: ("measured", 15_000 if changes else 10_000))
+    one = prover(session, runs, *BOTH)
+    assert [proof.remedies for proof in one.prove()] == [["workers"], ["indexed-tar"]]
+    assert one.control is not None
+    assert one.control.steps == [10_000] * 60
+
+
+@pytest.mark.parametrize(("why", "said"), [("broke", "fails"), ("timed out", "takes too long")])
+def test_remedies_are_not_blamed_for_a_command_that_runs_only_once(session: Session, why: str, said: str) -> None:
+    runs = Runs(lambda changes: (why, 0))
+    proofs = prover(session, runs, *BOTH).prove()
+    assert [proof.why for proof in proofs] == ["not tried", "not tried"]
+    assert proofs[0].detail == f"the command {said} when it is run once more as it is"
+    assert len(runs.orders) == 1
 
 
 def test_one_that_breaks_the_script_is_left_out_of_the_rest(session: Session) -> None:
@@ -98,7 +116,7 @@ def test_one_that_breaks_the_script_is_left_out_of_the_rest(session: Session) ->
 
 @pytest.mark.parametrize(("again", "samples"), [("b", None), ("a", "different")])
 def test_other_samples_count_where_the_run_itself_repeats(session: Session, again: str, samples: str | None) -> None:
-    """It is run once more as it is to know, once."""
+    """As the control says."""
 
     def outcome(changes: dict[str, Any]) -> tuple[str, int]:
         runs.content = "x" if changes else again
@@ -107,8 +125,6 @@ def test_other_samples_count_where_the_run_itself_repeats(session: Session, agai
     runs = Runs(outcome)
     proofs = prover(session, runs, *BOTH).prove()
     assert [proof.samples for proof in proofs][:2] == [samples, samples]
-    [without] = [order for order in runs.orders if not order.changes]
-    assert without.warmup == 5  # in which samples are digested
 
 
 def test_ctrl_c_in_a_run_ends_all_and_keeps_what_was_proved(session: Session) -> None:
@@ -128,12 +144,11 @@ def test_ctrl_c_around_a_run_does_the_same(session: Session) -> None:
 
 
 def test_ctrl_c_while_it_runs_once_more_as_it_is_ends_all(session: Session) -> None:
-    def outcome(changes: dict[str, Any]) -> tuple[str, int]:
-        runs.content = "x"
-        return ("measured" if changes else "interrupted"), 12_000
-
-    runs = Runs(outcome)
-    assert said(prover(session, runs, *BOTH).prove()) == [(["workers"], "measured", None)]
+    runs = Runs(lambda changes: ("measured" if changes else "interrupted", 12_000))
+    one = prover(session, runs, *BOTH)
+    assert one.prove() == []
+    assert one.control is not None
+    assert one.control.why == "interrupted"
 
 
 def test_what_does_not_fit_into_the_time_is_not_tried(session: Session) -> None:
@@ -156,17 +171,17 @@ def test_a_cache_is_measured_once_it_is_full(session: Session) -> None:
     runs = Runs(lambda changes: ("measured", 12_000))
     cache = remedy("cache", {"cache": {"bytes": 10}}, 12_000.0)
     assert said(prover(session, runs, cache).prove()) == [(["cache"], "measured", None)], "of a long epoch none is seen"
-    assert runs.orders[0].warmup == 1005
+    assert runs.orders[1].warmup == 1005
     [proof] = prover(session, runs, cache, budget_s=15.0).prove()
     assert proof.why == "not tried"
     assert "a first epoch to fill the cache included" in proof.detail
 
 
 def test_a_run_that_hangs_is_given_some_times_what_it_should_take(session: Session) -> None:
-    runs = Runs(lambda changes: ("timed out", 0))
+    runs = Runs(lambda changes: ("timed out" if changes else "measured", 12_000))
     [proof] = prover(session, runs, BOTH[0]).prove()
     assert proof.why == "timed out"
-    assert runs.orders[0].most_s == 30.0  # the least that any is given
+    assert runs.orders[1].most_s == 30.0  # the least that any is given
 
 
 def test_no_run_goes_far_beyond_the_time_for_all(session: Session) -> None:
@@ -188,5 +203,6 @@ def test_each_run_is_told_of(session: Session) -> None:
     one = prover(session, runs, *BOTH)
     one.prove()
     told = one.progress._console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
-    assert told[0].startswith("headrace: trying workers (1 of 2): of about 4 s; at most 120 s for all")
-    assert told[2].startswith("headrace: trying workers + indexed-tar together: of about 4 s; at most 118 s for all")
+    assert told[0].startswith("headrace: trying it once more as it is: of about 4 s; at most 120 s for all")
+    assert told[1].startswith("headrace: trying workers (1 of 2): of about 4 s; at most 119 s for all")
+    assert told[3].startswith("headrace: trying workers + indexed-tar together: of about 4 s; at most 117 s for all")

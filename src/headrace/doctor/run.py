@@ -206,7 +206,7 @@ def _prove(
     except Exception:
         _say("remedies were not all tried: that failed, which is a fault of the doctor's")
         _say(traceback.format_exc())
-    session.proofs = prover.proofs
+    session.proofs, session.control = prover.proofs, prover.control
     session.notes += [note for note in prover.notes if note not in session.notes]
 
 

@@ -1,4 +1,5 @@
-"""Tries the remedies of a prescription one after the other, then those together that proved to be of use."""
+"""Runs the command once more as it is, tries the remedies of a prescription one after the other, then those together
+that proved to be of use."""
 
 from __future__ import annotations
 
@@ -14,13 +15,10 @@ from ..probe.settings import Settings
 from ..remedies.model import Prescription
 from ..session.model import Note, Proof, Session
 from .attempts import Attempt, attempts, together
-from .pace import Pace, patience_s
+from .pace import STEPS, Pace, patience_s
 from .progress import ProveProgress
 from .samples import DIGESTS, Samples, are_equal, compare
 from .trial import Order, Trial, attempt
-
-CONTROL_STEPS = 2
-"""Measured where only the samples of the warm-up are of interest."""
 
 
 @dataclass
@@ -38,12 +36,15 @@ class Prover:
 
     def __post_init__(self) -> None:
         self.proofs: list[Proof] = []
+        self.control: Proof | None = None
+        """The command as it is, run as the proofs are. A machine that others use, too, may be faster or slower by now,
+        and the measured run was measured more closely."""
         self.notes: list[Note] = []
         """What the runs have left of the user's files other than it was."""
         self._before = Samples.of(self.session)
         self._end = self.clock() + self.budget_s
         self._is_repeatable: bool | None = None
-        self._was_repeated = False
+        """Whether the control has the samples of the measured run; None where that is not known."""
         self._is_interrupted = False
 
     def prove(self) -> list[Proof]:
@@ -58,13 +59,44 @@ class Prover:
 
     def _prove_all(self, pace: Pace, wanted: list[Attempt]) -> None:
         last_s = pace.seconds(0, None) if len(wanted) > 1 else 0.0  # kept for the one together
+        if not self._make_control(pace, self._left_s() - last_s - pace.seconds(STEPS, wanted[0].step_us)):
+            return
+        why_not = self._why_not_repeated()
+        if why_not:
+            self.proofs += [Proof(one.remedies, one.changes, "not tried", why_not) for one in wanted]
+            return
         for number, one in enumerate(wanted, 1):
             what = f"{_name(one)} ({number} of {len(wanted)})"
             if not self._prove(pace, one, what, self._left_s() - last_s):
                 return
-        best = together(self.proofs, pace.step_us)
+        best = together(self.proofs, self._before_us(pace))
         if best is not None:
             self._prove(pace, best, f"{_name(best)} together", self._left_s())
+
+    def _make_control(self, pace: Pace, left_s: float) -> bool:
+        """Where there is time for that beside a proof. False where that was interrupted."""
+        steps = pace.steps_within(left_s, None)
+        if not steps:
+            return True
+        expected_s = pace.seconds(steps, None)
+        order = Order({}, steps, None, patience_s(expected_s, self._left_s()))
+        trial = self._try("it once more as it is", order, expected_s)
+        if trial.why == "measured":
+            self._is_repeatable = are_equal(self._before, trial.samples)
+        self.control = trial.proof([], {}, None)
+        return not self._is_interrupted
+
+    def _why_not_repeated(self) -> str:
+        """Of a command that cannot be run twice; empty of others."""
+        if self.control is None or self.control.why not in ("broke", "timed out"):
+            return ""
+        what = {"broke": "fails", "timed out": "takes too long"}[self.control.why]
+        return f"the command {what} when it is run once more as it is: {self.control.detail}".rstrip(": ")
+
+    def _before_us(self, pace: Pace) -> float:
+        """Mean step as it is: of the control, where there is one."""
+        steps = [] if self.control is None else self.control.steps
+        return sum(steps) / len(steps) if steps else pace.step_us
 
     def _prove(self, pace: Pace, one: Attempt, what: str, left_s: float) -> bool:
         """False where that was interrupted."""
@@ -83,7 +115,7 @@ class Prover:
     def _compared(self, pace: Pace, one: Attempt, trial: Trial) -> str | None:
         """As `Proof.samples`. What comes out of a cache comes in the second epoch: of a long one, after all that is
         compared."""
-        samples = compare(self._before, trial.samples, lambda: self._repeatable(pace))
+        samples = compare(self._before, trial.samples, lambda: self._is_repeatable)
         is_seen = "cache" not in one.changes or (pace.epoch_steps or DIGESTS) < DIGESTS
         return samples if is_seen or samples == "different" else None
 
@@ -104,16 +136,6 @@ class Prover:
             )
         expected_s = pace.seconds(steps, one.step_us, warmup=warmup)
         return Order(one.changes, steps, warmup, patience_s(expected_s, self._left_s()))
-
-    def _repeatable(self, pace: Pace) -> bool | None:
-        """Whether the command, run once more without any change, has the same samples: found out once."""
-        if not self._was_repeated:
-            self._was_repeated = True
-            expected_s = pace.seconds(CONTROL_STEPS, None)
-            order = Order({}, CONTROL_STEPS, pace.warmup, patience_s(expected_s, self._left_s()))
-            trial = self._try("it once more as it is", order, expected_s)
-            self._is_repeatable = are_equal(self._before, trial.samples) if trial.why == "measured" else None
-        return self._is_repeatable
 
     def _try(self, what: str, order: Order, expected_s: float) -> Trial:
         try:

@@ -98,5 +98,7 @@ class Prescription:
     together: list[str] = field(default_factory=list)
     """Codes of these."""
     patch: str = ""
+    again_us: float | None = None
+    """Mean step of the command run once more as it is, which proofs are compared with; None where it was not."""
     """One diff with those of their changes of the user's files that are certain, for `patch -p1`."""
     outcomes: list[Outcome] = field(default_factory=list)

@@ -24,12 +24,12 @@ DISTURBING = 0.3
 def outcomes(
     proofs: Sequence[Proof],
     predict: Callable[[list[str]], Prediction | None],
-    observed_us: float,
+    before_us: float,
     others_cores: float | None = None,
 ) -> list[Outcome]:
-    """One a proof, in their order. `predict` knows what remedies of these codes together should come to, `observed_us`
+    """One a proof, in their order. `predict` knows what remedies of these codes together should come to, `before_us`
     is the mean step without any, and `others_cores` what other programs kept busy then."""
-    return [_outcome(proof, predict(proof.remedies), observed_us, others_cores) for proof in proofs]
+    return [_outcome(proof, predict(proof.remedies), before_us, others_cores) for proof in proofs]
 
 
 def interval(steps: Sequence[float]) -> tuple[float, float, float]:
@@ -45,30 +45,30 @@ def interval(steps: Sequence[float]) -> tuple[float, float, float]:
     return mean, max(mean - half, 0.0), mean + half
 
 
-def left_out(outcomes: Sequence[Outcome], codes: Sequence[str], observed_us: float) -> set[str]:
+def left_out(outcomes: Sequence[Outcome], codes: Sequence[str], before_us: float) -> set[str]:
     """Of these remedies, in the order in which they were chosen, those that are not to be made: a proof of them, by
     themselves or together, spoke against it. Of several that only together did harm the first one stays."""
     out: set[str] = set()
     for one in sorted(outcomes, key=lambda one: len(one.remedies)):
         named = [code for code in codes if code in one.remedies and code not in out]
-        if len(named) == len(one.remedies) and _did_harm(one, observed_us):
+        if len(named) == len(one.remedies) and _did_harm(one, before_us):
             out |= set(named[1:] or named)
     return out
 
 
-def _did_harm(one: Outcome, observed_us: float) -> bool:
+def _did_harm(one: Outcome, before_us: float) -> bool:
     """Nothing to be gained is no harm: where another remedy has cleared the way, it may be of use."""
     if one.why in ("broke", "timed out") or one.samples == "different":
         return True
-    is_longer = one.step_us is not None and one.step_us > observed_us * (1 + LEAST_GAIN)
+    is_longer = one.step_us is not None and one.step_us > before_us * (1 + LEAST_GAIN)
     return is_longer and one.disturbed_by is None
 
 
-def _outcome(proof: Proof, predicted: Prediction | None, observed_us: float, others_cores: float | None) -> Outcome:
+def _outcome(proof: Proof, predicted: Prediction | None, before_us: float, others_cores: float | None) -> Outcome:
     if proof.why != "measured" or not proof.steps:
         return Outcome(proof.remedies, predicted, proof.why, proof.detail, None, None, None, None, proof.samples, False)
     mean, low, high = interval(proof.steps)
-    gains = high < observed_us and mean < observed_us * (1 - LEAST_GAIN)
+    gains = high < before_us and mean < before_us * (1 - LEAST_GAIN)
     return Outcome(
         remedies=proof.remedies,
         predicted=predicted,
@@ -77,7 +77,7 @@ def _outcome(proof: Proof, predicted: Prediction | None, observed_us: float, oth
         step_us=mean,
         low_us=low,
         high_us=high,
-        speedup=observed_us / mean,
+        speedup=before_us / mean,
         samples=proof.samples,
         recommended=gains and proof.samples != "different",
         disturbed_by=_disturbed_by(proof.others_cores, others_cores),

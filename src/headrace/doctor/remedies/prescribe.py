@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from statistics import fmean
 
 from ..analyse.diagnosis import Diagnosis
 from ..analyse.host import host_of
@@ -31,14 +32,12 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: Sources | None = 
     bounds = floors(session, view)
     case = case_of(session, diagnosis, view, sources or no_files())
     proposals = _proposals(case)
-    observed_us = _observed_us(case, view)
-    told = outcomes(
-        session.proofs,
-        lambda codes: _predicted_of(case, proposals, codes),
-        observed_us,
-        _others_cores(session, view),
-    )
-    chosen = [] if case is None else _chosen(case, proposals, told)
+    control = session.control
+    again_us = None if control is None or not control.steps else fmean(control.steps)
+    before_us = _observed_us(case, view) if again_us is None else again_us
+    others_cores = _others_cores(session, view) if control is None or again_us is None else control.others_cores
+    told = outcomes(session.proofs, lambda codes: _predicted_of(case, proposals, codes), before_us, others_cores)
+    chosen = [] if case is None else _chosen(case, proposals, told, before_us)
     return Prescription(
         floors=bounds,
         why_no_windows=why_no_floors(session, view) if bounds is None else "",
@@ -48,16 +47,17 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: Sources | None = 
         together=[one.remedy.code for one in chosen],
         patch="" if case is None else patch(case, chosen),
         outcomes=told,
+        again_us=again_us,
     )
 
 
-def _chosen(case: Case, proposals: Sequence[Proposal], told: Sequence[Outcome]) -> list[Proposal]:
+def _chosen(case: Case, proposals: Sequence[Proposal], told: Sequence[Outcome], before_us: float) -> list[Proposal]:
     """Those that go together. What proofs spoke against leaves room for others, which they may have spoken against,
     too."""
     wanted = list(proposals)
     while True:
         chosen = together(case, wanted)
-        out = left_out(told, [one.remedy.code for one in chosen], case.step_us)
+        out = left_out(told, [one.remedy.code for one in chosen], before_us)
         if not out:
             return chosen
         wanted = [one for one in wanted if one.remedy.code not in out]

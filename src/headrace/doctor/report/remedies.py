@@ -37,7 +37,8 @@ def _floors(prescription: Prescription) -> str:
     if prescription.floors is None:
         why = prescription.why_no_windows
         return f"no floors were measured: {why}" if why else ""
-    rows = [(name, us) for name, us in floor_rows(prescription.floors) if us is not None]
+    observed, *floors = floor_rows(prescription.floors)
+    rows = [(name, us) for name, us in (observed, ("again", prescription.again_us), *floors) if us is not None]
     return " · ".join(f"{name} {duration(us)}" for name, us in rows)
 
 

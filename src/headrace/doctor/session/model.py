@@ -354,7 +354,7 @@ class Proof:
     """What was injected: docs/doctor/remedies.md."""
     why: str
     """`measured`; `broke` (the command failed with it), `not applied` (nothing in the run took the change), `not tried`
-    (there was no time left), `timed out`, `interrupted`."""
+    (there was no time left, or the command cannot be run again), `timed out`, `interrupted`."""
     detail: str = ""
     """The last lines of a command that broke; what was not applied."""
     duration: int = 0
@@ -464,5 +464,8 @@ class Session:
     survey: Survey | None = None
     """None where the machine was not looked at."""
     proofs: list[Proof] = field(default_factory=list)
+    control: Proof | None = None
+    """The command run once more as it is, before remedies were tried: what they are compared with. None where none
+    were, or there was no time for it."""
     format: str = FORMAT
     version: int = VERSION
