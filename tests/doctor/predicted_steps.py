@@ -1,7 +1,4 @@
-"""Predictions beside proofs: how far off they are, and whether the truth lies in their intervals.
-
-A prediction is of the measured run. Where the same command, run once more as it is before the proofs, takes longer, or
-less long, so does what is predicted."""
+"""Predictions beside proofs: how far off they are, and whether the truth lies in their intervals."""
 
 from __future__ import annotations
 
@@ -26,23 +23,12 @@ class Predicted:
     """The step of the same command, run once more without any remedy; None where it was not."""
 
     @property
-    def drift(self) -> float:
-        """How many times as long the same step takes by now."""
-        return 1.0 if self.again_us is None else self.again_us / self.observed_us
-
-    @property
     def error(self) -> float:
         """Share of the proved step."""
-        return abs(self.step_us * self.drift - self.proved_us) / self.proved_us
-
-    @property
-    def raw_error(self) -> float:
-        """The same of what was predicted, whatever the machine has become."""
         return abs(self.step_us - self.proved_us) / self.proved_us
 
     @property
     def is_covered(self) -> bool:
-        """As the interval was told, whatever the machine has become."""
         return self.low_us <= self.proved_us <= self.high_us
 
     def row(self) -> str:
@@ -50,7 +36,7 @@ class Predicted:
         times = " | ".join(f"{us / 1000:.1f}" for us in (self.step_us, self.proved_us))
         within = f"{self.low_us / 1000:.1f} to {self.high_us / 1000:.1f}{'' if self.is_covered else ' (not)'}"
         begin = f"| {self.case} | {self.remedies} | {self.observed_us / 1000:.1f} | {again}"
-        return f"{begin} | {times} | {self.raw_error:.1%} | {self.error:.1%} | {within} |"
+        return f"{begin} | {times} | {self.error:.1%} | {within} |"
 
 
 def predicted(case: str, prescription: dict[str, Any]) -> list[Predicted]:
@@ -74,17 +60,13 @@ def predicted(case: str, prescription: dict[str, Any]) -> list[Predicted]:
 
 def table(rows: Sequence[Predicted]) -> str:
     """In Markdown, the farthest off first."""
-    head = "| case | remedy | as it is, ms | again | predicted | proved | off by | beside again | interval |"
+    head = "| case | remedy | as it is, ms | again | predicted | proved | off by | interval |"
     far_first = sorted(rows, key=lambda row: -row.error)
-    return "\n".join([head, "|---|---|---|---|---|---|---|---|---|", *(row.row() for row in far_first)])
+    return "\n".join([head, "|---|---|---|---|---|---|---|---|", *(row.row() for row in far_first)])
 
 
 def median_error(rows: Sequence[Predicted]) -> float:
     return median(row.error for row in rows)
-
-
-def raw_median_error(rows: Sequence[Predicted]) -> float:
-    return median(row.raw_error for row in rows)
 
 
 def covered(rows: Sequence[Predicted]) -> float:

@@ -280,6 +280,18 @@ def test_a_gain_is_told_beside_the_run_once_more_as_it_is() -> None:
     assert none.predicted == gain.predicted
 
 
+def test_a_gain_is_told_by_the_shorter_run_and_harm_by_the_longer() -> None:
+    session = made(TAR)
+    session.proofs = [harm(["indexed-tar"])]
+    [before] = prescribed(session).outcomes
+    session.control = Proof([], {}, "measured", steps=[10**9] * 40)
+    assert prescribed(session).outcomes[0].speedup == before.speedup
+    session.proofs = [harm(["indexed-tar"], steps=[10**8] * 40)]
+    assert "indexed-tar" in prescribed(session).together
+    session.control = None
+    assert "indexed-tar" not in prescribed(session).together
+
+
 def test_a_control_without_figures_changes_nothing() -> None:
     session = made(TAR)
     session.proofs = [harm(["indexed-tar"])]

@@ -94,9 +94,9 @@ class Prover:
         return f"the command {what} when it is run once more as it is: {self.control.detail}".rstrip(": ")
 
     def _before_us(self, pace: Pace) -> float:
-        """Mean step as it is: of the control, where there is one."""
+        """Mean step as it is, of the measured run or of the control: the longer."""
         steps = [] if self.control is None else self.control.steps
-        return sum(steps) / len(steps) if steps else pace.step_us
+        return max(pace.step_us, sum(steps) / len(steps) if steps else 0.0)
 
     def _prove(self, pace: Pace, one: Attempt, what: str, left_s: float) -> bool:
         """False where that was interrupted."""

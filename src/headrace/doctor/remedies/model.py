@@ -99,6 +99,7 @@ class Prescription:
     """Codes of these."""
     patch: str = ""
     again_us: float | None = None
-    """Mean step of the command run once more as it is, which proofs are compared with; None where it was not."""
+    """Mean step of the command run once more as it is; None where it was not. A proof's gain is told by the shorter of
+    both runs without remedies, and its harm by the longer."""
     """One diff with those of their changes of the user's files that are certain, for `patch -p1`."""
     outcomes: list[Outcome] = field(default_factory=list)

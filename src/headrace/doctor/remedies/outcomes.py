@@ -28,7 +28,7 @@ def outcomes(
     others_cores: float | None = None,
 ) -> list[Outcome]:
     """One a proof, in their order. `predict` knows what remedies of these codes together should come to, `before_us`
-    is the mean step without any, and `others_cores` what other programs kept busy then."""
+    is the mean step without any, of two runs the shorter, and `others_cores` what other programs kept busy then."""
     return [_outcome(proof, predict(proof.remedies), before_us, others_cores) for proof in proofs]
 
 
@@ -47,7 +47,8 @@ def interval(steps: Sequence[float]) -> tuple[float, float, float]:
 
 def left_out(outcomes: Sequence[Outcome], codes: Sequence[str], before_us: float) -> set[str]:
     """Of these remedies, in the order in which they were chosen, those that are not to be made: a proof of them, by
-    themselves or together, spoke against it. Of several that only together did harm the first one stays."""
+    themselves or together, spoke against it. Of several that only together did harm the first one stays. `before_us` is
+    the mean step without any, of two runs the longer."""
     out: set[str] = set()
     for one in sorted(outcomes, key=lambda one: len(one.remedies)):
         named = [code for code in codes if code in one.remedies and code not in out]

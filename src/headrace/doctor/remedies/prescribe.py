@@ -34,10 +34,10 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: Sources | None = 
     proposals = _proposals(case)
     control = session.control
     again_us = None if control is None or not control.steps else fmean(control.steps)
-    before_us = _observed_us(case, view) if again_us is None else again_us
+    without = [us for us in (_observed_us(case, view), again_us) if us is not None]
     others_cores = _others_cores(session, view) if control is None or again_us is None else control.others_cores
-    told = outcomes(session.proofs, lambda codes: _predicted_of(case, proposals, codes), before_us, others_cores)
-    chosen = [] if case is None else _chosen(case, proposals, told, before_us)
+    told = outcomes(session.proofs, lambda codes: _predicted_of(case, proposals, codes), min(without), others_cores)
+    chosen = [] if case is None else _chosen(case, proposals, told, max(without))
     return Prescription(
         floors=bounds,
         why_no_windows=why_no_floors(session, view) if bounds is None else "",
@@ -51,13 +51,13 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: Sources | None = 
     )
 
 
-def _chosen(case: Case, proposals: Sequence[Proposal], told: Sequence[Outcome], before_us: float) -> list[Proposal]:
+def _chosen(case: Case, proposals: Sequence[Proposal], told: Sequence[Outcome], longest_us: float) -> list[Proposal]:
     """Those that go together. What proofs spoke against leaves room for others, which they may have spoken against,
     too."""
     wanted = list(proposals)
     while True:
         chosen = together(case, wanted)
-        out = left_out(told, [one.remedy.code for one in chosen], before_us)
+        out = left_out(told, [one.remedy.code for one in chosen], longest_us)
         if not out:
             return chosen
         wanted = [one for one in wanted if one.remedy.code not in out]
