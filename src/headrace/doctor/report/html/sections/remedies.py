@@ -20,8 +20,8 @@ HOW = (
     "Bars begin at zero, and the shorter the better. A prediction comes from the recorded times of every batch, sent "
     "again through the workers, the queue and the device with the remedy in place; the line across its end is the "
     "interval that covers the truth in at least 80 of 100 cases. A proof is a run of the same command with the remedy "
-    "in place, after one as it is: a machine that others use, too, may be faster or slower by then. Its gain is told by "
-    "the shorter of the two runs without it. The broken line is the floor: no loader makes a step shorter."
+    "in place, after one as it is: a machine that others use, too, may be faster or slower by then. Its gain is told "
+    "by the shorter of the two runs without it. The broken line is the floor: no loader makes a step shorter."
 )
 _DIFF = {"+": "more", "-": "less", "@": "place"}
 
