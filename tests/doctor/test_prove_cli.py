@@ -36,7 +36,14 @@ def test_remedies_are_proved_beside_what_was_predicted(photo_tar: Path, tmp_path
 
 
 @pytest.mark.long
-def test_ctrl_c_in_a_proof_reports_what_there_is(photo_tar: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("runs", "control", "proofs"),
+    [(1, "interrupted", []), (2, "measured", ["interrupted"])],
+    ids=["control", "proof"],
+)
+def test_ctrl_c_in_a_proof_reports_what_there_is(
+    photo_tar: Path, tmp_path: Path, runs: int, control: str, proofs: list[str]
+) -> None:
     temporary, document = tmp_path / "tmp", tmp_path / "session.json"
     environment = {"PYTHONPATH": os.pathsep.join(source_paths()), "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
     temporary.mkdir()
@@ -51,12 +58,17 @@ def test_ctrl_c_in_a_proof_reports_what_there_is(photo_tar: Path, tmp_path: Path
         start_new_session=True,
     ) as process:
         assert process.stderr is not None
-        next(line for line in process.stderr if line.startswith("headrace: trying "))
+        tried = (line for line in process.stderr if line.startswith("headrace: trying "))
+        for _ in range(runs):
+            next(tried)
         processes = tree(process.pid)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
-    assert [proof.why for proof in decode(document.read_bytes()).proofs] == ["interrupted"]
+    session = decode(document.read_bytes())
+    assert session.control is not None
+    assert session.control.why == control
+    assert [proof.why for proof in session.proofs] == proofs
     assert not [pid for pid in processes if Path(f"/proc/{pid}").exists()]
     assert not list(temporary.glob("headrace-*"))
 
