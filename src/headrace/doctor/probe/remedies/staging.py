@@ -20,7 +20,6 @@ BY_PATH = {
     "cv2": ("imread", "imreadmulti"),
     "torchvision.io.image": ("read_file",),
     "torchvision.io.video": ("read_video",),
-    "lmdb": ("open",),
     "numpy": ("fromfile", "load", "memmap"),
 }
 """Functions that C opens files for, by the path that is their first argument."""
