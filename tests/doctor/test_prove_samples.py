@@ -9,6 +9,7 @@ import pytest
 import torch
 from probing import probed, records
 from torch.utils.data import DataLoader
+from unasked import UNASKED
 
 from headrace.doctor.prove.samples import Samples, are_equal, compare
 from headrace.doctor.session.model import Digest
@@ -24,77 +25,73 @@ def samples(*digests: Digest, draws: bool = False, rank: int = 0) -> Samples:
     return Samples({rank: list(digests)}, draws)
 
 
-def unasked() -> bool:
-    raise AssertionError("a run was made to find out")
-
-
 BEFORE = samples(digest("a"), digest("b"), digest("c"))
 OTHERS = [200.0 - value for value in VALUES]
 
 
 def test_the_same_bytes_are_the_same_as_far_as_both_go() -> None:
-    assert compare(BEFORE, samples(digest("a"), digest("b")), unasked) == "same"
-    assert compare(BEFORE, samples(digest("a", None), digest("b", "other")), unasked) == "same"
+    assert compare(BEFORE, samples(digest("a"), digest("b")), UNASKED) == "same"
+    assert compare(BEFORE, samples(digest("a", None), digest("b", "other")), UNASKED) == "same"
 
 
 def test_values_that_differ_by_rounding_are_close() -> None:
     rounded = [value + 1 for value in VALUES]
-    assert compare(BEFORE, samples(digest("x", values=rounded)), unasked) == "close"
+    assert compare(BEFORE, samples(digest("x", values=rounded)), UNASKED) == "close"
     edge = [*rounded[:-1], rounded[-1] + 40]  # one of 32
-    assert compare(BEFORE, samples(digest("x", values=edge)), unasked) == "close"
+    assert compare(BEFORE, samples(digest("x", values=edge)), UNASKED) == "close"
 
 
 @pytest.mark.parametrize(("repeats", "said"), [(True, "different"), (False, None), (None, None)])
 def test_others_are_different_where_the_run_itself_repeats(repeats: bool | None, said: str | None) -> None:
     after = samples(digest("x", values=OTHERS))
-    assert compare(BEFORE, after, lambda: repeats) == said
+    assert compare(BEFORE, after, repeats) == said
 
 
 def test_an_order_that_is_drawn_anew_cannot_be_compared() -> None:
     """That is known without a run more: what is injected changes no sampler."""
-    assert compare(BEFORE, samples(digest("x", "other", OTHERS)), unasked) is None
+    assert compare(BEFORE, samples(digest("x", "other", OTHERS)), UNASKED) is None
 
 
 def test_of_samples_without_keys_only_another_run_tells() -> None:
     before, after = samples(digest("a", None)), samples(digest("x", None, OTHERS))
-    assert compare(before, after, lambda: True) == "different"
-    assert compare(before, after, lambda: False) is None
+    assert compare(before, after, True) == "different"
+    assert compare(before, after, False) is None
 
 
 def test_a_tensor_more_is_no_rounding() -> None:
     after = samples(Digest(0, "x", "keys", [VALUES, VALUES]))
-    assert compare(BEFORE, after, lambda: True) == "different"
+    assert compare(BEFORE, after, True) == "different"
 
 
 def test_other_draws_for_the_same_keys_cannot_be_compared() -> None:
     after = samples(digest("x", values=OTHERS), draws=True)
-    assert compare(BEFORE, after, unasked) is None
+    assert compare(BEFORE, after, UNASKED) is None
 
 
 def test_every_rank_counts() -> None:
     before = Samples({0: [digest("a")], 1: [digest("b")]}, False)
-    assert compare(before, Samples({0: [digest("a")], 1: [digest("b")]}, False), unasked) == "same"
+    assert compare(before, Samples({0: [digest("a")], 1: [digest("b")]}, False), UNASKED) == "same"
     after = Samples({0: [digest("a")], 1: [digest("x", values=OTHERS)]}, False)
-    assert compare(before, after, lambda: True) == "different"
+    assert compare(before, after, True) == "different"
 
 
 def test_without_digests_there_is_nothing_to_say() -> None:
-    assert compare(samples(), BEFORE, unasked) is None
-    assert compare(BEFORE, samples(digest("a"), rank=1), unasked) is None
+    assert compare(samples(), BEFORE, UNASKED) is None
+    assert compare(BEFORE, samples(digest("a"), rank=1), UNASKED) is None
     assert are_equal(samples(), BEFORE) is None
 
 
 def test_an_empty_tensor_is_near_itself() -> None:
     one, other = samples(Digest(0, "a", "k", [[]])), samples(Digest(0, "b", "k", [[]]))
-    assert compare(one, other, unasked) == "close"
+    assert compare(one, other, UNASKED) == "close"
 
 
 def test_the_order_of_a_later_pass_hangs_on_what_was_drawn_meanwhile() -> None:
     before = Samples({0: [digest("a"), Digest(1, "b", "keys", [VALUES])]}, False, frozenset({(0, 1)}))
     after = Samples({0: [digest("a"), Digest(1, "x", "other", [OTHERS])]}, False, frozenset({(0, 1)}))
-    assert compare(before, after, unasked) == "same"
+    assert compare(before, after, UNASKED) == "same"
     same_keys = Samples({0: [digest("a"), Digest(1, "x", "keys", [OTHERS])]}, False, frozenset({(0, 1)}))
-    assert compare(before, same_keys, lambda: True) == "different"
+    assert compare(before, same_keys, True) == "different"
 
 
 def digested(folder: Path, sample: Any) -> Samples:
@@ -111,8 +108,8 @@ def test_one_other_label_is_no_rounding(tmp_path: Path) -> None:
     others = labels.clone()
     others[7] = 8
     before, after = digested(tmp_path / "1", (image, labels)), digested(tmp_path / "2", (image + 1e-3, others))
-    assert compare(before, after, lambda: True) == "different"
-    assert compare(before, digested(tmp_path / "3", (image + 1e-3, labels)), unasked) == "close"
+    assert compare(before, after, True) == "different"
+    assert compare(before, digested(tmp_path / "3", (image + 1e-3, labels)), UNASKED) == "close"
 
 
 def test_of_many_tensors_none_is_left_out(tmp_path: Path) -> None:
@@ -120,11 +117,11 @@ def test_of_many_tensors_none_is_left_out(tmp_path: Path) -> None:
     tensors = [torch.full((4,), float(number)) for number in range(20)]
     before = digested(tmp_path / "1", tensors)
     after = digested(tmp_path / "2", [*tensors[:-1], torch.rand(4)])
-    assert compare(before, after, lambda: True) == "different"
+    assert compare(before, after, True) == "different"
 
 
 def test_of_too_many_tensors_it_cannot_be_told(tmp_path: Path) -> None:
     tensors = [torch.full((4,), float(number)) for number in range(99)]
     before = digested(tmp_path / "1", tensors)
-    assert compare(before, digested(tmp_path / "2", [*tensors[:-1], torch.rand(4)]), unasked) is None
-    assert compare(before, digested(tmp_path / "3", tensors), unasked) == "same"
+    assert compare(before, digested(tmp_path / "2", [*tensors[:-1], torch.rand(4)]), UNASKED) is None
+    assert compare(before, digested(tmp_path / "3", tensors), UNASKED) == "same"

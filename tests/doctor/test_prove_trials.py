@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from observed_runs import python, torchrun
+from unasked import UNASKED
 
 from headrace.doctor.probe.clock import boot_id
 from headrace.doctor.probe.settings import Settings
@@ -49,10 +50,6 @@ def long(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.long)
 
 
-def unasked() -> bool:
-    raise AssertionError("a run was made to find out")
-
-
 def test_without_changes_the_samples_are_those_of_the_run_before(script: Script, plain: Trial) -> None:
     assert plain.why == "measured", plain.detail
     assert len(plain.steps) == STEPS
@@ -79,14 +76,14 @@ def test_a_change_is_applied_and_leaves_the_samples(
     assert trial.why == "measured", trial.detail
     assert said in trial.detail
     assert len(trial.steps) == STEPS
-    assert compare(plain.samples, trial.samples, unasked) == "same"
+    assert compare(plain.samples, trial.samples, UNASKED) == "same"
 
 
 @pytest.mark.long
 def test_native_decoding_gives_the_same_samples_but_for_rounding(script: Script, plain: Trial) -> None:
     trial = script.run({"native_decode": True})
     assert trial.why == "measured", trial.detail
-    assert compare(plain.samples, trial.samples, unasked) == "close"
+    assert compare(plain.samples, trial.samples, UNASKED) == "close"
 
 
 @pytest.mark.long
@@ -94,7 +91,7 @@ def test_what_is_kept_decoded_is_what_was_decoded(script: Script, plain: Trial) 
     """In a second epoch, by workers that live on."""
     trial = script.run({"cache": {"bytes": 10**8}}, warmup=16)
     assert trial.why == "measured", trial.detail
-    assert compare(plain.samples, trial.samples, unasked) == "same"
+    assert compare(plain.samples, trial.samples, UNASKED) == "same"
 
 
 @pytest.mark.long
@@ -108,7 +105,7 @@ def test_a_cache_that_nothing_is_found_in_was_not_applied(script: Script) -> Non
 def test_staged_files_are_read_and_gone(script: Script, plain: Trial, tmp_path: Path) -> None:
     trial = script.run({"staging": [[str(script.tar), str(tmp_path / "headrace-staged" / "x.tar")]]})
     assert trial.why == "measured", trial.detail
-    assert compare(plain.samples, trial.samples, unasked) == "same"
+    assert compare(plain.samples, trial.samples, UNASKED) == "same"
     assert not list(tmp_path.iterdir())
 
 
@@ -172,13 +169,13 @@ def test_draws_are_seen_and_other_draws_cannot_be_compared(script: Script) -> No
     assert before.samples.draws
     assert are_equal(before.samples, again.samples)
     after = script.run(TWO_WORKERS, "--augment")
-    assert compare(before.samples, after.samples, unasked) is None
+    assert compare(before.samples, after.samples, UNASKED) is None
 
 
 @pytest.mark.long
 def test_an_unseeded_run_does_not_repeat(script: Script) -> None:
     before, after = (script.run({}, "--unseeded").samples for _ in range(2))
-    assert compare(before, after, lambda: are_equal(before, after)) is None
+    assert compare(before, after, are_equal(before, after)) is None
 
 
 @pytest.mark.long
@@ -192,4 +189,4 @@ def test_every_rank_gets_the_same_changes(script: Script) -> None:
     assert (before.why, after.why) == ("measured", "measured"), after.detail
     assert len(after.steps) == STEPS
     assert sorted(after.samples.by_rank) == [0, 1]
-    assert compare(before.samples, after.samples, unasked) == "same"
+    assert compare(before.samples, after.samples, UNASKED) == "same"

@@ -61,12 +61,9 @@ class Descendants:
             live.update({now.pid: now for now in found if self._is_live(now)})
             unknown = [now for now in unknown if now not in found]
         # One that has ended, or whose parent was read as gone, may be an orphan yet: it is handed on in a moment.
-        others = strangers.union(now.pid for now in unknown if not now.has_ended)
-        parents = others | {0, os.getpid(), self._besides}
-        self.live, self._strangers = (
-            live,
-            strangers.union(now.pid for now in unknown if not now.has_ended and now.parent in parents),
-        )
+        others = [now for now in unknown if not now.has_ended]
+        parents = strangers.union((now.pid for now in others), (0, os.getpid(), self._besides))
+        self.live, self._strangers = live, strangers.union(now.pid for now in others if now.parent in parents)
 
     def signal_all(self, signum: int) -> None:
         self.look()

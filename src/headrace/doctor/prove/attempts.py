@@ -37,24 +37,24 @@ def attempts(prescription: Prescription) -> list[Attempt]:
 def together(proofs: Sequence[Proof], observed_us: float) -> Attempt | None:
     """All that proved to be of use, the most useful first: where two of them say something about the same thing, its
     word counts. None where that is no more than one of them does. It is expected to do no worse than the best alone."""
-    useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=_mean_us)
+    useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=mean_us)
     codes = [code for proof in useful for code in proof.remedies]
     changes: dict[str, Any] = {}
     for proof in useful:
         changes = joined(changes, proof.changes)
     if len(codes) < 2 or changes == useful[0].changes:
         return None
-    return Attempt(codes, changes, _mean_us(useful[0]))
+    return Attempt(codes, changes, mean_us(useful[0]))
 
 
 def is_of_use(proof: Proof, observed_us: float) -> bool:
     """Whether it was measured, did no harm, and left the samples as they were."""
     if proof.why != "measured" or not proof.steps or proof.samples == "different":
         return False
-    return _mean_us(proof) <= observed_us * HARMLESS
+    return mean_us(proof) <= observed_us * HARMLESS
 
 
-def _mean_us(proof: Proof) -> float:
+def mean_us(proof: Proof) -> float:
     return sum(proof.steps) / len(proof.steps)
 
 

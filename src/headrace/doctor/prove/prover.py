@@ -14,11 +14,14 @@ from ..hands_off.words import sentences
 from ..probe.settings import Settings
 from ..remedies.model import Prescription
 from ..session.model import Note, Proof, Session
-from .attempts import Attempt, attempts, together
+from .attempts import Attempt, attempts, mean_us, together
 from .pace import STEPS, Pace, patience_s
 from .progress import ProveProgress
 from .samples import DIGESTS, Samples, are_equal, compare
 from .trial import Order, Trial, attempt
+
+CONTROL = Attempt([], {}, None)
+"""To run the command as it is."""
 
 
 @dataclass
@@ -75,15 +78,13 @@ class Prover:
 
     def _make_control(self, pace: Pace, left_s: float) -> bool:
         """Where there is time for that beside a proof. False where that was interrupted."""
-        steps = pace.steps_within(left_s, None)
-        if not steps:
+        order = self._order(pace, CONTROL, left_s)
+        if isinstance(order, str):
             return True
-        expected_s = pace.seconds(steps, None)
-        order = Order({}, steps, None, patience_s(expected_s, self._left_s()))
-        trial = self._try("it once more as it is", order, expected_s)
+        trial = self._try("it once more as it is", order, pace.seconds(order.steps, None))
         if trial.why == "measured":
             self._is_repeatable = are_equal(self._before, trial.samples)
-        self.control = trial.proof([], {}, None)
+        self.control = trial.proof(CONTROL.remedies, CONTROL.changes, None)
         return not self._is_interrupted
 
     def _why_not_repeated(self) -> str:
@@ -95,8 +96,9 @@ class Prover:
 
     def _before_us(self, pace: Pace) -> float:
         """Mean step as it is, of the measured run or of the control: the longer."""
-        steps = [] if self.control is None else self.control.steps
-        return max(pace.step_us, sum(steps) / len(steps) if steps else 0.0)
+        if self.control is None or not self.control.steps:
+            return pace.step_us
+        return max(pace.step_us, mean_us(self.control))
 
     def _prove(self, pace: Pace, one: Attempt, what: str, left_s: float) -> bool:
         """False where that was interrupted."""
@@ -115,7 +117,7 @@ class Prover:
     def _compared(self, pace: Pace, one: Attempt, trial: Trial) -> str | None:
         """As `Proof.samples`. What comes out of a cache comes in the second epoch: of a long one, after all that is
         compared."""
-        samples = compare(self._before, trial.samples, lambda: self._is_repeatable)
+        samples = compare(self._before, trial.samples, self._is_repeatable)
         is_seen = "cache" not in one.changes or (pace.epoch_steps or DIGESTS) < DIGESTS
         return samples if is_seen or samples == "different" else None
 

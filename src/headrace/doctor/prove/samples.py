@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..session.model import Digest, Session, Trainer
@@ -39,9 +39,9 @@ def _later(trainer: Trainer) -> Iterator[tuple[int, int]]:
         begun.add(one.loader)
 
 
-def compare(before: Samples, after: Samples, is_repeatable: Callable[[], bool | None]) -> str | None:
-    """`same`, `close`, `different` or None, of docs/doctor/remedies.md. `is_repeatable` tells whether two runs without
-    any change have the same samples; it is asked only where that matters, since it takes a run to know."""
+def compare(before: Samples, after: Samples, is_repeatable: bool | None) -> str | None:
+    """`same`, `close`, `different` or None, of docs/doctor/remedies.md. `is_repeatable` says whether two runs without
+    any change have the same samples; None where that is not known."""
     pairs = _pairs(before, after)
     if not pairs:
         return None
@@ -53,7 +53,7 @@ def compare(before: Samples, after: Samples, is_repeatable: Callable[[], bool | 
         return None
     if any(one.content != other.content and not (one.sketches and other.sketches) for one, other in pairs):
         return None
-    return "different" if is_repeatable() else None
+    return "different" if is_repeatable else None
 
 
 def are_equal(before: Samples, after: Samples) -> bool | None:

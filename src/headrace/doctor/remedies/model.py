@@ -98,8 +98,8 @@ class Prescription:
     together: list[str] = field(default_factory=list)
     """Codes of these."""
     patch: str = ""
+    """One diff with those of their changes of the user's files that are certain, for `patch -p1`."""
+    outcomes: list[Outcome] = field(default_factory=list)
     again_us: float | None = None
     """Mean step of the command run once more as it is; None where it was not. A proof's gain is told by the shorter of
     both runs without remedies, and its harm by the longer."""
-    """One diff with those of their changes of the user's files that are certain, for `patch -p1`."""
-    outcomes: list[Outcome] = field(default_factory=list)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import dropwhile
 
+from headrace.doctor.remedies.model import Prescription
+
 from ...figures import duration
 from ...gains import bounds, times
 from ...remedy_rows import RemedyRow, RemedyRows, remedy_rows
@@ -33,7 +35,7 @@ def remedies(report: Report) -> Section | None:
     rows = remedy_rows(prescription)
     blocks: list[Block] = []
     if rows.helps and _now_us(report) > 0:
-        blocks.append(_chart(report, rows))
+        blocks.append(_chart(_now_us(report), prescription, rows))
     if rows.helps:
         blocks.append(Cards([_card(row) for row in rows.helps[:MOST]]))
     if rows.idle:
@@ -50,10 +52,9 @@ def _now_us(report: Report) -> float:
     return budget.mean_us if budget is not None else 0.0
 
 
-def _chart(report: Report, rows: RemedyRows) -> Table:
-    prescription = report.prescription
-    now_us, again_us = _now_us(report), None if prescription is None else prescription.again_us
-    floor_us = prescription.floors.replay_us if prescription is not None and prescription.floors is not None else None
+def _chart(now_us: float, prescription: Prescription, rows: RemedyRows) -> Table:
+    again_us, floors = prescription.again_us, prescription.floors
+    floor_us = None if floors is None else floors.replay_us
     drawn = [replace(row, title=f"{place}. {row.title}") for place, row in enumerate(rows.helps[:MOST], start=1)]
     if len(rows.helps) > 1:
         drawn.append(replace(rows.together, title=_together(rows)))
