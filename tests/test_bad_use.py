@@ -218,7 +218,7 @@ def test_batches_before_the_failure_are_delivered(photos):
         ({"fields": {"image": hr.Image(source="png")}}, ["expected a column of the dataset, got 'png'", "source="]),
         ({"fields": {"image": "rgb"}}, ["field 'image': expected Image, Label or Raw, got str"]),
         ({"fields": {"label": hr.Label()}}, ["view: expected an image field to cut"]),
-        ({"fields": {"label": hr.Image()}}, ["field 'label': expected a column of bytes"]),
+        ({"fields": {"label": hr.Image()}}, ["field 'label': expected a column of bytes or of paths"]),
         ({"fields": {"image": hr.Image(dtype="bfloat16")}}, ["numpy has no bfloat16", "output='torch'"]),
         ({"quarantine": "/nowhere/bad.jsonl"}, ["quarantine: expected a file that can be written", "/nowhere"]),
         ({"instruction_set": "mmx"}, ["instruction_set", "mmx", "scalar"]),

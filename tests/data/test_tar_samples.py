@@ -116,7 +116,7 @@ def test_several_tars_are_one_dataset(make_tar):
     assert [ds[i]["image"] for i in range(4)] == [b"a", b"b", b"c", b"d"]
     assert list(ds.keys) == ["1", "1", "9", "10"]
     assert [os.path.basename(ds.where("image", i)[0]) for i in range(4)] == ["s-0.tar", "s-1.tar", "s-3.tar", "s-3.tar"]
-    assert list(ds.paths) == ["s-0.tar", "s-1.tar", "s-2.tar", "s-3.tar"]
+    assert list(ds.files("image").names) == ["s-0.tar", "s-1.tar", "s-2.tar", "s-3.tar"]
     assert repr(ds).endswith("4 tars s-0.tar … s-3.tar")
     at = ds.locate("image", np.array([3, 1]))
     assert (at.path_id.tolist(), at.path_id.dtype) == ([3, 1], np.int64)

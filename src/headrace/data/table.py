@@ -4,46 +4,63 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
-from .columns import ByteColumn, Column
+from .columns import ByteColumn, Column, TextColumn
 from .strings import StringColumn
+
+
+class PathRoot(Protocol):
+    """What paths in a manifest name: files below a folder, or members of an archive."""
+
+    def column(self, names: StringColumn) -> ByteColumn:
+        """Where the file of each name lies. Nothing is read for it."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
     """Immutable; shared by every selection of the same dataset, and across forks."""
 
-    root: str
-    """Absolute folder that `paths` are relative to."""
     source: str
     """What was opened, in words: "folder photos/"."""
-    paths: StringColumn
     keys: StringColumn
     columns: Mapping[str, Column]
     skipped: Mapping[str, int]
     """What lay there and is no part of any sample, by reason; only counts above 0."""
+    root: PathRoot | None = None
+    """Where the paths in columns of text lead, if they lead anywhere."""
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def bytes_of(self, name: str) -> ByteColumn:
+        """The column of that name, a text's paths as the bytes of their files. Raises UsageError where it has none."""
         column = self.columns.get(name)
         if isinstance(column, ByteColumn):
             return column
-        names = ", ".join(key for key, other in self.columns.items() if isinstance(other, ByteColumn))
-        got = "a column of values" if column is not None else "no such column"
+        if isinstance(column, TextColumn) and self.root is not None:
+            return self._named.setdefault(name, self.root.column(column.strings))
+        names = ", ".join(key for key in self.columns if self.has_bytes(key))
+        got = f"a column of {column.kind}s" if column is not None else "no such column"
         raise UsageError(f"expected the name of a column of bytes ({names}), got {name!r}: {got} in {self.source}")
 
-    def path(self, path_id: int) -> bytes:
-        return os.path.join(os.fsencode(self.root), self.paths.bytes(path_id))
+    def has_bytes(self, name: str) -> bool:
+        """Whether `bytes_of` has an answer."""
+        column = self.columns.get(name)
+        return isinstance(column, ByteColumn) or (isinstance(column, TextColumn) and self.root is not None)
+
+    @cached_property
+    def _named(self) -> dict[str, ByteColumn]:
+        """Columns of text as columns of bytes, by name: made once, since readers know files by their `Files`."""
+        return {}
 
     @cached_property
     def digest(self) -> str:
@@ -54,12 +71,8 @@ class Table:
         _feed(state, self.keys.blob, "<u1")
         _feed(state, self.keys.lengths(), "<i8")
         for name in sorted(self.columns):
-            column = self.columns[name]
-            if isinstance(column, ByteColumn):
-                _feed(state, column.length, "<i8")
-                _feed(state, column.check, "<u4")
-            else:
-                _feed(state, column.values, f"<{column.values.dtype.kind}{column.values.dtype.itemsize}")
+            for array, dtype in self.columns[name].parts():
+                _feed(state, array, dtype)
         return state.hexdigest()
 
 

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DatasetError, EmptyDatasetError
-from .columns import ByteColumn, Column, ValueColumn
+from .columns import Column, RangeColumn, ValueColumn
 from .compressed import refuse_compressed
+from .files import Files
 from .formats import IMAGE_EXTENSIONS
 from .index import TarIndex
 from .members import Members
@@ -44,8 +45,8 @@ def open_tars(paths: Sequence[str], *, classes: bool, cache: str | None) -> Tabl
         joined = joined.take(kept)
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     relative = StringColumn.from_list(os.path.relpath(path, root) for path in paths)
-    columns = _columns(joined, label)
-    return Table(root, _source(paths), relative, joined.keys, columns, dict(sorted((+skipped).items())))
+    columns = _columns(Files(root, relative, archives=True), joined, label)
+    return Table(_source(paths), joined.keys, columns, dict(sorted((+skipped).items())))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +133,11 @@ def _classes(
     return kept, ValueColumn(labels.astype(np.int64), tuple(names[rank] for rank in used))
 
 
-def _columns(joined: _Joined, label: ValueColumn | None) -> dict[str, Column]:
+def _columns(files: Files, joined: _Joined, label: ValueColumn | None) -> dict[str, Column]:
     """The usual columns first, then extensions by name."""
-    columns: dict[str, Column] = {name: ByteColumn(joined.path_id, *part) for name, part in joined.members.items()}
+    columns: dict[str, Column] = {
+        name: RangeColumn(files, joined.path_id, *part) for name, part in joined.members.items()
+    }
     if label is not None:
         columns["label"] = label
     usual = [name for name in _USUAL if name in columns]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import ValueColumn
+from headrace.data import Files, HeldColumn
 from headrace.errors import UsageError
 from headrace.feed import pillow
 from headrace.feed.memory import BatchMemory
@@ -55,11 +56,9 @@ class Assembly:
         self._recipe = recipe
         self._engine = engine
         self._blocks = memory
-        dataset = recipe.dataset
-        root, paths = dataset.root.encode("utf-8", "surrogateescape"), dataset.paths
-        self._paths = {
-            keep_open: _core.Paths(root, paths.blob, paths.offsets, keep_open=keep_open) for keep_open in (False, True)
-        }
+        files = {column: recipe.dataset.files(column) for _, _, column in (*recipe.images, *recipe.raws)}
+        shared = {id(each): _paths(each) for each in files.values()}  # so that an archive of two columns is open once
+        self._paths = {column: shared[id(each)] for column, each in files.items()}
         self._formats = [image_options(image, recipe.program.fill) for _, image, _ in recipe.images]
 
     def start(self, plan: BatchPlan) -> Pending:
@@ -127,15 +126,11 @@ class Assembly:
         return samples if ids is None else ids[samples]
 
     def _ranges(self, column: str, samples: Ints) -> dict[str, Any]:
-        at = self._recipe.dataset.locate(column, samples)
-        paths = self._paths[at.offset is not None]
-        return {"paths": paths, "path_id": at.path_id, "offset": at.offset, "length": at.length, "check": at.check}
+        return {"paths": self._paths[column], **self._recipe.dataset.locate(column, samples)._asdict()}
 
-    def values(self, column: str, samples: Ints) -> NDArray[Any]:
-        """A value column's entries."""
-        found = self._recipe.dataset.columns[column]
-        assert isinstance(found, ValueColumn)
-        return found.values[self._base_ids(samples)]
+    def values(self, column: HeldColumn, samples: Ints) -> Any:
+        """A column's entries: an array of numbers, or a list."""
+        return column.take(self._base_ids(samples))
 
     def _measure(self, samples: Ints, passes: Passes, key: int) -> tuple[int, int]:
         """The one (height, width) that the view makes of every image of the batch. Raises UsageError where they differ.
@@ -195,6 +190,10 @@ class Assembly:
             f"(sample {dataset.key(int(samples[odd]))!r}), height x width; "
             "give a view that fixes it, such as Resize((height, width)), or batch_size=1"
         )
+
+
+def _paths(files: Files) -> _core.Paths:
+    return _core.Paths(os.fsencode(files.root), files.names.blob, files.names.offsets, keep_open=files.archives)
 
 
 def _bytes_of(image: Image, size: tuple[int, int]) -> int:

@@ -36,5 +36,8 @@ class Converter:
         """The tensor that pinned memory was allocated as, so that torch's allocator learns of copies from it."""
         return memory.base if isinstance(memory.base, self._torch.Tensor) else self._torch.from_numpy(memory)
 
-    def values(self, values: NDArray[Any]) -> Any:
+    def values(self, values: NDArray[Any] | list[Any]) -> Any:
+        """Numbers as one array; a list stays as it is."""
+        if isinstance(values, list):
+            return values
         return values if self._torch is None else self._torch.from_numpy(np.ascontiguousarray(values))

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from headrace._core import Limits
-from headrace.data import ByteColumn, Dataset, ValueColumn
+from headrace.data import ByteColumn, Dataset, HeldColumn, TextColumn, ValueColumn
 from headrace.errors import UsageError
 from headrace.feed.quarantine import Quarantine
 from headrace.fields import Field, Image, Label, Raw
@@ -37,7 +37,7 @@ class Recipe:
     """(field, description, column)."""
     raws: tuple[tuple[str, Field, str], ...]
     """Fields made of a column's undecoded bytes."""
-    values: tuple[tuple[str, str], ...]
+    values: tuple[tuple[str, HeldColumn], ...]
     """(field, column) of what needs no reading."""
     threads: int
     prefetch: int
@@ -57,14 +57,14 @@ class Columns:
 
     images: tuple[tuple[str, Image, str], ...]
     raws: tuple[tuple[str, Field, str], ...]
-    values: tuple[tuple[str, str], ...]
+    values: tuple[tuple[str, HeldColumn], ...]
 
 
 def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: str | None) -> Columns:
     """Finds each field's column. Raises UsageError where there is none, or of another kind."""
     images: list[tuple[str, Image, str]] = []
     raws: list[tuple[str, Field, str]] = []
-    values: list[tuple[str, str]] = []
+    values: list[tuple[str, HeldColumn]] = []
     for name, field in fields.items():
         if not isinstance(field, Image | Label | Raw):
             raise UsageError(f"field {name!r}: expected Image, Label or Raw, got {type(field).__name__}")
@@ -77,14 +77,27 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
                 "Name one with source="
             )
         if isinstance(field, Image):
-            if not isinstance(column, ByteColumn):
-                raise UsageError(f"field {name!r}: expected a column of bytes, got the values of {column_name!r}")
+            if not dataset.has_bytes(column_name):
+                raise UsageError(
+                    f"field {name!r}: expected a column of bytes or of paths, got the {column.kind}s of {column_name!r}"
+                )
             images.append((name, field, column_name))
-        elif isinstance(column, ValueColumn):
-            values.append((name, column_name))
-        else:
+        elif isinstance(column, ByteColumn):
             raws.append((name, field, column_name))
+        else:
+            values.append((name, _labels(name, column) if isinstance(field, Label) else column))
     return Columns(_view_first(images, view_from), tuple(raws), tuple(values))
+
+
+def _labels(name: str, column: HeldColumn) -> ValueColumn:
+    """The numbers of a Label: a column's own, or the classes that its texts name."""
+    if isinstance(column, TextColumn) and column.labels is not None:
+        return column.labels
+    if not isinstance(column, ValueColumn):
+        raise UsageError(
+            f"field {name!r}: expected one number a sample, or names of classes, got a {column.kind} column; use Raw()"
+        )
+    return column
 
 
 def _view_first(images: list[tuple[str, Image, str]], view_from: str | None) -> tuple[tuple[str, Image, str], ...]:
