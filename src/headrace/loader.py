@@ -74,7 +74,7 @@ class Loader:
 
     def __init__(
         self,
-        data: Dataset | str | os.PathLike[str] | Sequence[str],
+        data: Dataset | Where,
         fields: Mapping[str, Field] | None = None,
         *,
         view: View | Sequence[View] | None = None,
