@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import _core
 from headrace._core import Limits
-from headrace.data import Dataset
+from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
 from headrace.feed import (
