@@ -18,7 +18,7 @@ from .files import Files
 from .open_file import OpenFile
 from .reading import read_file, read_member
 from .selecting import Selector, positions, split_positions
-from .strings import StringColumn
+from .strings import Strings
 from .table import Table
 
 Ints = npt.NDArray[np.int64]
@@ -79,7 +79,7 @@ class Dataset:
         return self.table.skipped
 
     @cached_property
-    def keys(self) -> StringColumn:
+    def keys(self) -> Strings:
         """Each sample's name: its path in a folder, its members' common stem in a tar."""
         return self.table.keys if self.base_ids is None else self.table.keys.take(self.base_ids)
 
