@@ -9,10 +9,16 @@ from typing_extensions import Buffer
 RNG_VERSION: Final[int]
 VIEW_COLUMNS: Final[tuple[str, ...]]
 MAX_VIEW_OPS: Final[int]
+RETRY_WAITS_S: Final[tuple[float, ...]]
 
 def best_level() -> str: ...
 def parse_level(name: str) -> str: ...
 def codec_versions() -> str: ...
+
+# --- errors of transport (core/batch/transport.hpp) ---
+
+def may_pass(error: int) -> bool: ...
+def loses_descriptor(error: int) -> bool: ...
 
 # --- the random source (core/rng) ---
 
@@ -169,6 +175,10 @@ class Job:
         offset: NDArray[np.int64] | None = None,
         length: NDArray[np.int64] | None = None,
         check: NDArray[np.uint32] | None = None,
+        zipped: tuple[
+            NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]
+        ]
+        | None = None,
         memory: list[Any] | None = None,
         out: NDArray[np.uint8],
         width: int,
@@ -191,6 +201,10 @@ class Job:
         offset: NDArray[np.int64] | None = None,
         length: NDArray[np.int64] | None = None,
         check: NDArray[np.uint32] | None = None,
+        zipped: tuple[
+            NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]
+        ]
+        | None = None,
     ) -> None: ...
     def probe_only(self) -> None: ...
     def wait(self) -> None: ...
@@ -205,7 +219,9 @@ class Job:
     def sizes(self) -> NDArray[np.int32]: ...
 
 class Engine:
-    def __init__(self, threads: int, *, level: str = "best", limits: Limits = ...) -> None: ...
+    def __init__(
+        self, threads: int, *, level: str = "best", limits: Limits = ..., retry_waits_s: list[float] = ...
+    ) -> None: ...
     def submit(self, job: Job) -> None: ...
     def cancel(self) -> None: ...
     def close(self) -> None: ...

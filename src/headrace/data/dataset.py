@@ -153,7 +153,7 @@ class Dataset:
                 continue
             # `image` and `jpg` are mostly the same bytes: read once.
             at = column.locate(np.array([base_id]))
-            place = (id(column.files), *(-2 if part is None else int(part[0]) for part in at))
+            place = (id(column.files), *(-2 if part is None else int(part[0]) for part in at[:3]))
             data = seen[place] if place in seen else self._read(column, base_id)
             if data is not None:
                 sample[name] = seen[place] = data
