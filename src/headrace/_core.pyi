@@ -175,9 +175,7 @@ class Job:
         offset: NDArray[np.int64] | None = None,
         length: NDArray[np.int64] | None = None,
         check: NDArray[np.uint32] | None = None,
-        zipped: tuple[
-            NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]
-        ]
+        zipped: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
         | None = None,
         memory: list[Any] | None = None,
         out: NDArray[np.uint8],
@@ -201,9 +199,7 @@ class Job:
         offset: NDArray[np.int64] | None = None,
         length: NDArray[np.int64] | None = None,
         check: NDArray[np.uint32] | None = None,
-        zipped: tuple[
-            NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]
-        ]
+        zipped: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
         | None = None,
     ) -> None: ...
     def probe_only(self) -> None: ...
