@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/fault.hpp"
+#include "names/inside.hpp"
 #include "tar/header.hpp"
 
 namespace headrace {
@@ -24,13 +25,9 @@ std::string why(const char* what, const std::string& path) {
 }  // namespace
 
 Paths::Paths(std::string root, std::span<const std::uint8_t> names, std::span<const std::uint64_t> offsets,
-             bool keep_open)
-    : root_(std::move(root)), names_(names), offsets_(offsets), keep_open_(keep_open) {
+             bool keep_open, bool inside)
+    : root_(std::move(root)), names_(names), offsets_(offsets), keep_open_(keep_open), inside_(inside) {
     if (offsets.empty()) throw std::invalid_argument("expected at least one offset");
-    for (std::size_t i = 1; i < offsets.size(); ++i) {
-        if (offsets[i] < offsets[i - 1]) throw std::invalid_argument("offsets of names must not decrease");
-    }
-    if (offsets.back() > names.size()) throw std::invalid_argument("offsets of names reach beyond their blob");
 }
 
 Paths::File::~File() { ::close(fd); }
@@ -39,9 +36,13 @@ std::string Paths::path(std::int64_t index) const {
     if (index < 0 || static_cast<std::size_t>(index) >= size()) {
         throw Fault(Code::changed, "the index names file " + std::to_string(index) + " of " + std::to_string(size()));
     }
-    const auto* name = reinterpret_cast<const char*>(names_.data()) + offsets_[index];
-    std::string tail(name, offsets_[index + 1] - offsets_[index]);
-    return root_.empty() ? tail : root_ + "/" + tail;
+    const std::uint64_t start = offsets_[index], stop = offsets_[index + 1];
+    if (start > stop || stop > names_.size()) throw Fault(Code::changed, "the index of file names is damaged");
+    const std::string name(reinterpret_cast<const char*>(names_.data()) + start, stop - start);
+    if (name.empty()) throw Fault(Code::corrupt, "the sample has no such file");
+    if (name.find('\0') != std::string::npos) throw Fault(Code::missing, "no file's name holds a NUL byte");
+    if (inside_ && leads_out(name)) throw Fault(Code::outside, "the path " + name + " leads out of " + root_);
+    return root_.empty() || name.front() == '/' ? name : root_ + "/" + name;
 }
 
 std::shared_ptr<const Paths::File> Paths::open_new(std::int64_t index) const {
@@ -91,6 +92,7 @@ void Reader::fill(int fd, std::size_t at, std::size_t count, std::int64_t offset
 }
 
 std::span<const std::uint8_t> Reader::read(const Ranges& ranges, std::size_t item, std::int64_t max_file_bytes) {
+    if (ranges.length && ranges.length[item] == kMissing) throw Fault(Code::missing, "no file of that name is there");
     if (ranges.length && ranges.length[item] < 0) throw Fault(Code::corrupt, "the sample has no such member");
     const std::int64_t path_id = ranges.path_id[item];
     const auto file = ranges.paths->open(path_id);

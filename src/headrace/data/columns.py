@@ -20,6 +20,8 @@ Part: TypeAlias = tuple[npt.NDArray[np.generic] | None, str]
 
 ABSENT = -1
 """The length of a member that a sample does not have."""
+MISSING = -2
+"""The length where a sample names a member, and no archive holds it."""
 
 
 class Location(NamedTuple):
@@ -30,7 +32,7 @@ class Location(NamedTuple):
     offset: Ints | None
     """First byte in that file; None: all begin at 0."""
     length: Ints | None
-    """Bytes; `ABSENT` where the sample has none; None: all are whole files."""
+    """Bytes; `ABSENT` where the sample has none, `MISSING` where it is not there; None: all are whole files."""
     check: Checks | None
     """`tar_header_check` of the 512 bytes before `offset`; None: nothing to check."""
 
