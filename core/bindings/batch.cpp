@@ -363,6 +363,16 @@ void bind_batch(nb::module_& m) {
         });
 
     m.def("best_level", [] { return std::string(level_name(best_level())); });
+    m.def(
+        "levels",
+        [] {
+            std::vector<std::string> names;
+            for (int i = 0; i <= static_cast<int>(best_level()); ++i) {
+                names.emplace_back(level_name(static_cast<Level>(i)));
+            }
+            return names;
+        },
+        "The instruction-set levels that this processor has, the slowest first.");
     m.def("parse_level", [](const std::string& name) { return std::string(level_name(parse_level(name))); }, "name"_a);
     m.def("codec_versions", &codec_versions);
 }
