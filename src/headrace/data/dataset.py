@@ -13,8 +13,11 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from .columns import ABSENT, ByteColumn, Column, Location
+from ..errors import ReadError
+from .columns import ABSENT, MISSING, ByteColumn, Column, Location, TextColumn
+from .expected_files import expect_files
 from .files import Files
+from .keys import Keys
 from .open_file import OpenFile
 from .reading import read_file, read_member
 from .selecting import Selector, positions, split_positions
@@ -79,7 +82,7 @@ class Dataset:
         return self.table.skipped
 
     @cached_property
-    def keys(self) -> StringColumn:
+    def keys(self) -> Keys:
         """Each sample's name: its path in a folder, its members' common stem in a tar."""
         return self.table.keys if self.base_ids is None else self.table.keys.take(self.base_ids)
 
@@ -125,7 +128,11 @@ class Dataset:
 
     def read(self, column: str, index: SupportsIndex) -> bytes:
         """The bytes of one sample's member. Raises ReadError, ChangedError, or KeyError where the sample has none."""
-        data = self._read(self.table.bytes_of(column), self._base_id(index))
+        try:
+            data = self._read(self.table.bytes_of(column), self._base_id(index))
+        except ReadError as error:
+            named = self.named(column, index)
+            raise error if named is None else ReadError(f"{named}: {error}") from error
         if data is None:
             raise KeyError(f"sample {self.key(index)!r} has no {column!r}")
         return data
@@ -135,6 +142,17 @@ class Dataset:
         found = self.table.bytes_of(column)
         at = found.locate(np.array([self._base_id(index)]))
         return os.fsdecode(found.files.path(int(at.path_id[0]))), None if at.offset is None else int(at.offset[0])
+
+    def named(self, column: str, index: SupportsIndex) -> str | None:
+        """Which line of a manifest names which file for one sample, for messages; None where no manifest does."""
+        texts, base_id = self.columns.get(column), self._base_id(index)
+        if self.table.origin is None or not isinstance(texts, TextColumn):
+            return None
+        return f"{self.table.origin.of(base_id)} names {texts.strings[base_id]!r}"
+
+    def expect_files(self, column: str) -> None:
+        """Raises NotFoundError if `column` names files and none of a few that are looked for is there."""
+        expect_files(self.table, column)
 
     def _base_id(self, index: SupportsIndex) -> int:
         position, size = operator.index(index), len(self)
@@ -163,9 +181,11 @@ class Dataset:
         at = column.locate(np.array([base_id]))
         path = column.files.path(int(at.path_id[0]))
         if at.offset is None or at.length is None:
-            return read_file(path)
+            return read_file(path) if column.files.names.bytes(int(at.path_id[0])) else None
         if at.length[0] == ABSENT:
             return None
+        if at.length[0] == MISSING:
+            raise ReadError(f"{os.fsdecode(path)}: no file of that name is there")
         return read_member(
             OpenFile(path), int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0])
         )

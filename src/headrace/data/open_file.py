@@ -30,7 +30,10 @@ class OpenFile:
 
     def size(self) -> int:
         """Bytes in the file now."""
-        return os.fstat(self._handle).st_size
+        return self.status().st_size
+
+    def status(self) -> os.stat_result:
+        return os.fstat(self._handle)
 
     def read(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file. Raises ReadError."""

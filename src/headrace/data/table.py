@@ -14,11 +14,18 @@ import numpy.typing as npt
 
 from ..errors import UsageError
 from .columns import ByteColumn, Column, TextColumn
+from .keys import Keys, NumberKeys
+from .origin import Origin
 from .strings import StringColumn
 
 
 class PathRoot(Protocol):
     """What paths in a manifest name: files below a folder, or members of an archive."""
+
+    @property
+    def advice(self) -> str:
+        """Where paths are looked for, and what to do if that is wrong, for messages."""
+        ...
 
     def column(self, names: StringColumn) -> ByteColumn:
         """Where the file of each name lies. Nothing is read for it."""
@@ -31,12 +38,16 @@ class Table:
 
     source: str
     """What was opened, in words: "folder photos/"."""
-    keys: StringColumn
+    keys: Keys
     columns: Mapping[str, Column]
     skipped: Mapping[str, int]
     """What lay there and is no part of any sample, by reason; only counts above 0."""
     root: PathRoot | None = None
     """Where the paths in columns of text lead, if they lead anywhere."""
+    origin: Origin | None = None
+    """Where a manifest has the samples."""
+    known_digest: str | None = None
+    """`digest`, where an index has kept it."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -65,11 +76,14 @@ class Table:
     @cached_property
     def digest(self) -> str:
         """Identity of the samples: keys, members' lengths and checks, values. Not where the root is."""
+        if self.known_digest is not None:
+            return self.known_digest
         state = hashlib.blake2b(digest_size=16)
         outline = {name: [column.kind, getattr(column, "classes", None)] for name, column in self.columns.items()}
         state.update(json.dumps(["headrace table 1", outline], sort_keys=True).encode())
-        _feed(state, self.keys.blob, "<u1")
-        _feed(state, self.keys.lengths(), "<i8")
+        keys = self.keys.take(np.arange(len(self))) if isinstance(self.keys, NumberKeys) else self.keys
+        _feed(state, keys.blob, "<u1")
+        _feed(state, keys.lengths(), "<i8")
         for name in sorted(self.columns):
             for array, dtype in self.columns[name].parts():
                 _feed(state, array, dtype)
