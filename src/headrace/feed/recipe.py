@@ -85,6 +85,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
                 raise UsageError(
                     f"field {name!r}: expected a column of bytes or of paths, got the {column.kind}s of {column_name!r}"
                 )
+            dataset.expect_files(column_name)
             images.append((name, field, column_name))
         elif isinstance(column, ByteColumn):
             raws.append((name, field, column_name))
