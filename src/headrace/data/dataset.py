@@ -17,12 +17,12 @@ from ..errors import ReadError
 from .columns import ABSENT, MISSING, ByteColumn, Column, Location, TextColumn
 from .expected_files import expect_files
 from .files import Files
-from .keys import Keys
 from .open_file import OpenFile
 from .reading import read_file, read_member
 from .selecting import Selector, positions, split_positions
-from .strings import StringColumn
+from .strings import Strings
 from .table import Table
+from .zipped import read_zipped
 
 Ints = npt.NDArray[np.int64]
 
@@ -82,7 +82,7 @@ class Dataset:
         return self.table.skipped
 
     @cached_property
-    def keys(self) -> Keys:
+    def keys(self) -> Strings:
         """Each sample's name: its path in a folder, its members' common stem in a tar."""
         return self.table.keys if self.base_ids is None else self.table.keys.take(self.base_ids)
 
@@ -127,9 +127,10 @@ class Dataset:
         return self.table.bytes_of(column).files
 
     def read(self, column: str, index: SupportsIndex) -> bytes:
-        """The bytes of one sample's member. Raises ReadError, ChangedError, or KeyError where the sample has none."""
+        """The bytes of one sample's member. Raises ReadError, ChangedError, KeyError where the sample has none; from a
+        zip also DecodeError (damaged), UnsupportedError (encrypted, another method) or LimitError."""
         try:
-            data = self._read(self.table.bytes_of(column), self._base_id(index))
+            data = self._read(column, self.table.bytes_of(column), self._base_id(index))
         except ReadError as error:
             named = self.named(column, index)
             raise error if named is None else ReadError(f"{named}: {error}") from error
@@ -171,13 +172,13 @@ class Dataset:
                 continue
             # `image` and `jpg` are mostly the same bytes: read once.
             at = column.locate(np.array([base_id]))
-            place = (id(column.files), *(-2 if part is None else int(part[0]) for part in at))
-            data = seen[place] if place in seen else self._read(column, base_id)
+            place = (id(column.files), *(-2 if part is None else int(part[0]) for part in at[:3]))
+            data = seen[place] if place in seen else self._read(name, column, base_id)
             if data is not None:
                 sample[name] = seen[place] = data
         return sample
 
-    def _read(self, column: ByteColumn, base_id: int) -> bytes | None:
+    def _read(self, name: str, column: ByteColumn, base_id: int) -> bytes | None:
         at = column.locate(np.array([base_id]))
         path = column.files.path(int(at.path_id[0]))
         if at.offset is None or at.length is None:
@@ -186,6 +187,8 @@ class Dataset:
             return None
         if at.length[0] == MISSING:
             raise ReadError(f"{os.fsdecode(path)}: no file of that name is there")
+        if at.zipped is not None:
+            return read_zipped(OpenFile(path), at, key=self.table.keys[base_id], field=name)
         return read_member(
             OpenFile(path), int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0])
         )

@@ -1,34 +1,32 @@
-"""What samples are called."""
+"""Numbers as the names of samples: the rows of a manifest, or a column of ids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .strings import StringColumn
+from .strings import StringColumn, Strings
+
+_PIECE = 1 << 16
 
 
-class NumberKeys:
-    """Numbers as names, without a string each: an array of them, or a range."""
+class NumberKeys(Strings):
+    """Without a string each: `numbers` is an array or a range."""
+
+    __slots__ = ("_numbers",)
 
     def __init__(self, numbers: npt.NDArray[Any] | range) -> None:
-        self.numbers = numbers
+        self._numbers = numbers
 
     def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, index: int) -> str:
-        return str(self.numbers[index])
-
-    def __iter__(self) -> Iterator[str]:
-        return map(str, self.numbers)
+        return len(self._numbers)
 
     def take(self, indices: npt.NDArray[np.int64]) -> StringColumn:
-        """The names at `indices` (non-negative), in that order."""
-        return StringColumn.from_list(self[index] for index in indices.tolist())
+        return StringColumn.from_list(str(self._numbers[index]) for index in indices.tolist())
 
-
-Keys: TypeAlias = StringColumn | NumberKeys
+    def pieces(self) -> Iterator[StringColumn]:
+        for start in range(0, len(self), _PIECE):
+            yield self.take(np.arange(start, min(start + _PIECE, len(self))))

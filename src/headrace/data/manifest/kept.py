@@ -9,8 +9,9 @@ import numpy as np
 
 from .. import checked
 from ..columns import HeldColumn, ListColumn, TextColumn, ValueColumn
-from ..keys import Keys, NumberKeys
+from ..keys import NumberKeys
 from ..safetensors import Arrays, InvalidFileError
+from ..strings import Strings
 
 _NUMBERS = (np.int64, np.float32, np.float64, np.bool_)
 
@@ -19,7 +20,7 @@ _NUMBERS = (np.int64, np.float32, np.float64, np.bool_)
 class Kept:
     """The samples of a manifest."""
 
-    keys: Keys
+    keys: Strings
     columns: dict[str, HeldColumn]
     first_line: int | None
     """The line of the first row, where row after row takes one."""
@@ -95,7 +96,7 @@ def _list(arrays: Arrays, prefix: str, rows: int) -> ListColumn:
     return column
 
 
-def _keys(column: HeldColumn | None, rows: int) -> Keys:
+def _keys(column: HeldColumn | None, rows: int) -> Strings:
     if isinstance(column, TextColumn):
         return column.strings
     return NumberKeys(column.values if isinstance(column, ValueColumn) else range(rows))
