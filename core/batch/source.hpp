@@ -61,7 +61,6 @@ private:
 
 // Lengths that stand for none: the sample has no such member; a name was given, and no archive holds it.
 constexpr std::int64_t kAbsent = -1, kMissing = -2;
-
 // What the central directories of zips say of a batch's members, one a sample. Without it, bytes lie there as they are.
 struct ZipRanges {
     const std::int64_t* packed = nullptr;  // bytes in the zip

@@ -17,8 +17,8 @@ namespace headrace {
 namespace {
 
 using StartsIn = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using OrderIn = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using IdsIn = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using IdsIn = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using WhichIn = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 Names borrowed(const BytesIn& blob, const OffsetsIn& offsets) {
     return {text_of(blob), {offsets.data(), offsets.shape(0)}};
@@ -40,7 +40,7 @@ nb::tuple build(BytesIn names, OffsetsIn offsets) {
 // Keeps the arrays that it looks into.
 class PyNameLookup {
 public:
-    PyNameLookup(BytesIn names, OffsetsIn offsets, StartsIn starts, OrderIn order)
+    PyNameLookup(BytesIn names, OffsetsIn offsets, StartsIn starts, IdsIn order)
         : names_(names), offsets_(offsets), starts_(starts), order_(order) {}
 
     std::int64_t find(nb::bytes name, std::int64_t before) const {
@@ -51,7 +51,7 @@ public:
         }
     }
 
-    auto find_paths(BytesIn blob, OffsetsIn offsets, IdsIn which) const {
+    auto find_paths(BytesIn blob, OffsetsIn offsets, WhichIn which) const {
         const NameLookup table = lookup();
         const Names paths = borrowed(blob, offsets);
         const std::span<const std::int64_t> ids(which.data(), which.shape(0));
@@ -73,7 +73,7 @@ private:
     BytesIn names_;
     OffsetsIn offsets_;
     StartsIn starts_;
-    OrderIn order_;
+    IdsIn order_;
 };
 
 }  // namespace
@@ -92,7 +92,7 @@ void bind_names(nb::module_& m) {
         "leads_out", [](nb::bytes path) { return leads_out({path.c_str(), path.size()}); }, nb::arg("path"),
         "Whether a path is absolute, or its `..` climb above where it starts.");
     nb::class_<PyNameLookup>(m, "NameLookup")
-        .def(nb::init<BytesIn, OffsetsIn, StartsIn, OrderIn>(), nb::arg("names"), nb::arg("name_offsets"),
+        .def(nb::init<BytesIn, OffsetsIn, StartsIn, IdsIn>(), nb::arg("names"), nb::arg("name_offsets"),
              nb::arg("starts"), nb::arg("order"))
         .def("find", &PyNameLookup::find, nb::arg("name"), nb::arg("before") = std::numeric_limits<std::int64_t>::max(),
              "The greatest id below `before` that has this name; -1 if none has. ValueError: the table is damaged.")

@@ -28,8 +28,8 @@ def expect_files(table: Table, column: str) -> None:
     name = texts.strings[named[0]]
     place = f"sample {table.keys[named[0]]!r}" if table.origin is None else table.origin.of(named[0])
     raise NotFoundError(
-        f"{table.source}: expected the files that its column {column!r} names, got none of {len(named)} that were looked "
-        f"for, such as {name!r} ({place}). {table.root.advice}"
+        f"{table.source}: expected the files that its column {column!r} names, got none of {len(named)} that were "
+        f"looked for, such as {name!r} ({place}). {table.root.advice}"
     )
 
 

@@ -36,7 +36,7 @@ class OpenFile:
         return self.status().st_size
 
     def status(self) -> os.stat_result:
-        """Raises ReadError."""
+        """What the system says of the file now. Raises ReadError."""
         try:
             return patiently(lambda: os.fstat(self._handle), reopen=self._reopen)
         except OSError as error:

@@ -33,7 +33,7 @@ def open_dataset(
     members that share a stem (the name up to its first dot) are one sample, and each extension is a column; `image`,
     `label` and `text` stand for the usual ones. A mapping such as `{"image": "images/", "mask": "masks/*_mask.png"}`
     opens folders or patterns whose files belong together by their stems.
-    A manifest (`.csv`, `.tsv`, `.txt`, `.jsonl`, `.odgt`, `.parquet`) lists a sample a row, with columns of paths and of
+    A manifest (`.csv`, `.tsv`, `.txt`, `.jsonl`, `.odgt`, `.parquet`) lists a sample a row, with columns of paths and
     values: an image field takes its column as paths, any other as values.
     `classes`: take first-level folder names as classes; None: only for a folder without images directly in it.
     `root`: the folder that a manifest's paths lead into, and not out of; None: they are relative to the manifest's own

@@ -45,29 +45,25 @@ def needs_range(type: pa.DataType) -> bool:
 
 def holds_bytes(type: pa.DataType) -> bool:
     """Whether it is binary, or binary is somewhere in it."""
-    type = _plain_type(type)
-    if _is_list(type) or types.is_map(type):
-        return holds_bytes(type.value_type)
-    if types.is_struct(type):
-        return any(holds_bytes(field.type) for field in type)
+    plain = _plain_type(type)
+    if types.is_nested(plain):
+        return any(holds_bytes(plain.field(number).type) for number in range(plain.num_fields))
     return bool(
-        types.is_binary(type)
-        or types.is_large_binary(type)
-        or types.is_fixed_size_binary(type)
-        or types.is_binary_view(type)
+        types.is_binary(plain)
+        or types.is_large_binary(plain)
+        or types.is_fixed_size_binary(plain)
+        or types.is_binary_view(plain)
     )
 
 
 def held_as(type: pa.DataType, seen: IntegerRange | None) -> pa.DataType:
     """The type (see `ManifestSource`) that a column of `type` is converted to: text where there is no other."""
-    type = _plain_type(type)
-    if not _is_list(type):
-        number = _number_type(type)
-        held = number if number is None or seen is None else seen.type(number)
-        return pa.string() if held is None else held
-    item = _plain_type(type.value_type)
+    plain = _plain_type(type)
+    item = _plain_type(plain.value_type) if _is_list(plain) else plain
     number = _number_type(item)
     held = number if number is None or seen is None else seen.type(number)
+    if not _is_list(plain):
+        return pa.string() if held is None else held
     if held is not None and not types.is_boolean(held):
         return pa.list_(held)
     return pa.list_(pa.string()) if _is_text(item) else pa.string()

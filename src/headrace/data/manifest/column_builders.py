@@ -113,7 +113,8 @@ class TextBuilder:
         """Each text's number in the order in which they were first seen."""
         encoded = array.dictionary_encode()
         codes = [self._code(text) for text in encoded.dictionary.cast(pa.binary()).to_pylist()]
-        return np.array(codes, np.int32)[encoded.indices.to_numpy()]
+        indices: npt.NDArray[np.int32] = encoded.indices.to_numpy()
+        return np.array(codes, np.int32)[indices]
 
     def _code(self, text: bytes) -> int:
         if not text:

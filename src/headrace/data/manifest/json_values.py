@@ -49,7 +49,7 @@ class JsonValues:
 
 
 def converted(values: list[Any], type: pa.DataType) -> pa.Array:
-    """Values as the type that `JsonValues` has found for them: whatever has no other is text, or the text of its JSON."""
+    """Values as the type that `JsonValues` has found for them: what has no other is text, or the text of its JSON."""
     if pa.types.is_string(type):
         return pa.array([_text(value) for value in values], type)
     if pa.types.is_list(type):

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import checked
 from ..columns import HeldColumn, ListColumn, TextColumn, ValueColumn
-from ..number_strings import NumberStrings
+from ..keys import NumberKeys
 from ..safetensors import Arrays, InvalidFileError
 from ..strings import Strings
 
@@ -99,4 +99,4 @@ def _list(arrays: Arrays, prefix: str, rows: int) -> ListColumn:
 def _keys(column: HeldColumn | None, rows: int) -> Strings:
     if isinstance(column, TextColumn):
         return column.strings
-    return NumberStrings(column.values if isinstance(column, ValueColumn) else range(rows))
+    return NumberKeys(column.values if isinstance(column, ValueColumn) else range(rows))

@@ -41,12 +41,12 @@ class ParquetRows:
 
     def schema(self) -> pa.Schema:
         if self._schema is None:
-            types = {name: self._file_schema.field(name).type for name in self._columns}
-            ranges = {name: IntegerRange() for name, type in types.items() if needs_range(type)}
+            fields = [self._file_schema.field(name) for name in self._columns]
+            ranges = {field.name: IntegerRange() for field in fields if needs_range(field.type)}
             for batch in self._read(list(ranges)) if ranges else ():
                 for name, seen in ranges.items():
                     seen.see(batch.column(name))
-            self._schema = pa.schema([(name, held_as(type, ranges.get(name))) for name, type in types.items()])
+            self._schema = pa.schema([(f.name, held_as(f.type, ranges.get(f.name))) for f in fields])
         return self._schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -94,5 +94,6 @@ class ParquetRows:
 
 def _batch_rows(metadata: pq.FileMetaData) -> int:
     """Few enough that wide rows fit in memory, too."""
-    total = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    return max(1, min(BATCH_ROWS, _BATCH_BYTES * metadata.num_rows // max(1, total)))
+    total: int = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    rows: int = _BATCH_BYTES * metadata.num_rows // max(1, total)
+    return max(1, min(BATCH_ROWS, rows))

@@ -23,7 +23,7 @@ class Scratch:
         self._file: BinaryIO | None = None
         self._end = 0
         try:
-            self._file = tempfile.TemporaryFile()
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the last reference
         except OSError as error:
             raise _unwritable(error) from error
 

@@ -1,4 +1,4 @@
-"""Numbers as names of samples."""
+"""Numbers as the names of samples: the rows of a manifest, or a column of ids."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .strings import StringColumn, Strings
 _PIECE = 1 << 16
 
 
-class NumberStrings(Strings):
-    """Numbers written out, without a string each: an array of them, or a range."""
+class NumberKeys(Strings):
+    """Without a string each: `numbers` is an array or a range."""
 
-    __slots__ = ("numbers",)
+    __slots__ = ("_numbers",)
 
     def __init__(self, numbers: npt.NDArray[Any] | range) -> None:
-        self.numbers = numbers
+        self._numbers = numbers
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self._numbers)
 
     def take(self, indices: npt.NDArray[np.int64]) -> StringColumn:
-        return StringColumn.from_list(str(self.numbers[index]) for index in indices.tolist())
+        return StringColumn.from_list(str(self._numbers[index]) for index in indices.tolist())
 
     def pieces(self) -> Iterator[StringColumn]:
         for start in range(0, len(self), _PIECE):
