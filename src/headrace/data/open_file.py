@@ -45,6 +45,16 @@ class OpenFile:
             raise unreadable(self.path, offset, error) from error
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fills `buffer` as far as the file goes, and returns how many bytes that are. Raises ReadError."""
+        done = 0
+        try:
+            while done < len(buffer) and (got := os.preadv(self._handle, [buffer[done:]], offset + done)):
+                done += got
+        except OSError as error:
+            raise unreadable(self.path, offset + done, error) from error
+        return done
+
     def __str__(self) -> str:
         return path_text(self.path)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 import zlib
 from typing import BinaryIO, NoReturn
 
@@ -12,11 +11,10 @@ from headrace.data.identity import Identity
 from headrace.data.inflate import METHODS, InflateError, inflate
 from headrace.data.reading import read_exactly
 from headrace.data.zip_member import ZipMember
-from headrace.data.zip_members import LOCAL_HEADER_BYTES, ZipMembers, local_header_check
+from headrace.data.zip_members import ZipMembers
+from headrace.data.zip_reading import LocalHeaderError, data_start
 from headrace.data.zip_sidecar import open_members
 from headrace.errors import ChangedError, DamagedMemberError, MemberLimitError, UnsupportedMemberError, UsageError
-
-_SIGNATURE = b"PK\x03\x04"
 
 
 class IndexedZip(IndexedArchive[ZipMember]):
@@ -68,7 +66,10 @@ class IndexedZip(IndexedArchive[ZipMember]):
 
     def _read(self, opened: Opened[ZipMember], member: ZipMember) -> bytes:
         self._refuse(member)
-        start = self._data_start(opened, member)
+        try:
+            start = data_start(opened.file, _members(opened), member.number)
+        except LocalHeaderError as error:
+            self._fail(opened, member, str(error), error)
         data = read_exactly(opened.file, start, member.compress_size)
         try:
             data = inflate(data, member.compress_type, member.file_size)
@@ -94,19 +95,6 @@ class IndexedZip(IndexedArchive[ZipMember]):
                 f"{self._path}: member {member.name!r} has {largest:,} bytes, more than max_member_bytes = "
                 f"{self._max_member_bytes:,}. Raise the limit if you trust the file"
             )
-
-    def _data_start(self, opened: Opened[ZipMember], member: ZipMember) -> int:
-        """First byte of the data, behind a local header that is the indexed one."""
-        header = read_exactly(opened.file, member.header_offset, LOCAL_HEADER_BYTES)
-        method, name_bytes, extra_bytes = struct.unpack_from("<8xH16xHH", header)
-        name = read_exactly(opened.file, member.header_offset + LOCAL_HEADER_BYTES, name_bytes)
-        members = _members(opened)
-        if not header.startswith(_SIGNATURE) or local_header_check(method, name) != members.check[member.number]:
-            self._fail(opened, member, "its local header is not what the central directory says")
-        start: int = member.header_offset + LOCAL_HEADER_BYTES + name_bytes + extra_bytes
-        if start + member.compress_size > members.end[member.number]:
-            self._fail(opened, member, "it overlaps the next member, as in a zip bomb")
-        return start
 
     def _fail(self, opened: Opened[ZipMember], member: ZipMember, why: str, cause: Exception | None = None) -> NoReturn:
         place = f"{self._path} at byte {member.header_offset}: member {member.name!r}: {why}"

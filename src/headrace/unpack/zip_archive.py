@@ -1,0 +1,138 @@
+"""A zip, by its central directory."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import time
+import zipfile
+import zlib
+from array import array
+from collections.abc import Iterator
+
+from headrace.data.identity import identify
+from headrace.data.inflate import METHODS, InflateError, inflate_pieces
+from headrace.data.open_file import OpenFile
+from headrace.data.reading import read_exactly
+from headrace.data.zip_member import ZipMember
+from headrace.data.zip_reading import LocalHeaderError, data_start
+from headrace.data.zip_sidecar import read_directory
+from headrace.errors import ChangedError, DamagedMemberError, UnsupportedMemberError
+
+from .member_paths import decode
+from .members import PIECE_BYTES, Attributes, Kind, Member, Piece
+
+_UNIX = (3, 19)
+"""Systems whose attributes are those of Unix (APPNOTE.TXT 4.4.2): Unix itself, and macOS."""
+_TIMES_FIELD, _HAS_MTIME = 0x5455, 1
+"""Info-ZIP's extra field of times in UTC; zip's own are local, and even."""
+_LINK_MOST_BYTES = 4095
+_NO_MODE = -1
+
+
+class ZipArchive:
+    """The central directory is parsed when it is opened: what is kept of it does not have permissions and times."""
+
+    def __init__(self, path: str) -> None:
+        """Raises ReadError, or DatasetError if it is no zip or is damaged."""
+        self.path = path
+        self._file = OpenFile(os.fsencode(path))
+        self._identity = identify(self._file)
+        self._members, infos = read_directory(path)
+        self._modes = array("q", map(_mode, infos))
+        self._mtimes_ns = array("q", map(_mtime_ns, infos))
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def member(self, number: int) -> Member:
+        member = self._members.member(number)
+        kind = _kind(member, self._modes[number])
+        if kind is Kind.SYMBOLIC_LINK:
+            return Member(member.name, kind, 0, self._link(number))
+        return Member(member.name, kind, member.file_size if kind is Kind.FILE else 0, "")
+
+    def attributes(self, number: int) -> Attributes:
+        mode = self._modes[number]
+        return Attributes(None if mode == _NO_MODE else mode, self._mtimes_ns[number])
+
+    def pieces(self, number: int) -> Iterator[Piece]:
+        """Inflated, and at the end checked by their CRC."""
+        member = self._members.member(number)
+        self._expect_readable(member)
+        at = crc = 0
+        try:
+            start = data_start(self._file, self._members, number)
+            chunks = self._chunks(start, member.compress_size)
+            for piece in inflate_pieces(chunks, member.compress_type, member.file_size, most=PIECE_BYTES):
+                crc = zlib.crc32(piece, crc)
+                yield at, memoryview(piece)
+                at += len(piece)
+        except (InflateError, LocalHeaderError) as error:
+            raise self._damaged(member, str(error)) from error
+        if crc != member.CRC:
+            raise self._damaged(member, f"expected bytes with CRC {member.CRC:08x}, got {crc:08x}")
+
+    def _chunks(self, start: int, size: int) -> Iterator[bytes]:
+        for done in range(0, size, PIECE_BYTES):
+            yield read_exactly(self._file, start + done, min(PIECE_BYTES, size - done))
+
+    def _link(self, number: int) -> str:
+        """What a symbolic link names is its data; more than a path can hold is given as nothing."""
+        if self._members.member(number).file_size > _LINK_MOST_BYTES:
+            return ""
+        return decode(b"".join(bytes(piece) for _, piece in self.pieces(number)))
+
+    def _expect_readable(self, member: ZipMember) -> None:
+        place = f"{self.path}: member {member.name!r}"
+        if member.is_encrypted or member.is_patch:
+            kind = "encrypted" if member.is_encrypted else "a patch of another file"
+            raise UnsupportedMemberError(f"{place} is {kind}. Unpack it with another tool")
+        if member.compress_type not in METHODS:
+            raise UnsupportedMemberError(
+                f"{place} is compressed by method {member.compress_type}; expected one of {sorted(METHODS)} (stored, "
+                f"deflated, bzip2, LZMA). Unpack it with another tool"
+            )
+
+    def _damaged(self, member: ZipMember, why: str) -> ChangedError | DamagedMemberError:
+        place = f"{self.path} at byte {member.header_offset}: member {member.name!r}: {why}"
+        if identify(self._file) != self._identity:
+            return ChangedError(f"{place}: the file has changed since it was opened. Run it again")
+        return DamagedMemberError(f"{place}. Check it with `unzip -t`, and copy or write it again")
+
+
+def _kind(member: ZipMember, mode: int) -> Kind:
+    if member.is_dir():
+        return Kind.FOLDER
+    match 0 if mode == _NO_MODE else stat.S_IFMT(mode):
+        case 0 | stat.S_IFREG:
+            return Kind.FILE
+        case stat.S_IFDIR:
+            return Kind.FOLDER
+        case stat.S_IFLNK:
+            return Kind.SYMBOLIC_LINK
+    return Kind.SPECIAL
+
+
+def _mode(info: zipfile.ZipInfo) -> int:
+    """As lstat has it; without it, files get the permissions of any new file."""
+    mode = info.external_attr >> 16
+    return mode if mode and info.create_system in _UNIX else _NO_MODE
+
+
+def _mtime_ns(info: zipfile.ZipInfo) -> int:
+    seconds = _utc_mtime(info.extra)
+    if seconds is None:
+        seconds = int(time.mktime((*info.date_time, 0, 0, -1)))
+    return seconds * 10**9
+
+
+def _utc_mtime(extra: bytes) -> int | None:
+    while len(extra) >= 4:
+        kind, size = struct.unpack_from("<HH", extra)
+        if kind == _TIMES_FIELD and size >= 5 and len(extra) >= 9 and extra[4] & _HAS_MTIME:
+            seconds: int = struct.unpack_from("<i", extra, 5)[0]
+            return seconds
+        extra = extra[4 + size :]
+    return None
