@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from headrace import _core
 from headrace.channel import Channel, Closed
+from headrace.data import retrying
 from headrace.errors import HeadraceError
 from headrace.feed import transforms
 from headrace.feed.assembly import Assembly, Cancelled, Pending, parse_labels
@@ -45,7 +46,9 @@ class Runner:
         self._python_s = 0.0
         self._samples = 0
         self.batch_bytes = 0
-        self._engine = _core.Engine(recipe.threads, level=recipe.level, limits=recipe.limits)
+        self._engine = _core.Engine(
+            recipe.threads, level=recipe.level, limits=recipe.limits, retry_waits_s=list(retrying.WAITS_S)
+        )
         self._assembly = Assembly(recipe, self._engine, memory)
         samples = -(-recipe.plan.length // recipe.plan.world_size)
         self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
@@ -218,6 +221,7 @@ class Runner:
             bad=len(self.bad),
             replaced=self.bad.replaced,
             declined=self.bad.declined,
+            retries=core["retry"][1],
             left_out=plan.left_out,
             repeated=plan.repeated,
             stages={name: StageStats(core[name][0] / 1e9, core[name][1], core[name][2]) for name in STAGES},

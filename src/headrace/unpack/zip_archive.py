@@ -7,16 +7,13 @@ import stat
 import struct
 import time
 import zipfile
-import zlib
 from array import array
 from collections.abc import Iterator
 
 from headrace.data.identity import identify
-from headrace.data.inflate import METHODS, InflateError, inflate_pieces
 from headrace.data.open_file import OpenFile
-from headrace.data.reading import read_exactly
 from headrace.data.zip_member import ZipMember
-from headrace.data.zip_reading import LocalHeaderError, data_start
+from headrace.data.zip_reading import DamagedEntryError, entry_pieces, refusal
 from headrace.data.zip_sidecar import read_directory
 from headrace.errors import ChangedError, DamagedMemberError, UnsupportedMemberError
 
@@ -59,24 +56,17 @@ class ZipArchive:
 
     def pieces(self, number: int) -> Iterator[Piece]:
         """Inflated, and at the end checked by their CRC."""
-        member = self._members.member(number)
-        self._expect_readable(member)
-        at = crc = 0
+        entry = self._members.entry(number)
+        why = refusal(entry)
+        if why is not None:
+            raise UnsupportedMemberError(f"{self.path}: member {self._members.names[number]!r} {why}")
+        at = 0
         try:
-            start = data_start(self._file, self._members, number)
-            chunks = self._chunks(start, member.compress_size)
-            for piece in inflate_pieces(chunks, member.compress_type, member.file_size, most=PIECE_BYTES):
-                crc = zlib.crc32(piece, crc)
+            for piece in entry_pieces(self._file, entry, most=PIECE_BYTES):
                 yield at, memoryview(piece)
                 at += len(piece)
-        except (InflateError, LocalHeaderError) as error:
-            raise self._damaged(member, str(error)) from error
-        if crc != member.CRC:
-            raise self._damaged(member, f"expected bytes with CRC {member.CRC:08x}, got {crc:08x}")
-
-    def _chunks(self, start: int, size: int) -> Iterator[bytes]:
-        for done in range(0, size, PIECE_BYTES):
-            yield read_exactly(self._file, start + done, min(PIECE_BYTES, size - done))
+        except DamagedEntryError as error:
+            raise self._damaged(number, str(error)) from error
 
     def _link(self, number: int) -> str:
         """What a symbolic link names is its data; more than a path can hold is given as nothing."""
@@ -84,18 +74,8 @@ class ZipArchive:
             return ""
         return decode(b"".join(bytes(piece) for _, piece in self.pieces(number)))
 
-    def _expect_readable(self, member: ZipMember) -> None:
-        place = f"{self.path}: member {member.name!r}"
-        if member.is_encrypted or member.is_patch:
-            kind = "encrypted" if member.is_encrypted else "a patch of another file"
-            raise UnsupportedMemberError(f"{place} is {kind}. Unpack it with another tool")
-        if member.compress_type not in METHODS:
-            raise UnsupportedMemberError(
-                f"{place} is compressed by method {member.compress_type}; expected one of {sorted(METHODS)} (stored, "
-                f"deflated, bzip2, LZMA). Unpack it with another tool"
-            )
-
-    def _damaged(self, member: ZipMember, why: str) -> ChangedError | DamagedMemberError:
+    def _damaged(self, number: int, why: str) -> ChangedError | DamagedMemberError:
+        member = self._members.member(number)
         place = f"{self.path} at byte {member.header_offset}: member {member.name!r}: {why}"
         if identify(self._file) != self._identity:
             return ChangedError(f"{place}: the file has changed since it was opened. Run it again")
