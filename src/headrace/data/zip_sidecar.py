@@ -27,15 +27,9 @@ def open_members(path: str, identity: Identity, *, cache: str | None) -> ZipMemb
 
 def build_index(path: str) -> tuple[Arrays, str]:
     """The central directory as arrays. Raises ReadError or DatasetError."""
-    return read_directory(path)[0].to_arrays(), ""
-
-
-def read_directory(path: str) -> tuple[ZipMembers, list[zipfile.ZipInfo]]:
-    """The members, and all that zipfile knows of them, in the same order. Raises ReadError or DatasetError."""
     try:
         with zipfile.ZipFile(path) as archive:
-            infos = archive.infolist()
-            members = ZipMembers.from_infos(infos, archive.start_dir)
+            members = ZipMembers.from_infos(archive.infolist(), archive.start_dir)
     except OSError as error:
         raise ReadError(f"{path}: could not be read: {error.strerror}. Check its permissions and the disk") from error
     # zipfile raises more than its own error on a damaged directory: numbers that do not fit, names that do not decode.
@@ -46,4 +40,4 @@ def read_directory(path: str) -> tuple[ZipMembers, list[zipfile.ZipInfo]]:
             f"{path}: its central directory points outside the file. Check it with `unzip -t`, and copy or write it "
             f"again"
         )
-    return members, infos
+    return members.to_arrays(), ""

@@ -19,7 +19,7 @@ class Report:
     total_files: int | None = None
     """Files that there will be; None: not known until the end, as the archive is compressed as a whole."""
     total_bytes: int | None = None
-    """Of these."""
+    """Of these; before an archive is opened its own size."""
     made: int = 0
     """Files written."""
     made_bytes: int = 0
@@ -40,6 +40,11 @@ class Report:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+
+    @property
+    def seen_bytes(self) -> int:
+        """For progress: of files that are done with, twice where they were compared, too."""
+        return self.made_bytes + self.kept_bytes + self.verified_bytes
 
     def count(self, placed: Placed, size: int) -> None:
         with self._lock:

@@ -90,14 +90,16 @@ def _source(path: str) -> _Source:
         raise NotFoundError(f"{path}: expected an archive, got nothing. Check the path")
     if not os.path.isfile(path):
         raise DatasetError(f"{path}: expected an archive, got a folder or a special file. Name tars and zips")
-    return _Source(path, compression_of(path), Report(path))
+    compression = compression_of(path)
+    size = os.path.getsize(path) if compression is None else None
+    return _Source(path, compression, Report(path, total_bytes=size))
 
 
 def _open(source: _Source, cache: Path | None) -> IndexedArchive:
     with open(source.path, "rb") as file:
         is_zip = file.read(4) in _ZIP_MAGICS
     folder = None if cache is None else os.path.abspath(os.fsdecode(cache))
-    return ZipArchive(source.path) if is_zip else TarArchive(source.path, cache=folder)
+    return (ZipArchive if is_zip else TarArchive)(source.path, cache=folder)
 
 
 def _unpack_streams(sources: Sequence[_Source], job: Job, *, in_order: bool) -> None:

@@ -14,8 +14,8 @@ from headrace.data.identity import identify
 from headrace.data.open_file import OpenFile
 from headrace.data.zip_member import ZipMember
 from headrace.data.zip_reading import DamagedEntryError, entry_pieces, refusal
-from headrace.data.zip_sidecar import read_directory
-from headrace.errors import ChangedError, DamagedMemberError, UnsupportedMemberError
+from headrace.data.zip_sidecar import open_members
+from headrace.errors import ChangedError, DamagedMemberError, DatasetError, ReadError, UnsupportedMemberError
 
 from .member_paths import decode
 from .members import PIECE_BYTES, Attributes, Kind, Member, Piece
@@ -29,14 +29,18 @@ _NO_MODE = -1
 
 
 class ZipArchive:
-    """The central directory is parsed when it is opened: what is kept of it does not have permissions and times."""
+    """Names and places are the index's; permissions and times are zipfile's, which parses the central directory for
+    them each time it is opened."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, cache: str | None) -> None:
         """Raises ReadError, or DatasetError if it is no zip or is damaged."""
         self.path = path
         self._file = OpenFile(os.fsencode(path))
         self._identity = identify(self._file)
-        self._members, infos = read_directory(path)
+        self._members = open_members(path, self._identity, cache=cache)
+        infos = _read_infos(path)
+        if len(infos) != len(self._members):
+            raise ChangedError(f"{path}: it was replaced while it was opened. Run it again once it is complete")
         self._modes = array("q", map(_mode, infos))
         self._mtimes_ns = array("q", map(_mtime_ns, infos))
 
@@ -80,6 +84,17 @@ class ZipArchive:
         if identify(self._file) != self._identity:
             return ChangedError(f"{place}: the file has changed since it was opened. Run it again")
         return DamagedMemberError(f"{place}. Check it with `unzip -t`, and copy or write it again")
+
+
+def _read_infos(path: str) -> list[zipfile.ZipInfo]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.infolist()
+    except OSError as error:
+        raise ReadError(f"{path}: could not be read: {error.strerror}. Check its permissions and the disk") from error
+    # zipfile raises more than its own error on a damaged directory: numbers that do not fit, names that do not decode.
+    except (zipfile.BadZipFile, struct.error, ValueError, OverflowError, NotImplementedError, EOFError) as error:
+        raise DatasetError(f"{path}: {error}. Check it with `unzip -t`, and copy or write it again") from error
 
 
 def _kind(member: ZipMember, mode: int) -> Kind:
