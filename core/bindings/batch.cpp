@@ -391,6 +391,16 @@ void bind_batch(nb::module_& m) {
     m.def("may_pass", &may_pass, "error"_a, "Whether an errno tells of what may be over at the next attempt.");
     m.def("loses_descriptor", &loses_descriptor, "error"_a, "Whether only opening the file again can help.");
     m.def("best_level", [] { return std::string(level_name(best_level())); });
+    m.def(
+        "levels",
+        [] {
+            std::vector<std::string> names;
+            for (int i = 0; i <= static_cast<int>(best_level()); ++i) {
+                names.emplace_back(level_name(static_cast<Level>(i)));
+            }
+            return names;
+        },
+        "The instruction-set levels that this processor has, the slowest first.");
     m.def("parse_level", [](const std::string& name) { return std::string(level_name(parse_level(name))); }, "name"_a);
     m.def("codec_versions", &codec_versions);
 }

@@ -12,6 +12,7 @@ MAX_VIEW_OPS: Final[int]
 RETRY_WAITS_S: Final[tuple[float, ...]]
 
 def best_level() -> str: ...
+def levels() -> list[str]: ...
 def parse_level(name: str) -> str: ...
 def codec_versions() -> str: ...
 
@@ -49,17 +50,52 @@ def exact_log(x: float) -> float: ...
 
 def build_name_table(
     names: NDArray[np.uint8], name_offsets: NDArray[np.uint64]
-) -> tuple[NDArray[np.uint64], NDArray[np.int64]]: ...
+) -> tuple[NDArray[np.uint32], NDArray[np.int32]]: ...
 
 class NameLookup:
     def __init__(
         self,
         names: NDArray[np.uint8],
         name_offsets: NDArray[np.uint64],
-        starts: NDArray[np.uint64],
-        order: NDArray[np.int64],
+        starts: NDArray[np.uint32],
+        order: NDArray[np.int32],
     ) -> None: ...
     def find(self, name: bytes, before: int = ...) -> int: ...
+
+# --- samples (core/samples) ---
+
+def group_members(
+    names: NDArray[np.uint8], name_offsets: NDArray[np.uint64], types: NDArray[np.uint8]
+) -> tuple[
+    NDArray[np.uint32],
+    NDArray[np.int32],
+    NDArray[np.uint8],
+    list[bytes],
+    NDArray[np.uint8],
+    NDArray[np.uint64],
+    NDArray[np.int32],
+    dict[str, int],
+]: ...
+
+class SampleFinder:
+    def add(
+        self,
+        names: NDArray[np.uint8],
+        name_offsets: NDArray[np.uint64],
+        first: NDArray[np.uint32],
+        member: NDArray[np.int32],
+        extension: NDArray[np.uint8],
+    ) -> None: ...
+    def find(self, ids: NDArray[np.int64], ranks: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+    def keys(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]: ...
+
+class JoinedInt64:
+    def add(self, part: NDArray[np.int64]) -> None: ...
+    def take(self, part: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.int64]: ...
+
+class JoinedUInt32:
+    def add(self, part: NDArray[np.uint32]) -> None: ...
+    def take(self, part: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.uint32]: ...
 
 # --- tar (core/tar) ---
 
@@ -75,19 +111,6 @@ def scan_tar(
     NDArray[np.uint8],
     NDArray[np.uint64],
     NDArray[np.int64],
-    dict[str, int],
-]: ...
-def group_members(
-    names: NDArray[np.uint8], name_offsets: NDArray[np.uint64], types: NDArray[np.uint8]
-) -> tuple[
-    NDArray[np.uint8],
-    NDArray[np.uint64],
-    NDArray[np.int64],
-    NDArray[np.int32],
-    list[bytes],
-    NDArray[np.uint8],
-    NDArray[np.uint64],
-    NDArray[np.int32],
     dict[str, int],
 ]: ...
 def tar_header_check(block: bytes) -> int: ...

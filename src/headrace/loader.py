@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import _core
 from headrace._core import Limits
-from headrace.data import Dataset
+from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
 from headrace.feed import (
@@ -66,7 +66,7 @@ class Loader:
                  stream, images of floats as bytes that become floats there (the same bits), unless `map` or
                  `batch_map` has to see them
     `limits`     what one image may cost (pixels, JPEG scans, bytes); beyond them a sample is bad
-    `instruction_set`  "scalar", "avx2" or "avx512" forces a level; all give the same bits
+    `instruction_set`  "scalar", "portable", "avx2" or "avx512" forces a level; all give the same bits
 
     Iterating takes one epoch. A pass that reaches its end goes on to the next epoch; one that is broken off starts the
     same epoch again. Raises UsageError for arguments that do not fit the dataset, before anything is read.
@@ -74,7 +74,7 @@ class Loader:
 
     def __init__(
         self,
-        data: Dataset | str | os.PathLike[str] | Sequence[str],
+        data: Dataset | Where,
         fields: Mapping[str, Field] | None = None,
         *,
         view: View | Sequence[View] | None = None,

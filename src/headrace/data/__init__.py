@@ -17,6 +17,7 @@ from .columns import (
 )
 from .dataset import Dataset
 from .files import Files
+from .opening import Where
 from .opening import open_dataset as open
 from .strings import StringColumn
 
@@ -33,5 +34,6 @@ __all__ = [
     "StringColumn",
     "TextColumn",
     "ValueColumn",
+    "Where",
     "open",
 ]

@@ -147,6 +147,8 @@ class ListColumn:
     """uint64[n + 1]"""
     items: npt.NDArray[Any] | StringColumn
     """Numbers may have further dimensions: boxes are float32[m, 4]."""
+    classes: tuple[str, ...] | None = None
+    """What the numbers name, if they are class indices."""
 
     def take(self, ids: Ints) -> list[Any]:
         return [self._at(int(self.offsets[index]), int(self.offsets[index + 1])) for index in ids.tolist()]

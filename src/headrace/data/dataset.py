@@ -13,12 +13,12 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from .columns import ABSENT, ByteColumn, Column, Location, TextColumn, ValueColumn
+from .columns import ABSENT, ByteColumn, Column, Location
 from .files import Files
 from .open_file import OpenFile
 from .reading import read_file, read_member
 from .selecting import Selector, positions, split_positions
-from .strings import StringColumn
+from .strings import Strings
 from .table import Table
 from .zipped import read_zipped
 
@@ -72,7 +72,7 @@ class Dataset:
     def classes(self) -> tuple[str, ...] | None:
         """Names of the classes that the column `label` holds; None where it holds none."""
         label = self.columns.get("label")
-        return label.classes if isinstance(label, ValueColumn | TextColumn) else None
+        return None if label is None or isinstance(label, ByteColumn) else label.classes
 
     @property
     def skipped(self) -> Mapping[str, int]:
@@ -80,7 +80,7 @@ class Dataset:
         return self.table.skipped
 
     @cached_property
-    def keys(self) -> StringColumn:
+    def keys(self) -> Strings:
         """Each sample's name: its path in a folder, its members' common stem in a tar."""
         return self.table.keys if self.base_ids is None else self.table.keys.take(self.base_ids)
 
@@ -176,6 +176,6 @@ class Dataset:
 
 
 def _kind_text(column: Column) -> str:
-    if isinstance(column, ValueColumn | TextColumn) and column.classes is not None:
+    if not isinstance(column, ByteColumn) and column.classes is not None:
         return f"{column.kind}: {len(column.classes):,} classes"
     return column.kind

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..errors import DatasetError, NotFoundError, UsageError
 from .dataset import Dataset
 from .folder import open_folder
+from .matched import open_matched
 from .patterns import expand, is_pattern
 from .tar import open_tars
 
 Path = str | os.PathLike[str]
+Where = Path | Sequence[Path] | Mapping[str, Path]
 
 
-def open_dataset(where: Path | Sequence[Path], *, classes: bool | None = None, cache: Path | None = None) -> Dataset:
+def open_dataset(where: Where, *, classes: bool | None = None, cache: Path | None = None) -> Dataset:
     """The samples at `where`, without reading one of them.
 
     `where`: a folder of class folders (columns `image`, `label`), a folder tree with images directly in it (column
     `image`), a tar, a glob (`shards/*.tar`), a brace list (`train-{000..009}.tar`), or a list of tars. In tars,
     members that share a stem (the name up to its first dot) are one sample, and each extension is a column; `image`,
-    `label` and `text` stand for the usual ones.
+    `label` and `text` stand for the usual ones. A mapping such as `{"image": "images/", "mask": "masks/*_mask.png"}`
+    opens folders or patterns whose files belong together by their stems.
     `classes`: take first-level folder names as classes; None: only for a folder without images directly in it.
     `cache`: folder for the indices of tars; None: beside each tar, or in the default cache folder where that is not
     writable.
 
     Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, not a tar) or ReadError.
     """
+    if isinstance(where, Mapping):
+        return Dataset(open_matched({name: _text(path) for name, path in where.items()}))
     if isinstance(where, list | tuple):
         paths = [path for part in where for path in _resolve(_text(part))]
         if not paths:
