@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .files import Files
-from .strings import StringColumn
+from .strings import StringColumn, Strings
 
 Ints = npt.NDArray[np.int64]
 Checks = npt.NDArray[np.uint32]
@@ -167,6 +167,22 @@ class ListColumn:
             yield self.items, f"<{self.items.dtype.kind}{self.items.dtype.itemsize}"
 
 
-HeldColumn: TypeAlias = ValueColumn | TextColumn | ListColumn
+@dataclass(frozen=True, eq=False)
+class KeyColumn:
+    """Each sample's key, by sample id."""
+
+    kind: ClassVar[str] = "text"
+    classes: ClassVar[None] = None
+    keys: Strings
+
+    def take(self, ids: Ints) -> list[str]:
+        return list(self.keys.take(ids))
+
+    def parts(self) -> Iterator[Part]:
+        """Nothing: a dataset's keys are part of its identity as such."""
+        return iter(())
+
+
+HeldColumn: TypeAlias = ValueColumn | TextColumn | ListColumn | KeyColumn
 """What needs no reading."""
 Column: TypeAlias = ByteColumn | HeldColumn
