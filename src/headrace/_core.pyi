@@ -120,6 +120,23 @@ def scan_tar(
 ]: ...
 def tar_header_check(block: bytes) -> int: ...
 
+# --- zip (core/zip) ---
+
+def read_zip_directory(
+    path: bytes,
+) -> tuple[
+    NDArray[np.uint8],
+    NDArray[np.uint64],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+    NDArray[np.int64],
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+    int,
+]: ...
+
 # --- single images, for tests and benchmarks ---
 
 def probe_png(data: bytes) -> tuple[int, int, int, int, bool]: ...
