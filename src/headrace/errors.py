@@ -18,6 +18,7 @@
     │   ├── DamagedMemberError          its bytes are not what the archive says of them
     │   ├── MemberLimitError            beyond a limit; the message names the limit
     │   └── UnsupportedMemberError      encrypted, or in a form that nothing here reads
+    ├── MapWorkerError (RuntimeError)   a process of `map_workers` could not be started, or ended by itself
     ├── TooManyBadSamplesError          more samples were bad than `max_bad` allows
     ├── SessionError (ValueError)       a file is no session of the doctor's, or not one that this version reads
     └── StateError (ValueError)         a saved state does not belong to this loader
@@ -124,6 +125,10 @@ class UnsupportedMemberError(MemberError):
 
 class TooManyBadSamplesError(HeadraceError):
     """More samples were bad than `max_bad` allows."""
+
+
+class MapWorkerError(HeadraceError, RuntimeError):
+    """A process of `map_workers` could not be started, or ended before its work was done."""
 
 
 class StateError(HeadraceError, ValueError):
