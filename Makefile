@@ -10,9 +10,10 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 NATIVE := $(shell find core -type f) CMakeLists.txt pyproject.toml
 CPP := $(shell find core -name '*.cpp' -o -name '*.hpp')
 PHOTOS ?=
+SECONDS ?= 1200
 DEMO_PHOTOS = $(if $(PHOTOS),--photos "$(PHOTOS)")
 
-.PHONY: help demo test test-long check format bench build clean
+.PHONY: help demo test test-long check format bench fuzz build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +44,9 @@ format: $(VENV)/.tools ## rewrite the sources in the project's format
 bench: build .cache/photos ## images/s beside torch's DataLoader, for uint8 and float32
 	$(BIN)/headrace bench .cache/photos --output uint8
 	$(BIN)/headrace bench .cache/photos --output float32
+
+fuzz: build ## feed made-up bytes to every fuzz target, for SECONDS= each (default 1,200), from where it was
+	PYTHON=$(BIN)/python scripts/fuzz.sh $(SECONDS)
 
 build: $(VENV)/.package ## the environment and the package, editable
 

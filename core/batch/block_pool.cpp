@@ -42,8 +42,8 @@ BlockPool::Block BlockPool::make(std::size_t bytes) {
 }
 
 void BlockPool::free(const Block& block) const {
-    // Unmapping alone would leave the pages in the file for as long as anybody has any part of it. A forked child's copy
-    // is the parent's file.
+    // Unmapping alone would leave the pages in the file for as long as anybody has any part of it. A forked child's
+    // copy is the parent's file.
     if (file_ >= 0 && ::getpid() == owner_) ::madvise(block.at, block.bytes, MADV_REMOVE);
     ::munmap(block.at, block.bytes);
 }

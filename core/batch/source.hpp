@@ -1,4 +1,4 @@
-// Where one sample's bytes lie, and reading them.
+// Where the samples' bytes lie: files by number, and ranges in them.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,12 @@ public:
         File& operator=(const File&) = delete;
         ~File();
     };
-    // Throws Fault io.
+    // Throws TransportFault.
     std::shared_ptr<const File> open(std::int64_t index) const;
-    // Lets go of the descriptors kept open. Readers that use one now keep it for as long.
+    // Lets go of a descriptor kept open, so that the next `open` opens the file again. Readers that use it now keep it
+    // for as long.
+    void forget(std::int64_t index) const;
+    // Lets go of all of them.
     void close();
 
 private:
@@ -52,25 +55,23 @@ private:
     mutable std::unordered_map<std::int64_t, Entry> open_;
 };
 
+// What the central directories of zips say of a batch's members, one a sample. Without it, bytes lie there as they are.
+struct ZipRanges {
+    const std::int64_t* packed = nullptr;  // bytes in the zip
+    const std::int64_t* room = nullptr;    // bytes from the local header to where the next one begins
+    const std::uint32_t* method = nullptr;
+    const std::uint32_t* crc = nullptr;
+    const std::uint32_t* flags = nullptr;
+};
+
 // Byte ranges of a batch, one a sample. A null array stands for its default.
 struct Ranges {
     std::shared_ptr<const Paths> paths;
     const std::int64_t* path_id = nullptr;
-    const std::int64_t* offset = nullptr;  // default 0
+    const std::int64_t* offset = nullptr;  // default 0; in a zip that of the local header
     const std::int64_t* length = nullptr;  // default: the whole file; negative: the sample has no such member
-    const std::uint32_t* check = nullptr;  // hash of the tar header before the data; default: none is checked
-};
-
-// Bytes of one encoded item, in a buffer that is reused.
-class Reader {
-public:
-    // Throws Fault io (open, read), changed (shorter than indexed, or another tar header), limit (max_file_bytes),
-    // corrupt (the sample has no such member).
-    std::span<const std::uint8_t> read(const Ranges&, std::size_t item, std::int64_t max_file_bytes);
-
-private:
-    void fill(int fd, std::size_t at, std::size_t count, std::int64_t offset, const std::string& path);
-    std::vector<std::uint8_t> buffer_;
+    const std::uint32_t* check = nullptr;  // of the header before the data (tar, zip); default: none is checked
+    ZipRanges zip;                         // null arrays: no zip. Else offset, length and check are there
 };
 
 }  // namespace headrace

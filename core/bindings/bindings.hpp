@@ -8,6 +8,7 @@ namespace headrace {
 void bind_rng(nanobind::module_&);
 void bind_view(nanobind::module_&);
 void bind_names(nanobind::module_&);
+void bind_samples(nanobind::module_&);
 void bind_tar(nanobind::module_&);
 void bind_jpeg(nanobind::module_&);
 void bind_png(nanobind::module_&);

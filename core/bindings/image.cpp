@@ -28,7 +28,8 @@ SampleWorker& worker_of_this_thread(const Limits& limits) {
     struct Own {
         Limits limits;
         Counters counters;
-        SampleWorker worker{best_level(), limits, counters};
+        Retries retries;
+        SampleWorker worker{best_level(), limits, counters, retries};
     };
     thread_local Own own;
     own.limits = limits;

@@ -80,7 +80,7 @@ class Loader:
                  stream, images of floats as bytes that become floats there (the same bits), unless `map` or
                  `batch_map` has to see them
     `limits`     what one image may cost (pixels, JPEG scans, bytes); beyond them a sample is bad
-    `instruction_set`  "scalar", "avx2" or "avx512" forces a level; all give the same bits
+    `instruction_set`  "scalar", "portable", "avx2" or "avx512" forces a level; all give the same bits
 
     Iterating takes one epoch. A pass that reaches its end goes on to the next epoch; one that is broken off starts the
     same epoch again. Raises UsageError for arguments that do not fit the dataset, before anything is read.

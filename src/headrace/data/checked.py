@@ -28,10 +28,18 @@ def strings(arrays: Arrays, name: str, count: int | None = None) -> StringColumn
     return StringColumn(blob, offsets)
 
 
-def indices(arrays: Arrays, name: str, size: int, *, count: int | None = None) -> npt.NDArray[np.int64]:
-    """Positions from 0 to `size` - 1. Raises InvalidFileError."""
-    found = array(arrays, name, np.int64, count)
-    if len(found) and not (found.min() >= 0 and found.max() < size):
+def indices(
+    arrays: Arrays,
+    name: str,
+    size: int,
+    *,
+    count: int | None = None,
+    dtype: type[np.signedinteger[Any]] = np.int64,
+    first: int = 0,
+) -> npt.NDArray[Any]:
+    """Positions from `first` to `size` - 1. Raises InvalidFileError."""
+    found = array(arrays, name, dtype, count)
+    if len(found) and not (found.min() >= first and found.max() < size):
         raise InvalidFileError(f"{name} is out of range")
     return found
 

@@ -22,17 +22,31 @@ ABSENT = -1
 """The length of a member that a sample does not have."""
 
 
+class Zipped(NamedTuple):
+    """What the central directories of zips say of a batch of members; every array has one entry a sample."""
+
+    packed: Ints
+    """Bytes in the zip."""
+    room: Ints
+    """Bytes from the local header to where the next one begins: data that goes on would overlap it."""
+    method: Checks
+    crc: Checks
+    flags: Checks
+
+
 class Location(NamedTuple):
     """Where the bytes of a batch of samples lie; every array has one entry a sample."""
 
     path_id: Ints
     """Number in the column's `files`."""
     offset: Ints | None
-    """First byte in that file; None: all begin at 0."""
+    """First byte in that file, in a zip of the local header; None: all begin at 0."""
     length: Ints | None
     """Bytes; `ABSENT` where the sample has none; None: all are whole files."""
     check: Checks | None
-    """`tar_header_check` of the 512 bytes before `offset`; None: nothing to check."""
+    """`tar_header_check` of the 512 bytes before `offset`, `local_header_check` of a zip's; None: nothing to check."""
+    zipped: Zipped | None = None
+    """None: bytes lie there as they are. Else offset, length and check are given."""
 
 
 class ByteColumn(ABC):

@@ -18,8 +18,9 @@ from .files import Files
 from .open_file import OpenFile
 from .reading import read_file, read_member
 from .selecting import Selector, positions, split_positions
-from .strings import StringColumn
+from .strings import Strings
 from .table import Table
+from .zipped import read_zipped
 
 Ints = npt.NDArray[np.int64]
 
@@ -79,7 +80,7 @@ class Dataset:
         return self.table.skipped
 
     @cached_property
-    def keys(self) -> StringColumn:
+    def keys(self) -> Strings:
         """Each sample's name: its path in a folder, its members' common stem in a tar."""
         return self.table.keys if self.base_ids is None else self.table.keys.take(self.base_ids)
 
@@ -124,8 +125,9 @@ class Dataset:
         return self.table.bytes_of(column).files
 
     def read(self, column: str, index: SupportsIndex) -> bytes:
-        """The bytes of one sample's member. Raises ReadError, ChangedError, or KeyError where the sample has none."""
-        data = self._read(self.table.bytes_of(column), self._base_id(index))
+        """The bytes of one sample's member. Raises ReadError, ChangedError, KeyError where the sample has none; from a
+        zip also DecodeError (damaged), UnsupportedError (encrypted, another method) or LimitError."""
+        data = self._read(column, self.table.bytes_of(column), self._base_id(index))
         if data is None:
             raise KeyError(f"sample {self.key(index)!r} has no {column!r}")
         return data
@@ -153,19 +155,21 @@ class Dataset:
                 continue
             # `image` and `jpg` are mostly the same bytes: read once.
             at = column.locate(np.array([base_id]))
-            place = (id(column.files), *(-2 if part is None else int(part[0]) for part in at))
-            data = seen[place] if place in seen else self._read(column, base_id)
+            place = (id(column.files), *(-2 if part is None else int(part[0]) for part in at[:3]))
+            data = seen[place] if place in seen else self._read(name, column, base_id)
             if data is not None:
                 sample[name] = seen[place] = data
         return sample
 
-    def _read(self, column: ByteColumn, base_id: int) -> bytes | None:
+    def _read(self, name: str, column: ByteColumn, base_id: int) -> bytes | None:
         at = column.locate(np.array([base_id]))
         path = column.files.path(int(at.path_id[0]))
         if at.offset is None or at.length is None:
             return read_file(path)
         if at.length[0] == ABSENT:
             return None
+        if at.zipped is not None:
+            return read_zipped(OpenFile(path), at, key=self.table.keys[base_id], field=name)
         return read_member(
             OpenFile(path), int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0])
         )

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 from ..errors import DatasetError
 from .identity import Identity, identify
-from .index import TarIndex
+from .index import TarIndex, read_outline
 from .indexing import UNGROUPED, build_index
 from .open_file import OpenFile
-from .safetensors import Arrays
+from .safetensors import Arrays, InvalidFileError
 from .sidecar import Sidecar, open_sidecar
 from .tar_members import TarMembers
 
-FORMAT = "headrace tar index 2"
+FORMAT = "headrace tar index 3"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
 
 
@@ -40,8 +39,8 @@ def open_members(path: str, identity: Identity, *, cache: str | None) -> TarMemb
 
 def _refuse_ungrouped(path: str, outline: str) -> None:
     try:
-        why = json.loads(outline)[UNGROUPED]
-    except (ValueError, RecursionError, TypeError, KeyError):
+        why = read_outline(outline)[UNGROUPED]
+    except (InvalidFileError, KeyError):
         return
     raise DatasetError(
         f"{path}: {why}. An extension is what follows the first dot of a file name: rename members so that their stems "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,8 +13,8 @@ from .names import NameTable
 from .safetensors import Arrays, InvalidFileError
 from .strings import StringColumn
 from .zip_member import ZipMember
+from .zip_reading import ZipEntry, local_header_check
 
-LOCAL_HEADER_BYTES = 30
 _UTF8_NAME = 0x800
 
 
@@ -40,14 +39,14 @@ class ZipMembers:
 
     def __post_init__(self) -> None:
         # Single entries come out of a memoryview several times as fast as out of an array.
-        columns = (self.size, self.compressed, self.method, self.crc, self.offset, self.flags)
-        object.__setattr__(self, "_views", tuple(column.data for column in columns))
+        columns = (getattr(self, name).data for name in _COLUMNS)
+        object.__setattr__(self, "_views", tuple(columns))
 
     def __len__(self) -> int:
         return len(self.names)
 
     def member(self, number: int) -> ZipMember:
-        size, compressed, method, crc, offset, flags = self._views
+        size, compressed, method, crc, offset, flags, *_ = self._views
         return ZipMember(
             self.names[number],
             size[number],
@@ -57,6 +56,20 @@ class ZipMembers:
             offset[number],
             flags[number],
             number,
+        )
+
+    def entry(self, number: int) -> ZipEntry:
+        size, packed, method, crc, offset, flags, check, end = self._views
+        at = offset[number]
+        return ZipEntry(
+            at,
+            packed[number],
+            size[number],
+            end[number] - at,
+            method[number],
+            crc[number],
+            flags[number],
+            check[number],
         )
 
     def find(self, name: str) -> int | None:
@@ -108,11 +121,6 @@ _COLUMNS: dict[str, type[np.generic]] = {
     "check": np.uint32,
     "end": np.int64,
 }
-
-
-def local_header_check(method: int, raw_name: bytes) -> int:
-    """Identity of a local header: CRC-32 over what it must have in common with its entry in the central directory."""
-    return zlib.crc32(raw_name, method)
 
 
 def _raw_name(info: zipfile.ZipInfo) -> bytes:

@@ -13,6 +13,7 @@ from headrace import _core
 from headrace.data import Files, HeldColumn
 from headrace.errors import UsageError
 from headrace.feed import pillow
+from headrace.feed.bad_samples import error_of
 from headrace.feed.memory import BatchMemory
 from headrace.feed.recipe import Recipe
 from headrace.fields import Image
@@ -52,7 +53,7 @@ class Pending:
 
 
 class Assembly:
-    """Describes batches to one engine. Used by one thread at a time, but for `start_rows` and `resize`."""
+    """Describes batches to one engine. Used by one thread at a time, but for `start_rows`, `resize` and `read`."""
 
     def __init__(self, recipe: Recipe, engine: _core.Engine, memory: BatchMemory) -> None:
         self._recipe = recipe
@@ -133,6 +134,20 @@ class Assembly:
         self._engine.submit(job)
         return job
 
+    def read(self, field: str, column: str, sample: int) -> bytes:
+        """One sample's undecoded bytes, read by the engine as all that a feed reads, so that what is tried again is
+        counted, and ends with the feed. Raises Cancelled, or the failure as it is."""
+        samples = np.array([sample])
+        job = _core.Job(self.base_ids(samples), np.zeros(1, np.uint32), key=0, program=self._recipe.program.ops)
+        job.add_raw(**self._ranges(column, samples))
+        self._engine.submit(job)
+        job.wait()
+        for _, _, code, _, why in job.failures():
+            if code == CANCELLED:
+                raise Cancelled
+            raise error_of(code, why, dataset=self._recipe.dataset, sample=sample, field=field, column=column)
+        return job.raw(0)[0]
+
     def base_ids(self, samples: Ints) -> Ints:
         """What the samples were before any selection."""
         ids = self._recipe.dataset.base_ids
@@ -180,7 +195,7 @@ class Assembly:
 
     def _source_sizes(self, samples: Ints, passes: Passes, key: int) -> NDArray[np.int32]:
         """(width, height) of the first field's images, from their headers; 0 for those that cannot be read."""
-        _, image, column = self._recipe.images[0]
+        name, image, column = self._recipe.images[0]
         job = _core.Job(self.base_ids(samples), passes, key=key, program=self._recipe.program.ops)
         job.probe_only()
         nothing = np.empty(0, np.uint8)
@@ -192,7 +207,7 @@ class Assembly:
             if code == CANCELLED:
                 raise Cancelled
             if code == DECLINED:
-                sizes[row] = pillow.size(self._recipe.dataset.read(column, int(samples[row])), image)
+                sizes[row] = pillow.size(self.read(name, column, int(samples[row])), image)
         return sizes
 
     def _refuse_sizes(self, name: str, samples: Ints, height: Ints, width: Ints, odd: int) -> None:

@@ -25,6 +25,10 @@ OnError: TypeAlias = Literal["replace", "raise", "skip"]
 Output: TypeAlias = Literal["torch", "numpy"]
 
 
+KEY = "__key__"
+"""The column that every dataset has: its samples' keys, under the name that `ds[i]` and WebDataset give them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """What to make of which dataset, and how. `images` come in the order in which the core works on them: the first
@@ -73,7 +77,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
         if not isinstance(field, Image | Label | Raw):
             raise UsageError(f"field {name!r}: expected Image, Label or Raw, got {type(field).__name__}")
         column_name = field.source if field.source is not None else name
-        column = dataset.columns.get(column_name)
+        column = TextColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
         if column is None:
             have = ", ".join(dataset.columns)
             raise UsageError(

@@ -72,9 +72,9 @@ class RowMender:
     def _by_pillow(
         self, pending: Pending, row: int, field: int, why: str
     ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-        _, image, column = self._recipe.images[field]
+        name, image, column = self._recipe.images[field]
         self._bad.count_declined()
-        data = self._recipe.dataset.read(column, int(pending.samples[row]))
+        data = self._assembly.read(name, column, int(pending.samples[row]))
         try:
             return pillow.decode(data, image, self._recipe.limits)
         except pillow.TooLargeError as error:

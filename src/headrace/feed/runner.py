@@ -13,6 +13,7 @@ from collections import deque
 
 from headrace import _core
 from headrace.channel import Channel, Closed
+from headrace.data import retrying
 from headrace.errors import HeadraceError
 from headrace.feed import transforms
 from headrace.feed.assembly import Assembly, Cancelled, Pending
@@ -46,7 +47,9 @@ class Runner:
         # First of all: they may be forked, and this pass has no threads yet.
         self._workers = MapWorkers(recipe, seed=recipe.plan.key(epoch)) if recipe.map_workers else None
         shared = None if self._workers is None else self._workers.memory
-        self._engine = _core.Engine(recipe.threads, level=recipe.level, limits=recipe.limits)
+        self._engine = _core.Engine(
+            recipe.threads, level=recipe.level, limits=recipe.limits, retry_waits_s=list(retrying.WAITS_S)
+        )
         self._assembly = Assembly(recipe, self._engine, memory if shared is None else shared)
         samples = -(-recipe.plan.length // recipe.plan.world_size)
         self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
@@ -217,6 +220,7 @@ class Runner:
             replaced=self.bad.replaced,
             skipped=self.bad.skipped,
             declined=self.bad.declined,
+            retries=core["retry"][1],
             left_out=plan.left_out,
             repeated=plan.repeated,
             map_workers=self._recipe.map_workers,

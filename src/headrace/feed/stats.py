@@ -29,8 +29,9 @@ class Stats:
     `idle_s` is time in which the core's threads had nothing to do, over all of them. `python_s` is CPU time of the
     feed's own Python: high beside the wall time, it holds the GIL from training. `bad` samples could not be decoded,
     `replaced` counts what stands in for them, `skipped` those that were left out instead, `declined` those that Pillow
-    decoded instead of the core (slower). `left_out` and `repeated` are what the epoch's remainder leaves out or takes
-    twice, over all ranks.
+    decoded instead of the core (slower). `retries` counts attempts at reading beyond the first: above 0, a disk or a
+    network fails now and then. `left_out` and `repeated` are what the epoch's remainder leaves out or takes twice, over
+    all ranks.
     `copy_s` and `convert_s` are the device's time for copies to it and for cast and normalise; `overlap` is the share
     of both that ran beside training: low, batches come too late. None: not measured, as on the CPU.
     """
@@ -48,6 +49,7 @@ class Stats:
     bad: int
     replaced: int
     declined: int
+    retries: int
     left_out: int
     repeated: int
     stages: dict[str, StageStats]
@@ -91,6 +93,8 @@ class Stats:
         if self.bad:
             skipped = f", {self.skipped:,} skipped" if self.skipped else ""
             lines.append(f"  {self.bad:,} bad samples, {self.replaced:,} replacements{skipped}")
+        if self.retries:
+            lines.append(f"  {self.retries:,} times a read failed for a reason that may pass, and was tried again")
         if self.left_out or self.repeated:
             lines.append(f"  an epoch leaves out {self.left_out:,} samples and repeats {self.repeated:,}")
         if self.copy_s is not None and self.batches:
