@@ -21,6 +21,7 @@
     │   ├── MemberLimitError            beyond a limit; the message names the limit
     │   ├── UnsafeMemberError           it must not be made: outside the target, through a link, or as a device
     │   └── UnsupportedMemberError      encrypted, or in a form that nothing here reads
+    ├── MapWorkerError (RuntimeError)   a process of `map_workers` could not be started, or ended by itself
     ├── TooManyBadSamplesError          more samples were bad than `max_bad` allows
     ├── SessionError (ValueError)       a file is no session of the doctor's, or not one that this version reads
     └── StateError (ValueError)         a saved state does not belong to this loader
@@ -139,6 +140,10 @@ class UnsupportedMemberError(MemberError):
 
 class TooManyBadSamplesError(HeadraceError):
     """More samples were bad than `max_bad` allows."""
+
+
+class MapWorkerError(HeadraceError, RuntimeError):
+    """A process of `map_workers` could not be started, or ended before its work was done."""
 
 
 class StateError(HeadraceError, ValueError):
