@@ -19,6 +19,7 @@ from .strings import StringColumn
 
 Ints = npt.NDArray[np.int64]
 
+_SAMPLES_AT_ONCE = 1 << 16
 _USUAL = ("image", "label", "text")
 
 
@@ -53,9 +54,13 @@ class TarColumn(ByteColumn):
         return here
 
     def parts(self) -> Iterator[Part]:
-        at = self.locate(np.arange(len(self.samples)))
-        yield at.length, "<i8"
-        yield at.check, "<u4"
+        length = np.empty(len(self.samples), np.int64)
+        check = np.empty(len(self.samples), np.uint32)
+        for start in range(0, len(length), _SAMPLES_AT_ONCE):
+            ids = np.arange(start, min(start + _SAMPLES_AT_ONCE, len(length)))
+            _, _, length[ids], check[ids] = self.locate(ids)
+        yield length, "<i8"
+        yield check, "<u4"
 
 
 def samples_of(indices: Sequence[TarIndex]) -> ArchiveSamples:
