@@ -7,8 +7,8 @@ import tarfile
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from png_writer import CHANNELS, write_png
 from PIL import Image
+from png_writer import CHANNELS, write_png
 
 from headrace.demo.natural import natural_image
 

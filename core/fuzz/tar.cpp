@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "batch/reader.hpp"
 #include "batch/source.hpp"
 #include "common/fault.hpp"
 #include "common/limits.hpp"
@@ -141,7 +142,7 @@ void check_reading(const TarMembers& m, Bytes file, const std::string& path) {
     const std::uint64_t offsets[] = {0, path.size()};
     const Bytes name(reinterpret_cast<const std::uint8_t*>(path.data()), path.size());
     const std::vector<std::int64_t> path_id(m.size.size(), 0);
-    const Ranges ranges{std::make_shared<Paths>("", name, offsets, true), path_id.data(), m.data_offset.data(),
+    const Ranges ranges{std::make_shared<Paths>("", name, offsets, true, false), path_id.data(), m.data_offset.data(),
                         m.size.data(), m.check.data()};
     static Reader reader;
     for (std::size_t i = 0; i < m.size.size(); ++i) {

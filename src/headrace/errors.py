@@ -5,6 +5,7 @@
     ├── DatasetError                    the dataset as a whole cannot be used
     │   ├── NotFoundError (FileNotFoundError)   the path does not exist
     │   ├── EmptyDatasetError           it exists and holds no sample
+    │   ├── OutsideRootError            a path that it names leads out of `root=`
     │   └── ChangedError                it is no longer what was indexed
     ├── ReadError (OSError)             transport failed: never replaced, the run stops
     ├── SharedMemoryError (OSError)     the system gives no memory to share between processes
@@ -46,6 +47,10 @@ class NotFoundError(DatasetError, FileNotFoundError):
 
 class EmptyDatasetError(DatasetError):
     """The path exists and holds no sample."""
+
+
+class OutsideRootError(DatasetError):
+    """A path that the dataset names leads out of `root=`. Nothing is read there."""
 
 
 class ChangedError(DatasetError):

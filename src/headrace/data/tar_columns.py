@@ -58,7 +58,9 @@ class TarColumn(ByteColumn):
         check = np.empty(len(self.samples), np.uint32)
         for start in range(0, len(length), _SAMPLES_AT_ONCE):
             ids = np.arange(start, min(start + _SAMPLES_AT_ONCE, len(length)))
-            _, _, length[ids], check[ids] = self.locate(ids)
+            tar, member = self.samples.find(ids, self.ranks)
+            length[ids] = np.where(member < 0, ABSENT, self.data.size.take(tar, member))
+            check[ids] = self.data.check.take(tar, member)
         yield length, "<i8"
         yield check, "<u4"
 
