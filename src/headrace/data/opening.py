@@ -12,6 +12,7 @@ from .folder import open_folder
 from .matched import open_matched
 from .patterns import expand, is_pattern
 from .tar import open_tars
+from .zip import is_zip, open_zips
 
 Path = str | os.PathLike[str]
 Where = Path | Sequence[Path] | Mapping[str, Path]
@@ -43,9 +44,21 @@ def open_dataset(where: Where, *, classes: bool | None = None, cache: Path | Non
             return Dataset(open_folder(paths[0], classes=classes))
     for path in paths:
         _expect_file(path)
+    open_archives = open_zips if _are_zips(paths) else open_tars
     return Dataset(
-        open_tars(paths, classes=bool(classes), cache=None if cache is None else os.path.abspath(_text(cache)))
+        open_archives(paths, classes=bool(classes), cache=None if cache is None else os.path.abspath(_text(cache)))
     )
+
+
+def _are_zips(paths: Sequence[str]) -> bool:
+    """Whether all are zips rather than tars. Raises UsageError where only some are."""
+    zips = [is_zip(path) for path in paths]
+    if any(zips) and not all(zips):
+        raise UsageError(
+            f"expected tars alone or zips alone, got the zip {paths[zips.index(True)]} and the tar "
+            f"{paths[zips.index(False)]}. Open them apart"
+        )
+    return any(zips)
 
 
 def _text(path: object) -> str:
