@@ -78,6 +78,7 @@ class BadSamples:
         self._lock = threading.Lock()
         self._seen: set[int] = set()
         self.replaced = 0
+        self.skipped = 0
         self.declined = 0
 
     def __len__(self) -> int:
@@ -90,6 +91,10 @@ class BadSamples:
     def count_replaced(self) -> None:
         with self._lock:
             self.replaced += 1
+
+    def count_skipped(self) -> None:
+        with self._lock:
+            self.skipped += 1
 
     def add(self, sample: int, error: SampleError, *, epoch: int, position: int) -> None:
         """Raises TooManyBadSamplesError when the run can no longer be trusted."""
