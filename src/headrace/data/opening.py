@@ -55,13 +55,30 @@ def open_dataset(
     else:
         paths = resolve(_path(where))
         if len(paths) == 1 and os.path.isdir(paths[0]):
+            _refuse(paths[0], "a folder", root=root, columns=columns)
             return Dataset(open_folder(paths[0], classes=classes))
     for path in paths:
         _expect_file(path)
-    if len(paths) == 1 and is_manifest(paths[0]):
-        return Dataset(open_manifest(paths[0], root=open_root(root, manifest=paths[0]), columns=columns, cache=folder))
+    if any(map(is_manifest, paths)):
+        path = _only(paths)
+        _refuse(path, "a manifest, whose columns hold what classes there are", classes=classes)
+        return Dataset(open_manifest(path, root=open_root(root, manifest=path), columns=columns, cache=folder))
+    _refuse(paths[0], "no manifest", root=root, columns=columns)
     open_archives = open_zips if _are_zips(paths) else open_tars
     return Dataset(open_archives(paths, classes=bool(classes), cache=folder))
+
+
+def _only(paths: Sequence[str]) -> str:
+    if len(paths) > 1:
+        raise UsageError(f"expected one manifest, got {len(paths):,} paths. Join manifests into one, or open each")
+    return paths[0]
+
+
+def _refuse(path: str, what: str, **arguments: object) -> None:
+    """Raises UsageError for an argument that means nothing for what is opened."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise UsageError(f"{name}: expected none, got {value!r}: {os.path.basename(path)} is {what}. Leave it out")
 
 
 def _path(path: object) -> str:
