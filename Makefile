@@ -10,9 +10,10 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 NATIVE := $(shell find core -type f) CMakeLists.txt pyproject.toml
 CPP := $(shell find core -name '*.cpp' -o -name '*.hpp')
 PHOTOS ?=
+SECONDS ?= 1200
 DEMO_PHOTOS = $(if $(PHOTOS),--photos "$(PHOTOS)")
 
-.PHONY: help demo test test-long check format bench build wheel wheel-test clean
+.PHONY: help demo test test-long check format bench fuzz build wheel wheel-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +50,9 @@ wheel: $(VENV)/.tools ## a wheel that carries its codecs, in dist/ (CODEC_SOURCE
 
 wheel-test: $(VENV)/.tools ## that wheel, and the tests on it where neither compiler nor codecs are
 	wheel=$$(scripts/build_wheel.sh $(BIN)/python) && PYTHON=$(BIN)/python scripts/test_wheel.sh "$$wheel"
+
+fuzz: build ## feed made-up bytes to every fuzz target, for SECONDS= each (default 1,200), from where it was
+	PYTHON=$(BIN)/python scripts/fuzz.sh $(SECONDS)
 
 build: $(VENV)/.package ## the environment and the package, editable
 

@@ -109,7 +109,7 @@ def test_the_quarantine_file_has_one_line_a_sample(twins, tmp_path):
     (line,) = quarantine.read_text().splitlines()
     record = json.loads(line)
     assert record["key"] == twins[1].key(BAD_SAMPLE)
-    assert record["shard"] == str(os.path.join(twins[1].root, record["key"]))
+    assert record["shard"] == str(os.path.join(twins[1].files("image").root, record["key"]))
     assert (record["offset"], record["field"], record["epoch"]) == (None, "image", 0)
     assert 0 <= record["position"] < COUNT
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", record["time"])

@@ -206,7 +206,7 @@ def test_batches_before_the_failure_are_delivered(photos):
     [
         ({"threads": 0}, ["threads: expected an int of at least 1, got 0"]),
         ({"prefetch": 1.5}, ["prefetch: expected an int of at least 1, got 1.5"]),
-        ({"on_error": "ignore"}, ["on_error: expected 'replace' or 'raise', got 'ignore'"]),
+        ({"on_error": "ignore"}, ["on_error: expected 'replace', 'raise' or 'skip', got 'ignore'"]),
         ({"max_bad": 2}, ["max_bad: expected a share from 0 to 1, got 2"]),
         ({"output": "jax"}, ["output: expected 'torch' or 'numpy', got 'jax'"]),
         ({"rank": 1}, ["rank and world_size together"]),
@@ -218,7 +218,7 @@ def test_batches_before_the_failure_are_delivered(photos):
         ({"fields": {"image": hr.Image(source="png")}}, ["expected a column of the dataset, got 'png'", "source="]),
         ({"fields": {"image": "rgb"}}, ["field 'image': expected Image, Label or Raw, got str"]),
         ({"fields": {"label": hr.Label()}}, ["view: expected an image field to cut"]),
-        ({"fields": {"label": hr.Image()}}, ["field 'label': expected a column of bytes"]),
+        ({"fields": {"label": hr.Image()}}, ["field 'label': expected a column of bytes or of paths"]),
         ({"fields": {"image": hr.Image(dtype="bfloat16")}}, ["numpy has no bfloat16", "output='torch'"]),
         ({"quarantine": "/nowhere/bad.jsonl"}, ["quarantine: expected a file that can be written", "/nowhere"]),
         ({"instruction_set": "mmx"}, ["instruction_set", "mmx", "scalar"]),

@@ -3,6 +3,10 @@
 #include <stdexcept>
 #include <string>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace headrace {
 
 namespace {
@@ -10,9 +14,15 @@ namespace {
 constexpr std::string_view kNames[kLevels] = {"scalar", "portable", "avx2", "avx512"};
 
 #if defined(__x86_64__)
+// Clang before 16 does not know it by name.
+bool has_f16c() {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 Level probe() {
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c")) return Level::portable;
+    if (!__builtin_cpu_supports("avx2") || !has_f16c()) return Level::portable;
     const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     return wide ? Level::avx512 : Level::avx2;

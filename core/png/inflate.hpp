@@ -5,12 +5,16 @@
 #include <cstdint>
 #include <memory>
 
+#include "common/scratch.hpp"
 #include "png/chunks.hpp"
-#include "png/scratch.hpp"
 
 struct libdeflate_decompressor;
 
 namespace headrace::png {
+
+// Throws Fault(corrupt) where the image data, however well packed, cannot hold `total` bytes of rows. Asked before
+// anything is made of the image's size: a small file cannot ask for a large image's memory.
+void check_can_hold(const Chunks& chunks, std::size_t total);
 
 class Inflater {
 public:

@@ -4,9 +4,38 @@
 `select` and `split`.
 """
 
-from .columns import ABSENT, ByteColumn, Location, ValueColumn
+from .columns import (
+    ABSENT,
+    ByteColumn,
+    FileColumn,
+    HeldColumn,
+    KeyColumn,
+    ListColumn,
+    Location,
+    RangeColumn,
+    TextColumn,
+    ValueColumn,
+)
 from .dataset import Dataset
+from .files import Files
+from .opening import Where
 from .opening import open_dataset as open
 from .strings import StringColumn
 
-__all__ = ["ABSENT", "ByteColumn", "Dataset", "Location", "StringColumn", "ValueColumn", "open"]
+__all__ = [
+    "ABSENT",
+    "ByteColumn",
+    "Dataset",
+    "FileColumn",
+    "Files",
+    "HeldColumn",
+    "KeyColumn",
+    "ListColumn",
+    "Location",
+    "RangeColumn",
+    "StringColumn",
+    "TextColumn",
+    "ValueColumn",
+    "Where",
+    "open",
+]

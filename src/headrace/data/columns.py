@@ -1,67 +1,190 @@
-"""The two kinds of column: where each sample's bytes lie, and values that are there already."""
+"""The kinds of column: where each sample's bytes lie, and values that are there already."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from .files import Files
+from .strings import StringColumn, Strings
+
 Ints = npt.NDArray[np.int64]
 Checks = npt.NDArray[np.uint32]
+Part: TypeAlias = tuple[npt.NDArray[np.generic] | None, str]
+"""An array and the type, in one byte order on every machine, that it is hashed as."""
 
 ABSENT = -1
 """The length of a member that a sample does not have."""
+MISSING = -2
+"""The length where a sample names a member, and no archive holds it."""
+
+
+class Zipped(NamedTuple):
+    """What the central directories of zips say of a batch of members; every array has one entry a sample."""
+
+    packed: Ints
+    """Bytes in the zip."""
+    room: Ints
+    """Bytes from the local header to where the next one begins: data that goes on would overlap it."""
+    method: Checks
+    crc: Checks
+    flags: Checks
 
 
 class Location(NamedTuple):
     """Where the bytes of a batch of samples lie; every array has one entry a sample."""
 
     path_id: Ints
-    """Index into the dataset's `paths`."""
+    """Number in the column's `files`."""
     offset: Ints | None
-    """First byte in that file; None: all begin at 0."""
+    """First byte in that file, in a zip of the local header; None: all begin at 0."""
     length: Ints | None
-    """Bytes; `ABSENT` where the sample has none; None: all are whole files."""
+    """Bytes; `ABSENT` where the sample has none, `MISSING` where it is not there; None: all are whole files."""
     check: Checks | None
-    """`tar_header_check` of the 512 bytes before `offset`; None: nothing to check."""
+    """`tar_header_check` of the 512 bytes before `offset`, `local_header_check` of a zip's; None: nothing to check."""
+    zipped: Zipped | None = None
+    """None: bytes lie there as they are. Else offset, length and check are given."""
+
+
+class ByteColumn(ABC):
+    """Where each sample's bytes lie, by sample id."""
+
+    kind: ClassVar[str] = "bytes"
+    files: Files
+
+    @abstractmethod
+    def locate(self, ids: Ints) -> Location:
+        """For a whole batch at once; no id is negative."""
+
+    @abstractmethod
+    def parts(self) -> Iterator[Part]:
+        """What tells this column from another, beside the samples' keys: not where the files are."""
 
 
 @dataclass(frozen=True, eq=False)
-class ByteColumn:
-    """Where each sample's bytes lie, by sample id."""
+class FileColumn(ByteColumn):
+    """A whole file a sample: the sample's id is the file's number."""
 
-    path_id: npt.NDArray[np.int32] | None = None
-    """None: a file a sample, so the sample's id is the path's."""
-    offset: Ints | None = None
-    length: Ints | None = None
-    check: Checks | None = None
+    files: Files
+
+    def locate(self, ids: Ints) -> Location:
+        return Location(ids, None, None, None)
+
+    def parts(self) -> Iterator[Part]:
+        yield None, "<i8"
+        yield None, "<u4"
+
+
+@dataclass(frozen=True, eq=False)
+class RangeColumn(ByteColumn):
+    """A range of bytes a sample, in a file that holds many."""
+
+    files: Files
+    path_id: npt.NDArray[np.int32]
+    offset: Ints
+    length: Ints
+    check: Checks | None
 
     def locate(self, ids: Ints) -> Location:
         return Location(
-            ids if self.path_id is None else self.path_id[ids].astype(np.int64),
-            None if self.offset is None else self.offset[ids],
-            None if self.length is None else self.length[ids],
+            self.path_id[ids].astype(np.int64),
+            self.offset[ids],
+            self.length[ids],
             None if self.check is None else self.check[ids],
         )
 
-    @property
-    def kind(self) -> str:
-        return "bytes"
+    def parts(self) -> Iterator[Part]:
+        yield self.length, "<i8"
+        yield self.check, "<u4"
 
 
 @dataclass(frozen=True, eq=False)
 class ValueColumn:
     """One number a sample, by sample id."""
 
+    kind: ClassVar[str] = "value"
     values: npt.NDArray[Any]
     classes: tuple[str, ...] | None = None
     """What the values name, if they are class indices."""
 
+    def take(self, ids: Ints) -> npt.NDArray[Any]:
+        return self.values[ids]
+
+    def parts(self) -> Iterator[Part]:
+        yield self.values, f"<{self.values.dtype.kind}{self.values.dtype.itemsize}"
+
+
+@dataclass(frozen=True, eq=False)
+class TextColumn:
+    """One string a sample, by sample id. Where the table has a root, it also names the sample's file there."""
+
+    kind: ClassVar[str] = "text"
+    strings: StringColumn
+    labels: ValueColumn | None = None
+    """Each string as the index of a class, where there are few different ones."""
+
     @property
-    def kind(self) -> str:
-        return "value"
+    def classes(self) -> tuple[str, ...] | None:
+        return None if self.labels is None else self.labels.classes
+
+    def take(self, ids: Ints) -> list[str]:
+        return [self.strings[index] for index in ids.tolist()]
+
+    def parts(self) -> Iterator[Part]:
+        yield self.strings.blob, "<u1"
+        yield self.strings.lengths(), "<i8"
 
 
-Column = ByteColumn | ValueColumn
+@dataclass(frozen=True, eq=False)
+class ListColumn:
+    """Any number of numbers or strings a sample, by sample id: `items[offsets[i]:offsets[i + 1]]`."""
+
+    kind: ClassVar[str] = "list"
+    offsets: npt.NDArray[np.uint64]
+    """uint64[n + 1]"""
+    items: npt.NDArray[Any] | StringColumn
+    """Numbers may have further dimensions: boxes are float32[m, 4]."""
+    classes: tuple[str, ...] | None = None
+    """What the numbers name, if they are class indices."""
+
+    def take(self, ids: Ints) -> list[Any]:
+        return [self._at(int(self.offsets[index]), int(self.offsets[index + 1])) for index in ids.tolist()]
+
+    def _at(self, start: int, stop: int) -> Any:
+        if isinstance(self.items, StringColumn):
+            return [self.items[index] for index in range(start, stop)]
+        return self.items[start:stop].copy()
+
+    def parts(self) -> Iterator[Part]:
+        yield self.offsets, "<u8"
+        if isinstance(self.items, StringColumn):
+            yield self.items.blob, "<u1"
+            yield self.items.lengths(), "<i8"
+        else:
+            yield self.items, f"<{self.items.dtype.kind}{self.items.dtype.itemsize}"
+
+
+@dataclass(frozen=True, eq=False)
+class KeyColumn:
+    """Each sample's key, by sample id."""
+
+    kind: ClassVar[str] = "text"
+    classes: ClassVar[None] = None
+    keys: Strings
+
+    def take(self, ids: Ints) -> list[str]:
+        return list(self.keys.take(ids))
+
+    def parts(self) -> Iterator[Part]:
+        """Nothing: a dataset's keys are part of its identity as such."""
+        return iter(())
+
+
+HeldColumn: TypeAlias = ValueColumn | TextColumn | ListColumn | KeyColumn
+"""What needs no reading."""
+Column: TypeAlias = ByteColumn | HeldColumn

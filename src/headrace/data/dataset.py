@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,22 +13,27 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from .columns import ABSENT, ByteColumn, Column, Location, ValueColumn
+from ..errors import ReadError
+from .columns import ABSENT, MISSING, ByteColumn, Column, Location, TextColumn
+from .expected_files import expect_files
+from .files import Files
 from .open_file import OpenFile
 from .reading import read_file, read_member
 from .selecting import Selector, positions, split_positions
-from .strings import StringColumn
+from .strings import Strings
 from .table import Table
+from .zipped import read_zipped
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Samples of a folder or of tars. Immutable, picklable, and without open files, so a fork may use it freely.
+    """Samples as columns. Immutable, picklable, and without open files, so a fork may use it freely.
 
-    `ds[i]` reads sample `i`: a dict of its `"__key__"` and each column's value (bytes, or a number); a member that
-    this sample does not have is absent. Slices and `select` give datasets that share the same columns.
+    `ds[i]` reads sample `i`: a dict of its `"__key__"` and each column's value (bytes, a number, a text, or a list of
+    these); a member that this sample does not have is absent. Slices and `select` give datasets that share the same
+    columns.
     """
 
     table: Table
@@ -61,32 +67,22 @@ class Dataset:
 
     @property
     def fields(self) -> dict[str, str]:
-        """Each column's kind: "bytes" or "value"."""
+        """Each column's kind: "bytes", "value" (a number), "text" or "list"."""
         return {name: column.kind for name, column in self.columns.items()}
 
     @property
     def classes(self) -> tuple[str, ...] | None:
         """Names of the classes that the column `label` holds; None where it holds none."""
         label = self.columns.get("label")
-        return label.classes if isinstance(label, ValueColumn) else None
+        return None if label is None or isinstance(label, ByteColumn) else label.classes
 
     @property
     def skipped(self) -> Mapping[str, int]:
         """What was found and is no part of any sample, by reason."""
         return self.table.skipped
 
-    @property
-    def root(self) -> str:
-        """Absolute folder that `paths` are relative to."""
-        return self.table.root
-
-    @property
-    def paths(self) -> StringColumn:
-        """Files that hold the samples: one a sample in a folder, one a tar otherwise."""
-        return self.table.paths
-
     @cached_property
-    def keys(self) -> StringColumn:
+    def keys(self) -> Strings:
         """Each sample's name: its path in a folder, its members' common stem in a tar."""
         return self.table.keys if self.base_ids is None else self.table.keys.take(self.base_ids)
 
@@ -122,18 +118,42 @@ class Dataset:
             raise IndexError(f"expected positions from 0 to {len(self) - 1}, got {index.min()} to {index.max()}")
         return byte_column.locate(index if self.base_ids is None else self.base_ids[index])
 
+    def has_bytes(self, column: str) -> bool:
+        """Whether the column's samples can be read: bytes, or texts that name files."""
+        return self.table.has_bytes(column)
+
+    def files(self, column: str) -> Files:
+        """The files that hold the column's bytes: one a sample in a folder, one a tar otherwise."""
+        return self.table.bytes_of(column).files
+
     def read(self, column: str, index: SupportsIndex) -> bytes:
-        """The bytes of one sample's member. Raises ReadError, ChangedError, or KeyError where the sample has none."""
-        data = self._read(self.table.bytes_of(column), self._base_id(index))
+        """The bytes of one sample's member. Raises ReadError, ChangedError, KeyError where the sample has none; from a
+        zip also DecodeError (damaged), UnsupportedError (encrypted, another method) or LimitError."""
+        try:
+            data = self._read(column, self.table.bytes_of(column), self._base_id(index))
+        except ReadError as error:
+            named = self.named(column, index)
+            raise error if named is None else ReadError(f"{named}: {error}") from error
         if data is None:
             raise KeyError(f"sample {self.key(index)!r} has no {column!r}")
         return data
 
     def where(self, column: str, index: SupportsIndex) -> tuple[str, int | None]:
         """The file that holds one sample's member and its first byte there (None for a loose file), for messages."""
-        at = self.table.bytes_of(column).locate(np.array([self._base_id(index)]))
-        path = self.table.path(int(at.path_id[0])).decode("utf-8", "surrogateescape")
-        return path, None if at.offset is None else int(at.offset[0])
+        found = self.table.bytes_of(column)
+        at = found.locate(np.array([self._base_id(index)]))
+        return os.fsdecode(found.files.path(int(at.path_id[0]))), None if at.offset is None else int(at.offset[0])
+
+    def named(self, column: str, index: SupportsIndex) -> str | None:
+        """Which line of a manifest names which file for one sample, for messages; None where no manifest does."""
+        texts, base_id = self.columns.get(column), self._base_id(index)
+        if self.table.origin is None or not isinstance(texts, TextColumn):
+            return None
+        return f"{self.table.origin.of(base_id)} names {texts.strings[base_id]!r}"
+
+    def expect_files(self, column: str) -> None:
+        """Raises NotFoundError if `column` names files and none of a few that are looked for is there."""
+        expect_files(self.table, column)
 
     def _base_id(self, index: SupportsIndex) -> int:
         position, size = operator.index(index), len(self)
@@ -146,29 +166,35 @@ class Dataset:
         sample: dict[str, Any] = {"__key__": self.table.keys[base_id]}
         seen: dict[tuple[int, ...], bytes] = {}
         for name, column in self.columns.items():
-            if isinstance(column, ValueColumn):
-                sample[name] = column.values[base_id].item()
+            if not isinstance(column, ByteColumn):
+                value = column.take(np.array([base_id]))[0]
+                sample[name] = value.item() if isinstance(value, np.generic) else value
                 continue
             # `image` and `jpg` are mostly the same bytes: read once.
-            place = tuple(-2 if part is None else int(part[0]) for part in column.locate(np.array([base_id])))
-            data = seen[place] if place in seen else self._read(column, base_id)
+            at = column.locate(np.array([base_id]))
+            place = (id(column.files), *(-2 if part is None else int(part[0]) for part in at[:3]))
+            data = seen[place] if place in seen else self._read(name, column, base_id)
             if data is not None:
                 sample[name] = seen[place] = data
         return sample
 
-    def _read(self, column: ByteColumn, base_id: int) -> bytes | None:
+    def _read(self, name: str, column: ByteColumn, base_id: int) -> bytes | None:
         at = column.locate(np.array([base_id]))
-        path = self.table.path(int(at.path_id[0]))
+        path = column.files.path(int(at.path_id[0]))
         if at.offset is None or at.length is None:
-            return read_file(path)
+            return read_file(path) if column.files.names.bytes(int(at.path_id[0])) else None
         if at.length[0] == ABSENT:
             return None
+        if at.length[0] == MISSING:
+            raise ReadError(f"{os.fsdecode(path)}: no file of that name is there")
+        if at.zipped is not None:
+            return read_zipped(OpenFile(path), at, key=self.table.keys[base_id], field=name)
         return read_member(
             OpenFile(path), int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0])
         )
 
 
 def _kind_text(column: Column) -> str:
-    if isinstance(column, ValueColumn) and column.classes is not None:
-        return f"value: {len(column.classes):,} classes"
+    if not isinstance(column, ByteColumn) and column.classes is not None:
+        return f"{column.kind}: {len(column.classes):,} classes"
     return column.kind

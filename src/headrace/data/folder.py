@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DatasetError, EmptyDatasetError, ReadError
-from .columns import ByteColumn, Column, ValueColumn
+from .columns import Column, FileColumn, ValueColumn
+from .files import Files
 from .formats import IMAGE_EXTENSIONS, is_image_name
 from .strings import StringColumn
 from .table import Table
@@ -47,13 +48,16 @@ def open_folder(root: str, *, classes: bool | None) -> Table:
         skipped["other files"] = sum(others.values())
     if classes is None:
         classes = not any(folder.path == b"" and len(folder.lengths) for folder in folders)
-    columns: dict[str, Column] = {"image": ByteColumn()}
+    label = None
     if classes:
-        folders, columns["label"] = _by_class(root, folders, skipped)
+        folders, label = _by_class(root, folders, skipped)
     lengths = np.concatenate([folder.lengths for folder in folders])
     paths = StringColumn.from_parts(b"".join(folder.blob for folder in folders), lengths)
+    columns: dict[str, Column] = {"image": FileColumn(Files(root, paths, archives=False))}
+    if label is not None:
+        columns["label"] = label
     source = f"folder {os.path.basename(root) or root}/"
-    return Table(root, source, paths, paths, columns, dict(sorted(skipped.items())))
+    return Table(source, paths, columns, dict(sorted(skipped.items())))
 
 
 def _walk(root: bytes, skipped: Counter[str], others: Counter[str]) -> Iterator[_Folder]:

@@ -2,69 +2,73 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-
-import numpy as np
-import numpy.typing as npt
+from typing import Protocol
 
 from ..errors import UsageError
-from .columns import ByteColumn, Column
-from .strings import StringColumn
+from .columns import ByteColumn, Column, TextColumn
+from .digest import digest_of
+from .origin import Origin
+from .strings import StringColumn, Strings
+
+
+class PathRoot(Protocol):
+    """What paths in a manifest name: files below a folder, or members of an archive."""
+
+    @property
+    def advice(self) -> str:
+        """Where paths are looked for, and what to do if that is wrong, for messages."""
+        ...
+
+    def column(self, names: StringColumn) -> ByteColumn:
+        """Where the file of each name lies. Nothing is read for it."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
     """Immutable; shared by every selection of the same dataset, and across forks."""
 
-    root: str
-    """Absolute folder that `paths` are relative to."""
     source: str
     """What was opened, in words: "folder photos/"."""
-    paths: StringColumn
-    keys: StringColumn
+    keys: Strings
     columns: Mapping[str, Column]
     skipped: Mapping[str, int]
     """What lay there and is no part of any sample, by reason; only counts above 0."""
+    root: PathRoot | None = None
+    """Where the paths in columns of text lead, if they lead anywhere."""
+    origin: Origin | None = None
+    """Where a manifest has the samples."""
+    known_digest: str | None = None
+    """`digest`, where an index has kept it."""
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def bytes_of(self, name: str) -> ByteColumn:
+        """The column of that name, a text's paths as the bytes of their files. Raises UsageError where it has none."""
         column = self.columns.get(name)
         if isinstance(column, ByteColumn):
             return column
-        names = ", ".join(key for key, other in self.columns.items() if isinstance(other, ByteColumn))
-        got = "a column of values" if column is not None else "no such column"
+        if isinstance(column, TextColumn) and self.root is not None:
+            return self._named.setdefault(name, self.root.column(column.strings))
+        names = ", ".join(key for key in self.columns if self.has_bytes(key))
+        got = f"a column of {column.kind}s" if column is not None else "no such column"
         raise UsageError(f"expected the name of a column of bytes ({names}), got {name!r}: {got} in {self.source}")
 
-    def path(self, path_id: int) -> bytes:
-        return os.path.join(os.fsencode(self.root), self.paths.bytes(path_id))
+    def has_bytes(self, name: str) -> bool:
+        """Whether `bytes_of` has an answer."""
+        column = self.columns.get(name)
+        return isinstance(column, ByteColumn) or (isinstance(column, TextColumn) and self.root is not None)
+
+    @cached_property
+    def _named(self) -> dict[str, ByteColumn]:
+        """Columns of text as columns of bytes, by name: made once, since readers know files by their `Files`."""
+        return {}
 
     @cached_property
     def digest(self) -> str:
         """Identity of the samples: keys, members' lengths and checks, values. Not where the root is."""
-        state = hashlib.blake2b(digest_size=16)
-        outline = {name: [column.kind, getattr(column, "classes", None)] for name, column in self.columns.items()}
-        state.update(json.dumps(["headrace table 1", outline], sort_keys=True).encode())
-        _feed(state, self.keys.blob, "<u1")
-        _feed(state, self.keys.lengths(), "<i8")
-        for name in sorted(self.columns):
-            column = self.columns[name]
-            if isinstance(column, ByteColumn):
-                _feed(state, column.length, "<i8")
-                _feed(state, column.check, "<u4")
-            else:
-                _feed(state, column.values, f"<{column.values.dtype.kind}{column.values.dtype.itemsize}")
-        return state.hexdigest()
-
-
-def _feed(state: hashlib.blake2b, array: npt.NDArray[np.generic] | None, dtype: str) -> None:
-    """Hashes an array in one byte order on every machine; its size goes first, so that arrays cannot run together."""
-    data = b"" if array is None else np.ascontiguousarray(array, dtype=np.dtype(dtype)).view(np.uint8).data
-    state.update(len(data).to_bytes(8, "little") + (b"\0" if array is None else b"\1"))
-    state.update(data)
+        return digest_of(self.keys, self.columns) if self.known_digest is None else self.known_digest

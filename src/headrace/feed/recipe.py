@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from multiprocessing.context import BaseContext
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from headrace._core import Limits
-from headrace.data import ByteColumn, Dataset, ValueColumn
+from headrace.data import ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn, ValueColumn
 from headrace.errors import UsageError
 from headrace.feed.quarantine import Quarantine
 from headrace.fields import Field, Image, Label, Raw
@@ -20,8 +21,12 @@ Sample: TypeAlias = dict[str, Any]
 Batch: TypeAlias = dict[str, Any]
 SampleMap: TypeAlias = Callable[[Sample, np.random.Generator], Sample]
 BatchMap: TypeAlias = Callable[[Batch, np.random.Generator], Batch]
-OnError: TypeAlias = Literal["replace", "raise"]
+OnError: TypeAlias = Literal["replace", "raise", "skip"]
 Output: TypeAlias = Literal["torch", "numpy"]
+
+
+KEY = "__key__"
+"""The column that every dataset has: its samples' keys, under the name that `ds[i]` and WebDataset give them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +42,7 @@ class Recipe:
     """(field, description, column)."""
     raws: tuple[tuple[str, Field, str], ...]
     """Fields made of a column's undecoded bytes."""
-    values: tuple[tuple[str, str], ...]
+    values: tuple[tuple[str, HeldColumn], ...]
     """(field, column) of what needs no reading."""
     threads: int
     prefetch: int
@@ -46,6 +51,9 @@ class Recipe:
     quarantine: Quarantine | None
     output: Output
     map: SampleMap | None
+    map_workers: int
+    """Processes for `map`; 0: threads."""
+    multiprocessing_context: str | BaseContext | None
     batch_map: BatchMap | None
     level: str
     limits: Limits
@@ -57,19 +65,19 @@ class Columns:
 
     images: tuple[tuple[str, Image, str], ...]
     raws: tuple[tuple[str, Field, str], ...]
-    values: tuple[tuple[str, str], ...]
+    values: tuple[tuple[str, HeldColumn], ...]
 
 
 def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: str | None) -> Columns:
     """Finds each field's column. Raises UsageError where there is none, or of another kind."""
     images: list[tuple[str, Image, str]] = []
     raws: list[tuple[str, Field, str]] = []
-    values: list[tuple[str, str]] = []
+    values: list[tuple[str, HeldColumn]] = []
     for name, field in fields.items():
         if not isinstance(field, Image | Label | Raw):
             raise UsageError(f"field {name!r}: expected Image, Label or Raw, got {type(field).__name__}")
         column_name = field.source if field.source is not None else name
-        column = dataset.columns.get(column_name)
+        column = KeyColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
         if column is None:
             have = ", ".join(dataset.columns)
             raise UsageError(
@@ -77,14 +85,28 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
                 "Name one with source="
             )
         if isinstance(field, Image):
-            if not isinstance(column, ByteColumn):
-                raise UsageError(f"field {name!r}: expected a column of bytes, got the values of {column_name!r}")
+            if not dataset.has_bytes(column_name):
+                raise UsageError(
+                    f"field {name!r}: expected a column of bytes or of paths, got the {column.kind}s of {column_name!r}"
+                )
+            dataset.expect_files(column_name)
             images.append((name, field, column_name))
-        elif isinstance(column, ValueColumn):
-            values.append((name, column_name))
-        else:
+        elif isinstance(column, ByteColumn):
             raws.append((name, field, column_name))
+        else:
+            values.append((name, _labels(name, column) if isinstance(field, Label) else column))
     return Columns(_view_first(images, view_from), tuple(raws), tuple(values))
+
+
+def _labels(name: str, column: HeldColumn) -> ValueColumn:
+    """The numbers of a Label: a column's own, or the classes that its texts name."""
+    if isinstance(column, TextColumn) and column.labels is not None:
+        return column.labels
+    if not isinstance(column, ValueColumn):
+        raise UsageError(
+            f"field {name!r}: expected one number a sample, or names of classes, got a {column.kind} column; use Raw()"
+        )
+    return column
 
 
 def _view_first(images: list[tuple[str, Image, str]], view_from: str | None) -> tuple[tuple[str, Image, str], ...]:

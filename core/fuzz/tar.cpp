@@ -1,0 +1,158 @@
+// Tars: what a scan reports lies in the file and reads back, and its samples are made of its members. Headers may get
+// their checksums anew after a change: without that, damage gets no further than the checksum.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "batch/source.hpp"
+#include "common/fault.hpp"
+#include "common/limits.hpp"
+#include "fuzz/input.hpp"
+#include "fuzz/require.hpp"
+#include "tar/header.hpp"
+#include "tar/samples.hpp"
+#include "tar/tar.hpp"
+
+namespace headrace::fuzz {
+namespace {
+
+constexpr std::size_t kBlock = tar_block_bytes, kChecksumAt = 148, kChecksumBytes = 8;
+
+// A file without a name whose content is what the scanner is to read.
+class MemoryFile {
+public:
+    MemoryFile() : fd_(memfd_create("tar", MFD_CLOEXEC)), path_("/proc/self/fd/" + std::to_string(fd_)) {
+        require(fd_ >= 0, "memfd_create");
+    }
+    ~MemoryFile() { close(fd_); }
+    void set(Bytes bytes) {
+        const auto size = static_cast<off_t>(bytes.size());
+        require(ftruncate(fd_, 0) == 0 && ftruncate(fd_, size) == 0, "ftruncate");
+        require(bytes.empty() || pwrite(fd_, bytes.data(), bytes.size(), 0) == size, "pwrite");
+    }
+    const std::string& path() const { return path_; }
+
+private:
+    int fd_;
+    std::string path_;
+};
+
+void sign_header(std::uint8_t* block) {
+    std::fill_n(block + kChecksumAt, kChecksumBytes, std::uint8_t{' '});
+    unsigned sum = 0;
+    for (std::size_t i = 0; i < kBlock; ++i) sum += block[i];
+    char digits[8];
+    std::snprintf(digits, sizeof digits, "%06o", sum);
+    std::copy_n(digits, 7, block + kChecksumAt);  // with the zero that ends them
+}
+
+// Gives the headers their checksums, from one to the next by the sizes that they say.
+void sign_headers(std::vector<std::uint8_t>& file) {
+    for (std::size_t at = 0; at + kBlock <= file.size();) {
+        std::uint8_t* block = file.data() + at;
+        if (!is_zero_block(block)) sign_header(block);
+        std::size_t size = 0;
+        try {
+            size = is_zero_block(block) ? 0 : static_cast<std::size_t>(read_tar_header(block).size);
+        } catch (const Fault&) {  // the size is none
+        }
+        if (size > file.size()) return;
+        at += kBlock + (size + kBlock - 1) / kBlock * kBlock;
+    }
+}
+
+std::string_view part(const std::string& text, const std::vector<std::uint64_t>& offsets, std::size_t i) {
+    require(i + 1 < offsets.size() && offsets[i] <= offsets[i + 1] && offsets[i + 1] <= text.size(), "rising offsets");
+    return std::string_view(text).substr(offsets[i], offsets[i + 1] - offsets[i]);
+}
+
+void check_members(const TarMembers& m, Bytes file) {
+    const std::size_t count = m.size.size();
+    require(m.name_offsets.size() == count + 1 && m.type.size() == count && m.data_offset.size() == count &&
+                m.check.size() == count && m.link_offsets.size() == m.link_of.size() + 1,
+            "columns of one length");
+    std::int64_t last_end = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        part(m.names, m.name_offsets, i);
+        const std::int64_t at = m.data_offset[i];
+        require(at >= last_end + tar_block_bytes && m.size[i] >= 0, "members one after another");
+        last_end = at + m.size[i];
+        require(last_end <= static_cast<std::int64_t>(file.size()) || m.size[i] == 0, "members inside the file");
+        if (m.type[i] == 'S') continue;
+        require(tar_header_check(file.data() + at - tar_block_bytes) == m.check[i], "the check of the header");
+    }
+    for (std::size_t i = 0; i < m.link_of.size(); ++i) {
+        part(m.links, m.link_offsets, i);
+        require(m.link_of[i] >= 0 && m.link_of[i] < static_cast<std::int64_t>(count), "links of members");
+        require(i == 0 || m.link_of[i - 1] < m.link_of[i], "links in order");
+    }
+}
+
+void check_samples(const TarSamples& s, std::size_t members) {
+    const auto samples = static_cast<std::int64_t>(s.key_offsets.size()) - 1;
+    require(s.sample_of.size() == members && s.extension_of.size() == members, "a sample a member, or none");
+    require(static_cast<std::int64_t>(s.folder_of.size()) == samples, "a folder a sample, or none");
+    const auto folders = static_cast<std::int64_t>(s.folder_offsets.size()) - 1;
+    for (std::size_t i = 0; i < members; ++i) {
+        require(s.sample_of[i] >= -1 && s.sample_of[i] < samples, "samples that are there");
+        require((s.sample_of[i] < 0) == (s.extension_of[i] < 0), "an extension for each member of a sample");
+        require(s.extension_of[i] < static_cast<std::int64_t>(s.extensions.size()), "extensions that are there");
+    }
+    for (std::int64_t i = 0; i < samples; ++i) {
+        const std::string_view key = part(s.keys, s.key_offsets, static_cast<std::size_t>(i));
+        const std::int64_t folder = s.folder_of[static_cast<std::size_t>(i)];
+        require(folder >= -1 && folder < folders, "folders that are there");
+        if (folder < 0) continue;
+        require(key.starts_with(part(s.folders, s.folder_offsets, static_cast<std::size_t>(folder))), "its folder");
+    }
+}
+
+// Regular members come back from a reader as they lie in the file.
+void check_reading(const TarMembers& m, Bytes file, const std::string& path) {
+    const std::uint64_t offsets[] = {0, path.size()};
+    const Bytes name(reinterpret_cast<const std::uint8_t*>(path.data()), path.size());
+    const std::vector<std::int64_t> path_id(m.size.size(), 0);
+    const Ranges ranges{std::make_shared<Paths>("", name, offsets, true), path_id.data(), m.data_offset.data(),
+                        m.size.data(), m.check.data()};
+    static Reader reader;
+    for (std::size_t i = 0; i < m.size.size(); ++i) {
+        if (m.type[i] == 'S') continue;
+        const Bytes got = reader.read(ranges, i, Limits{}.max_file_bytes);
+        const Bytes expected = m.size[i] == 0 ? Bytes{} : file.subspan(m.data_offset[i], m.size[i]);
+        require(std::equal(got.begin(), got.end(), expected.begin(), expected.end()), "the bytes of a member");
+    }
+}
+
+void run(Input input) {
+    static MemoryFile memory;
+    const bool sign = input.byte() % 2 == 1;
+    const int slice = 1 + input.byte() % 8;
+    std::vector<std::uint8_t> file(input.rest().begin(), input.rest().end());
+    if (sign) sign_headers(file);
+    memory.set(file);
+    TarMembers members;
+    try {
+        TarScanner scanner(memory.path());
+        while (scanner.advance(slice)) {
+        }
+        members = scanner.take();
+    } catch (const Fault& fault) {
+        require(fault.code == Code::corrupt || fault.code == Code::limit,
+                "no other fault: " + std::string(fault.what()));
+        return;
+    }
+    check_members(members, file);
+    check_samples(group_members(members.names, members.name_offsets, members.type), members.type.size());
+    check_reading(members, file, memory.path());
+}
+
+}  // namespace
+}  // namespace headrace::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    headrace::fuzz::run({data, size});
+    return 0;
+}

@@ -1,0 +1,229 @@
+// Views and resampling: any program, any given view and any size makes a view that lies in its image, or a fault; and
+// every level cuts the same bits and the same faults from the same pixels.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "batch/sample_worker.hpp"
+#include "common/fault.hpp"
+#include "fuzz/input.hpp"
+#include "fuzz/require.hpp"
+#include "rng/stream.hpp"
+#include "view/program.hpp"
+#include "view/sample.hpp"
+
+namespace headrace::fuzz {
+namespace {
+
+// More would only take longer: pixels of an output, the longest side of a source, and pixels of the rows between, which
+// are as many as the source's and as wide as the output.
+constexpr int kMostPixels = 1 << 12, kMostLong = 1 << 15, kMostBetween = 1 << 13;
+constexpr Limits kLimits{};
+
+struct Size {
+    int width, height;
+};
+
+// Mostly small whole numbers and fractions, as programs have them; now and then any double at all.
+double number(Input& input) {
+    const int kind = input.byte() % 8;
+    if (kind < 4) return input.byte();
+    if (kind == 4) return input.take<std::uint16_t>();
+    if (kind == 5) return input.byte() / 128.0;
+    if (kind == 6) return input.take<std::uint32_t>();
+    return input.take<double>();
+}
+
+std::vector<double> numbers(Input& input, std::size_t count) {
+    std::vector<double> values(count);
+    for (double& value : values) value = number(input);
+    return values;
+}
+
+std::vector<double> program_table(Input& input) {
+    std::vector<double> table;
+    for (int ops = input.byte() % 6; ops > 0; --ops) {
+        const std::vector<double> row = numbers(input, kProgramColumns - 1);
+        table.push_back(input.byte() % 10);
+        table.insert(table.end(), row.begin(), row.end());
+    }
+    return table;
+}
+
+// Small sides; or one long side, as panoramas and damaged headers have.
+Size source_size(Input& input) {
+    const int kind = input.byte() % 16;
+    if (kind < 14) return {input.between(1, 64), input.between(1, 64)};
+    const int longer = input.between(1, kMostLong), shorter = input.between(1, 4);
+    return kind == 14 ? Size{longer, shorter} : Size{shorter, longer};
+}
+
+void check_axis(double from, double to, int low, int high, int source, int size, int inner_at, int inner,
+                const char* axis) {
+    const std::string where = std::string(" along ") + axis;
+    require(std::isfinite(from) && std::isfinite(to), "a finite window" + where);
+    require(inner_at >= 0 && inner >= 0 && inner <= size - inner_at, "an inner part on its canvas" + where);
+    require(low >= 0 && low < high && high <= source, "bounds inside the source" + where);
+    if (inner > 0) require(from >= 0 && from < to && to <= source, "a window inside the source" + where);
+}
+
+void check_view(const View& v, Size source) {
+    require(std::int64_t{v.width} * v.height <= kLimits.max_pixels && v.width > 0 && v.height > 0, "a bounded output");
+    check_axis(v.x0, v.x1, v.left, v.right, source.width, v.width, v.inner_x, v.inner_width, "x");
+    check_axis(v.y0, v.y1, v.top, v.bottom, source.height, v.height, v.inner_y, v.inner_height, "y");
+}
+
+// Sizes as large as headers can say: no pixel is touched.
+void check_large(const std::vector<ViewOp>& program, std::uint64_t key, Size source) {
+    try {
+        const View view = sample_view(program, key, 1, 0, 0, source.width, source.height);
+        check_view(view, source);
+        const View scaled =
+            scale_view(view, source.width, source.height, (source.width + 1) / 2, (source.height + 1) / 2);
+        require(scaled.width == view.width && scaled.height == view.height, "a scaled view has the same output");
+    } catch (const Fault& fault) {
+        require(fault.code == Code::view, "no other fault: " + std::string(fault.what()));
+    }
+}
+
+std::vector<std::uint8_t> pixels_of(Size size, int channels, std::uint64_t seed) {
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(size.width) * size.height * channels);
+    std::uint64_t state = seed | 1;
+    for (std::uint8_t& value : pixels) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        value = static_cast<std::uint8_t>(state >> 56);
+    }
+    return pixels;
+}
+
+struct Source {
+    Size size;
+    int channels;
+    std::vector<std::uint8_t> pixels;
+
+    Memory memory() const { return {pixels.data(), pixels.size(), size.width, size.height, channels}; }
+};
+
+struct Options {
+    Format format;
+    Filter filter;
+};
+
+Options options_of(Input& input) {
+    Options o{};
+    o.format.dtype = static_cast<DType>(input.byte() % 4);
+    o.format.planar = input.byte() % 2 == 1;
+    o.format.channels = input.byte() % 4 == 0 ? 1 : 3;
+    for (int channel = 0; channel < 3; ++channel) {
+        o.format.subtract[channel] = input.byte();
+        o.format.divide[channel] = 1 + input.byte();
+        o.format.fill[channel] = input.byte();
+    }
+    o.filter = input.byte() % 3 == 0 ? Filter::nearest : Filter::triangle;
+    return o;
+}
+
+// What a level makes of one sample of two fields, whose views are one.
+struct Outcome {
+    std::vector<std::uint8_t> bytes;
+    std::string failures;
+};
+
+// Kept, as an engine's threads keep theirs.
+struct Worker {
+    Counters counters;
+    SampleWorker worker;
+    explicit Worker(Level level) : worker(level, kLimits, counters) {}
+};
+
+Outcome cut(Worker& worker, const std::array<Source, 2>& sources, const std::vector<ViewOp>& program,
+            const double* given_view, std::uint64_t key, Options options) {
+    const std::int64_t id = 7;
+    const std::uint32_t pass = 0;
+    Job job;
+    job.samples = 1;
+    job.ids = &id;
+    job.passes = &pass;
+    job.key = key;
+    job.program = program;
+    job.given_views = given_view;
+    Outcome outcome;
+    // Exactly as much as the fields take, so that a byte beyond them is a finding.
+    outcome.bytes.assign(sources.size() * options.format.bytes(), 0xA5);
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+        ImageField field;
+        field.memory = {sources[i].memory()};
+        field.format = options.format;
+        field.out = outcome.bytes.data() + i * options.format.bytes();
+        field.filter = options.filter;
+        job.images.push_back(std::move(field));
+    }
+    job.prepare();
+    worker.worker.run(job, 0);
+    for (const Failure& f : job.failures) outcome.failures += std::to_string(static_cast<int>(f.code)) + f.why + "\n";
+    return outcome;
+}
+
+// The output's size; false where it is none or too large to be made here.
+bool set_size(Format& format, double width, double height, const std::array<Source, 2>& sources) {
+    const int rows = std::max(sources[0].size.height, sources[1].size.height);
+    if (!(width >= 1 && height >= 1 && width * height <= kMostPixels && width * rows <= kMostBetween)) return false;
+    format.width = static_cast<int>(width);
+    format.height = static_cast<int>(height);
+    return true;
+}
+
+void run(Input input) {
+    const bool given = input.byte() % 4 == 0;
+    const std::uint64_t key = input.take<std::uint64_t>();
+    Options options = options_of(input);
+    std::array<Source, 2> sources;
+    sources[0] = {source_size(input), input.byte() % 2 == 0 ? 1 : 3, {}};
+    const Size twice{2 * sources[0].size.width, 2 * sources[0].size.height};
+    sources[1] = {input.byte() % 2 == 0 ? twice : source_size(input), 3, {}};
+    const Size large{static_cast<int>(input.take<std::uint32_t>() >> 2),
+                     static_cast<int>(input.take<std::uint32_t>() >> 2)};
+
+    std::vector<double> view;
+    std::vector<ViewOp> program;
+    if (given) {
+        view = numbers(input, kViewRow);
+        if (!set_size(options.format, view[8], view[9], sources)) return;
+    } else {
+        try {
+            program = parse_program(program_table(input));
+            check_large(program, key, large);
+            const View drawn = sample_view(program, key, 7, 0, 0, sources[0].size.width, sources[0].size.height);
+            check_view(drawn, sources[0].size);
+            const auto size = output_size(program);
+            require(!size || (size->width == drawn.width && size->height == drawn.height), "the output's known size");
+            if (!set_size(options.format, drawn.width, drawn.height, sources)) return;
+        } catch (const Fault& fault) {
+            require(fault.code == Code::view, "no other fault: " + std::string(fault.what()));
+            return;
+        }
+    }
+    for (Source& source : sources) source.pixels = pixels_of(source.size, source.channels, key);
+    const double* row = given ? view.data() : nullptr;
+    static const std::unique_ptr<Worker> workers[] = {std::make_unique<Worker>(Level::scalar),
+                                                      std::make_unique<Worker>(std::min(Level::avx2, best_level())),
+                                                      std::make_unique<Worker>(best_level())};
+    const Outcome expected = cut(*workers[0], sources, program, row, key, options);
+    for (int level = 1; level <= static_cast<int>(best_level()); ++level) {
+        const Outcome got = cut(*workers[level], sources, program, row, key, options);
+        const std::string name(level_name(static_cast<Level>(level)));
+        require(expected.failures == got.failures, name + " fails as scalar does: " + expected.failures + got.failures);
+        require(expected.bytes == got.bytes, name + " has the bits of scalar");
+    }
+}
+
+}  // namespace
+}  // namespace headrace::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    headrace::fuzz::run({data, size});
+    return 0;
+}

@@ -1,0 +1,53 @@
+"""Write what the fuzzers of core/fuzz start from, and their finds so far: python tests/fuzz_seeds.py FOLDER
+
+Each target has a folder of its name. A seed is a sound file behind the option bytes that its target reads first
+(core/fuzz/NAME.cpp); a find is as libFuzzer minimised it (fuzz_finds.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from fuzz_finds import FINDS
+from originals import jpegs, pngs, tars
+
+TARGETS = ("jpeg", "png", "png_rows", "tar", "view")
+
+
+def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
+    rng = np.random.default_rng(0)
+    match target:
+        case "jpeg":  # scale, window
+            yield from (
+                (name, bytes([number % 4, 40, 30, 200, 180]) + file) for number, (name, file) in enumerate(jpegs())
+            )
+        case "png":  # signed anew?, rows
+            yield from ((name, bytes([1, 60, 180]) + file) for name, file in pngs())
+        case "png_rows":  # kind, width, height, interlaced?, colours, chunks, right size?, rows
+            for kind in range(15):
+                for interlaced in (0, 1):
+                    rows = rng.integers(0, 5, 400, np.uint8).tobytes()
+                    options = bytes([kind, 18 + kind, 0, 8, 0, interlaced, 255, kind, 1, 60, 180])
+                    yield f"{kind}-{interlaced}", options + rows
+        case "tar":  # signed anew?, slice
+            yield from ((name, bytes([1, 3]) + file) for name, file in tars())
+        case "view":  # drawn: the target has meaning for any bytes
+            yield from ((str(number), rng.bytes(300)) for number in range(60))
+
+
+def write_seeds(folder: Path) -> None:
+    for target in TARGETS:
+        root = folder / target
+        root.mkdir(parents=True, exist_ok=True)
+        for name, data in seeds_of(target):
+            (root / name).write_bytes(data)
+        for find in FINDS:
+            if find.target == target:
+                (root / f"find-{find.name}").write_bytes(find.data)
+
+
+if __name__ == "__main__":
+    write_seeds(Path(sys.argv[1]))
