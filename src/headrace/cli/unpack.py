@@ -70,7 +70,7 @@ def _progress(console: Console, *, passes: int) -> Iterator[Tick]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("Unpacking", total=None)
 
         def tick(reports: Sequence[Report]) -> None:
@@ -79,7 +79,7 @@ def _progress(console: Console, *, passes: int) -> Iterator[Tick]:
             totals = [report.total_bytes for report in reports]
             progress.update(
                 bar,
-                description=f"Unpacking {ended + 1} of {len(reports)}"
+                description=what,
                 if 0 <= ended < len(reports) > 1
                 else "Unpacking",
                 completed=sum(report.seen_bytes for report in reports),
