@@ -5,6 +5,7 @@
     ├── DatasetError                    the dataset as a whole cannot be used
     │   ├── NotFoundError (FileNotFoundError)   the path does not exist
     │   ├── EmptyDatasetError           it exists and holds no sample
+    │   ├── OutsideRootError            a path that it names leads out of `root=`
     │   └── ChangedError                it is no longer what was indexed
     ├── ReadError (OSError)             transport failed: never replaced, the run stops
     ├── WriteError (OSError)            a file could not be written, or something else is there
@@ -20,6 +21,7 @@
     │   ├── MemberLimitError            beyond a limit; the message names the limit
     │   ├── UnsafeMemberError           it must not be made: outside the target, through a link, or as a device
     │   └── UnsupportedMemberError      encrypted, or in a form that nothing here reads
+    ├── MapWorkerError (RuntimeError)   a process of `map_workers` could not be started, or ended by itself
     ├── TooManyBadSamplesError          more samples were bad than `max_bad` allows
     ├── SessionError (ValueError)       a file is no session of the doctor's, or not one that this version reads
     └── StateError (ValueError)         a saved state does not belong to this loader
@@ -48,6 +50,10 @@ class NotFoundError(DatasetError, FileNotFoundError):
 
 class EmptyDatasetError(DatasetError):
     """The path exists and holds no sample."""
+
+
+class OutsideRootError(DatasetError):
+    """A path that the dataset names leads out of `root=`. Nothing is read there."""
 
 
 class ChangedError(DatasetError):
@@ -134,6 +140,10 @@ class UnsupportedMemberError(MemberError):
 
 class TooManyBadSamplesError(HeadraceError):
     """More samples were bad than `max_bad` allows."""
+
+
+class MapWorkerError(HeadraceError, RuntimeError):
+    """A process of `map_workers` could not be started, or ended before its work was done."""
 
 
 class StateError(HeadraceError, ValueError):

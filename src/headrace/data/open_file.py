@@ -33,8 +33,12 @@ class OpenFile:
 
     def size(self) -> int:
         """Bytes in the file now. Raises ReadError."""
+        return self.status().st_size
+
+    def status(self) -> os.stat_result:
+        """What the system says of the file now. Raises ReadError."""
         try:
-            return patiently(lambda: os.fstat(self._handle).st_size, reopen=self._reopen)
+            return patiently(lambda: os.fstat(self._handle), reopen=self._reopen)
         except OSError as error:
             raise unreadable(self.path, 0, error) from error
 
