@@ -13,8 +13,11 @@ from ..errors import DatasetError, EmptyDatasetError, HeadraceError, NotFoundErr
 from ..workers import work_through
 from . import safetensors, tar_sidecar, zip_sidecar
 from .compressed import refuse_compressed
-from .identity import Identity, identify
+from .identity import Identity, identify, identify_closely
+from .manifest import open_manifest
+from .manifest.opening import SUFFIXES as MANIFEST_SUFFIXES
 from .open_file import OpenFile
+from .path_root import open_root
 from .paths import nearby, resolve
 from .sidecar import sidecar_places
 
@@ -38,6 +41,8 @@ class IndexKind:
     """Builds the index of the file at that path with that identity, or finds it; in that cache folder, if it is not
     None."""
     identify: Callable[[OpenFile], Identity] = identify
+    listed: bool = True
+    """Whether a folder stands for such files in it."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,7 @@ def _files(path: str) -> list[str]:
         raise NotFoundError(f"{path}: expected a file or a folder, got nothing. {nearby(path)}")
     if not os.path.isdir(path):
         return [path]
-    suffixes = tuple(suffix for kind in KINDS for suffix in kind.suffixes)
+    suffixes = tuple(suffix for kind in KINDS if kind.listed for suffix in kind.suffixes)
     with os.scandir(path) as entries:
         found = [entry.path for entry in entries if entry.name.lower().endswith(suffixes) and entry.is_file()]
     if not found:
@@ -180,7 +185,17 @@ def _open_zip(path: str, identity: Identity, cache: str | None) -> Counts:
     return Counts(len(zip_sidecar.open_members(path, identity, cache=cache)), None)
 
 
+def _open_manifest(path: str, _: Identity, cache: str | None) -> Counts:
+    """With the names that it gives its columns: with others it has another index."""
+    rows = len(open_manifest(path, root=open_root(None, manifest=path), columns=None, cache=cache))
+    return Counts(rows, rows)
+
+
 TAR = IndexKind("tar", (".tar",), (), _open_tar)
 """Also what is called or begins like none of the others: what is wrong with it, a scan says."""
-KINDS = (TAR, IndexKind("zip", (".zip",), (b"PK\x03\x04", b"PK\x05\x06"), _open_zip))
+KINDS = (
+    TAR,
+    IndexKind("zip", (".zip",), (b"PK\x03\x04", b"PK\x05\x06"), _open_zip),
+    IndexKind("manifest", MANIFEST_SUFFIXES, (), _open_manifest, identify_closely, listed=False),
+)
 _MAGIC_BYTES = 8
