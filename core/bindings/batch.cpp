@@ -378,13 +378,14 @@ void bind_batch(nb::module_& m) {
     nb::class_<PyPaths>(m, "Paths")
         .def(
             "__init__",
-            [](PyPaths* self, nb::bytes root, Array<std::uint8_t> names, Array<std::uint64_t> offsets, bool keep_open) {
+            [](PyPaths* self, nb::bytes root, Array<std::uint8_t> names, Array<std::uint64_t> offsets, bool keep_open,
+               bool inside) {
                 auto paths = std::make_shared<Paths>(std::string(root.c_str(), root.size()),
                                                      std::span(names.data(), names.size()),
-                                                     std::span(offsets.data(), offsets.size()), keep_open);
+                                                     std::span(offsets.data(), offsets.size()), keep_open, inside);
                 new (self) PyPaths{std::move(paths), std::move(names), std::move(offsets)};
             },
-            "root"_a, "names"_a, "offsets"_a, nb::kw_only(), "keep_open"_a)
+            "root"_a, "names"_a, "offsets"_a, nb::kw_only(), "keep_open"_a, "inside"_a)
         .def("close", [](PyPaths& self) { self.paths->close(); });
 
     nb::class_<PyJob>(m, "Job")

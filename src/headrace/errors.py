@@ -5,8 +5,10 @@
     ├── DatasetError                    the dataset as a whole cannot be used
     │   ├── NotFoundError (FileNotFoundError)   the path does not exist
     │   ├── EmptyDatasetError           it exists and holds no sample
+    │   ├── OutsideRootError            a path that it names leads out of `root=`
     │   └── ChangedError                it is no longer what was indexed
     ├── ReadError (OSError)             transport failed: never replaced, the run stops
+    ├── WriteError (OSError)            a file could not be written, or something else is there
     ├── SharedMemoryError (OSError)     the system gives no memory to share between processes
     ├── SampleError                     the content of one sample cannot be decoded
     │   ├── DecodeError                 damaged, cut short, or not an image
@@ -17,6 +19,7 @@
     │   ├── MissingMemberError (KeyError)       the archive holds none of that name
     │   ├── DamagedMemberError          its bytes are not what the archive says of them
     │   ├── MemberLimitError            beyond a limit; the message names the limit
+    │   ├── UnsafeMemberError           it must not be made: outside the target, through a link, or as a device
     │   └── UnsupportedMemberError      encrypted, or in a form that nothing here reads
     ├── MapWorkerError (RuntimeError)   a process of `map_workers` could not be started, or ended by itself
     ├── TooManyBadSamplesError          more samples were bad than `max_bad` allows
@@ -49,12 +52,20 @@ class EmptyDatasetError(DatasetError):
     """The path exists and holds no sample."""
 
 
+class OutsideRootError(DatasetError):
+    """A path that the dataset names leads out of `root=`. Nothing is read there."""
+
+
 class ChangedError(DatasetError):
     """The data is no longer what was indexed."""
 
 
 class ReadError(HeadraceError, OSError):
     """Transport failed: a file could not be opened or read. Never replaced."""
+
+
+class WriteError(HeadraceError, OSError):
+    """A file could not be written, or something else is there."""
 
 
 class SharedMemoryError(HeadraceError, OSError):
@@ -117,6 +128,10 @@ class DamagedMemberError(MemberError):
 
 class MemberLimitError(MemberError):
     """Beyond a limit; the message names the limit."""
+
+
+class UnsafeMemberError(MemberError):
+    """A member must not be made: outside the target, through a link, or as a device."""
 
 
 class UnsupportedMemberError(MemberError):

@@ -221,7 +221,10 @@ class Assembly:
 
 
 def _paths(files: Files) -> _core.Paths:
-    return _core.Paths(os.fsencode(files.root), files.names.blob, files.names.offsets, keep_open=files.archives)
+    names = files.names
+    return _core.Paths(
+        os.fsencode(files.root), names.blob, names.offsets, keep_open=files.archives, inside=files.inside
+    )
 
 
 def _bytes_of(image: Image, size: tuple[int, int]) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from headrace._core import Limits
-from headrace.data import ByteColumn, Dataset, HeldColumn, TextColumn, ValueColumn
+from headrace.data import ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn, ValueColumn
 from headrace.errors import UsageError
 from headrace.feed.quarantine import Quarantine
 from headrace.fields import Field, Image, Label, Raw
@@ -79,7 +79,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
         if not isinstance(field, Image | Label | Raw):
             raise UsageError(f"field {name!r}: expected Image, Label or Raw, got {type(field).__name__}")
         column_name = field.source if field.source is not None else name
-        column = TextColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
+        column = KeyColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
         if column is None:
             have = ", ".join(dataset.columns)
             raise UsageError(
@@ -91,6 +91,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
                 raise UsageError(
                     f"field {name!r}: expected a column of bytes or of paths, got the {column.kind}s of {column_name!r}"
                 )
+            dataset.expect_files(column_name)
             images.append((name, field, column_name))
         elif isinstance(column, ByteColumn):
             raws.append((name, field, column_name))
