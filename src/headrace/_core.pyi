@@ -61,6 +61,11 @@ class NameLookup:
         order: NDArray[np.int32],
     ) -> None: ...
     def find(self, name: bytes, before: int = ...) -> int: ...
+    def find_paths(
+        self, blob: NDArray[np.uint8], offsets: NDArray[np.uint64], which: NDArray[np.int64]
+    ) -> NDArray[np.int64]: ...
+
+def leads_out(path: bytes) -> bool: ...
 
 # --- samples (core/samples) ---
 
@@ -114,6 +119,23 @@ def scan_tar(
     dict[str, int],
 ]: ...
 def tar_header_check(block: bytes) -> int: ...
+
+# --- zip (core/zip) ---
+
+def read_zip_directory(
+    path: bytes,
+) -> tuple[
+    NDArray[np.uint8],
+    NDArray[np.uint64],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+    NDArray[np.int64],
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+    int,
+]: ...
 
 # --- single images, for tests and benchmarks ---
 
@@ -175,7 +197,7 @@ class Limits:
 
 class Paths:
     def __init__(
-        self, root: bytes, names: NDArray[np.uint8], offsets: NDArray[np.uint64], *, keep_open: bool
+        self, root: bytes, names: NDArray[np.uint8], offsets: NDArray[np.uint64], *, keep_open: bool, inside: bool
     ) -> None: ...
     def close(self) -> None: ...
 
@@ -249,6 +271,13 @@ class Engine:
     def counters(self) -> dict[str, tuple[int, int, int]]: ...
 
 class BlockPool:
-    def __init__(self, *, most_idle: int) -> None: ...
+    def __init__(self, *, most_idle: int, file: int = ...) -> None: ...
     def acquire(self, bytes: int) -> NDArray[np.uint8]: ...
+    def offset(self, address: int) -> int: ...
+    def retire(self) -> None: ...
     def usage(self) -> tuple[int, int, int, int]: ...
+
+# --- memory that processes share ---
+
+def map_file(file: int, offset: int, bytes: int) -> NDArray[np.uint8]: ...
+def fetch_add(counters: NDArray[np.int64], index: int, value: int) -> int: ...

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .files import Files
-from .strings import StringColumn
+from .strings import StringColumn, Strings
 
 Ints = npt.NDArray[np.int64]
 Checks = npt.NDArray[np.uint32]
@@ -20,6 +20,8 @@ Part: TypeAlias = tuple[npt.NDArray[np.generic] | None, str]
 
 ABSENT = -1
 """The length of a member that a sample does not have."""
+MISSING = -2
+"""The length where a sample names a member, and no archive holds it."""
 
 
 class Zipped(NamedTuple):
@@ -42,7 +44,7 @@ class Location(NamedTuple):
     offset: Ints | None
     """First byte in that file, in a zip of the local header; None: all begin at 0."""
     length: Ints | None
-    """Bytes; `ABSENT` where the sample has none; None: all are whole files."""
+    """Bytes; `ABSENT` where the sample has none, `MISSING` where it is not there; None: all are whole files."""
     check: Checks | None
     """`tar_header_check` of the 512 bytes before `offset`, `local_header_check` of a zip's; None: nothing to check."""
     zipped: Zipped | None = None
@@ -167,6 +169,22 @@ class ListColumn:
             yield self.items, f"<{self.items.dtype.kind}{self.items.dtype.itemsize}"
 
 
-HeldColumn: TypeAlias = ValueColumn | TextColumn | ListColumn
+@dataclass(frozen=True, eq=False)
+class KeyColumn:
+    """Each sample's key, by sample id."""
+
+    kind: ClassVar[str] = "text"
+    classes: ClassVar[None] = None
+    keys: Strings
+
+    def take(self, ids: Ints) -> list[str]:
+        return list(self.keys.take(ids))
+
+    def parts(self) -> Iterator[Part]:
+        """Nothing: a dataset's keys are part of its identity as such."""
+        return iter(())
+
+
+HeldColumn: TypeAlias = ValueColumn | TextColumn | ListColumn | KeyColumn
 """What needs no reading."""
 Column: TypeAlias = ByteColumn | HeldColumn

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
-import zipfile
 
 from ..errors import DatasetError, ReadError
 from .identity import Identity
@@ -12,7 +10,7 @@ from .safetensors import Arrays
 from .sidecar import Sidecar, open_sidecar
 from .zip_members import ZipMembers
 
-FORMAT = "headrace zip index 1"
+FORMAT = "headrace zip index 2"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
 
 
@@ -28,13 +26,11 @@ def open_members(path: str, identity: Identity, *, cache: str | None) -> ZipMemb
 def build_index(path: str) -> tuple[Arrays, str]:
     """The central directory as arrays. Raises ReadError or DatasetError."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = ZipMembers.from_infos(archive.infolist(), archive.start_dir)
+        members = ZipMembers.read(path)
     except OSError as error:
-        raise ReadError(f"{path}: could not be read: {error.strerror}. Check its permissions and the disk") from error
-    # zipfile raises more than its own error on a damaged directory: numbers that do not fit, names that do not decode.
-    except (zipfile.BadZipFile, struct.error, ValueError, OverflowError, NotImplementedError, EOFError) as error:
-        raise DatasetError(f"{path}: {error}. Check it with `unzip -t`, and copy or write it again") from error
+        raise ReadError(f"{error}. Check its permissions and the disk") from error
+    except ValueError as error:
+        raise DatasetError(f"{error}. Check it with `unzip -t`, and copy or write it again") from error
     if not members.fit(os.path.getsize(path)):
         raise DatasetError(
             f"{path}: its central directory points outside the file. Check it with `unzip -t`, and copy or write it "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from multiprocessing.context import BaseContext
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from headrace._core import Limits
-from headrace.data import ByteColumn, Dataset, HeldColumn, TextColumn, ValueColumn
+from headrace.data import ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn, ValueColumn
 from headrace.errors import UsageError
 from headrace.feed.quarantine import Quarantine
 from headrace.fields import Field, Image, Label, Raw
@@ -20,7 +21,7 @@ Sample: TypeAlias = dict[str, Any]
 Batch: TypeAlias = dict[str, Any]
 SampleMap: TypeAlias = Callable[[Sample, np.random.Generator], Sample]
 BatchMap: TypeAlias = Callable[[Batch, np.random.Generator], Batch]
-OnError: TypeAlias = Literal["replace", "raise"]
+OnError: TypeAlias = Literal["replace", "raise", "skip"]
 Output: TypeAlias = Literal["torch", "numpy"]
 
 
@@ -50,6 +51,9 @@ class Recipe:
     quarantine: Quarantine | None
     output: Output
     map: SampleMap | None
+    map_workers: int
+    """Processes for `map`; 0: threads."""
+    multiprocessing_context: str | BaseContext | None
     batch_map: BatchMap | None
     level: str
     limits: Limits
@@ -73,7 +77,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
         if not isinstance(field, Image | Label | Raw):
             raise UsageError(f"field {name!r}: expected Image, Label or Raw, got {type(field).__name__}")
         column_name = field.source if field.source is not None else name
-        column = TextColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
+        column = KeyColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
         if column is None:
             have = ", ".join(dataset.columns)
             raise UsageError(
@@ -85,6 +89,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
                 raise UsageError(
                     f"field {name!r}: expected a column of bytes or of paths, got the {column.kind}s of {column_name!r}"
                 )
+            dataset.expect_files(column_name)
             images.append((name, field, column_name))
         elif isinstance(column, ByteColumn):
             raws.append((name, field, column_name))
