@@ -91,13 +91,8 @@ def check_threads(make: Make) -> None:
 def check_instruction_sets(make: Make) -> None:
     """No instruction-set level that this processor has changes a bit."""
     expected = kept(make(instruction_set="scalar"))
-    for level in levels():
+    for level in _core.levels():
         assert_equal(kept(make(instruction_set=level)), expected, f"instruction_set={level}")
-
-
-def levels() -> list[str]:
-    known = ["scalar", "avx2", "avx512"]
-    return known[: known.index(_core.best_level()) + 1]
 
 
 def check_world_sizes(make: Make, global_batch: int) -> None:

@@ -12,7 +12,7 @@ from headrace import _core
 
 NO_OPS = np.zeros((0, 10))
 ITEM_BYTES = {"uint8": 1, "float32": 4, "float16": 2, "bfloat16": 2}
-LEVELS = ("scalar", "avx2", "avx512")[: ("scalar", "avx2", "avx512").index(_core.best_level()) + 1]
+LEVELS = tuple(_core.levels())
 
 
 def view_row(

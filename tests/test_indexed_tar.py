@@ -191,7 +191,7 @@ def test_more_extensions_than_samples_may_have(tmp_path):
     path = write_tar(tmp_path / "a.tar", [f"frame.{i:04d}.png" for i in range(300)])
     with IndexedTar(path) as tar:
         assert tar.read("frame.0299.png") == content_of("frame.0299.png")
-    with pytest.raises(DatasetError, match=r"max_tar_extensions = 256 .* rename members so that their stems"):
+    with pytest.raises(DatasetError, match=r"max_extensions = 256 .* rename members so that their stems"):
         open_dataset(path)
 
 

@@ -17,17 +17,6 @@ SUBSAMPLINGS = {"444": 0, "422": 1, "420": 2}
 each_subsampling = pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
 
 
-def levels() -> list[str]:
-    found = []
-    for level in ("scalar", "avx2", "avx512"):
-        try:
-            _core.decode_jpeg(encode(smooth(8, 8)), level=level)
-        except ValueError:
-            break
-        found.append(level)
-    return found
-
-
 def smooth(height: int, width: int) -> np.ndarray:
     """Waves of several lengths with an edge: few coefficients here, many there."""
     y, x = np.mgrid[0:height, 0:width] / 1.0
@@ -118,7 +107,7 @@ def with_factors(file: bytes, horizontal: int, vertical: int) -> bytes:
     return file[:at] + bytes([horizontal << 4 | vertical]) + file[at + 1 :]
 
 
-LEVELS = levels()
+LEVELS = _core.levels()
 
 
 @each_subsampling

@@ -11,7 +11,7 @@ import pytest
 import headrace
 
 ROOT = Path(headrace.__file__).parent
-USERS = {"cli.py", "bench"}
+USERS = {"cli", "bench"}
 """What stands above the public names, and uses them as people do."""
 INJECTED = ROOT / "doctor" / "probe" / "remedies"
 """Puts the public names into a user's process, if headrace is installed there: by imports in functions alone."""

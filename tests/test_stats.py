@@ -32,6 +32,7 @@ def made_up(*, busy=None, **numbers):
         "bad": 0,
         "replaced": 0,
         "declined": 0,
+        "retries": 0,
         "left_out": 0,
         "repeated": 0,
         "stages": stages,
@@ -72,7 +73,7 @@ def test_what_limits_in_words(numbers, limit, words):
 
 
 def test_the_whole_text():
-    stats = made_up(declined=7, bad=2, replaced=3, left_out=12)
+    stats = made_up(declined=7, retries=5, bad=2, replaced=3, left_out=12)
     assert str(stats).splitlines()[1:] == [
         "10 batches, 1,000 samples, 100 samples/s",
         "  read        6%    1,000.0 µs an item",
@@ -81,6 +82,7 @@ def test_the_whole_text():
         "  resample   23%    4,000.0 µs an item",
         "  7 samples were decoded by Pillow, not by the core",
         "  2 bad samples, 3 replacements",
+        "  5 times a read failed for a reason that may pass, and was tried again",
         "  an epoch leaves out 12 samples and repeats 0",
     ]
 

@@ -10,8 +10,12 @@
 
 namespace headrace {
 
-Engine::Engine(int threads, const Limits& limits, Level level)
-    : limits_(limits), level_(level), counters_(std::max(0, threads)) {
+Engine::Engine(int threads, const Limits& limits, Level level, std::vector<std::chrono::nanoseconds> retry_waits)
+    : limits_(limits),
+      level_(level),
+      counters_(std::max(0, threads)),
+      retries_{.waits = std::move(retry_waits)},
+      in_progress_(std::max(0, threads)) {
     if (threads < 1) throw std::invalid_argument("expected at least 1 thread, got " + std::to_string(threads));
     threads_.reserve(threads);
     try {
@@ -52,6 +56,9 @@ void Engine::cancel() {
     std::lock_guard lock(mutex_);
     cancelled_ = true;
     for (const auto& job : queue_) job->cancel();
+    for (const auto& job : in_progress_) {
+        if (job) job->cancel();
+    }
 }
 
 StageTotals Engine::totals(Stage stage) const {
@@ -60,21 +67,29 @@ StageTotals Engine::totals(Stage stage) const {
     return totals;
 }
 
-// The oldest job that may have samples left, or null when the engine stops and nothing is queued.
-std::shared_ptr<Job> Engine::next_job() {
+// The oldest job that may have samples left, or null when the engine stops and nothing is queued. It is in progress
+// until the thread lets go of it.
+std::shared_ptr<Job> Engine::next_job(int index) {
     std::unique_lock lock(mutex_);
     if (queue_.empty()) {
         const std::int64_t since = now_ns();
         wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
         idle_ns_.fetch_add(now_ns() - since, std::memory_order_relaxed);
     }
-    return queue_.empty() ? nullptr : queue_.front();
+    if (queue_.empty()) return nullptr;
+    return in_progress_[index] = queue_.front();
+}
+
+void Engine::let_go(int index) {
+    std::lock_guard lock(mutex_);
+    if (!queue_.empty() && queue_.front() == in_progress_[index]) queue_.pop_front();
+    in_progress_[index].reset();
 }
 
 void Engine::work(int index) {
     pthread_setname_np(pthread_self(), ("headrace-" + std::to_string(index)).c_str());
-    SampleWorker worker(level_, limits_, counters_[index]);
-    while (auto job = next_job()) {
+    SampleWorker worker(level_, limits_, counters_[index], retries_);
+    while (auto job = next_job(index)) {
         int sample;
         while ((sample = job->take()) < job->samples) {
             try {
@@ -84,8 +99,7 @@ void Engine::work(int index) {
             }
             job->finish_one();
         }
-        std::lock_guard lock(mutex_);
-        if (!queue_.empty() && queue_.front() == job) queue_.pop_front();
+        let_go(index);
     }
 }
 

@@ -55,6 +55,19 @@ void Job::wait() {
 
 bool Job::done() const { return left_.load() == 0; }
 
+void Job::cancel() {
+    {
+        std::lock_guard lock(mutex_);  // or one that has just looked would sleep on
+        cancelled_.store(true, std::memory_order_relaxed);
+    }
+    cancelled_now_.notify_all();
+}
+
+bool Job::pause(std::chrono::nanoseconds time) {
+    std::unique_lock lock(mutex_);
+    return !cancelled_now_.wait_for(lock, time, [this] { return cancelled(); });
+}
+
 void Job::fail(Failure failure) {
     std::lock_guard lock(mutex_);
     failures.push_back(std::move(failure));

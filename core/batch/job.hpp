@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -82,8 +83,8 @@ public:
     // Blocks until every sample is done or cancelled.
     void wait();
     bool done() const;
-    // Samples not yet begun are skipped; those in progress end normally.
-    void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+    // Samples not yet begun are skipped; those in progress end normally, those in a pause at once.
+    void cancel();
     bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
     // --- for the engine ---
@@ -91,13 +92,15 @@ public:
     int take() { return std::min(next_.fetch_add(1, std::memory_order_relaxed), samples); }
     void fail(Failure failure);
     void finish_one();
+    // Waits. Returns false, at once, when the job is cancelled.
+    bool pause(std::chrono::nanoseconds);
 
 private:
     std::atomic<int> next_{0};
     std::atomic<int> left_{0};
     std::atomic<bool> cancelled_{false};
     mutable std::mutex mutex_;
-    std::condition_variable all_done_;
+    std::condition_variable all_done_, cancelled_now_;
 };
 
 }  // namespace headrace

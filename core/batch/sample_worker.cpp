@@ -101,7 +101,7 @@ void SampleWorker::run(Job& job, int sample) {
 
 void SampleWorker::decode_one(Job& job, const Allocate& allocate) {
     ImageField& field = job.images.front();
-    const Image image = probe(field, 0);
+    const Image image = probe(job, field, 0);
     const View view = choose_view(job, 0, image);
     check_view(view, image.width, image.height);
     field.format.width = view.width;
@@ -110,16 +110,16 @@ void SampleWorker::decode_one(Job& job, const Allocate& allocate) {
     deliver(field, 0, image, view);
 }
 
-void SampleWorker::run_raw(Job&, int sample, RawField& raw) {
+void SampleWorker::run_raw(Job& job, int sample, RawField& raw) {
     const std::int64_t since = now_ns();
-    const auto bytes = reader_.read(raw.ranges, sample, limits_.max_file_bytes);
+    const auto bytes = reader_.read(raw.ranges, sample, limits_.max_file_bytes, job);
     raw.out[sample].assign(bytes.begin(), bytes.end());
     spent(Stage::read, since, bytes.size());
 }
 
 void SampleWorker::run_image(Job& job, int sample, int index, View& base, Image& first) {
     const ImageField& field = job.images[index];
-    const Image image = probe(field, sample);
+    const Image image = probe(job, field, sample);
     if (index == 0) {
         job.sizes[2 * sample] = image.width;
         job.sizes[2 * sample + 1] = image.height;
@@ -139,22 +139,22 @@ void SampleWorker::run_image(Job& job, int sample, int index, View& base, Image&
     deliver(field, sample, image, view);
 }
 
-std::span<const std::uint8_t> SampleWorker::fetch(const ImageField& field, int sample) {
+std::span<const std::uint8_t> SampleWorker::fetch(Job& job, const ImageField& field, int sample) {
     if (!field.memory.empty() && field.memory[sample].data != nullptr) {
         return {field.memory[sample].data, field.memory[sample].size};
     }
     const std::int64_t since = now_ns();
-    const auto bytes = reader_.read(field.ranges, sample, limits_.max_file_bytes);
+    const auto bytes = reader_.read(field.ranges, sample, limits_.max_file_bytes, job);
     spent(Stage::read, since, bytes.size());
     return bytes;
 }
 
-SampleWorker::Image SampleWorker::probe(const ImageField& field, int sample) {
+SampleWorker::Image SampleWorker::probe(Job& job, const ImageField& field, int sample) {
     if (!field.memory.empty() && field.memory[sample].channels != 0) {
         const Memory& pixels = field.memory[sample];
         return {Image::Kind::pixels, pixels.width, pixels.height, pixels, pixels.size};
     }
-    const auto bytes = fetch(field, sample);
+    const auto bytes = fetch(job, field, sample);
     const std::int64_t since = now_ns();
     stage_ = Stage::probe;
     Image image{};

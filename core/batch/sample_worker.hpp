@@ -6,6 +6,7 @@
 #include "batch/counters.hpp"
 #include "batch/grey_sink.hpp"
 #include "batch/job.hpp"
+#include "batch/reader.hpp"
 #include "common/limits.hpp"
 #include "jpeg/jpeg.hpp"
 #include "png/png.hpp"
@@ -17,9 +18,10 @@ namespace headrace {
 // One a thread; keeps decoders and buffers between samples.
 class SampleWorker {
 public:
-    SampleWorker(Level level, const Limits& limits, Counters& counters)
+    SampleWorker(Level level, const Limits& limits, Counters& counters, Retries& retries)
         : limits_(limits),
           counters_(counters),
+          reader_(retries),
           jpeg_(level),
           png_(level),
           resampler_(kernels(level)),
@@ -44,8 +46,8 @@ private:
 
     void run_image(Job& job, int sample, int field, View& base, Image& first);
     void run_raw(Job& job, int sample, RawField& raw);
-    std::span<const std::uint8_t> fetch(const ImageField& field, int sample);
-    Image probe(const ImageField& field, int sample);
+    std::span<const std::uint8_t> fetch(Job& job, const ImageField& field, int sample);
+    Image probe(Job& job, const ImageField& field, int sample);
     View choose_view(const Job& job, int sample, const Image& image) const;
     void deliver(const ImageField& field, int sample, const Image& image, const View& view);
     void send_rows(const ImageField& field, const Image& image, const Window& window, int eighths);

@@ -1,4 +1,4 @@
-// Where one sample's bytes lie, and reading them.
+// Where the samples' bytes lie: files by number, and ranges in them.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,18 @@
 
 namespace headrace {
 
-// The files of a dataset: names below a root, held as one blob with offsets (borrowed, not copied).
+// The files of a dataset: names below a root, held as one blob with offsets (borrowed, not copied). There may be very
+// many of them, so each name and its offsets are checked when it is asked for, none when these are made.
 class Paths {
 public:
     // `keep_open` suits archives, which are read again and again: up to kOpenFiles descriptors stay open.
-    Paths(std::string root, std::span<const std::uint8_t> names, std::span<const std::uint64_t> offsets,
-          bool keep_open);
+    // `inside`: a name that leads out of the root is a fault; otherwise an absolute name stands for itself.
+    Paths(std::string root, std::span<const std::uint8_t> names, std::span<const std::uint64_t> offsets, bool keep_open,
+          bool inside);
 
     std::size_t size() const { return offsets_.size() - 1; }
+    // Throws Fault changed (no such index, or damaged offsets), corrupt (no name: the sample has no such file),
+    // missing (a name with a NUL byte, which would end it early), outside.
     std::string path(std::int64_t index) const;
 
     // Owns a descriptor; shared by the readers that use it now.
@@ -30,9 +34,12 @@ public:
         File& operator=(const File&) = delete;
         ~File();
     };
-    // Throws Fault io.
+    // Throws TransportFault, and what `path` throws.
     std::shared_ptr<const File> open(std::int64_t index) const;
-    // Lets go of the descriptors kept open. Readers that use one now keep it for as long.
+    // Lets go of a descriptor kept open, so that the next `open` opens the file again. Readers that use it now keep it
+    // for as long.
+    void forget(std::int64_t index) const;
+    // Lets go of all of them.
     void close();
 
 private:
@@ -42,7 +49,7 @@ private:
     std::string root_;
     std::span<const std::uint8_t> names_;
     std::span<const std::uint64_t> offsets_;
-    bool keep_open_;
+    bool keep_open_, inside_;
     mutable std::mutex mutex_;
     mutable std::list<std::int64_t> recent_;  // most recently used first
     struct Entry {
@@ -52,25 +59,25 @@ private:
     mutable std::unordered_map<std::int64_t, Entry> open_;
 };
 
+// Lengths that stand for none: the sample has no such member; a name was given, and no archive holds it.
+constexpr std::int64_t kAbsent = -1, kMissing = -2;
+// What the central directories of zips say of a batch's members, one a sample. Without it, bytes lie there as they are.
+struct ZipRanges {
+    const std::int64_t* packed = nullptr;  // bytes in the zip
+    const std::int64_t* room = nullptr;    // bytes from the local header to where the next one begins
+    const std::uint32_t* method = nullptr;
+    const std::uint32_t* crc = nullptr;
+    const std::uint32_t* flags = nullptr;
+};
+
 // Byte ranges of a batch, one a sample. A null array stands for its default.
 struct Ranges {
     std::shared_ptr<const Paths> paths;
     const std::int64_t* path_id = nullptr;
-    const std::int64_t* offset = nullptr;  // default 0
-    const std::int64_t* length = nullptr;  // default: the whole file; negative: the sample has no such member
-    const std::uint32_t* check = nullptr;  // hash of the tar header before the data; default: none is checked
-};
-
-// Bytes of one encoded item, in a buffer that is reused.
-class Reader {
-public:
-    // Throws Fault io (open, read), changed (shorter than indexed, or another tar header), limit (max_file_bytes),
-    // corrupt (the sample has no such member).
-    std::span<const std::uint8_t> read(const Ranges&, std::size_t item, std::int64_t max_file_bytes);
-
-private:
-    void fill(int fd, std::size_t at, std::size_t count, std::int64_t offset, const std::string& path);
-    std::vector<std::uint8_t> buffer_;
+    const std::int64_t* offset = nullptr;  // default 0; in a zip that of the local header
+    const std::int64_t* length = nullptr;  // default: the whole file; kAbsent or kMissing
+    const std::uint32_t* check = nullptr;  // of the header before the data (tar, zip); default: none is checked
+    ZipRanges zip;                         // null arrays: no zip. Else offset, length and check are there
 };
 
 }  // namespace headrace

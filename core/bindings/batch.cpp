@@ -1,8 +1,11 @@
 #include "bindings.hpp"
 
+#include <atomic>
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <tuple>
 #include <vector>
 
@@ -11,10 +14,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "batch/block_pool.hpp"
 #include "batch/engine.hpp"
+#include "batch/transport.hpp"
 #include "common/versions.hpp"
 #include "image_options.hpp"
 
@@ -38,24 +43,35 @@ struct PyPaths {
     Array<std::uint64_t> offsets;
 };
 
-struct PyRanges {
-    Ranges ranges;
-    std::vector<nb::object> keep;
+// Where the bytes of a field lie, as headrace.data.Location has it.
+struct PyLocation {
+    using Ints = std::optional<Array<std::int64_t>>;
+    using Words = std::optional<Array<std::uint32_t>>;
+    // packed, room, method, crc, flags: as ZipRanges.
+    using Zipped = std::optional<std::tuple<Array<std::int64_t>, Array<std::int64_t>, Array<std::uint32_t>,
+                                            Array<std::uint32_t>, Array<std::uint32_t>>>;
+    Ints path_id, offset, length;
+    Words check;
+    Zipped zipped;
 };
-
-template <typename T>
-const T* borrow(const std::optional<Array<T>>& array, std::size_t samples, const char* name) {
-    if (!array) return nullptr;
-    if (array->size() != samples) {
-        throw nb::value_error((std::string("expected ") + std::to_string(samples) + " values of " + name + ", got " +
-                               std::to_string(array->size()))
-                                  .c_str());
-    }
-    return array->data();
-}
 
 std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t> bounds_of(const Limits& limits) {
     return {limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes};
+}
+
+std::vector<double> seconds(const std::vector<std::chrono::nanoseconds>& times) {
+    std::vector<double> seconds;
+    for (const auto time : times) seconds.push_back(std::chrono::duration<double>(time).count());
+    return seconds;
+}
+
+std::vector<std::chrono::nanoseconds> nanoseconds(const std::vector<double>& times_s) {
+    std::vector<std::chrono::nanoseconds> times;
+    for (const double time_s : times_s) {
+        if (!(time_s >= 0 && time_s < 1e9)) throw nb::value_error("expected times from 0 to 1e9 s");
+        times.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(time_s)));
+    }
+    return times;
 }
 
 // A job as Python holds it. Its arrays live until the core is done with them.
@@ -95,14 +111,13 @@ public:
     PyJob(const PyJob&) = delete;
     PyJob& operator=(const PyJob&) = delete;
 
-    void add_image(const PyPaths* paths, std::optional<Array<std::int64_t>> path_id,
-                   std::optional<Array<std::int64_t>> offset, std::optional<Array<std::int64_t>> length,
-                   std::optional<Array<std::uint32_t>> check, std::optional<nb::list> memory, Bytes out, int width,
-                   int height, int channels, const std::string& dtype, bool planar, std::vector<float> subtract,
-                   std::vector<float> divide, std::vector<int> fill, const std::string& filter, bool dct_scaling,
-                   bool orient) {
+    void add_image(const PyPaths* paths, PyLocation::Ints path_id, PyLocation::Ints offset, PyLocation::Ints length,
+                   PyLocation::Words check, PyLocation::Zipped zipped, std::optional<nb::list> memory, Bytes out,
+                   int width, int height, int channels, const std::string& dtype, bool planar,
+                   std::vector<float> subtract, std::vector<float> divide, std::vector<int> fill,
+                   const std::string& filter, bool dct_scaling, bool orient) {
         ImageField field;
-        field.ranges = ranges(paths, path_id, offset, length, check);
+        field.ranges = ranges(paths, {path_id, offset, length, check, zipped});
         if (memory) take_memory(*memory, field);
         if (width < 0 || height < 0) throw nb::value_error("expected a size of at least 0");
         field.format = parse_format(channels, dtype, planar, subtract, divide, fill);
@@ -119,11 +134,10 @@ public:
         job_->images.push_back(std::move(field));
     }
 
-    void add_raw(const PyPaths* paths, std::optional<Array<std::int64_t>> path_id,
-                 std::optional<Array<std::int64_t>> offset, std::optional<Array<std::int64_t>> length,
-                 std::optional<Array<std::uint32_t>> check) {
+    void add_raw(const PyPaths* paths, PyLocation::Ints path_id, PyLocation::Ints offset, PyLocation::Ints length,
+                 PyLocation::Words check, PyLocation::Zipped zipped) {
         RawField field;
-        field.ranges = ranges(paths, path_id, offset, length, check);
+        field.ranges = ranges(paths, {path_id, offset, length, check, zipped});
         job_->raws.push_back(std::move(field));
     }
 
@@ -159,24 +173,38 @@ public:
     nb::object sizes() { return copy(finished().sizes.data(), job_->samples, 2); }
 
 private:
-    Ranges ranges(const PyPaths* paths, const std::optional<Array<std::int64_t>>& path_id,
-                  const std::optional<Array<std::int64_t>>& offset, const std::optional<Array<std::int64_t>>& length,
-                  const std::optional<Array<std::uint32_t>>& check) {
+    Ranges ranges(const PyPaths* paths, const PyLocation& at) {
         Ranges r;
         if (paths == nullptr) return r;
-        if (!path_id) throw nb::value_error("paths need path_id");
+        if (!at.path_id) throw nb::value_error("paths need path_id");
         r.paths = paths->paths;
-        r.path_id = borrow(path_id, job_->samples, "path_id");
-        r.offset = borrow(offset, job_->samples, "offset");
-        r.length = borrow(length, job_->samples, "length");
-        r.check = borrow(check, job_->samples, "check");
-        keep_.push_back(nb::cast(*path_id));
-        if (offset) keep_.push_back(nb::cast(*offset));
-        if (length) keep_.push_back(nb::cast(*length));
-        if (check) keep_.push_back(nb::cast(*check));
+        r.path_id = borrow(at.path_id, "path_id");
+        r.offset = borrow(at.offset, "offset");
+        r.length = borrow(at.length, "length");
+        r.check = borrow(at.check, "check");
+        if (at.zipped) {
+            if (!at.offset || !at.length || !at.check) throw nb::value_error("zipped needs offset, length and check");
+            const auto& [packed, room, method, crc, flags] = *at.zipped;
+            r.zip = {borrow<std::int64_t>(packed, "packed"), borrow<std::int64_t>(room, "room"),
+                     borrow<std::uint32_t>(method, "method"), borrow<std::uint32_t>(crc, "crc"),
+                     borrow<std::uint32_t>(flags, "flags")};
+        }
         keep_.push_back(nb::cast(paths->names));
         keep_.push_back(nb::cast(paths->offsets));
         return r;
+    }
+
+    // Kept until the job is done.
+    template <typename T>
+    const T* borrow(const std::optional<Array<T>>& array, const char* name) {
+        if (!array) return nullptr;
+        if (array->size() != static_cast<std::size_t>(job_->samples)) {
+            throw nb::value_error((std::string("expected ") + std::to_string(job_->samples) + " values of " + name +
+                                   ", got " + std::to_string(array->size()))
+                                      .c_str());
+        }
+        keep_.push_back(nb::cast(*array));
+        return array->data();
     }
 
     // Items are None (read from the range), bytes (encoded), or uint8 arrays [H, W, 1 or 3].
@@ -224,8 +252,9 @@ private:
 
 class PyEngine {
 public:
-    PyEngine(int threads, const std::string& level, const Limits& limits)
-        : engine_(std::make_unique<Engine>(threads, limits, parse_level(level))), owner_(::getpid()) {}
+    PyEngine(int threads, const std::string& level, const Limits& limits, const std::vector<double>& retry_waits_s)
+        : engine_(std::make_unique<Engine>(threads, limits, parse_level(level), nanoseconds(retry_waits_s))),
+          owner_(::getpid()) {}
     ~PyEngine() { close(); }
 
     void close() {
@@ -248,6 +277,7 @@ public:
             all[names[i]] = nb::make_tuple(t.nanoseconds, t.items, t.bytes);
         }
         all["idle"] = nb::make_tuple(engine().idle_ns(), 0, 0);
+        all["retry"] = nb::make_tuple(0, engine().retries(), 0);
         return all;
     }
     int threads() { return engine().threads(); }
@@ -266,8 +296,18 @@ struct Lease {
     std::uint8_t* at;
 };
 
+std::uint8_t* acquire_block(BlockPool& pool, std::size_t bytes) {
+    try {
+        return pool.acquire(bytes);
+    } catch (const std::system_error& error) {
+        errno = error.code().value();
+        PyErr_SetFromErrno(PyExc_OSError);
+        throw nb::python_error();
+    }
+}
+
 nb::object acquire(const std::shared_ptr<BlockPool>& pool, std::size_t bytes) {
-    auto* lease = new Lease{pool, pool->acquire(bytes)};
+    auto* lease = new Lease{pool, acquire_block(*pool, bytes)};
     nb::capsule owner(lease, [](void* p) noexcept {
         auto* held = static_cast<Lease*>(p);
         held->pool->release(held->at);
@@ -279,6 +319,34 @@ nb::object acquire(const std::shared_ptr<BlockPool>& pool, std::size_t bytes) {
 struct PyBlockPool {
     std::shared_ptr<BlockPool> pool;
 };
+
+struct Mapping {
+    void* at;
+    std::size_t bytes;
+};
+
+// A part of a file that processes share, as bytes; it needs no descriptor once it is mapped.
+nb::object map_file(int file, std::size_t offset, std::size_t bytes) {
+    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(offset));
+    if (at == MAP_FAILED) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        throw nb::python_error();
+    }
+    nb::capsule owner(new Mapping{at, bytes}, [](void* p) noexcept {
+        auto* mapping = static_cast<Mapping*>(p);
+        ::munmap(mapping->at, mapping->bytes);
+        delete mapping;
+    });
+    return nb::cast(nb::ndarray<nb::numpy, std::uint8_t>(at, {bytes}, owner));
+}
+
+// One step, whatever processes do it at once; what was there before.
+std::int64_t fetch_add(nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> counters,
+                       std::size_t index, std::int64_t value) {
+    if (index >= counters.size()) throw nb::index_error("expected the index of a counter");
+    static_assert(std::atomic_ref<std::int64_t>::is_always_lock_free);  // so that processes may share it
+    return std::atomic_ref(counters.data()[index]).fetch_add(value);
+}
 
 }  // namespace
 
@@ -310,13 +378,14 @@ void bind_batch(nb::module_& m) {
     nb::class_<PyPaths>(m, "Paths")
         .def(
             "__init__",
-            [](PyPaths* self, nb::bytes root, Array<std::uint8_t> names, Array<std::uint64_t> offsets, bool keep_open) {
+            [](PyPaths* self, nb::bytes root, Array<std::uint8_t> names, Array<std::uint64_t> offsets, bool keep_open,
+               bool inside) {
                 auto paths = std::make_shared<Paths>(std::string(root.c_str(), root.size()),
                                                      std::span(names.data(), names.size()),
-                                                     std::span(offsets.data(), offsets.size()), keep_open);
+                                                     std::span(offsets.data(), offsets.size()), keep_open, inside);
                 new (self) PyPaths{std::move(paths), std::move(names), std::move(offsets)};
             },
-            "root"_a, "names"_a, "offsets"_a, nb::kw_only(), "keep_open"_a)
+            "root"_a, "names"_a, "offsets"_a, nb::kw_only(), "keep_open"_a, "inside"_a)
         .def("close", [](PyPaths& self) { self.paths->close(); });
 
     nb::class_<PyJob>(m, "Job")
@@ -324,11 +393,11 @@ void bind_batch(nb::module_& m) {
                       std::optional<Table>>(),
              "ids"_a, "passes"_a, nb::kw_only(), "key"_a, "dataset"_a = 0, "program"_a, "views"_a = nb::none())
         .def("add_image", &PyJob::add_image, nb::kw_only(), "paths"_a.none(), "path_id"_a = nb::none(),
-             "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none(), "memory"_a = nb::none(), "out"_a,
-             "width"_a, "height"_a, "channels"_a, "dtype"_a, "planar"_a, "subtract"_a, "divide"_a, "fill"_a, "filter"_a,
-             "dct_scaling"_a, "orient"_a)
+             "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none(),
+             "memory"_a = nb::none(), "out"_a, "width"_a, "height"_a, "channels"_a, "dtype"_a, "planar"_a, "subtract"_a,
+             "divide"_a, "fill"_a, "filter"_a, "dct_scaling"_a, "orient"_a)
         .def("add_raw", &PyJob::add_raw, nb::kw_only(), "paths"_a.none(), "path_id"_a = nb::none(),
-             "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none())
+             "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none())
         .def("probe_only", [](PyJob& job) { job.set_probe_only(true); })
         .def("wait", &PyJob::wait)
         .def("cancel", &PyJob::cancel)
@@ -339,8 +408,8 @@ void bind_batch(nb::module_& m) {
         .def_prop_ro("sizes", &PyJob::sizes);
 
     nb::class_<PyEngine>(m, "Engine")
-        .def(nb::init<int, const std::string&, const Limits&>(), "threads"_a, nb::kw_only(), "level"_a = "best",
-             "limits"_a = Limits{})
+        .def(nb::init<int, const std::string&, const Limits&, const std::vector<double>&>(), "threads"_a, nb::kw_only(),
+             "level"_a = "best", "limits"_a = Limits{}, "retry_waits_s"_a = seconds(kRetryWaits))
         .def("submit", &PyEngine::submit, "job"_a)
         .def("cancel", &PyEngine::cancel)
         .def("close", &PyEngine::close)
@@ -350,18 +419,41 @@ void bind_batch(nb::module_& m) {
     nb::class_<PyBlockPool>(m, "BlockPool")
         .def(
             "__init__",
-            [](PyBlockPool* self, std::size_t most_idle) {
-                new (self) PyBlockPool{std::make_shared<BlockPool>(most_idle)};
+            [](PyBlockPool* self, std::size_t most_idle, int file) {
+                new (self) PyBlockPool{std::make_shared<BlockPool>(most_idle, file)};
             },
-            nb::kw_only(), "most_idle"_a)
+            nb::kw_only(), "most_idle"_a, "file"_a = -1)
         .def(
             "acquire", [](PyBlockPool& self, std::size_t bytes) { return acquire(self.pool, bytes); }, "bytes"_a)
+        .def(
+            "offset",
+            [](PyBlockPool& self, std::uintptr_t address) {
+                return self.pool->offset(reinterpret_cast<const std::uint8_t*>(address));
+            },
+            "address"_a)
+        .def("retire", [](PyBlockPool& self) { self.pool->retire(); })
         .def("usage", [](PyBlockPool& self) {
             const BlockPool::Usage u = self.pool->usage();
             return std::make_tuple(u.in_use, u.idle, u.bytes, u.made);
         });
 
+    m.def("map_file", &map_file, "file"_a, "offset"_a, "bytes"_a);
+    m.def("fetch_add", &fetch_add, "counters"_a, "index"_a, "value"_a);
+
+    m.attr("RETRY_WAITS_S") = nb::tuple(nb::cast(seconds(kRetryWaits)));
+    m.def("may_pass", &may_pass, "error"_a, "Whether an errno tells of what may be over at the next attempt.");
+    m.def("loses_descriptor", &loses_descriptor, "error"_a, "Whether only opening the file again can help.");
     m.def("best_level", [] { return std::string(level_name(best_level())); });
+    m.def(
+        "levels",
+        [] {
+            std::vector<std::string> names;
+            for (int i = 0; i <= static_cast<int>(best_level()); ++i) {
+                names.emplace_back(level_name(static_cast<Level>(i)));
+            }
+            return names;
+        },
+        "The instruction-set levels that this processor has, the slowest first.");
     m.def("parse_level", [](const std::string& name) { return std::string(level_name(parse_level(name))); }, "name"_a);
     m.def("codec_versions", &codec_versions);
 }

@@ -28,7 +28,8 @@ SampleWorker& worker_of_this_thread(const Limits& limits) {
     struct Own {
         Limits limits;
         Counters counters;
-        SampleWorker worker{best_level(), limits, counters};
+        Retries retries;
+        SampleWorker worker{best_level(), limits, counters, retries};
     };
     thread_local Own own;
     own.limits = limits;
@@ -87,7 +88,8 @@ public:
         const auto* name = static_cast<const std::uint8_t*>(path.data());
         const std::uint64_t offsets[] = {0, path.size()};
         ImageField field = field_;
-        field.ranges.paths = std::make_shared<Paths>("", std::span(name, path.size()), std::span(offsets), false);
+        field.ranges.paths =
+            std::make_shared<Paths>("", std::span(name, path.size()), std::span(offsets), false, false);
         static const std::int64_t first = 0;
         field.ranges.path_id = &first;
         return decode(std::move(field), key);

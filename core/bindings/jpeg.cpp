@@ -42,7 +42,7 @@ JpegPath path_named(const std::string& name) {
 
 // One decoder a level and a path; what tests and benchmarks ask for in turns stays warm.
 JpegDecoder& decoder_for(Level level, JpegPath path) {
-    thread_local std::unique_ptr<JpegDecoder> decoders[3][3];
+    thread_local std::unique_ptr<JpegDecoder> decoders[kLevels][3];
     auto& decoder = decoders[static_cast<int>(level)][static_cast<int>(path)];
     if (!decoder) decoder = std::make_unique<JpegDecoder>(level, path);
     return *decoder;

@@ -7,7 +7,9 @@ NB_MODULE(_core, m) {
     headrace::bind_rng(m);
     headrace::bind_view(m);
     headrace::bind_names(m);
+    headrace::bind_samples(m);
     headrace::bind_tar(m);
+    headrace::bind_zip(m);
     headrace::bind_jpeg(m);
     headrace::bind_png(m);
     headrace::bind_batch(m);

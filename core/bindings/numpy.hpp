@@ -22,6 +22,10 @@ auto to_numpy(Container&& from) {
                                                                                             {held->size()}, owner);
 }
 
-inline auto to_numpy_bytes(std::string&& text) { return to_numpy(std::vector<std::uint8_t>(text.begin(), text.end())); }
+inline auto to_numpy_bytes(std::string&& text) {
+    auto* held = new std::string(std::move(text));
+    nanobind::capsule owner(held, [](void* p) noexcept { delete static_cast<std::string*>(p); });
+    return nanobind::ndarray<nanobind::numpy, std::uint8_t, nanobind::ndim<1>>(held->data(), {held->size()}, owner);
+}
 
 }  // namespace headrace

@@ -11,7 +11,7 @@ namespace headrace {
 
 namespace {
 
-constexpr std::string_view kNames[] = {"scalar", "avx2", "avx512"};
+constexpr std::string_view kNames[kLevels] = {"scalar", "portable", "avx2", "avx512"};
 
 #if defined(__x86_64__)
 // Clang before 16 does not know it by name.
@@ -22,13 +22,13 @@ bool has_f16c() {
 
 Level probe() {
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !has_f16c()) return Level::scalar;
+    if (!__builtin_cpu_supports("avx2") || !has_f16c()) return Level::portable;
     const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     return wide ? Level::avx512 : Level::avx2;
 }
 #else
-Level probe() { return Level::scalar; }
+Level probe() { return Level::portable; }
 #endif
 
 }  // namespace
@@ -40,7 +40,7 @@ Level best_level() {
 
 Level parse_level(std::string_view name) {
     if (name == "best") return best_level();
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < kLevels; ++i) {
         if (name != kNames[i]) continue;
         if (i > static_cast<int>(best_level())) {
             throw std::invalid_argument("this processor has no " + std::string(name) + "; its best level is " +
@@ -48,7 +48,7 @@ Level parse_level(std::string_view name) {
         }
         return static_cast<Level>(i);
     }
-    throw std::invalid_argument("expected a level of scalar, avx2, avx512 or best, got " + std::string(name));
+    throw std::invalid_argument("expected a level of scalar, portable, avx2, avx512 or best, got " + std::string(name));
 }
 
 std::string_view level_name(Level level) { return kNames[static_cast<int>(level)]; }

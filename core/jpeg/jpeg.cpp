@@ -113,9 +113,9 @@ bool lacks_scans(const jpeg_decompress_struct& info) {
 struct JpegDecoder::State {
     State(Level level, JpegPath chosen) : path(quicker(level, chosen)), baseline(level) {}
 
-    // Without vectors the native decoder takes three times as long as libjpeg, which has its own.
+    // Without vectors the native decoder takes three times as long as libjpeg, which has its own, NEON included.
     static JpegPath quicker(Level level, JpegPath chosen) {
-        return chosen == JpegPath::choose && level == Level::scalar ? JpegPath::libjpeg : chosen;
+        return chosen == JpegPath::choose && level < Level::avx2 ? JpegPath::libjpeg : chosen;
     }
 
     const JpegPath path;

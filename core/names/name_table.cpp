@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
+#include <string>
 #include <utility>
 
 #include "common/fault.hpp"
@@ -20,24 +22,29 @@ std::uint64_t hash_of(std::string_view name) {
 
 }  // namespace
 
-NameTable build_name_table(std::string_view names, std::span<const std::uint64_t> name_offsets) {
-    const std::size_t count = name_offsets.size() - 1;
-    const std::size_t buckets = std::bit_ceil(std::max<std::size_t>(1, count));
-    const auto name_of = [&](std::int64_t id) {
-        return names.substr(name_offsets[id], name_offsets[id + 1] - name_offsets[id]);
-    };
-    std::vector<std::uint64_t> bucket_of(count);
-    NameTable table{std::vector<std::uint64_t>(buckets + 1), std::vector<std::int64_t>(count)};
-    for (std::size_t i = 0; i < count; ++i) {
-        bucket_of[i] = hash_of(name_of(static_cast<std::int64_t>(i))) & (buckets - 1);
+std::vector<std::string_view> names_of(std::string_view names, std::span<const std::uint64_t> name_offsets) {
+    std::vector<std::string_view> all(name_offsets.size() - 1);
+    for (std::size_t i = 0; i < all.size(); ++i)
+        all[i] = names.substr(name_offsets[i], name_offsets[i + 1] - name_offsets[i]);
+    return all;
+}
+
+NameTable build_name_table(std::span<const std::string_view> names) {
+    if (names.size() > max_names)
+        throw Fault(Code::limit, std::to_string(names.size()) + " names, more than max_names = 2147483647");
+    const std::size_t buckets = std::bit_ceil(std::max<std::size_t>(1, names.size()));
+    std::vector<std::uint32_t> bucket_of(names.size());
+    NameTable table{std::vector<std::uint32_t>(buckets + 1), std::vector<std::int32_t>(names.size())};
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        bucket_of[i] = static_cast<std::uint32_t>(hash_of(names[i]) & (buckets - 1));
         ++table.starts[bucket_of[i] + 1];
     }
     for (std::size_t b = 0; b < buckets; ++b) table.starts[b + 1] += table.starts[b];
-    std::vector<std::uint64_t> next(table.starts.begin(), table.starts.end() - 1);
-    for (std::size_t i = 0; i < count; ++i) table.order[next[bucket_of[i]]++] = static_cast<std::int64_t>(i);
+    std::vector<std::uint32_t> next(table.starts.begin(), table.starts.end() - 1);
+    for (std::size_t i = 0; i < names.size(); ++i) table.order[next[bucket_of[i]]++] = static_cast<std::int32_t>(i);
     for (std::size_t b = 0; b < buckets; ++b)
         std::sort(table.order.begin() + table.starts[b], table.order.begin() + table.starts[b + 1],
-                  [&](std::int64_t x, std::int64_t y) { return std::pair(name_of(x), x) < std::pair(name_of(y), y); });
+                  [&](std::int32_t x, std::int32_t y) { return std::pair(names[x], x) < std::pair(names[y], y); });
     return table;
 }
 
@@ -45,20 +52,29 @@ std::int64_t NameLookup::find(std::string_view name, std::int64_t before) const 
     const std::size_t buckets = starts.empty() ? 0 : starts.size() - 1;
     if (!std::has_single_bit(buckets)) throw Fault(Code::corrupt, "the number of buckets is no power of two");
     const std::size_t bucket = hash_of(name) & (buckets - 1);
-    const std::uint64_t start = starts[bucket], stop = starts[bucket + 1];
+    const std::uint32_t start = starts[bucket], stop = starts[bucket + 1];
     if (start > stop || stop > order.size()) throw Fault(Code::corrupt, "a bucket lies outside the table");
-    const std::span<const std::int64_t> ids = order.subspan(start, stop - start);
+    const std::span<const std::int32_t> ids = order.subspan(start, stop - start);
     const auto after = std::partition_point(
-        ids.begin(), ids.end(), [&](std::int64_t id) { return std::pair(name_of(id), id) < std::pair(name, before); });
-    return after != ids.begin() && name_of(*(after - 1)) == name ? *(after - 1) : -1;
+        ids.begin(), ids.end(), [&](std::int64_t id) { return std::pair(names.at(id), id) < std::pair(name, before); });
+    return after != ids.begin() && names.at(*(after - 1)) == name ? *(after - 1) : -1;
 }
 
-std::string_view NameLookup::name_of(std::int64_t id) const {
-    if (id < 0 || static_cast<std::uint64_t>(id) + 1 >= name_offsets.size())
+std::int64_t NameLookup::find_path(std::string_view path) const {
+    constexpr std::int64_t end = std::numeric_limits<std::int64_t>::max();
+    std::string_view bare = path;
+    while (bare.starts_with("./")) bare.remove_prefix(2);
+    if (const std::int64_t id = find(path, end); id >= 0) return id;
+    if (const std::int64_t id = find(bare, end); id >= 0) return id;
+    return find("./" + std::string(bare), end);
+}
+
+std::string_view Names::at(std::int64_t id) const {
+    if (id < 0 || static_cast<std::uint64_t>(id) + 1 >= offsets.size())
         throw Fault(Code::corrupt, "the table names what is not there");
-    const std::uint64_t start = name_offsets[id], stop = name_offsets[id + 1];
-    if (start > stop || stop > names.size()) throw Fault(Code::corrupt, "a name lies outside the names");
-    return names.substr(start, stop - start);
+    const std::uint64_t start = offsets[id], stop = offsets[id + 1];
+    if (start > stop || stop > text.size()) throw Fault(Code::corrupt, "a name lies outside the names");
+    return text.substr(start, stop - start);
 }
 
 }  // namespace headrace

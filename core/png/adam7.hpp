@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/scratch.hpp"
 #include "png/chunks.hpp"
 #include "png/row_decoder.hpp"
-#include "png/scratch.hpp"
 
 namespace headrace::png {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "common/scratch.hpp"
 #include "png/chunks.hpp"
-#include "png/scratch.hpp"
 
 struct libdeflate_decompressor;
 

@@ -4,11 +4,11 @@
 #include <string>
 
 #include "common/fault.hpp"
+#include "common/scratch.hpp"
 #include "png/adam7.hpp"
 #include "png/chunks.hpp"
 #include "png/inflate.hpp"
 #include "png/row_decoder.hpp"
-#include "png/scratch.hpp"
 
 namespace headrace {
 
@@ -40,7 +40,7 @@ struct PngDecoder::State {
     png::Inflater inflater;
     png::RowDecoder rows;
     png::Adam7 adam7;
-    png::Scratch pixels;  // one band, or the whole image where it is interlaced
+    Scratch pixels;  // one band, or the whole image where it is interlaced
 };
 
 void PngDecoder::State::decode_plain(int top, int bottom, RowSink& sink) {

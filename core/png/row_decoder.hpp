@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/scratch.hpp"
 #include "png/chunks.hpp"
-#include "png/scratch.hpp"
 #include "png/unfilter.hpp"
 
 namespace headrace::png {

@@ -12,11 +12,15 @@ namespace {
             level::to_bfloat16                                                                                  \
     }
 
+const Kernels kTable[] = {
+    HEADRACE_KERNELS(scalar),
+    {portable::horizontal, portable::vertical, scalar::pack_rgb, scalar::split_rgb, scalar::to_float, scalar::to_half,
+     scalar::to_bfloat16},
 #if defined(__x86_64__)
-const Kernels kTable[] = {HEADRACE_KERNELS(scalar), HEADRACE_KERNELS(avx2), HEADRACE_KERNELS(avx512)};
-#else
-const Kernels kTable[] = {HEADRACE_KERNELS(scalar)};
+    HEADRACE_KERNELS(avx2),
+    HEADRACE_KERNELS(avx512),
 #endif
+};
 
 }  // namespace
 

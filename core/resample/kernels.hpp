@@ -31,7 +31,8 @@ struct Kernels {
     // rows of RGBX bytes -> rows of Q7 int16 RGBX. One destination pointer a row.
     void (*horizontal)(const std::uint8_t* rows, std::size_t stride, int count, const PackedTaps&,
                        std::int16_t* const* out);
-    // weighted sum of `taps` Q7 rows -> RGBX bytes. `values` is a multiple of 32: buffers are padded.
+    // weighted sum of `taps` Q7 rows -> RGBX bytes. No weight is negative, and they sum to at most kVerticalOne.
+    // `values` is a multiple of 32: buffers are padded.
     void (*vertical)(const std::int16_t* const* rows, const std::int16_t* weight, int taps, int values,
                      std::uint8_t* out);
     // RGBX bytes -> RGB bytes; may write up to 16 bytes beyond 3 * pixels.

@@ -15,6 +15,11 @@
 namespace headrace::scalar {
 HEADRACE_KERNEL_SET
 }
+// Compilers make vectors of the scalar twin's other kernels by themselves.
+namespace headrace::portable {
+void horizontal(const std::uint8_t*, std::size_t, int, const PackedTaps&, std::int16_t* const*);
+void vertical(const std::int16_t* const*, const std::int16_t*, int, int, std::uint8_t*);
+}  // namespace headrace::portable
 namespace headrace::avx2 {
 HEADRACE_KERNEL_SET
 }

@@ -9,10 +9,17 @@ from typing_extensions import Buffer
 RNG_VERSION: Final[int]
 VIEW_COLUMNS: Final[tuple[str, ...]]
 MAX_VIEW_OPS: Final[int]
+RETRY_WAITS_S: Final[tuple[float, ...]]
 
 def best_level() -> str: ...
+def levels() -> list[str]: ...
 def parse_level(name: str) -> str: ...
 def codec_versions() -> str: ...
+
+# --- errors of transport (core/batch/transport.hpp) ---
+
+def may_pass(error: int) -> bool: ...
+def loses_descriptor(error: int) -> bool: ...
 
 # --- the random source (core/rng) ---
 
@@ -43,17 +50,57 @@ def exact_log(x: float) -> float: ...
 
 def build_name_table(
     names: NDArray[np.uint8], name_offsets: NDArray[np.uint64]
-) -> tuple[NDArray[np.uint64], NDArray[np.int64]]: ...
+) -> tuple[NDArray[np.uint32], NDArray[np.int32]]: ...
 
 class NameLookup:
     def __init__(
         self,
         names: NDArray[np.uint8],
         name_offsets: NDArray[np.uint64],
-        starts: NDArray[np.uint64],
-        order: NDArray[np.int64],
+        starts: NDArray[np.uint32],
+        order: NDArray[np.int32],
     ) -> None: ...
     def find(self, name: bytes, before: int = ...) -> int: ...
+    def find_paths(
+        self, blob: NDArray[np.uint8], offsets: NDArray[np.uint64], which: NDArray[np.int64]
+    ) -> NDArray[np.int64]: ...
+
+def leads_out(path: bytes) -> bool: ...
+
+# --- samples (core/samples) ---
+
+def group_members(
+    names: NDArray[np.uint8], name_offsets: NDArray[np.uint64], types: NDArray[np.uint8]
+) -> tuple[
+    NDArray[np.uint32],
+    NDArray[np.int32],
+    NDArray[np.uint8],
+    list[bytes],
+    NDArray[np.uint8],
+    NDArray[np.uint64],
+    NDArray[np.int32],
+    dict[str, int],
+]: ...
+
+class SampleFinder:
+    def add(
+        self,
+        names: NDArray[np.uint8],
+        name_offsets: NDArray[np.uint64],
+        first: NDArray[np.uint32],
+        member: NDArray[np.int32],
+        extension: NDArray[np.uint8],
+    ) -> None: ...
+    def find(self, ids: NDArray[np.int64], ranks: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+    def keys(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]: ...
+
+class JoinedInt64:
+    def add(self, part: NDArray[np.int64]) -> None: ...
+    def take(self, part: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.int64]: ...
+
+class JoinedUInt32:
+    def add(self, part: NDArray[np.uint32]) -> None: ...
+    def take(self, part: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.uint32]: ...
 
 # --- tar (core/tar) ---
 
@@ -71,20 +118,24 @@ def scan_tar(
     NDArray[np.int64],
     dict[str, int],
 ]: ...
-def group_members(
-    names: NDArray[np.uint8], name_offsets: NDArray[np.uint64], types: NDArray[np.uint8]
+def tar_header_check(block: bytes) -> int: ...
+
+# --- zip (core/zip) ---
+
+def read_zip_directory(
+    path: bytes,
 ) -> tuple[
     NDArray[np.uint8],
     NDArray[np.uint64],
     NDArray[np.int64],
-    NDArray[np.int32],
-    list[bytes],
-    NDArray[np.uint8],
-    NDArray[np.uint64],
-    NDArray[np.int32],
-    dict[str, int],
+    NDArray[np.int64],
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+    NDArray[np.int64],
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+    int,
 ]: ...
-def tar_header_check(block: bytes) -> int: ...
 
 # --- single images, for tests and benchmarks ---
 
@@ -146,7 +197,7 @@ class Limits:
 
 class Paths:
     def __init__(
-        self, root: bytes, names: NDArray[np.uint8], offsets: NDArray[np.uint64], *, keep_open: bool
+        self, root: bytes, names: NDArray[np.uint8], offsets: NDArray[np.uint64], *, keep_open: bool, inside: bool
     ) -> None: ...
     def close(self) -> None: ...
 
@@ -169,6 +220,8 @@ class Job:
         offset: NDArray[np.int64] | None = None,
         length: NDArray[np.int64] | None = None,
         check: NDArray[np.uint32] | None = None,
+        zipped: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
+        | None = None,
         memory: list[Any] | None = None,
         out: NDArray[np.uint8],
         width: int,
@@ -191,6 +244,8 @@ class Job:
         offset: NDArray[np.int64] | None = None,
         length: NDArray[np.int64] | None = None,
         check: NDArray[np.uint32] | None = None,
+        zipped: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
+        | None = None,
     ) -> None: ...
     def probe_only(self) -> None: ...
     def wait(self) -> None: ...
@@ -205,7 +260,9 @@ class Job:
     def sizes(self) -> NDArray[np.int32]: ...
 
 class Engine:
-    def __init__(self, threads: int, *, level: str = "best", limits: Limits = ...) -> None: ...
+    def __init__(
+        self, threads: int, *, level: str = "best", limits: Limits = ..., retry_waits_s: list[float] = ...
+    ) -> None: ...
     def submit(self, job: Job) -> None: ...
     def cancel(self) -> None: ...
     def close(self) -> None: ...
@@ -214,6 +271,13 @@ class Engine:
     def counters(self) -> dict[str, tuple[int, int, int]]: ...
 
 class BlockPool:
-    def __init__(self, *, most_idle: int) -> None: ...
+    def __init__(self, *, most_idle: int, file: int = ...) -> None: ...
     def acquire(self, bytes: int) -> NDArray[np.uint8]: ...
+    def offset(self, address: int) -> int: ...
+    def retire(self) -> None: ...
     def usage(self) -> tuple[int, int, int, int]: ...
+
+# --- memory that processes share ---
+
+def map_file(file: int, offset: int, bytes: int) -> NDArray[np.uint8]: ...
+def fetch_add(counters: NDArray[np.int64], index: int, value: int) -> int: ...

@@ -149,7 +149,7 @@ def test_locate_agrees_with_where_and_the_file(ds, tar):
     for i, path_id, offset, length in zip(index, at.path_id, at.offset, at.length, strict=True):
         assert chosen.where("image", i) == (os.fsdecode(chosen.files("image").path(int(path_id))), offset)
         assert raw[offset : offset + length] == chosen[i]["image"]
-    assert [part.dtype for part in at] == [np.int64, np.int64, np.int64, np.uint32]
+    assert [part.dtype for part in at[:4]] == [np.int64, np.int64, np.int64, np.uint32]
 
 
 @pytest.mark.parametrize("index", [[0, 100], [-1, 0]])
@@ -274,4 +274,4 @@ def test_nothing_can_be_changed(ds):
     with pytest.raises(AttributeError):
         ds.base_ids = None
     with pytest.raises(ValueError, match="read-only"):
-        ds.columns["jpg"].offset[0] = 0
+        ds.columns["jpg"].data.offset.parts[0][0] = 0

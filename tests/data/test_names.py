@@ -29,7 +29,7 @@ def test_name_table_is_a_dict(names, wanted):
 )
 def test_a_damaged_table_never_points_outside(starts, order):
     names = StringColumn.from_list(["a", "b"])
-    table = NameTable(names, np.array(starts, np.uint64), np.array(order, np.int64))
+    table = NameTable(names, np.array(starts, np.uint32), np.array(order, np.int32))
     with pytest.raises(ValueError, match=r"bucket|not there"):
         table.find("a")
 
@@ -41,7 +41,7 @@ def test_a_damaged_table_never_points_outside(starts, order):
 )
 def test_any_arrays_give_an_answer_or_an_error(starts, order, offsets):
     names = StringColumn(np.frombuffer(b"abcabc", np.uint8), np.array(offsets, np.uint64))
-    table = NameTable(names, np.array(starts, np.uint64), np.array(order, np.int64))
+    table = NameTable(names, np.array(starts, np.uint32), np.array(order, np.int32))
     for wanted in ("", "a", "abc", "abcabc"):
         try:
             at = table.find(wanted)

@@ -105,11 +105,13 @@ def test_the_safetensors_library_reads_it(make_tar):
     path = make_tar("a.tar", MEMBERS)
     ds = data.open(path)
     arrays = load_file(f"{path}.headrace")
-    assert arrays["keys.blob"].tobytes() == b"12x/3"
-    assert arrays["column.0.length"].tolist() == [3, 3, 5]
-    assert arrays["column.1.length"].tolist() == [1, -1, -1]
-    np.testing.assert_array_equal(arrays["column.0.offset"], ds.columns["jpg"].offset)
-    assert arrays["folder_of"].tolist() == [-1, -1, 0]
+    assert arrays["names.blob"].tobytes() == "".join(MEMBERS).encode()
+    assert arrays["members.size"].tolist() == [3, 1, 3, 5]
+    assert arrays["samples.first"].tolist() == [0, 2, 3, 4]
+    assert arrays["samples.member"].tolist() == [0, 1, 2, 3]
+    assert arrays["samples.extension"].tolist() == [0, 1, 0, 0]
+    np.testing.assert_array_equal(arrays["members.offset"][[0, 2, 3]], ds.locate("jpg", np.arange(3)).offset)
+    assert arrays["samples.folder_of"].tolist() == [-1, -1, 0]
 
 
 def test_hundred_thousand_members_are_mapped_not_loaded(make_tar, scans):
@@ -123,9 +125,11 @@ def test_hundred_thousand_members_are_mapped_not_loaded(make_tar, scans):
     assert scans == [str(path)]
     assert len(ds) == count
     assert peak < 32 * count
-    jpg = ds.columns["jpg"]
-    assert all(is_mapped(array) for array in (jpg.offset, jpg.length, jpg.check, ds.keys.blob, ds.keys.offsets))
-    assert ds.columns["image"].offset is jpg.offset
+    jpg, (names,), (samples,) = ds.columns["jpg"], ds.keys.samples.names, ds.keys.samples.samples
+    where = [part for joined in (jpg.data.offset, jpg.data.size, jpg.data.check) for part in joined.parts]
+    which = [samples.first, samples.member, samples.extension, samples.folder_of]
+    assert all(is_mapped(array) for array in (*where, *which, names.blob, names.offsets))
+    assert ds.columns["image"].data is jpg.data
 
 
 def test_changed_tar_is_scanned_again(make_tar, scans):
@@ -176,7 +180,7 @@ def rewrite(path: Path, name: str, values: list[int] | None = None, **metadata: 
     header, body = json.loads(raw[8 : 8 + size]), bytearray(raw[8 + size :])
     if values is not None:
         start, stop = header[name]["data_offsets"]
-        dtype = {"I64": "<i8", "U64": "<u8", "I32": "<i4"}[header[name]["dtype"]]
+        dtype = {"I64": "<i8", "U64": "<u8", "I32": "<i4", "U32": "<u4", "U8": "u1"}[header[name]["dtype"]]
         changed = np.array(values, dtype).tobytes()
         assert len(changed) == stop - start
         body[start:stop] = changed
@@ -189,19 +193,28 @@ def rewrite(path: Path, name: str, values: list[int] | None = None, **metadata: 
 @pytest.mark.parametrize(
     "change",
     [
-        {"name": "column.0.offset", "values": [0, 512, 512]},
-        {"name": "column.0.offset", "values": [512, 512, 2**62]},
-        {"name": "column.0.length", "values": [3, 3, 2**63 - 1]},
-        {"name": "column.0.length", "values": [3, 3, -2]},
-        {"name": "keys.offsets", "values": [0, 4, 2, 5]},
-        {"name": "keys.offsets", "values": [0, 1, 2, 2**40]},
-        {"name": "folder_of", "values": [-1, -2, 0]},
-        {"name": "folder_of", "values": [-1, -1, 1]},
+        {"name": "members.offset", "values": [0, 512, 512, 512]},
+        {"name": "members.offset", "values": [512, 512, 512, 2**62]},
+        {"name": "members.size", "values": [3, 1, 3, 2**63 - 1]},
+        {"name": "members.size", "values": [3, 1, 3, -2]},
+        {"name": "names.offsets", "values": [0, 10, 5, 15, 22]},
+        {"name": "names.offsets", "values": [0, 5, 10, 15, 2**40]},
+        {"name": "samples.first", "values": [0, 3, 2, 4]},
+        {"name": "samples.first", "values": [0, 2, 2, 4]},
+        {"name": "samples.first", "values": [1, 2, 3, 4]},
+        {"name": "samples.first", "values": [0, 2, 3, 5]},
+        {"name": "samples.member", "values": [0, 1, 2, 4]},
+        {"name": "samples.member", "values": [0, 1, 2, -1]},
+        {"name": "samples.extension", "values": [0, 1, 0, 2]},
+        {"name": "samples.folder_of", "values": [-1, -2, 0]},
+        {"name": "samples.folder_of", "values": [-1, -1, 1]},
         {"name": "", "format": "headrace tar index 0"},
         {"name": "", "outline": "{}"},
         {"name": "", "outline": "nonsense"},
-        {"name": "", "outline": json.dumps({"extensions": ["jpg", "jpg"], "skipped": {}})},
-        {"name": "", "outline": json.dumps({"extensions": ["jpg", "cls", "png"], "skipped": {}})},
+        {"name": "", "outline": json.dumps({"extensions": ["jpg", "jpg"], "skipped": {}, "digest": ""})},
+        {"name": "", "outline": json.dumps({"extensions": ["jpg"], "skipped": {}, "digest": ""})},
+        {"name": "", "outline": json.dumps({"extensions": ["jpg", "cls"], "skipped": {}})},
+        {"name": "", "outline": json.dumps({"extensions": ["jpg", "cls"], "skipped": {}, "digest": 3})},
     ],
 )
 def test_a_sidecar_that_does_not_fit_its_tar_is_rebuilt(make_tar, scans, change):
@@ -234,8 +247,9 @@ def test_a_sidecar_whose_arrays_are_not_aligned_is_rebuilt(make_tar, scans, shif
 def test_stale_offsets_in_bounds_are_caught_when_read(make_tar):
     path = make_tar("a.tar", MEMBERS)
     ds = data.open(path)
-    at = ds.columns["jpg"].offset.tolist()
-    rewrite(Path(f"{path}.headrace"), "column.0.offset", [at[1], at[0], at[2]])
+    (offset,) = ds.columns["jpg"].data.offset.parts
+    at = offset.tolist()
+    rewrite(Path(f"{path}.headrace"), "members.offset", [at[2], at[1], at[0], at[3]])
     with pytest.raises(ChangedError, match="the tar header there is not the one that was indexed"):
         data.open(path).read("jpg", 0)
 

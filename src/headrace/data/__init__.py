@@ -9,6 +9,7 @@ from .columns import (
     ByteColumn,
     FileColumn,
     HeldColumn,
+    KeyColumn,
     ListColumn,
     Location,
     RangeColumn,
@@ -17,6 +18,7 @@ from .columns import (
 )
 from .dataset import Dataset
 from .files import Files
+from .opening import Where
 from .opening import open_dataset as open
 from .strings import StringColumn
 
@@ -27,11 +29,13 @@ __all__ = [
     "FileColumn",
     "Files",
     "HeldColumn",
+    "KeyColumn",
     "ListColumn",
     "Location",
     "RangeColumn",
     "StringColumn",
     "TextColumn",
     "ValueColumn",
+    "Where",
     "open",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy.typing as npt
 
 from .safetensors import Arrays, InvalidFileError
 from .strings import StringColumn
+
+_BLOCK = 1 << 14
 
 
 def array(arrays: Arrays, name: str, dtype: type[np.generic], count: int | None = None) -> npt.NDArray[Any]:
@@ -19,21 +22,62 @@ def array(arrays: Arrays, name: str, dtype: type[np.generic], count: int | None 
     return found
 
 
-def strings(arrays: Arrays, name: str, count: int | None = None) -> StringColumn:
-    """`name`.blob and `name`.offsets. Raises InvalidFileError unless these divide that."""
+def array_of(
+    arrays: Arrays, name: str, dtypes: Sequence[type[np.generic]], count: int | None = None
+) -> npt.NDArray[Any]:
+    """The array of that name, of one of `dtypes` and, where given, of `count` entries. Raises InvalidFileError."""
+    found = arrays.get(name)
+    if found is None or found.dtype not in dtypes:
+        raise InvalidFileError(f"{name} is missing, or of another type")
+    return array(arrays, name, found.dtype.type, count)
+
+
+def strings(arrays: Arrays, name: str, count: int | None = None, *, each: bool = True) -> StringColumn:
+    """`name`.blob and `name`.offsets. Raises InvalidFileError unless these divide that.
+
+    Without `each`, only the ends are looked at: for more strings than opening should take time for. Reading one then
+    gives other text if the file is damaged, and never what lies beyond the blob.
+    """
     blob = array(arrays, f"{name}.blob", np.uint8)
     offsets = array(arrays, f"{name}.offsets", np.uint64, None if count is None else count + 1)
-    if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob) or (offsets[1:] < offsets[:-1]).any():
+    ends_fit = len(offsets) and offsets[0] == 0 and offsets[-1] == len(blob)
+    if not ends_fit or (each and not divides(offsets, len(blob))):
         raise InvalidFileError(f"{name}.offsets do not divide {name}.blob")
     return StringColumn(blob, offsets)
 
 
-def indices(arrays: Arrays, name: str, size: int, *, count: int | None = None) -> npt.NDArray[np.int64]:
-    """Positions from 0 to `size` - 1. Raises InvalidFileError."""
-    found = array(arrays, name, np.int64, count)
-    if len(found) and not (found.min() >= 0 and found.max() < size):
+def indices(
+    arrays: Arrays,
+    name: str,
+    size: int,
+    *,
+    count: int | None = None,
+    dtype: type[np.signedinteger[Any]] = np.int64,
+    first: int = 0,
+) -> npt.NDArray[Any]:
+    """Positions from `first` to `size` - 1. Raises InvalidFileError."""
+    found = array(arrays, name, dtype, count)
+    if len(found) and not (found.min() >= first and found.max() < size):
         raise InvalidFileError(f"{name} is out of range")
     return found
+
+
+def divides(bounds: npt.NDArray[Any], size: int, *, empty: bool = True) -> bool:
+    """Whether `bounds` rise from 0 to `size`, and so divide it: into parts of which none is empty, if `empty` is not
+    allowed."""
+    if not len(bounds) or bounds[0] != 0 or bounds[-1] != size:
+        return False
+    rises = np.less_equal if empty else np.less
+    return all(
+        bool(rises(bounds[part], bounds[part.start + 1 : part.stop + 1]).all()) for part in _blocks(len(bounds) - 1)
+    )
+
+
+def ranges_lie_in(offset: npt.NDArray[np.int64], length: npt.NDArray[np.int64], *, first: int, end: int) -> bool:
+    """Whether all ranges of bytes lie in [first, end)."""
+    return all(
+        bool(ranges_fit(offset[part], length[part], first=first, end=end).all()) for part in _blocks(len(offset))
+    )
 
 
 def ranges_fit(
@@ -43,3 +87,9 @@ def ranges_fit(
     # Compared by subtraction: a sum of two large numbers could wrap around.
     fits: npt.NDArray[np.bool_] = (length >= 0) & (length <= end) & (offset >= first) & (offset <= end - length)
     return fits
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    """Parts small enough for what is computed of them to stay in the processor's cache, and cost no memory."""
+    for start in range(0, size, _BLOCK):
+        yield slice(start, min(start + _BLOCK, size))

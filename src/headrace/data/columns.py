@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .files import Files
-from .strings import StringColumn
+from .strings import StringColumn, Strings
 
 Ints = npt.NDArray[np.int64]
 Checks = npt.NDArray[np.uint32]
@@ -20,6 +20,20 @@ Part: TypeAlias = tuple[npt.NDArray[np.generic] | None, str]
 
 ABSENT = -1
 """The length of a member that a sample does not have."""
+MISSING = -2
+"""The length where a sample names a member, and no archive holds it."""
+
+
+class Zipped(NamedTuple):
+    """What the central directories of zips say of a batch of members; every array has one entry a sample."""
+
+    packed: Ints
+    """Bytes in the zip."""
+    room: Ints
+    """Bytes from the local header to where the next one begins: data that goes on would overlap it."""
+    method: Checks
+    crc: Checks
+    flags: Checks
 
 
 class Location(NamedTuple):
@@ -28,11 +42,13 @@ class Location(NamedTuple):
     path_id: Ints
     """Number in the column's `files`."""
     offset: Ints | None
-    """First byte in that file; None: all begin at 0."""
+    """First byte in that file, in a zip of the local header; None: all begin at 0."""
     length: Ints | None
-    """Bytes; `ABSENT` where the sample has none; None: all are whole files."""
+    """Bytes; `ABSENT` where the sample has none, `MISSING` where it is not there; None: all are whole files."""
     check: Checks | None
-    """`tar_header_check` of the 512 bytes before `offset`; None: nothing to check."""
+    """`tar_header_check` of the 512 bytes before `offset`, `local_header_check` of a zip's; None: nothing to check."""
+    zipped: Zipped | None = None
+    """None: bytes lie there as they are. Else offset, length and check are given."""
 
 
 class ByteColumn(ABC):
@@ -133,6 +149,8 @@ class ListColumn:
     """uint64[n + 1]"""
     items: npt.NDArray[Any] | StringColumn
     """Numbers may have further dimensions: boxes are float32[m, 4]."""
+    classes: tuple[str, ...] | None = None
+    """What the numbers name, if they are class indices."""
 
     def take(self, ids: Ints) -> list[Any]:
         return [self._at(int(self.offsets[index]), int(self.offsets[index + 1])) for index in ids.tolist()]
@@ -151,6 +169,22 @@ class ListColumn:
             yield self.items, f"<{self.items.dtype.kind}{self.items.dtype.itemsize}"
 
 
-HeldColumn: TypeAlias = ValueColumn | TextColumn | ListColumn
+@dataclass(frozen=True, eq=False)
+class KeyColumn:
+    """Each sample's key, by sample id."""
+
+    kind: ClassVar[str] = "text"
+    classes: ClassVar[None] = None
+    keys: Strings
+
+    def take(self, ids: Ints) -> list[str]:
+        return list(self.keys.take(ids))
+
+    def parts(self) -> Iterator[Part]:
+        """Nothing: a dataset's keys are part of its identity as such."""
+        return iter(())
+
+
+HeldColumn: TypeAlias = ValueColumn | TextColumn | ListColumn | KeyColumn
 """What needs no reading."""
 Column: TypeAlias = ByteColumn | HeldColumn

@@ -13,13 +13,16 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from .columns import ABSENT, ByteColumn, Column, Location, TextColumn, ValueColumn
+from ..errors import ReadError
+from .columns import ABSENT, MISSING, ByteColumn, Column, Location, TextColumn
+from .expected_files import expect_files
 from .files import Files
 from .open_file import OpenFile
 from .reading import read_file, read_member
 from .selecting import Selector, positions, split_positions
-from .strings import StringColumn
+from .strings import Strings
 from .table import Table
+from .zipped import read_zipped
 
 Ints = npt.NDArray[np.int64]
 
@@ -52,7 +55,7 @@ class Dataset:
     def __repr__(self) -> str:
         count = f"{len(self):,}" if self.base_ids is None else f"{len(self):,} of {len(self.table):,}"
         classes = "" if self.classes is None else f" in {len(self.classes):,} classes"
-        fields = ", ".join(f"{name} ({_kind_text(column)})" for name, column in self.columns.items())
+        fields = ", ".join(f"{name} ({self._kind_text(column)})" for name, column in self.columns.items())
         skipped = ", ".join(f"{what} ({count:,})" for what, count in self.skipped.items())
         parts = [f"{count} samples{classes}", f"fields {fields}", self.table.source]
         return "Dataset: " + ", ".join(parts) + (f"; skipped: {skipped}" if skipped else "")
@@ -71,7 +74,7 @@ class Dataset:
     def classes(self) -> tuple[str, ...] | None:
         """Names of the classes that the column `label` holds; None where it holds none."""
         label = self.columns.get("label")
-        return label.classes if isinstance(label, ValueColumn | TextColumn) else None
+        return None if label is None or isinstance(label, ByteColumn) else label.classes
 
     @property
     def skipped(self) -> Mapping[str, int]:
@@ -79,7 +82,7 @@ class Dataset:
         return self.table.skipped
 
     @cached_property
-    def keys(self) -> StringColumn:
+    def keys(self) -> Strings:
         """Each sample's name: its path in a folder, its members' common stem in a tar."""
         return self.table.keys if self.base_ids is None else self.table.keys.take(self.base_ids)
 
@@ -124,8 +127,13 @@ class Dataset:
         return self.table.bytes_of(column).files
 
     def read(self, column: str, index: SupportsIndex) -> bytes:
-        """The bytes of one sample's member. Raises ReadError, ChangedError, or KeyError where the sample has none."""
-        data = self._read(self.table.bytes_of(column), self._base_id(index))
+        """The bytes of one sample's member. Raises ReadError, ChangedError, KeyError where the sample has none; from a
+        zip also DecodeError (damaged), UnsupportedError (encrypted, another method) or LimitError."""
+        try:
+            data = self._read(column, self.table.bytes_of(column), self._base_id(index))
+        except ReadError as error:
+            named = self.named(column, index)
+            raise error if named is None else ReadError(f"{named}: {error}") from error
         if data is None:
             raise KeyError(f"sample {self.key(index)!r} has no {column!r}")
         return data
@@ -135,6 +143,26 @@ class Dataset:
         found = self.table.bytes_of(column)
         at = found.locate(np.array([self._base_id(index)]))
         return os.fsdecode(found.files.path(int(at.path_id[0]))), None if at.offset is None else int(at.offset[0])
+
+    def named(self, column: str, index: SupportsIndex) -> str | None:
+        """Which line of a manifest names which file for one sample, for messages; None where no manifest does."""
+        texts, base_id = self.columns.get(column), self._base_id(index)
+        if self.table.origin is None or not isinstance(texts, TextColumn):
+            return None
+        return f"{self.table.origin.of(base_id)} names {texts.strings[base_id]!r}"
+
+    def expect_files(self, column: str) -> None:
+        """Raises NotFoundError if `column` names files and none of a few that are looked for is there."""
+        expect_files(self.table, column)
+
+    def _kind_text(self, column: Column) -> str:
+        classes = None if isinstance(column, ByteColumn) else column.classes
+        # Texts that all differ, such as paths, are no classes to speak of.
+        return (
+            column.kind
+            if classes is None or len(classes) == len(self.table)
+            else f"{column.kind}: {len(classes):,} classes"
+        )
 
     def _base_id(self, index: SupportsIndex) -> int:
         position, size = operator.index(index), len(self)
@@ -153,25 +181,23 @@ class Dataset:
                 continue
             # `image` and `jpg` are mostly the same bytes: read once.
             at = column.locate(np.array([base_id]))
-            place = (id(column.files), *(-2 if part is None else int(part[0]) for part in at))
-            data = seen[place] if place in seen else self._read(column, base_id)
+            place = (id(column.files), *(-2 if part is None else int(part[0]) for part in at[:3]))
+            data = seen[place] if place in seen else self._read(name, column, base_id)
             if data is not None:
                 sample[name] = seen[place] = data
         return sample
 
-    def _read(self, column: ByteColumn, base_id: int) -> bytes | None:
+    def _read(self, name: str, column: ByteColumn, base_id: int) -> bytes | None:
         at = column.locate(np.array([base_id]))
         path = column.files.path(int(at.path_id[0]))
         if at.offset is None or at.length is None:
-            return read_file(path)
+            return read_file(path) if column.files.names.bytes(int(at.path_id[0])) else None
         if at.length[0] == ABSENT:
             return None
+        if at.length[0] == MISSING:
+            raise ReadError(f"{os.fsdecode(path)}: no file of that name is there")
+        if at.zipped is not None:
+            return read_zipped(OpenFile(path), at, key=self.table.keys[base_id], field=name)
         return read_member(
             OpenFile(path), int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0])
         )
-
-
-def _kind_text(column: Column) -> str:
-    if isinstance(column, ValueColumn | TextColumn) and column.classes is not None:
-        return f"{column.kind}: {len(column.classes):,} classes"
-    return column.kind

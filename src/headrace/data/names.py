@@ -21,7 +21,7 @@ class NameTable:
 
     __slots__ = ("_blob", "_lookup", "_offsets", "order", "starts", "strings")
 
-    def __init__(self, strings: StringColumn, starts: npt.NDArray[np.uint64], order: npt.NDArray[np.int64]) -> None:
+    def __init__(self, strings: StringColumn, starts: npt.NDArray[np.uint32], order: npt.NDArray[np.int32]) -> None:
         self.strings = strings
         self.starts = starts
         self.order = order
@@ -37,11 +37,13 @@ class NameTable:
     def from_arrays(cls, arrays: Arrays) -> NameTable:
         """The inverse of `to_arrays`, from untrusted input. Raises InvalidFileError."""
         strings = checked.strings(arrays, "names")
-        starts = checked.array(arrays, "names.starts", np.uint64)
+        starts = checked.array(arrays, "names.starts", np.uint32)
         buckets = len(starts) - 1
-        if buckets < 1 or buckets & (buckets - 1) or starts[-1] != len(strings) or (starts[1:] < starts[:-1]).any():
+        if buckets < 1 or buckets & (buckets - 1) or not checked.divides(starts, len(strings)):
             raise InvalidFileError("names.starts do not divide names.order")
-        return cls(strings, starts, checked.indices(arrays, "names.order", len(strings), count=len(strings)))
+        return cls(
+            strings, starts, checked.indices(arrays, "names.order", len(strings), dtype=np.int32, count=len(strings))
+        )
 
     def to_arrays(self) -> Arrays:
         return {

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 
 from ..errors import ReadError
+from .retrying import attempts_text, patiently
+
+# Without O_NONBLOCK, opening a FIFO would wait for a writer.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class OpenFile:
@@ -19,8 +23,7 @@ class OpenFile:
         self._descriptor: int | None = None
         self.path = path
         try:
-            # Without O_NONBLOCK, opening a FIFO would wait for a writer.
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self._descriptor = patiently(lambda: os.open(path, _FLAGS))
         except OSError as error:
             raise unreadable(path, 0, error) from error
 
@@ -29,21 +32,52 @@ class OpenFile:
             os.close(self._descriptor)
 
     def size(self) -> int:
-        """Bytes in the file now."""
-        return os.fstat(self._handle).st_size
+        """Bytes in the file now. Raises ReadError."""
+        return self.status().st_size
+
+    def status(self) -> os.stat_result:
+        """What the system says of the file now. Raises ReadError."""
+        try:
+            return patiently(lambda: os.fstat(self._handle), reopen=self._reopen)
+        except OSError as error:
+            raise unreadable(self.path, 0, error) from error
 
     def read(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file. Raises ReadError."""
         parts = []
         try:
             # The kernel gives less than 2 GiB at a time.
-            while length > 0 and (part := os.pread(self._handle, length, offset)):
+            while length > 0 and (part := self._read_some(offset, length)):
                 parts.append(part)
                 offset += len(part)
                 length -= len(part)
         except OSError as error:
             raise unreadable(self.path, offset, error) from error
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fills `buffer` as far as the file goes, and returns how many bytes that are. Raises ReadError."""
+        done = 0
+        try:
+            while done < len(buffer) and (got := self._read_some_into(buffer[done:], offset + done)):
+                done += got
+        except OSError as error:
+            raise unreadable(self.path, offset + done, error) from error
+        return done
+
+    def _read_some_into(self, buffer: memoryview, offset: int) -> int:
+        return patiently(lambda: os.preadv(self._handle, [buffer], offset), reopen=self._reopen)
+
+    def _read_some(self, offset: int, length: int) -> bytes:
+        return patiently(lambda: os.pread(self._handle, length, offset), reopen=self._reopen)
+
+    def _reopen(self) -> None:
+        """Under the same number, which other threads may be about to read from."""
+        descriptor = os.open(self.path, _FLAGS)
+        try:
+            os.dup2(descriptor, self._handle, inheritable=False)
+        finally:
+            os.close(descriptor)
 
     def __str__(self) -> str:
         return path_text(self.path)
@@ -60,7 +94,8 @@ def unreadable(path: bytes, offset: int, error: OSError) -> ReadError:
         if isinstance(error, FileNotFoundError)
         else "check its permissions and the disk"
     )
-    return ReadError(f"{path_text(path)} at byte {offset}: could not be read: {error.strerror}; {hint}")
+    why = f"{error.strerror}{attempts_text(error)}"
+    return ReadError(f"{path_text(path)} at byte {offset}: could not be read: {why}; {hint}")
 
 
 def path_text(path: bytes) -> str:

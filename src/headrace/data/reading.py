@@ -5,15 +5,20 @@ from __future__ import annotations
 from .._core import tar_header_check
 from ..errors import ChangedError
 from .open_file import OpenFile, unreadable
+from .retrying import patiently
 
 _HEADER_BYTES = 512
 
 
 def read_file(path: bytes) -> bytes:
     """All bytes of a file. Raises ReadError."""
-    try:
+
+    def read() -> bytes:
         with open(path, "rb", buffering=0) as file:
             return file.readall()
+
+    try:
+        return patiently(read)
     except OSError as error:
         raise unreadable(path, 0, error) from error
 

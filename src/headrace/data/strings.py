@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -9,14 +10,47 @@ import numpy as np
 import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
+Raw = bytes  # what `Strings.bytes` gives; in the class the name is the method's
 Offsets = npt.NDArray[np.uint64]
 
 
-class StringColumn:
-    """String `i` is `blob[offsets[i]:offsets[i + 1]]`: `blob` uint8[...], `offsets` uint64[n + 1].
+class Strings(ABC):
+    """Many strings by position. They are UTF-8; bytes that are not come back as surrogate escapes, as the file system's
+    names do."""
 
-    Strings are UTF-8; bytes that are not come back as surrogate escapes, as the file system's names do.
-    """
+    __slots__ = ()
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def take(self, indices: npt.NDArray[np.int64]) -> StringColumn:
+        """The strings at `indices` (non-negative), in that order."""
+
+    @abstractmethod
+    def pieces(self) -> Iterator[StringColumn]:
+        """All of them, in order, so many at a time as cost little memory."""
+
+    def __getitem__(self, index: int) -> str:
+        return self.bytes(index).decode("utf-8", "surrogateescape")
+
+    def __iter__(self) -> Iterator[str]:
+        for piece in self.pieces():
+            yield from (piece[i] for i in range(len(piece)))
+
+    def bytes(self, index: int) -> Raw:
+        """String `index` as it is stored; a negative index counts from the end."""
+        size = len(self)
+        if not -size <= index < size:
+            raise IndexError(f"string {index} of {size}")
+        return self._at(int(index) % size)
+
+    def _at(self, index: int) -> Raw:
+        return self.take(np.array([index])).blob.tobytes()
+
+
+class StringColumn(Strings):
+    """String `i` is `blob[offsets[i]:offsets[i + 1]]`: `blob` uint8[...], `offsets` uint64[n + 1]."""
 
     __slots__ = ("blob", "offsets")
 
@@ -49,19 +83,14 @@ class StringColumn:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, index: int) -> str:
-        return self.bytes(index).decode("utf-8", "surrogateescape")
-
     def __iter__(self) -> Iterator[str]:
         return (self[i] for i in range(len(self)))
 
-    def bytes(self, index: int) -> bytes:
-        """String `index` as it is stored; a negative index counts from the end."""
-        size = len(self)
-        if not -size <= index < size:
-            raise IndexError(f"string {index} of {size}")
-        at = int(index) % size
-        return self.blob[int(self.offsets[at]) : int(self.offsets[at + 1])].tobytes()
+    def pieces(self) -> Iterator[StringColumn]:
+        yield self
+
+    def _at(self, index: int) -> Raw:
+        return self.blob[int(self.offsets[index]) : int(self.offsets[index + 1])].tobytes()
 
     def lengths(self) -> npt.NDArray[np.int64]:
         """Each string's length in bytes."""
@@ -70,8 +99,9 @@ class StringColumn:
 
     def take(self, indices: npt.NDArray[np.int64]) -> StringColumn:
         """The strings at `indices` (non-negative), in that order."""
-        starts = self.offsets.view(np.int64)[:-1][indices]
-        lengths = self.lengths()[indices]
+        offsets = self.offsets.view(np.int64)
+        starts = offsets[:-1][indices]
+        lengths = offsets[1:][indices] - starts  # not out of `lengths`, which looks at all strings
         ends = np.cumsum(lengths)
         within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths, lengths)
         return StringColumn.from_parts(self.blob[np.repeat(starts, lengths) + within], lengths)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from ..errors import UsageError
 from .columns import ByteColumn, Column, TextColumn
-from .strings import StringColumn
+from .digest import digest_of
+from .origin import Origin
+from .strings import StringColumn, Strings
 
 
 class PathRoot(Protocol):
     """What paths in a manifest name: files below a folder, or members of an archive."""
+
+    @property
+    def advice(self) -> str:
+        """Where paths are looked for, and what to do if that is wrong, for messages."""
+        ...
 
     def column(self, names: StringColumn) -> ByteColumn:
         """Where the file of each name lies. Nothing is read for it."""
@@ -31,12 +33,16 @@ class Table:
 
     source: str
     """What was opened, in words: "folder photos/"."""
-    keys: StringColumn
+    keys: Strings
     columns: Mapping[str, Column]
     skipped: Mapping[str, int]
     """What lay there and is no part of any sample, by reason; only counts above 0."""
     root: PathRoot | None = None
     """Where the paths in columns of text lead, if they lead anywhere."""
+    origin: Origin | None = None
+    """Where a manifest has the samples."""
+    known_digest: str | None = None
+    """`digest`, where an index has kept it."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -65,19 +71,4 @@ class Table:
     @cached_property
     def digest(self) -> str:
         """Identity of the samples: keys, members' lengths and checks, values. Not where the root is."""
-        state = hashlib.blake2b(digest_size=16)
-        outline = {name: [column.kind, getattr(column, "classes", None)] for name, column in self.columns.items()}
-        state.update(json.dumps(["headrace table 1", outline], sort_keys=True).encode())
-        _feed(state, self.keys.blob, "<u1")
-        _feed(state, self.keys.lengths(), "<i8")
-        for name in sorted(self.columns):
-            for array, dtype in self.columns[name].parts():
-                _feed(state, array, dtype)
-        return state.hexdigest()
-
-
-def _feed(state: hashlib.blake2b, array: npt.NDArray[np.generic] | None, dtype: str) -> None:
-    """Hashes an array in one byte order on every machine; its size goes first, so that arrays cannot run together."""
-    data = b"" if array is None else np.ascontiguousarray(array, dtype=np.dtype(dtype)).view(np.uint8).data
-    state.update(len(data).to_bytes(8, "little") + (b"\0" if array is None else b"\1"))
-    state.update(data)
+        return digest_of(self.keys, self.columns) if self.known_digest is None else self.known_digest

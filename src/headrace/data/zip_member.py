@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_ENCRYPTED, _PATCH, _STRONGLY_ENCRYPTED = 0x1, 0x20, 0x40  # bits of the flags
-
 
 class ZipMember(NamedTuple):
     """What the index knows of a member, under the names that `zipfile.ZipInfo` and `tarfile.TarInfo` have for it."""
@@ -40,11 +38,3 @@ class ZipMember(NamedTuple):
 
     def isfile(self) -> bool:
         return not self.is_dir()
-
-    @property
-    def is_encrypted(self) -> bool:
-        return bool(self.flag_bits & (_ENCRYPTED | _STRONGLY_ENCRYPTED))
-
-    @property
-    def is_patch(self) -> bool:
-        return bool(self.flag_bits & _PATCH)

@@ -66,12 +66,19 @@ def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
             f"{error}: more than twice PIL.Image.MAX_IMAGE_PIXELS, which Pillow holds beside "
             f"max_pixels={limits.max_pixels}"
         ) from error
-    except Exception as error:  # Pillow's plugins raise anything (struct.error, EOFError, …) at damaged bytes
-        begins = data[:8].hex(" ")
+    except PIL.UnidentifiedImageError as error:  # its text holds an address of memory
         raise ValueError(
-            f"expected an image, got bytes that Pillow cannot decode ({error}); first: {begins}"
+            f"expected an image, got bytes of no format that Pillow knows; first: {_begin(data)}"
+        ) from error
+    except Exception as error:  # Pillow's plugins raise anything (struct.error, EOFError, …) at damaged bytes
+        raise ValueError(
+            f"expected an image, got bytes that Pillow cannot decode ({error}); first: {_begin(data)}"
         ) from error
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1))
+
+
+def _begin(data: bytes) -> str:
+    return data[:8].hex(" ")
 
 
 def size(data: bytes, image: Image) -> tuple[int, int]:

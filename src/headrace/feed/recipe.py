@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from headrace._core import Limits
-from headrace.data import ByteColumn, Dataset, HeldColumn, TextColumn, ValueColumn
+from headrace.data import ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn, ValueColumn
 from headrace.errors import UsageError
 from headrace.feed.quarantine import Quarantine
 from headrace.fields import Field, Image, Label, Raw
 from headrace.plan import Plan
 from headrace.view import Program
 
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
 Sample: TypeAlias = dict[str, Any]
 Batch: TypeAlias = dict[str, Any]
 SampleMap: TypeAlias = Callable[[Sample, np.random.Generator], Sample]
 BatchMap: TypeAlias = Callable[[Batch, np.random.Generator], Batch]
-OnError: TypeAlias = Literal["replace", "raise"]
+OnError: TypeAlias = Literal["replace", "raise", "skip"]
 Output: TypeAlias = Literal["torch", "numpy"]
+
+
+KEY = "__key__"
+"""The column that every dataset has: its samples' keys, under the name that `ds[i]` and WebDataset give them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +53,9 @@ class Recipe:
     quarantine: Quarantine | None
     output: Output
     map: SampleMap | None
+    map_workers: int
+    """Processes for `map`; 0: threads."""
+    multiprocessing_context: str | BaseContext | None
     batch_map: BatchMap | None
     level: str
     limits: Limits
@@ -69,7 +79,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
         if not isinstance(field, Image | Label | Raw):
             raise UsageError(f"field {name!r}: expected Image, Label or Raw, got {type(field).__name__}")
         column_name = field.source if field.source is not None else name
-        column = dataset.columns.get(column_name)
+        column = KeyColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
         if column is None:
             have = ", ".join(dataset.columns)
             raise UsageError(
@@ -81,6 +91,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
                 raise UsageError(
                     f"field {name!r}: expected a column of bytes or of paths, got the {column.kind}s of {column_name!r}"
                 )
+            dataset.expect_files(column_name)
             images.append((name, field, column_name))
         elif isinstance(column, ByteColumn):
             raws.append((name, field, column_name))

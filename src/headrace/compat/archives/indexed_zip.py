@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import io
-import struct
-import zlib
 from typing import BinaryIO, NoReturn
 
 from headrace.compat.archives.indexed_archive import IndexedArchive, Opened, Path
 from headrace.data.identity import Identity
-from headrace.data.inflate import METHODS, InflateError, inflate
-from headrace.data.reading import read_exactly
 from headrace.data.zip_member import ZipMember
-from headrace.data.zip_members import LOCAL_HEADER_BYTES, ZipMembers, local_header_check
+from headrace.data.zip_members import ZipMembers
+from headrace.data.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal
 from headrace.data.zip_sidecar import open_members
 from headrace.errors import ChangedError, DamagedMemberError, MemberLimitError, UnsupportedMemberError, UsageError
-
-_SIGNATURE = b"PK\x03\x04"
 
 
 class IndexedZip(IndexedArchive[ZipMember]):
@@ -67,55 +62,33 @@ class IndexedZip(IndexedArchive[ZipMember]):
         return open_members(self._path, identity, cache=self._cache)
 
     def _read(self, opened: Opened[ZipMember], member: ZipMember) -> bytes:
-        self._refuse(member)
-        start = self._data_start(opened, member)
-        data = read_exactly(opened.file, start, member.compress_size)
+        entry = _members(opened).entry(member.number)
+        self._refuse(member, entry)
         try:
-            data = inflate(data, member.compress_type, member.file_size)
-        except InflateError as error:
-            self._fail(opened, member, str(error), error)
-        if zlib.crc32(data) != member.CRC:
-            self._fail(opened, member, f"expected bytes with CRC {member.CRC:08x}, got {zlib.crc32(data):08x}")
-        return data
+            return read_entry(opened.file, entry)
+        except DamagedEntryError as error:
+            self._fail(opened, member, error)
 
-    def _refuse(self, member: ZipMember) -> None:
+    def _refuse(self, member: ZipMember, entry: ZipEntry) -> None:
         """Raises where a member is not to be read, which is known without reading."""
-        if member.is_encrypted or member.is_patch:
-            kind = "encrypted" if member.is_encrypted else "a patch of another file"
-            raise UnsupportedMemberError(f"{self._path}: member {member.name!r} is {kind}. Unpack it with another tool")
-        if member.compress_type not in METHODS:
-            raise UnsupportedMemberError(
-                f"{self._path}: member {member.name!r} is compressed by method {member.compress_type}; expected one of "
-                f"{sorted(METHODS)} (stored, deflated, bzip2, LZMA). Pack it again with one of them"
-            )
-        largest = max(member.file_size, member.compress_size)
+        why = refusal(entry)
+        if why is not None:
+            raise UnsupportedMemberError(f"{self._path}: member {member.name!r} {why}")
+        largest = max(entry.size, entry.packed)
         if largest > self._max_member_bytes:
             raise MemberLimitError(
                 f"{self._path}: member {member.name!r} has {largest:,} bytes, more than max_member_bytes = "
                 f"{self._max_member_bytes:,}. Raise the limit if you trust the file"
             )
 
-    def _data_start(self, opened: Opened[ZipMember], member: ZipMember) -> int:
-        """First byte of the data, behind a local header that is the indexed one."""
-        header = read_exactly(opened.file, member.header_offset, LOCAL_HEADER_BYTES)
-        method, name_bytes, extra_bytes = struct.unpack_from("<8xH16xHH", header)
-        name = read_exactly(opened.file, member.header_offset + LOCAL_HEADER_BYTES, name_bytes)
-        members = _members(opened)
-        if not header.startswith(_SIGNATURE) or local_header_check(method, name) != members.check[member.number]:
-            self._fail(opened, member, "its local header is not what the central directory says")
-        start: int = member.header_offset + LOCAL_HEADER_BYTES + name_bytes + extra_bytes
-        if start + member.compress_size > members.end[member.number]:
-            self._fail(opened, member, "it overlaps the next member, as in a zip bomb")
-        return start
-
-    def _fail(self, opened: Opened[ZipMember], member: ZipMember, why: str, cause: Exception | None = None) -> NoReturn:
-        place = f"{self._path} at byte {member.header_offset}: member {member.name!r}: {why}"
+    def _fail(self, opened: Opened[ZipMember], member: ZipMember, error: DamagedEntryError) -> NoReturn:
+        place = f"{self._path} at byte {member.header_offset}: member {member.name!r}: {error}"
         if self._has_changed(opened):
-            raise ChangedError(f"{place}: the file has changed since it was opened. Open it again") from cause
+            raise ChangedError(f"{place}: the file has changed since it was opened. Open it again") from error
         raise DamagedMemberError(
             f"{place}. Check it with `unzip -t`, and copy or write it again; where that finds nothing, "
             f"{self._index_to_delete()}"
-        ) from cause
+        ) from error
 
 
 def _members(opened: Opened[ZipMember]) -> ZipMembers:

@@ -1,0 +1,136 @@
+#include "batch/reader.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tar/header.hpp"
+
+namespace headrace {
+
+namespace {
+
+// Room for a name and extra fields. Where the next member follows at once, as it does in most zips, its place is the
+// bound instead, and nothing is read in vain.
+constexpr std::int64_t kZipAhead = 512;
+
+void check_length(std::int64_t length, std::int64_t max_file_bytes) {
+    if (length <= max_file_bytes) return;
+    throw Fault(Code::limit,
+                std::to_string(length) + " bytes, more than max_file_bytes=" + std::to_string(max_file_bytes));
+}
+
+ZipEntry zip_entry(const Ranges& ranges, std::size_t item) {
+    const ZipRanges& zip = ranges.zip;
+    return {.packed = zip.packed[item],
+            .size = ranges.length[item],
+            .room = zip.room[item],
+            .method = zip.method[item],
+            .crc = zip.crc[item],
+            .flags = zip.flags[item],
+            .check = ranges.check[item]};
+}
+
+}  // namespace
+
+// An open file, and how messages call it.
+struct Reader::Source {
+    const Paths& paths;
+    std::int64_t path_id;
+    std::shared_ptr<const Paths::File> file;
+
+    std::string path() const { return paths.path(path_id); }
+
+    std::int64_t size() const {
+        struct stat status;
+        if (::fstat(file->fd, &status) != 0) throw TransportFault(errno, "cannot stat " + path());
+        if (!S_ISREG(status.st_mode)) throw Fault(Code::io, path() + " is not a regular file");
+        return status.st_size;
+    }
+};
+
+std::span<const std::uint8_t> Reader::read(const Ranges& ranges, std::size_t item, std::int64_t max_file_bytes,
+                                           Job& job) {
+    if (ranges.length && ranges.length[item] == kMissing) throw Fault(Code::missing, "no file of that name is there");
+    if (ranges.length && ranges.length[item] < 0) throw Fault(Code::corrupt, "the sample has no such member");
+    for (std::size_t attempt = 0;; ++attempt) {
+        try {
+            return read_once(ranges, item, max_file_bytes);
+        } catch (const TransportFault& fault) {
+            if (!may_pass(fault.error)) throw;
+            if (attempt == retries_.waits.size()) {
+                throw Fault(Code::io, fault.what() + (", at each of " + std::to_string(attempt + 1) + " attempts"));
+            }
+            if (loses_descriptor(fault.error)) ranges.paths->forget(ranges.path_id[item]);
+        }
+        retries_.made.fetch_add(1, std::memory_order_relaxed);
+        if (!job.pause(retries_.waits[attempt])) throw Fault(Code::cancelled, "cancelled");
+    }
+}
+
+std::span<const std::uint8_t> Reader::read_once(const Ranges& ranges, std::size_t item, std::int64_t max_file_bytes) {
+    const std::int64_t path_id = ranges.path_id[item];
+    const Source source{*ranges.paths, path_id, ranges.paths->open(path_id)};
+    const std::int64_t offset = ranges.offset ? ranges.offset[item] : 0;
+    if (ranges.zip.packed != nullptr) {
+        const ZipEntry entry = zip_entry(ranges, item);
+        check_zip_entry(entry, max_file_bytes);
+        return read_zip(source, offset, entry);
+    }
+    const std::int64_t length = ranges.length ? ranges.length[item] : source.size() - offset;
+    check_length(length, max_file_bytes);
+    return read_range(source, offset, length, ranges.check ? &ranges.check[item] : nullptr);
+}
+
+std::span<const std::uint8_t> Reader::read_range(const Source& source, std::int64_t offset, std::int64_t length,
+                                                 const std::uint32_t* check) {
+    const std::size_t header = check ? tar_block_bytes : 0;
+    const std::int64_t start = offset - static_cast<std::int64_t>(header);
+    const auto bytes = load(source, start, header + static_cast<std::size_t>(length));
+    if (check && tar_header_check(bytes.data()) != *check) {
+        throw Fault(Code::changed, source.path() + ": the tar header at byte " + std::to_string(start) +
+                                       " is not the one that was indexed; index it again");
+    }
+    return bytes.subspan(header);
+}
+
+std::span<const std::uint8_t> Reader::read_zip(const Source& source, std::int64_t offset, const ZipEntry& entry) {
+    const auto packed = static_cast<std::size_t>(entry.packed);
+    const std::int64_t ahead = static_cast<std::int64_t>(kZipHeaderBytes) + kZipAhead + entry.packed;
+    auto count = static_cast<std::size_t>(std::min(entry.room, ahead));
+    for (;;) {
+        const auto bytes = load(source, offset, count);
+        try {
+            const std::size_t header = zip_header_bytes(bytes, entry);
+            if (header + packed <= count) {
+                return unpacker_.unpack(bytes.first(header), bytes.subspan(header, packed), entry);
+            }
+            count = header + packed;  // an unusually long header
+        } catch (const Fault& fault) {
+            if (fault.code != Code::changed) throw;
+            throw Fault(Code::changed, source.path() + " at byte " + std::to_string(offset) + ": " + fault.what());
+        }
+    }
+}
+
+std::span<const std::uint8_t> Reader::load(const Source& source, std::int64_t offset, std::size_t count) {
+    std::uint8_t* const begin = buffer_.reserve(std::max<std::size_t>(1, count));
+    for (std::size_t done = 0; done < count;) {
+        const std::int64_t at = offset + static_cast<std::int64_t>(done);
+        const ssize_t got = ::pread(source.file->fd, begin + done, count - done, at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) throw TransportFault(errno, "cannot read " + source.path());
+        if (got == 0) {
+            throw Fault(Code::changed, source.path() + " ends at byte " + std::to_string(at) + ", " +
+                                           std::to_string(count - done) +
+                                           " bytes before the end of what was indexed; index it again");
+        }
+        done += static_cast<std::size_t>(got);
+    }
+    return {begin, count};
+}
+
+}  // namespace headrace

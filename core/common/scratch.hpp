@@ -1,0 +1,34 @@
+// Memory that is written before it is read, and kept from image to image.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace headrace {
+
+class Scratch {
+public:
+    static constexpr std::size_t default_kept_bytes = std::size_t{64} << 20;
+
+    // Memory for one exceptionally large image, beyond `kept_bytes`, is not kept.
+    explicit Scratch(std::size_t kept_bytes = default_kept_bytes) : kept_bytes_(kept_bytes) {}
+
+    // At least `bytes` bytes; what was in them is lost.
+    std::uint8_t* reserve(std::size_t bytes) {
+        if (bytes > capacity_ || (capacity_ > kept_bytes_ && bytes <= kept_bytes_)) {
+            memory_.reset();  // first, so that old and new never coexist
+            capacity_ = 0;
+            memory_ = std::make_unique_for_overwrite<std::uint8_t[]>(bytes);
+            capacity_ = bytes;
+        }
+        return memory_.get();
+    }
+
+private:
+    std::size_t kept_bytes_;
+    std::unique_ptr<std::uint8_t[]> memory_;
+    std::size_t capacity_ = 0;
+};
+
+}  // namespace headrace

@@ -1,0 +1,126 @@
+// The passes of the triangle filter for processors without a level of their own, in vectors that are NEON on aarch64
+// and SSE2 on x86-64, where benchmarks/resample_levels.py shows their gain. Products stay within 16 bits, the only
+// ones that all of them have: a weight is split into parts whose products with a byte fit.
+#include <algorithm>
+
+#include "common/vectors.hpp"
+#include "resample/levels.hpp"
+
+namespace headrace::portable {
+
+namespace {
+
+// Weights of a chunk for one output, those of pixels 0 and 1 and of 2 and 3, each repeated for the pixel's four
+// channels: weight = 128 * high + low.
+struct Weights {
+    u16x8 high[2], low[2];
+
+    explicit Weights(const std::int16_t* weight) {
+        for (int pair = 0; pair < 2; ++pair, weight += 2) {
+            const auto a = static_cast<std::uint16_t>(weight[0]), b = static_cast<std::uint16_t>(weight[1]);
+            const u16x8 both = {a, a, a, a, b, b, b, b};
+            high[pair] = both >> 7;
+            low[pair] = both & 127;
+        }
+    }
+    Weights() = default;
+};
+
+// The sum of bytes times weights, plus a half, as 128 * high + low; two partial sums of RGBX. Weights add up to
+// 2^14 and none is negative, so the high sum stays below 2^15. Each chunk adds two products of at most 255 * 127 to a
+// lane of the low sum, which fits because what it holds beyond 127 is carried before.
+class Sum {
+public:
+    void add(const std::uint8_t* four_pixels, const Weights& weights) {
+        const u8x16 bytes = load<u8x16>(four_pixels);
+        const u16x8 first = low_bytes(bytes), second = high_bytes(bytes);
+        low_ += first * weights.low[0] + second * weights.low[1];
+        high_ += first * weights.high[0] + second * weights.high[1] + (low_ >> 7);
+        low_ &= 127;
+    }
+
+    // Two sums of RGBX in Q7.
+    static u16x8 finished(const Sum& a, const Sum& b) {
+        const u16x8 low = low_halves(a.low_, b.low_) + high_halves(a.low_, b.low_);
+        return low_halves(a.high_, b.high_) + high_halves(a.high_, b.high_) + (low >> 7);
+    }
+
+private:
+    u16x8 high_ = {}, low_ = {64, 64, 64, 64};
+};
+
+// Beyond this many, weights would need more room than a stack should give, and could be negative by rounding.
+constexpr int kMostChunks = 32;
+
+// Outputs two at a time over all rows of the band. Where Chunks is a constant the weights stay in registers.
+template <int Chunks>
+void outputs(const std::uint8_t* rows, std::size_t stride, int count, const PackedTaps& taps,
+             std::int16_t* const* out) {
+    const int chunks = Chunks > 0 ? Chunks : taps.chunks;
+    Weights weights[2][Chunks > 0 ? Chunks : kMostChunks];
+    for (int i = 0; i < 4 * taps.groups; i += 2) {
+        const std::int16_t* weight = taps.weight + (static_cast<std::size_t>(i / 4) * chunks * 4 + i % 4) * 4;
+        for (int c = 0; c < chunks; ++c, weight += 16) {
+            weights[0][c] = Weights(weight);
+            weights[1][c] = Weights(weight + 4);
+        }
+        const std::uint8_t* first = rows + 4 * static_cast<std::ptrdiff_t>(taps.start[i]);
+        const std::uint8_t* second = rows + 4 * static_cast<std::ptrdiff_t>(taps.start[i + 1]);
+        for (int r = 0; r < count; ++r, first += stride, second += stride) {
+            Sum a, b;
+            for (int c = 0; c < chunks; ++c) {
+                a.add(first + 16 * c, weights[0][c]);
+                b.add(second + 16 * c, weights[1][c]);
+            }
+            store(out[r] + 4 * i, Sum::finished(a, b));
+        }
+    }
+}
+
+// (row * weight / 2^15), rounded, of lanes below 2^15: with both split into bytes each product fits 16 bits.
+struct RowWeight {
+    std::uint16_t high, low;
+
+    explicit RowWeight(std::int16_t weight)
+        : high(static_cast<std::uint16_t>(weight >> 8)), low(static_cast<std::uint16_t>(weight & 255)) {}
+
+    u16x8 operator*(u16x8 row) const {
+        const u16x8 row_high = row >> 8, row_low = row & 255;
+        const u16x8 middle = row_high * low + row_low * high + (row_low * low >> 8);  // row * weight / 2^8
+        return ((row_high * high) << 1) + ((middle + 64) >> 7);
+    }
+};
+
+}  // namespace
+
+void horizontal(const std::uint8_t* rows, std::size_t stride, int count, const PackedTaps& taps,
+                std::int16_t* const* out) {
+    if (taps.chunks > kMostChunks) return scalar::horizontal(rows, stride, count, taps, out);
+    switch (taps.chunks) {
+        case 1:
+            return outputs<1>(rows, stride, count, taps, out);
+        case 2:
+            return outputs<2>(rows, stride, count, taps, out);
+        case 3:
+            return outputs<3>(rows, stride, count, taps, out);
+        default:
+            return outputs<0>(rows, stride, count, taps, out);
+    }
+}
+
+// No sum leaves 16 bits: weights add up to at most 2^15, and few enough taps come here for their rounding to stay below
+// half a level.
+void vertical(const std::int16_t* const* rows, const std::int16_t* weight, int taps, int values, std::uint8_t* out) {
+    for (int x = 0; x < values; x += 32) {
+        u16x8 sum[4];
+        for (u16x8& v : sum) v = u16x8{} + 64;
+        for (int k = 0; k < taps; ++k) {
+            const RowWeight by(weight[k]);
+            for (int i = 0; i < 4; ++i) sum[i] += by * load<u16x8>(rows[k] + x + 8 * i);
+        }
+        store(out + x, bytes_of(sum[0] >> 7, sum[1] >> 7));
+        store(out + x + 16, bytes_of(sum[2] >> 7, sum[3] >> 7));
+    }
+}
+
+}  // namespace headrace::portable

@@ -1,0 +1,19 @@
+// The WebDataset layout: which sample a member of an archive belongs to, by its name alone.
+#pragma once
+
+#include <string_view>
+
+namespace headrace {
+
+struct MemberName {
+    std::string_view key;        // empty, as the extension is, where the member belongs to no sample
+    std::string_view extension;  // as it is written
+    bool hidden = false, metadata = false;
+};
+
+// The key is the name, less a leading "./", up to the first dot of its last component and the extension what follows
+// (as webdataset's base_plus_ext). Names whose last component begins with a dot (hidden), webdataset's own "__name__"
+// entries (metadata) and those without an extension belong to no sample.
+MemberName split_name(std::string_view name);
+
+}  // namespace headrace

@@ -1,0 +1,94 @@
+"""An Arrow file on disk, and where in it the values of its binary columns lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DatasetError, ReadError
+from .columns import ABSENT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+
+
+class Ranges(NamedTuple):
+    """An entry a value: bytes of the file."""
+
+    offset: Ints
+    length: Ints
+    """`ABSENT` where the value is null."""
+
+    @classmethod
+    def join(cls, parts: Sequence[Ranges]) -> Ranges:
+        return cls(np.concatenate([part.offset for part in parts]), np.concatenate([part.length for part in parts]))
+
+
+class ArrowFile:
+    """A file in Arrow's stream format, memory-mapped: its batches' buffers are ranges of the file."""
+
+    def __init__(self, path: str) -> None:
+        """Raises ReadError, or DatasetError for a file that is none."""
+        import pyarrow as pa
+
+        self.path = path
+        try:
+            with pa.memory_map(path) as mapped:
+                self._bytes = mapped.read_buffer()
+            reader = pa.ipc.open_stream(self._bytes)
+            self.schema: pa.Schema = reader.schema
+            self.batches: list[pa.RecordBatch] = list(reader)
+        except pa.ArrowInvalid as error:
+            raise DatasetError(
+                f"{path}: expected a file in Arrow's stream format, got otherwise: {error}. Save the dataset again"
+            ) from error
+        except OSError as error:
+            raise ReadError(f"{path}: could not be read: {error}. Check its permissions and the disk") from error
+
+    def ranges(self, column: str) -> Ranges:
+        """Where the values of a binary column, or the `bytes` of a column of images, lie in the file.
+
+        Raises DatasetError where they do not, since the file is compressed.
+        """
+        return Ranges.join([_empty(), *(self._ranges(array) for array in self._binary(column))])
+
+    def _binary(self, column: str) -> Iterator[pa.Array]:
+        import pyarrow as pa
+
+        for batch in self.batches:
+            array = batch.column(column)
+            if pa.types.is_struct(array.type):
+                # Flattened, a child is also null where its parent is.
+                array = array.flatten()[array.type.get_field_index("bytes")]
+            yield array
+
+    def _ranges(self, array: pa.Array) -> Ranges:
+        import pyarrow as pa
+
+        wide = pa.types.is_large_binary(array.type)
+        _, offsets, data = array.buffers()
+        bounds = np.frombuffer(offsets, np.int64 if wide else np.int32)[array.offset : array.offset + len(array) + 1]
+        length = np.diff(bounds).astype(np.int64)
+        begin = self._begin(data, int(bounds[-1])) if data is not None else 0
+        if array.null_count:
+            length[np.asarray(array.is_null())] = ABSENT
+        return Ranges(bounds[:-1].astype(np.int64) + begin, length)
+
+    def _begin(self, data: pa.Buffer, used: int) -> int:
+        """The buffer's first byte in the file."""
+        begin: int = data.address - self._bytes.address
+        if used and not 0 <= begin <= self._bytes.size - used:
+            raise DatasetError(
+                f"{self.path}: expected plain columns of bytes, got compressed ones, which cannot be read in place. "
+                f"Save the dataset without compression (datasets' save_to_disk does)"
+            )
+        return begin
+
+
+def _empty() -> Ranges:
+    return Ranges(np.empty(0, np.int64), np.empty(0, np.int64))

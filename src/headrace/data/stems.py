@@ -1,0 +1,92 @@
+"""Files of one folder or pattern, each with the stem by which it is matched with files of others."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+from dataclasses import dataclass
+
+from ..errors import DatasetError, EmptyDatasetError, NotFoundError
+from .sidecar import INDEX_SUFFIXES
+
+_PART = re.compile(r"\*\*/|\*|\?|\[!?\]?[^\]]*\]")
+"""What of a pattern is no plain text; a `**` that is no whole part of a path is two stars, as in `glob`."""
+
+
+@dataclass(frozen=True)
+class StemmedFiles:
+    """Files below `root`, in bytewise order of their names."""
+
+    root: str
+    name_of: dict[str, str]
+    """Relative path by stem."""
+
+
+def stemmed_files(where: str) -> StemmedFiles:
+    """All files below a folder, or those that a pattern names (`masks/*_mask.png`).
+
+    A stem is what the wildcards stand for; below a folder, and for a pattern that ends in `*`, it is without the
+    extension. Hidden files and folders are passed over.
+
+    Raises NotFoundError, EmptyDatasetError, or DatasetError where two files have one stem.
+    """
+    root, pattern = _split(where)
+    if not os.path.isdir(root):
+        raise NotFoundError(f"{root}: expected a folder with the files of {where!r}, got nothing. Check the path")
+    found = sorted(glob.glob(pattern, root_dir=root, recursive=True), key=os.fsencode)
+    expression, bare = re.compile(_expression(pattern), re.DOTALL), pattern.endswith("*")
+    name_of: dict[str, str] = {}
+    for name in found:
+        if name.endswith(INDEX_SUFFIXES) or not os.path.isfile(os.path.join(root, name)):
+            continue
+        stem = _stem(expression, name)
+        if bare:
+            stem = os.path.splitext(stem)[0]
+        if stem in name_of:
+            raise DatasetError(
+                f"{root}: expected one file of each stem, got {name_of[stem]!r} and {name!r} for {stem!r}. "
+                f"Name one kind by a pattern, such as '*.png'"
+            )
+        name_of[stem] = name
+    if not name_of:
+        raise EmptyDatasetError(f"{where}: expected files, got none. Check the path or the pattern")
+    return StemmedFiles(root, name_of)
+
+
+def _split(where: str) -> tuple[str, str]:
+    """The folder that holds all files, and the pattern below it."""
+    if os.path.isdir(where) or not glob.has_magic(where):
+        return os.path.abspath(where), "**/*"
+    parts = where.split("/")
+    plain = next(at for at, part in enumerate(parts) if glob.has_magic(part))
+    if parts[-1] == "**":  # files are meant, and those are what the star after it names
+        parts.append("*")
+    return os.path.abspath("/".join(parts[:plain]) or ("/" if where.startswith("/") else ".")), "/".join(parts[plain:])
+
+
+def _stem(expression: re.Pattern[str], name: str) -> str:
+    match = expression.fullmatch(name)
+    assert match is not None, f"{name!r} was found by a glob whose expression is {expression.pattern}"
+    return "/".join(group.rstrip("/") for group in match.groups() if group)
+
+
+def _expression(pattern: str) -> str:
+    """The pattern as a regular expression with a group for each wildcard."""
+    text, at = "", 0
+    for part in _PART.finditer(pattern):
+        text += re.escape(pattern[at : part.start()]) + _group(part[0])
+        at = part.end()
+    return text + re.escape(pattern[at:])
+
+
+def _group(wildcard: str) -> str:
+    match wildcard:
+        case "**/":
+            return "((?:[^/]+/)*)"
+        case "*":
+            return "([^/]*)"
+        case "?":
+            return "([^/])"
+    return "(" + fnmatch.translate(wildcard)[len("(?s:") : -len(r")\Z")] + ")"
