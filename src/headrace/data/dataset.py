@@ -158,11 +158,9 @@ class Dataset:
     def _kind_text(self, column: Column) -> str:
         classes = None if isinstance(column, ByteColumn) else column.classes
         # Texts that all differ, such as paths, are no classes to speak of.
-        return (
-            column.kind
-            if classes is None or len(classes) == len(self.table)
-            else f"{column.kind}: {len(classes):,} classes"
-        )
+        if classes is None or (isinstance(column, TextColumn) and len(classes) == len(self.table)):
+            return column.kind
+        return f"{column.kind}: {len(classes):,} classes"
 
     def _base_id(self, index: SupportsIndex) -> int:
         position, size = operator.index(index), len(self)
