@@ -10,7 +10,7 @@ from .dataset import Dataset
 from .folder import open_folder
 from .manifest import is_manifest, open_manifest
 from .matched import open_matched
-from .path_root import open_root
+from .path_root import Root, open_root
 from .paths import nearby, path_text, resolve
 from .tar import open_tars
 
@@ -22,7 +22,7 @@ def open_dataset(
     where: Where,
     *,
     classes: bool | None = None,
-    root: Path | None = None,
+    root: Root | None = None,
     columns: Sequence[str] | None = None,
     cache: Path | None = None,
 ) -> Dataset:
@@ -36,8 +36,8 @@ def open_dataset(
     A manifest (`.csv`, `.tsv`, `.txt`, `.jsonl`, `.odgt`, `.parquet`) lists a sample a row, with columns of paths and
     values: an image field takes its column as paths, any other as values.
     `classes`: take first-level folder names as classes; None: only for a folder without images directly in it.
-    `root`: the folder that a manifest's paths lead into, and not out of; None: they are relative to the manifest's own
-    folder, or absolute.
+    `root`: the folder that a manifest's paths lead into, and not out of, or tars that hold the files; None: paths are
+    relative to the manifest's own folder, or absolute.
     `columns`: names for a manifest without a header; of one that has names, those to take.
     `cache`: folder for the indices of tars and manifests; None: beside each, or in the default cache folder where that
     is not writable.
@@ -61,7 +61,9 @@ def open_dataset(
     if any(map(is_manifest, paths)):
         path = _only(paths)
         _refuse(path, "a manifest, whose columns hold what classes there are", classes=classes)
-        return Dataset(open_manifest(path, root=open_root(root, manifest=path), columns=columns, cache=folder))
+        return Dataset(
+            open_manifest(path, root=open_root(root, manifest=path, cache=folder), columns=columns, cache=folder)
+        )
     _refuse(paths[0], "no manifest", root=root, columns=columns)
     return Dataset(open_tars(paths, classes=bool(classes), cache=folder))
 
