@@ -40,7 +40,7 @@ class NameTable:
         strings = checked.strings(arrays, "names")
         starts = checked.array(arrays, "names.starts", np.uint32)
         buckets = len(starts) - 1
-        if buckets < 1 or buckets & (buckets - 1) or starts[-1] != len(strings) or (starts[1:] < starts[:-1]).any():
+        if buckets < 1 or buckets & (buckets - 1) or not checked.divides(starts, len(strings)):
             raise InvalidFileError("names.starts do not divide names.order")
         return cls(
             strings, starts, checked.indices(arrays, "names.order", len(strings), dtype=np.int32, count=len(strings))

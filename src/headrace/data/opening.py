@@ -13,6 +13,7 @@ from .matched import open_matched
 from .path_root import Root, open_root
 from .paths import nearby, path_text, resolve
 from .tar import open_tars
+from .zip import is_zip, open_zips
 
 Path = str | os.PathLike[str]
 Where = Path | Sequence[Path] | Mapping[str, Path]
@@ -65,7 +66,8 @@ def open_dataset(
             open_manifest(path, root=open_root(root, manifest=path, cache=folder), columns=columns, cache=folder)
         )
     _refuse(paths[0], "no manifest", root=root, columns=columns)
-    return Dataset(open_tars(paths, classes=bool(classes), cache=folder))
+    open_archives = open_zips if _are_zips(paths) else open_tars
+    return Dataset(open_archives(paths, classes=bool(classes), cache=folder))
 
 
 def _only(paths: Sequence[str]) -> str:
@@ -83,6 +85,17 @@ def _refuse(path: str, what: str, **arguments: object) -> None:
 
 def _path(path: object) -> str:
     return path_text(path, "a path, a pattern or a list of tars")
+
+
+def _are_zips(paths: Sequence[str]) -> bool:
+    """Whether all are zips rather than tars. Raises UsageError where only some are."""
+    zips = [is_zip(path) for path in paths]
+    if any(zips) and not all(zips):
+        raise UsageError(
+            f"expected tars alone or zips alone, got the zip {paths[zips.index(True)]} and the tar "
+            f"{paths[zips.index(False)]}. Open them apart"
+        )
+    return any(zips)
 
 
 def _expect_file(path: str) -> None:

@@ -127,7 +127,7 @@ class TarMembers:
         count = len(names)
         offset = checked.array(arrays, "members.offset", np.int64, count)
         size = checked.array(arrays, "members.size", np.int64, count)
-        if not checked.ranges_fit(offset, size, first=_HEADER_BYTES, end=tar_bytes).all():
+        if not checked.ranges_lie_in(offset, size, first=_HEADER_BYTES, end=tar_bytes):
             raise InvalidFileError("a member lies outside the tar")
         link_of = checked.indices(arrays, "links.of", count)
         return cls(
