@@ -193,7 +193,7 @@ class Dataset:
         if at.length[0] == ABSENT:
             return None
         if at.length[0] == MISSING:
-            raise ReadError(f"{os.fsdecode(path)}: no file of that name is there")
+            raise ReadError(f"no file of that name is {self.table.place}")
         if at.zipped is not None:
             return read_zipped(OpenFile(path), at, key=self.table.keys[base_id], field=name)
         return read_member(

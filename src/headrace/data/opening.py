@@ -11,7 +11,7 @@ from .dataset import Dataset
 from .folder import open_folder
 from .manifest import is_manifest, open_manifest
 from .matched import open_matched
-from .path_root import open_root
+from .path_root import Root, open_root
 from .paths import nearby, path_text, resolve
 from .saved_dataset import is_saved_dataset, open_saved_dataset
 from .table import Table
@@ -26,7 +26,7 @@ def open_dataset(
     where: Where,
     *,
     classes: bool | None = None,
-    root: Path | None = None,
+    root: Root | None = None,
     columns: Sequence[str] | None = None,
     cache: Path | None = None,
 ) -> Dataset:
@@ -45,8 +45,8 @@ def open_dataset(
     - a folder that Hugging Face datasets' `save_to_disk` wrote.
 
     `classes`: take first-level folder names as classes; None: only for a folder without images directly in it.
-    `root`: the folder that the paths in a manifest or annotations lead into, and not out of; None: they are relative to
-    its own folder, or absolute.
+    `root`: the folder that the paths in a manifest or annotations lead into, and not out of, or tars that hold the
+    files; None: paths are relative to its own folder, or absolute.
     `columns`: names for a manifest without a header; of one that has names, those to take.
     `cache`: folder for the indices of tars and manifests; None: beside each, or in the default cache folder where that
     is not writable.
@@ -83,11 +83,11 @@ def _open_files(
     if any(map(is_manifest, paths)):
         path = _only(paths)
         _refuse(path, "a manifest, whose columns hold what classes there are", classes=classes)
-        return open_manifest(path, root=open_root(root, manifest=path), columns=columns, cache=cache)
+        return open_manifest(path, root=open_root(root, manifest=path, cache=cache), columns=columns, cache=cache)
     if any(map(is_coco, paths)):
         path = _only(paths)
         _refuse(path, "COCO's annotations, whose columns are named", classes=classes, columns=columns)
-        return open_coco(path, open_root(root, manifest=path))
+        return open_coco(path, open_root(root, manifest=path, cache=cache))
     _refuse(paths[0], "no manifest", root=root, columns=columns)
     open_archives = open_zips if _are_zips(paths) else open_tars
     return open_archives(paths, classes=bool(classes), cache=cache)
