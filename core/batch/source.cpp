@@ -7,17 +7,15 @@
 #include <unistd.h>
 
 #include "batch/transport.hpp"
+#include "common/fault.hpp"
+#include "names/inside.hpp"
 
 namespace headrace {
 
 Paths::Paths(std::string root, std::span<const std::uint8_t> names, std::span<const std::uint64_t> offsets,
-             bool keep_open)
-    : root_(std::move(root)), names_(names), offsets_(offsets), keep_open_(keep_open) {
+             bool keep_open, bool inside)
+    : root_(std::move(root)), names_(names), offsets_(offsets), keep_open_(keep_open), inside_(inside) {
     if (offsets.empty()) throw std::invalid_argument("expected at least one offset");
-    for (std::size_t i = 1; i < offsets.size(); ++i) {
-        if (offsets[i] < offsets[i - 1]) throw std::invalid_argument("offsets of names must not decrease");
-    }
-    if (offsets.back() > names.size()) throw std::invalid_argument("offsets of names reach beyond their blob");
 }
 
 Paths::File::~File() { ::close(fd); }
@@ -26,9 +24,13 @@ std::string Paths::path(std::int64_t index) const {
     if (index < 0 || static_cast<std::size_t>(index) >= size()) {
         throw Fault(Code::changed, "the index names file " + std::to_string(index) + " of " + std::to_string(size()));
     }
-    const auto* name = reinterpret_cast<const char*>(names_.data()) + offsets_[index];
-    std::string tail(name, offsets_[index + 1] - offsets_[index]);
-    return root_.empty() ? tail : root_ + "/" + tail;
+    const std::uint64_t start = offsets_[index], stop = offsets_[index + 1];
+    if (start > stop || stop > names_.size()) throw Fault(Code::changed, "the index of file names is damaged");
+    const std::string name(reinterpret_cast<const char*>(names_.data()) + start, stop - start);
+    if (name.empty()) throw Fault(Code::corrupt, "the sample has no such file");
+    if (name.find('\0') != std::string::npos) throw Fault(Code::missing, "no file's name holds a NUL byte");
+    if (inside_ && leads_out(name)) throw Fault(Code::outside, "the path " + name + " leads out of " + root_);
+    return root_.empty() || name.front() == '/' ? name : root_ + "/" + name;
 }
 
 std::shared_ptr<const Paths::File> Paths::open_new(std::int64_t index) const {

@@ -12,14 +12,18 @@
 
 namespace headrace {
 
-// The files of a dataset: names below a root, held as one blob with offsets (borrowed, not copied).
+// The files of a dataset: names below a root, held as one blob with offsets (borrowed, not copied). There may be very
+// many of them, so each name and its offsets are checked when it is asked for, none when these are made.
 class Paths {
 public:
     // `keep_open` suits archives, which are read again and again: up to kOpenFiles descriptors stay open.
-    Paths(std::string root, std::span<const std::uint8_t> names, std::span<const std::uint64_t> offsets,
-          bool keep_open);
+    // `inside`: a name that leads out of the root is a fault; otherwise an absolute name stands for itself.
+    Paths(std::string root, std::span<const std::uint8_t> names, std::span<const std::uint64_t> offsets, bool keep_open,
+          bool inside);
 
     std::size_t size() const { return offsets_.size() - 1; }
+    // Throws Fault changed (no such index, or damaged offsets), corrupt (no name: the sample has no such file),
+    // missing (a name with a NUL byte, which would end it early), outside.
     std::string path(std::int64_t index) const;
 
     // Owns a descriptor; shared by the readers that use it now.
@@ -30,7 +34,7 @@ public:
         File& operator=(const File&) = delete;
         ~File();
     };
-    // Throws TransportFault.
+    // Throws TransportFault, and what `path` throws.
     std::shared_ptr<const File> open(std::int64_t index) const;
     // Lets go of a descriptor kept open, so that the next `open` opens the file again. Readers that use it now keep it
     // for as long.
@@ -45,7 +49,7 @@ private:
     std::string root_;
     std::span<const std::uint8_t> names_;
     std::span<const std::uint64_t> offsets_;
-    bool keep_open_;
+    bool keep_open_, inside_;
     mutable std::mutex mutex_;
     mutable std::list<std::int64_t> recent_;  // most recently used first
     struct Entry {
@@ -55,6 +59,8 @@ private:
     mutable std::unordered_map<std::int64_t, Entry> open_;
 };
 
+// Lengths that stand for none: the sample has no such member; a name was given, and no archive holds it.
+constexpr std::int64_t kAbsent = -1, kMissing = -2;
 // What the central directories of zips say of a batch's members, one a sample. Without it, bytes lie there as they are.
 struct ZipRanges {
     const std::int64_t* packed = nullptr;  // bytes in the zip
@@ -69,7 +75,7 @@ struct Ranges {
     std::shared_ptr<const Paths> paths;
     const std::int64_t* path_id = nullptr;
     const std::int64_t* offset = nullptr;  // default 0; in a zip that of the local header
-    const std::int64_t* length = nullptr;  // default: the whole file; negative: the sample has no such member
+    const std::int64_t* length = nullptr;  // default: the whole file; kAbsent or kMissing
     const std::uint32_t* check = nullptr;  // of the header before the data (tar, zip); default: none is checked
     ZipRanges zip;                         // null arrays: no zip. Else offset, length and check are there
 };

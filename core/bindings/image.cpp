@@ -88,7 +88,8 @@ public:
         const auto* name = static_cast<const std::uint8_t*>(path.data());
         const std::uint64_t offsets[] = {0, path.size()};
         ImageField field = field_;
-        field.ranges.paths = std::make_shared<Paths>("", std::span(name, path.size()), std::span(offsets), false);
+        field.ranges.paths =
+            std::make_shared<Paths>("", std::span(name, path.size()), std::span(offsets), false, false);
         static const std::int64_t first = 0;
         field.ranges.path_id = &first;
         return decode(std::move(field), key);

@@ -2,10 +2,12 @@
 
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "bindings.hpp"
 #include "common/fault.hpp"
+#include "names/inside.hpp"
 #include "names/name_table.hpp"
 #include "numpy.hpp"
 
@@ -16,6 +18,11 @@ namespace {
 
 using StartsIn = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using IdsIn = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using WhichIn = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+Names borrowed(const BytesIn& blob, const OffsetsIn& offsets) {
+    return {text_of(blob), {offsets.data(), offsets.shape(0)}};
+}
 
 nb::tuple build(BytesIn names, OffsetsIn offsets) {
     const std::span<const std::uint64_t> bounds(offsets.data(), offsets.shape(0));
@@ -37,18 +44,32 @@ public:
         : names_(names), offsets_(offsets), starts_(starts), order_(order) {}
 
     std::int64_t find(nb::bytes name, std::int64_t before) const {
-        const NameLookup lookup{text_of(names_),
-                                {offsets_.data(), offsets_.shape(0)},
-                                {starts_.data(), starts_.shape(0)},
-                                {order_.data(), order_.shape(0)}};
         try {
-            return lookup.find({name.c_str(), name.size()}, before);
+            return lookup().find({name.c_str(), name.size()}, before);
         } catch (const Fault& fault) {
             raise(PyExc_ValueError, fault);
         }
     }
 
+    auto find_paths(BytesIn blob, OffsetsIn offsets, WhichIn which) const {
+        const NameLookup table = lookup();
+        const Names paths = borrowed(blob, offsets);
+        const std::span<const std::int64_t> ids(which.data(), which.shape(0));
+        std::vector<std::int64_t> found(ids.size());
+        try {
+            nb::gil_scoped_release release;
+            std::ranges::transform(ids, found.begin(), [&](std::int64_t id) { return table.find_path(paths.at(id)); });
+        } catch (const Fault& fault) {
+            raise(PyExc_ValueError, fault);
+        }
+        return to_numpy(std::move(found));
+    }
+
 private:
+    NameLookup lookup() const {
+        return {borrowed(names_, offsets_), {starts_.data(), starts_.shape(0)}, {order_.data(), order_.shape(0)}};
+    }
+
     BytesIn names_;
     OffsetsIn offsets_;
     StartsIn starts_;
@@ -67,11 +88,18 @@ void raise(PyObject* kind, const Fault& fault) {
 void bind_names(nb::module_& m) {
     m.def("build_name_table", &build, nb::arg("names"), nb::arg("name_offsets"),
           "A hash table of names: (starts uint32[buckets + 1], order int32[n]).");
+    m.def(
+        "leads_out", [](nb::bytes path) { return leads_out({path.c_str(), path.size()}); }, nb::arg("path"),
+        "Whether a path is absolute, or its `..` climb above where it starts.");
     nb::class_<PyNameLookup>(m, "NameLookup")
         .def(nb::init<BytesIn, OffsetsIn, StartsIn, IdsIn>(), nb::arg("names"), nb::arg("name_offsets"),
              nb::arg("starts"), nb::arg("order"))
         .def("find", &PyNameLookup::find, nb::arg("name"), nb::arg("before") = std::numeric_limits<std::int64_t>::max(),
-             "The greatest id below `before` that has this name; -1 if none has. ValueError: the table is damaged.");
+             "The greatest id below `before` that has this name; -1 if none has. ValueError: the table is damaged.")
+        .def("find_paths", &PyNameLookup::find_paths, nb::arg("blob"), nb::arg("offsets"), nb::arg("which"),
+             "The greatest id of each path of `blob` and `offsets` that `which` names, -1 where there is none; a "
+             "leading\n"
+             "\"./\" makes no difference. ValueError: the table or the offsets are damaged.");
 }
 
 }  // namespace headrace

@@ -17,9 +17,11 @@ enum class Code : std::uint8_t {
     io = 5,           // transport: open or read failed
     changed = 6,      // the archive is no longer what was indexed
     cancelled = 7,
-    view = 8,     // the view is nonsense, or does not fit the batch
-    unfit = 9,    // the view asks for what this image does not have (a crop that is larger than it)
-    memory = 10,  // none left: never the sample's fault
+    view = 8,      // the view is nonsense, or does not fit the batch
+    unfit = 9,     // the view asks for what this image does not have (a crop that is larger than it)
+    memory = 10,   // none left: never the sample's fault
+    outside = 11,  // a path leads out of the folder that it has to stay in
+    missing = 12,  // a name was given, and no file has that name
 };
 
 struct Fault : std::runtime_error {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -55,16 +56,25 @@ std::int64_t NameLookup::find(std::string_view name, std::int64_t before) const 
     if (start > stop || stop > order.size()) throw Fault(Code::corrupt, "a bucket lies outside the table");
     const std::span<const std::int32_t> ids = order.subspan(start, stop - start);
     const auto after = std::partition_point(
-        ids.begin(), ids.end(), [&](std::int64_t id) { return std::pair(name_of(id), id) < std::pair(name, before); });
-    return after != ids.begin() && name_of(*(after - 1)) == name ? *(after - 1) : -1;
+        ids.begin(), ids.end(), [&](std::int64_t id) { return std::pair(names.at(id), id) < std::pair(name, before); });
+    return after != ids.begin() && names.at(*(after - 1)) == name ? *(after - 1) : -1;
 }
 
-std::string_view NameLookup::name_of(std::int64_t id) const {
-    if (id < 0 || static_cast<std::uint64_t>(id) + 1 >= name_offsets.size())
+std::int64_t NameLookup::find_path(std::string_view path) const {
+    constexpr std::int64_t end = std::numeric_limits<std::int64_t>::max();
+    std::string_view bare = path;
+    while (bare.starts_with("./")) bare.remove_prefix(2);
+    if (const std::int64_t id = find(path, end); id >= 0) return id;
+    if (const std::int64_t id = find(bare, end); id >= 0) return id;
+    return find("./" + std::string(bare), end);
+}
+
+std::string_view Names::at(std::int64_t id) const {
+    if (id < 0 || static_cast<std::uint64_t>(id) + 1 >= offsets.size())
         throw Fault(Code::corrupt, "the table names what is not there");
-    const std::uint64_t start = name_offsets[id], stop = name_offsets[id + 1];
-    if (start > stop || stop > names.size()) throw Fault(Code::corrupt, "a name lies outside the names");
-    return names.substr(start, stop - start);
+    const std::uint64_t start = offsets[id], stop = offsets[id + 1];
+    if (start > stop || stop > text.size()) throw Fault(Code::corrupt, "a name lies outside the names");
+    return text.substr(start, stop - start);
 }
 
 }  // namespace headrace

@@ -25,18 +25,26 @@ struct NameTable {
 // Throws Fault(limit) beyond max_names.
 NameTable build_name_table(std::span<const std::string_view> names);
 
+// Names, borrowed: name i is text[offsets[i] .. offsets[i + 1]).
+struct Names {
+    std::string_view text;
+    std::span<const std::uint64_t> offsets;
+
+    // Checked, since they may come from a file: throws Fault(corrupt) unless it lies within the text.
+    std::string_view at(std::int64_t id) const;
+};
+
 // A table and its names, all borrowed. Every index in them is checked when it is used: they may come from a file.
 struct NameLookup {
-    std::string_view names;
-    std::span<const std::uint64_t> name_offsets;
+    Names names;
     std::span<const std::uint32_t> starts;
     std::span<const std::int32_t> order;
 
     // The greatest id below `before` whose name is `name`; -1 if there is none. Throws Fault(corrupt).
     std::int64_t find(std::string_view name, std::int64_t before) const;
-
-private:
-    std::string_view name_of(std::int64_t id) const;
+    // The greatest id of that path, -1 if there is none: "./a" and "a" are one path, and the one that is written in
+    // the same way goes first. Throws Fault(corrupt).
+    std::int64_t find_path(std::string_view path) const;
 };
 
 }  // namespace headrace

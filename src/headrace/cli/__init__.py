@@ -10,7 +10,7 @@ import typer
 from headrace.doctor.cli import app as doctor_app
 from headrace.errors import HeadraceError
 
-from . import bench, demo, peek
+from . import bench, demo, peek, unpack
 
 app = typer.Typer(
     name="headrace",
@@ -24,6 +24,7 @@ app.add_typer(doctor_app, name="doctor")
 app.command()(bench.bench)
 app.command()(demo.demo)
 app.command()(peek.peek)
+app.command()(unpack.unpack)
 
 
 @app.callback(invoke_without_command=True)

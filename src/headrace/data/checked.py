@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,26 @@ def array(arrays: Arrays, name: str, dtype: type[np.generic], count: int | None 
     return found
 
 
-def strings(arrays: Arrays, name: str, count: int | None = None) -> StringColumn:
-    """`name`.blob and `name`.offsets. Raises InvalidFileError unless these divide that."""
+def array_of(
+    arrays: Arrays, name: str, dtypes: Sequence[type[np.generic]], count: int | None = None
+) -> npt.NDArray[Any]:
+    """The array of that name, of one of `dtypes` and, where given, of `count` entries. Raises InvalidFileError."""
+    found = arrays.get(name)
+    if found is None or found.dtype not in dtypes:
+        raise InvalidFileError(f"{name} is missing, or of another type")
+    return array(arrays, name, found.dtype.type, count)
+
+
+def strings(arrays: Arrays, name: str, count: int | None = None, *, each: bool = True) -> StringColumn:
+    """`name`.blob and `name`.offsets. Raises InvalidFileError unless these divide that.
+
+    Without `each`, only the ends are looked at: for more strings than opening should take time for. Reading one then
+    gives other text if the file is damaged, and never what lies beyond the blob.
+    """
     blob = array(arrays, f"{name}.blob", np.uint8)
     offsets = array(arrays, f"{name}.offsets", np.uint64, None if count is None else count + 1)
-    if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob) or (offsets[1:] < offsets[:-1]).any():
+    ends_fit = len(offsets) and offsets[0] == 0 and offsets[-1] == len(blob)
+    if not ends_fit or (each and (offsets[1:] < offsets[:-1]).any()):
         raise InvalidFileError(f"{name}.offsets do not divide {name}.blob")
     return StringColumn(blob, offsets)
 

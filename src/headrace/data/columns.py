@@ -20,6 +20,8 @@ Part: TypeAlias = tuple[npt.NDArray[np.generic] | None, str]
 
 ABSENT = -1
 """The length of a member that a sample does not have."""
+MISSING = -2
+"""The length where a sample names a member, and no archive holds it."""
 
 
 class Zipped(NamedTuple):
@@ -42,7 +44,7 @@ class Location(NamedTuple):
     offset: Ints | None
     """First byte in that file, in a zip of the local header; None: all begin at 0."""
     length: Ints | None
-    """Bytes; `ABSENT` where the sample has none; None: all are whole files."""
+    """Bytes; `ABSENT` where the sample has none, `MISSING` where it is not there; None: all are whole files."""
     check: Checks | None
     """`tar_header_check` of the 512 bytes before `offset`, `local_header_check` of a zip's; None: nothing to check."""
     zipped: Zipped | None = None

@@ -13,7 +13,9 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from .columns import ABSENT, ByteColumn, Column, Location
+from ..errors import ReadError
+from .columns import ABSENT, MISSING, ByteColumn, Column, Location, TextColumn
+from .expected_files import expect_files
 from .files import Files
 from .open_file import OpenFile
 from .reading import read_file, read_member
@@ -127,7 +129,11 @@ class Dataset:
     def read(self, column: str, index: SupportsIndex) -> bytes:
         """The bytes of one sample's member. Raises ReadError, ChangedError, KeyError where the sample has none; from a
         zip also DecodeError (damaged), UnsupportedError (encrypted, another method) or LimitError."""
-        data = self._read(column, self.table.bytes_of(column), self._base_id(index))
+        try:
+            data = self._read(column, self.table.bytes_of(column), self._base_id(index))
+        except ReadError as error:
+            named = self.named(column, index)
+            raise error if named is None else ReadError(f"{named}: {error}") from error
         if data is None:
             raise KeyError(f"sample {self.key(index)!r} has no {column!r}")
         return data
@@ -137,6 +143,17 @@ class Dataset:
         found = self.table.bytes_of(column)
         at = found.locate(np.array([self._base_id(index)]))
         return os.fsdecode(found.files.path(int(at.path_id[0]))), None if at.offset is None else int(at.offset[0])
+
+    def named(self, column: str, index: SupportsIndex) -> str | None:
+        """Which line of a manifest names which file for one sample, for messages; None where no manifest does."""
+        texts, base_id = self.columns.get(column), self._base_id(index)
+        if self.table.origin is None or not isinstance(texts, TextColumn):
+            return None
+        return f"{self.table.origin.of(base_id)} names {texts.strings[base_id]!r}"
+
+    def expect_files(self, column: str) -> None:
+        """Raises NotFoundError if `column` names files and none of a few that are looked for is there."""
+        expect_files(self.table, column)
 
     def _base_id(self, index: SupportsIndex) -> int:
         position, size = operator.index(index), len(self)
@@ -165,9 +182,11 @@ class Dataset:
         at = column.locate(np.array([base_id]))
         path = column.files.path(int(at.path_id[0]))
         if at.offset is None or at.length is None:
-            return read_file(path)
+            return read_file(path) if column.files.names.bytes(int(at.path_id[0])) else None
         if at.length[0] == ABSENT:
             return None
+        if at.length[0] == MISSING:
+            raise ReadError(f"{os.fsdecode(path)}: no file of that name is there")
         if at.zipped is not None:
             return read_zipped(OpenFile(path), at, key=self.table.keys[base_id], field=name)
         return read_member(

@@ -33,8 +33,12 @@ class OpenFile:
 
     def size(self) -> int:
         """Bytes in the file now. Raises ReadError."""
+        return self.status().st_size
+
+    def status(self) -> os.stat_result:
+        """What the system says of the file now. Raises ReadError."""
         try:
-            return patiently(lambda: os.fstat(self._handle).st_size, reopen=self._reopen)
+            return patiently(lambda: os.fstat(self._handle), reopen=self._reopen)
         except OSError as error:
             raise unreadable(self.path, 0, error) from error
 
@@ -50,6 +54,19 @@ class OpenFile:
         except OSError as error:
             raise unreadable(self.path, offset, error) from error
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fills `buffer` as far as the file goes, and returns how many bytes that are. Raises ReadError."""
+        done = 0
+        try:
+            while done < len(buffer) and (got := self._read_some_into(buffer[done:], offset + done)):
+                done += got
+        except OSError as error:
+            raise unreadable(self.path, offset + done, error) from error
+        return done
+
+    def _read_some_into(self, buffer: memoryview, offset: int) -> int:
+        return patiently(lambda: os.preadv(self._handle, [buffer], offset), reopen=self._reopen)
 
     def _read_some(self, offset: int, length: int) -> bytes:
         return patiently(lambda: os.pread(self._handle, length, offset), reopen=self._reopen)

@@ -8,24 +8,51 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Mapping
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-_DTYPES = {"U8": "<u1", "I32": "<i4", "U32": "<u4", "I64": "<i8", "U64": "<u8"}
+_DTYPES = {
+    "BOOL": "|b1",
+    "U8": "<u1",
+    "I32": "<i4",
+    "U32": "<u4",
+    "F32": "<f4",
+    "I64": "<i8",
+    "U64": "<u8",
+    "F64": "<f8",
+}
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 _MAX_HEADER_BYTES = 1 << 20
+_IN_MEMORY_BYTES = 8 << 20
 
 
 class InvalidFileError(Exception):
     """The file is not what this module writes."""
 
 
-def write(file: BinaryIO, arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:
+class Growing(Protocol):
+    """An array that is longer than memory should have to be."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def __len__(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def pieces(self) -> Iterator[npt.NDArray[Any]]:
+        """The array in order, a part at a time."""
+        ...
+
+
+Content: TypeAlias = npt.NDArray[Any] | Growing
+
+
+def write(file: BinaryIO, arrays: Mapping[str, Content], metadata: Mapping[str, str]) -> None:
     """Writes one-dimensional little-endian arrays."""
     # Wide items first, after a header padded to 8 bytes: every array is aligned when it is mapped.
     names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
@@ -39,14 +66,34 @@ def write(file: BinaryIO, arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapp
     text += b" " * (-len(text) % 8)
     file.write(struct.pack("<Q", len(text)) + text)
     for name in names:
-        file.write(np.ascontiguousarray(arrays[name]).data)
+        content = arrays[name]
+        for piece in (content,) if isinstance(content, np.ndarray) else content.pieces():
+            file.write(np.ascontiguousarray(piece).data)
+
+
+def mapped(contents: Mapping[str, Content]) -> Arrays:
+    """Each as an array: what is too long for memory as one that is mapped from an unnamed file. Raises OSError."""
+    growing = {name: content for name, content in contents.items() if not isinstance(content, np.ndarray)}
+    if sum(content.nbytes for content in growing.values()) <= _IN_MEMORY_BYTES:
+        arrays = {name: np.concatenate([np.empty(0, c.dtype), *c.pieces()]) for name, c in growing.items()}
+    else:
+        with TemporaryFile() as file:
+            write(file, growing, {})
+            file.seek(0)
+            arrays, _ = read_file(file)
+    return arrays | {name: content for name, content in contents.items() if isinstance(content, np.ndarray)}
 
 
 def read(path: str) -> tuple[Arrays, dict[str, str]]:
     """Arrays mapped from `path`, read-only, and its metadata. Raises InvalidFileError, or OSError."""
     with open(path, "rb") as file:
-        header, start = _read_header(file)
-        whole = np.memmap(file, np.uint8, mode="r")
+        return read_file(file)
+
+
+def read_file(file: BinaryIO) -> tuple[Arrays, dict[str, str]]:
+    """As `read`, from a file at its beginning, which may be closed afterwards."""
+    header, start = _read_header(file)
+    whole = np.memmap(file, np.uint8, mode="r")
     # A plain array over the same map: numpy.memmap's own indexing is several times slower.
     data = np.asarray(whole)[start:]
     metadata = header.pop("__metadata__", {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -14,7 +14,7 @@ from . import safetensors
 from .identity import Identity, identify
 from .open_file import OpenFile
 from .partial_file import PARTIAL_SUFFIX, UnwritableError, finish, partial_file
-from .safetensors import Arrays
+from .safetensors import Arrays, Content, mapped
 
 T = TypeVar("T")
 
@@ -28,10 +28,12 @@ class Sidecar(Generic[T]):
 
     format: str
     """Its name and version: a sidecar of any other is rebuilt."""
-    build: Callable[[str], tuple[Arrays, str]]
+    build: Callable[[str], tuple[Mapping[str, Content], str]]
     """From the archive's path: named arrays, and a JSON text of what is not an array."""
     load: Callable[[Arrays, str, int], T]
     """The inverse, from untrusted arrays, text and the archive's bytes. Raises safetensors.InvalidFileError."""
+    identify: Callable[[OpenFile], Identity] = identify
+    """What tells one archive from another, or from what it was before."""
 
 
 def open_sidecar(sidecar: Sidecar[T], path: str, identity: Identity, *, cache: str | None) -> T:
@@ -60,7 +62,8 @@ def open_sidecar(sidecar: Sidecar[T], path: str, identity: Identity, *, cache: s
         f"Set HEADRACE_CACHE to a writable folder",
         stacklevel=2,
     )
-    return sidecar.load(*_build(sidecar, path, identity), identity.bytes)
+    contents, outline = _build(sidecar, path, identity)
+    return sidecar.load(mapped(contents), outline, identity.bytes)
 
 
 def cache_folder() -> str:
@@ -96,16 +99,16 @@ def _load_or_build(sidecar: Sidecar[T], place: str, path: str, identity: Identit
         kept = _load(sidecar, place, identity)
         if kept is not None:
             return kept
-        arrays, outline = _build(sidecar, path, identity)
+        contents, outline = _build(sidecar, path, identity)
         metadata = {"format": sidecar.format, "of": identity.to_json(), "outline": outline}
-        finish(partial, place, lambda file: safetensors.write(file, arrays, metadata))
+        finish(partial, place, lambda file: safetensors.write(file, contents, metadata))
         # Mapped from the file, its pages are shared with every other process.
         kept = _load(sidecar, place, identity)
-        return sidecar.load(arrays, outline, identity.bytes) if kept is None else kept
+        return sidecar.load(mapped(contents), outline, identity.bytes) if kept is None else kept
 
 
-def _build(sidecar: Sidecar[T], path: str, identity: Identity) -> tuple[Arrays, str]:
+def _build(sidecar: Sidecar[T], path: str, identity: Identity) -> tuple[Mapping[str, Content], str]:
     built = sidecar.build(path)
-    if identify(OpenFile(os.fsencode(path))) != identity:
+    if sidecar.identify(OpenFile(os.fsencode(path))) != identity:
         raise ChangedError(f"{path}: it was replaced while it was indexed. Open it again once it is complete")
     return built

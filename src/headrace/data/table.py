@@ -10,11 +10,17 @@ from typing import Protocol
 from ..errors import UsageError
 from .columns import ByteColumn, Column, TextColumn
 from .digest import digest_of
+from .origin import Origin
 from .strings import StringColumn, Strings
 
 
 class PathRoot(Protocol):
     """What paths in a manifest name: files below a folder, or members of an archive."""
+
+    @property
+    def advice(self) -> str:
+        """Where paths are looked for, and what to do if that is wrong, for messages."""
+        ...
 
     def column(self, names: StringColumn) -> ByteColumn:
         """Where the file of each name lies. Nothing is read for it."""
@@ -33,6 +39,8 @@ class Table:
     """What lay there and is no part of any sample, by reason; only counts above 0."""
     root: PathRoot | None = None
     """Where the paths in columns of text lead, if they lead anywhere."""
+    origin: Origin | None = None
+    """Where a manifest has the samples."""
     known_digest: str | None = None
     """`digest`, where an index has kept it."""
 

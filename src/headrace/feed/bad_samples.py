@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 
 from headrace.data import Dataset
+from headrace.data.files import outside
 from headrace.errors import (
     ChangedError,
     DecodeError,
     HeadraceError,
     LimitError,
+    OutsideRootError,
     ReadError,
     SampleError,
     TooManyBadSamplesError,
@@ -26,7 +28,7 @@ _KINDS: dict[int, type[SampleError]] = {
     4: UnsupportedError,
     9: ViewError,
 }
-_IO, _CHANGED, _VIEW = 5, 6, 8
+_IO, _CHANGED, _VIEW, _OUTSIDE, _MISSING = 5, 6, 8, 11, 12
 
 MAX_ATTEMPTS = 100
 """Replacements tried for one sample. With 1 % bad, the chance that 100 in a row are bad is 10^-200."""
@@ -34,17 +36,25 @@ MAX_ATTEMPTS = 100
 
 def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, column: str) -> HeadraceError:
     """The exception for a failure that the core reported of a dataset's sample."""
+    named = dataset.named(column, sample)
+    at = f"sample {dataset.key(sample)!r}{'' if named is None else f' ({named})'}, field {field!r}"
+    if code == _OUTSIDE:
+        return OutsideRootError(f"{at}: {outside(why)}")
     shard, offset = dataset.where(column, sample)
-    return error_at(code, why, key=dataset.key(sample), shard=shard, offset=offset, field=field)
+    if code == _MISSING:
+        return ReadError(f"{at}: {why} in {shard}; correct the manifest, or leave the sample out")
+    return error_at(code, why, key=dataset.key(sample), shard=shard, offset=offset, field=field, named=named)
 
 
-def error_at(code: int, why: str, *, key: str, shard: str, offset: int | None, field: str) -> HeadraceError:
-    """The exception for a failure that the core reported (core/common/fault.hpp)."""
+def error_at(
+    code: int, why: str, *, key: str, shard: str, offset: int | None, field: str, named: str | None = None
+) -> HeadraceError:
+    """The exception for a failure that the core reported (core/common/fault.hpp). `named`: what names the file."""
     if code in _KINDS:
         if _KINDS[code] is LimitError:
             why += "; raise it with limits=headrace.Limits(...) if you trust the file"
         return _KINDS[code](why, key=key, shard=shard, offset=offset, field=field)
-    at = f"sample {key!r}, field {field!r}"
+    at = f"sample {key!r}{'' if named is None else f' ({named})'}, field {field!r}"
     if code == _IO:
         return ReadError(f"{at}: {why}; is the file still there, and readable?")
     if code == _CHANGED:
@@ -68,6 +78,7 @@ class BadSamples:
         self._lock = threading.Lock()
         self._seen: set[int] = set()
         self.replaced = 0
+        self.skipped = 0
         self.declined = 0
 
     def __len__(self) -> int:
@@ -80,6 +91,10 @@ class BadSamples:
     def count_replaced(self) -> None:
         with self._lock:
             self.replaced += 1
+
+    def count_skipped(self) -> None:
+        with self._lock:
+            self.skipped += 1
 
     def add(self, sample: int, error: SampleError, *, epoch: int, position: int) -> None:
         """Raises TooManyBadSamplesError when the run can no longer be trusted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from multiprocessing.context import BaseContext
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ Sample: TypeAlias = dict[str, Any]
 Batch: TypeAlias = dict[str, Any]
 SampleMap: TypeAlias = Callable[[Sample, np.random.Generator], Sample]
 BatchMap: TypeAlias = Callable[[Batch, np.random.Generator], Batch]
-OnError: TypeAlias = Literal["replace", "raise"]
+OnError: TypeAlias = Literal["replace", "raise", "skip"]
 Output: TypeAlias = Literal["torch", "numpy"]
 
 
@@ -50,6 +51,9 @@ class Recipe:
     quarantine: Quarantine | None
     output: Output
     map: SampleMap | None
+    map_workers: int
+    """Processes for `map`; 0: threads."""
+    multiprocessing_context: str | BaseContext | None
     batch_map: BatchMap | None
     level: str
     limits: Limits
@@ -85,6 +89,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
                 raise UsageError(
                     f"field {name!r}: expected a column of bytes or of paths, got the {column.kind}s of {column_name!r}"
                 )
+            dataset.expect_files(column_name)
             images.append((name, field, column_name))
         elif isinstance(column, ByteColumn):
             raws.append((name, field, column_name))

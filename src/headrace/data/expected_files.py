@@ -1,0 +1,44 @@
+"""Whether the files that a table names are there, before a run begins that would miss them all."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from ..errors import NotFoundError
+from .columns import MISSING, TextColumn
+from .table import Table
+
+_LOOKED_FOR = 8
+
+
+def expect_files(table: Table, column: str) -> None:
+    """Looks for the files of a few samples, if `column` gives them as paths.
+
+    Raises NotFoundError if none is there (one that is not may be the only one), and OutsideRootError.
+    """
+    texts = table.columns.get(column)
+    if table.root is None or not isinstance(texts, TextColumn):
+        return
+    spread = np.unique(np.linspace(0, len(table) - 1, _LOOKED_FOR).astype(np.int64))
+    named = [base_id for base_id in spread.tolist() if texts.strings[base_id]]
+    if not named or any(_is_there(table, column, base_id) for base_id in named):
+        return
+    name = texts.strings[named[0]]
+    place = f"sample {table.keys[named[0]]!r}" if table.origin is None else table.origin.of(named[0])
+    raise NotFoundError(
+        f"{table.source}: expected the files that its column {column!r} names, got none of {len(named)} that were "
+        f"looked for, such as {name!r} ({place}). {table.root.advice}"
+    )
+
+
+def _is_there(table: Table, column: str, base_id: int) -> bool:
+    found = table.bytes_of(column)
+    at = found.locate(np.array([base_id]))
+    if at.length is not None:
+        return bool(at.length[0] != MISSING)
+    try:
+        return os.path.exists(found.files.path(int(at.path_id[0])))
+    except ValueError:  # a NUL byte in the name
+        return False

@@ -1,0 +1,58 @@
+"""From a manifest's rows to the arrays and the outline that are kept of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from ..safetensors import Content
+from .column_builders import ColumnBuilder, column_builder
+from .source import ManifestSource
+from .spill import Scratch
+
+_KEY_NAMES = ("__key__", "key")
+
+
+def build_columns(source: ManifestSource) -> tuple[dict[str, Content], str]:
+    """Arrays, and an outline of what is not an array.
+
+    Raises DatasetError, ReadError, and UsageError for a column that is not there.
+    """
+    schema = source.schema()
+    scratch = Scratch()
+    builders = {field.name: column_builder(field.type, scratch) for field in schema}
+    rows = 0
+    for batch in source.batches():
+        rows += len(batch)
+        for builder, array in zip(builders.values(), batch.columns, strict=True):
+            builder.add(array)
+    outline = {
+        "rows": rows,
+        "columns": [[name, builder.kind] for name, builder in builders.items()],
+        "key": _key(builders),
+        "first_line": source.first_line,
+    }
+    arrays = {
+        f"column.{number}.{name}": array
+        for number, builder in enumerate(builders.values())
+        for name, array in builder.arrays().items()
+    }
+    return arrays, json.dumps(outline | {"digest": _digest(builders, outline)})
+
+
+def _key(builders: dict[str, ColumnBuilder]) -> int | None:
+    """The number of the column that names the samples; None: their rows do."""
+    names = list(builders)
+    for name in _KEY_NAMES:
+        if name in builders and builders[name].kind != "list":
+            return names.index(name)
+    return next((number for number, name in enumerate(names) if builders[name].kind == "text"), None)
+
+
+def _digest(builders: dict[str, ColumnBuilder], outline: dict[str, Any]) -> str:
+    """Identity of the samples: a hash of what each column is called, is and holds."""
+    key = None if outline["key"] is None else list(builders)[outline["key"]]
+    columns = [[name, builder.kind, *builder.digests()] for name, builder in sorted(builders.items())]
+    text = json.dumps(["headrace manifest 1", outline["rows"], key, columns])
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,156 @@
+"""`.csv` and `.tsv`: rows of fields as RFC 4180 has them, with or without a header."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+
+from ...errors import DatasetError, EmptyDatasetError
+from .checked_text import MAX_LINE_BYTES, CheckedText
+from .column_names import header_names, is_header
+
+_BLOCK_BYTES = MAX_LINE_BYTES + (1 << 20)
+"""What is parsed at a time. A row, which may have several lines, has to fit."""
+_MARK = "\x1f"
+_SHOWN_CHARACTERS = 60
+
+
+class DelimitedText:
+    """The rows of a text of fields between delimiters.
+
+    `columns`: names of the fields; where the first line holds all of them, it is a header none the less, and they pick
+    from it. None: the first line is a header.
+    """
+
+    def __init__(self, path: str, *, delimiter: str, columns: Sequence[str] | None) -> None:
+        """Raises DatasetError, ReadError."""
+        self._path = path
+        self._name = os.path.basename(path)
+        self._delimiter = delimiter
+        self._rows = self._lines = 0
+        first = self._first_row()
+        self._has_header = columns is None or is_header(first, columns)
+        self._fields = header_names(self._name, first) if columns is None or self._has_header else list(columns)
+        self._taken = self._fields if columns is None else list(columns)
+        if len(self._fields) != len(first):
+            raise DatasetError(
+                f"{self._name} line 1: expected {len(self._fields)} fields, one for each of {self._fields}, got "
+                f"{len(first)}: {_shown(self._delimiter.join(first))}. Name all of them with columns="
+            )
+
+    def texts(self) -> Iterator[pa.RecordBatch]:
+        self._rows = 0
+        header = int(self._has_header)
+        with closing(CheckedText(self._path)) as text:
+            for batch in self._but_last(self._parsed(_WithLastRow(text, self._delimiter.join(self._last_row)))):
+                batch, header = batch.slice(header), 0
+                self._rows += len(batch)
+                if len(batch):
+                    yield batch.select(self._taken)
+            self._lines = text.lines
+
+    @property
+    def first_line(self) -> int | None:
+        return 1 + self._has_header if self._lines == self._rows + self._has_header else None
+
+    def _first_row(self) -> list[str]:
+        row = next(self._rows_and_lines(), None)
+        if row is None:
+            raise EmptyDatasetError(f"{self._name}: expected a row a sample, got an empty file. Check the path")
+        return row[0]
+
+    def _parsed(self, text: io.RawIOBase) -> Iterator[pa.RecordBatch]:
+        ragged: list[arrow_csv.InvalidRow] = []
+
+        def refuse(row: arrow_csv.InvalidRow) -> str:
+            ragged.append(row)
+            return "error"
+
+        try:
+            yield from arrow_csv.open_csv(
+                text,
+                # In threads it could not tell which row is ragged.
+                read_options=arrow_csv.ReadOptions(
+                    block_size=_BLOCK_BYTES, column_names=self._fields, use_threads=False
+                ),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=refuse
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types=dict.fromkeys(self._fields, pa.string()), strings_can_be_null=False, check_utf8=False
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            if ragged:
+                raise self._ragged(ragged[0]) from None
+            raise DatasetError(
+                f"{self._name}: expected rows of at most {MAX_LINE_BYTES:,} bytes, got a longer one after row "
+                f"{self._rows:,}. Is a quote never closed?"
+                if "straddl" in str(error)
+                else f"{self._name}: could not be read: {error}"
+            ) from None
+
+    @property
+    def _last_row(self) -> list[str]:
+        return [_MARK] * len(self._fields)
+
+    def _but_last(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All rows but the mark at the end. Where that is missing, an open quote has swallowed the rows before it."""
+        held = next(batches)
+        for batch in batches:
+            yield held
+            held = batch
+        last = held.slice(len(held) - 1)
+        if [column[0].as_py() for column in last.columns] != self._last_row:
+            row = self._rows + len(held) - self._has_header * (self._rows == 0)
+            raise DatasetError(
+                f"{self._name}: expected every quote to be closed, got one that is open from row {row:,} to the end. "
+                f"Close it, or write it twice inside quotes"
+            )
+        yield held.slice(0, len(held) - 1)
+
+    def _ragged(self, row: arrow_csv.InvalidRow) -> DatasetError:
+        where = f"row {row.number:,}"
+        with suppress(csv.Error):
+            _, line = next(islice(self._rows_and_lines(), row.number - 1, None))
+            where = f"line {line:,}"
+        quote = (
+            " A field that holds the delimiter, a quote or a line end has to be in quotes" if '"' in row.text else ""
+        )
+        return DatasetError(
+            f"{self._name} {where}: expected {row.expected_columns} fields as in the first line, got "
+            f"{row.actual_columns}: {_shown(row.text)}.{quote}"
+        )
+
+    def _rows_and_lines(self) -> Iterator[tuple[list[str], int]]:
+        """Each row, and the line that it ends in, as Python's own parser finds them."""
+        with closing(CheckedText(self._path)) as text:
+            lines = io.TextIOWrapper(io.BufferedReader(text), encoding="utf-8", newline="")
+            rows = csv.reader(lines, delimiter=self._delimiter)
+            yield from ((row, rows.line_num) for row in rows if row)
+
+
+class _WithLastRow(io.RawIOBase):
+    """A text, and one more row behind it."""
+
+    def __init__(self, text: CheckedText, row: str) -> None:
+        super().__init__()
+        self._text = text
+        self._row = io.BytesIO(f"\n{row}\n".encode())
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the io module hands a memoryview
+        return self._text.readinto(buffer) or self._row.readinto(buffer)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")

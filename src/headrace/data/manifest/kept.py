@@ -1,0 +1,102 @@
+"""What is kept of a manifest, as the columns of a table again: mapped from a file, not loaded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import checked
+from ..columns import HeldColumn, ListColumn, TextColumn, ValueColumn
+from ..keys import NumberKeys
+from ..safetensors import Arrays, InvalidFileError
+from ..strings import Strings
+
+_NUMBERS = (np.int64, np.float32, np.float64, np.bool_)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The samples of a manifest."""
+
+    keys: Strings
+    columns: dict[str, HeldColumn]
+    first_line: int | None
+    """The line of the first row, where row after row takes one."""
+    digest: str
+
+
+def load_kept(arrays: Arrays, outline: str) -> Kept:
+    """The inverse of `building.build_columns`, from untrusted input. Raises InvalidFileError.
+
+    Neither time nor memory depends on the number of rows: offsets between the first and the last are checked where they
+    are used.
+    """
+    rows, entries, key, first_line, digest = _read_outline(outline)
+    columns = {name: _column(arrays, f"column.{number}", kind, rows) for number, (name, kind) in enumerate(entries)}
+    keys = _keys(None if key is None else list(columns.values())[key], rows)
+    return Kept(keys, columns, first_line, digest)
+
+
+def _read_outline(text: str) -> tuple[int, list[tuple[str, str]], int | None, int | None, str]:
+    try:
+        outline = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidFileError("the outline is not JSON") from error
+    match outline:
+        case {
+            "rows": int(rows),
+            "columns": list(columns),
+            "key": int() | None as key,
+            "first_line": int() | None as first_line,
+            "digest": str(digest),
+        }:
+            entries = [(name, kind) for name, kind in map(_entry, columns)]
+            differ = len(dict(entries)) == len(entries)
+            if rows > 0 and differ and (key is None or 0 <= key < len(entries)):
+                return rows, entries, key, first_line, digest
+    raise InvalidFileError("the outline has another form")
+
+
+def _entry(value: object) -> tuple[str, str]:
+    match value:
+        case [str(name), str(kind)]:
+            return name, kind
+    raise InvalidFileError("the outline has another form")
+
+
+def _column(arrays: Arrays, prefix: str, kind: str, rows: int) -> HeldColumn:
+    match kind:
+        case "value":
+            return ValueColumn(checked.array_of(arrays, f"{prefix}.values", _NUMBERS, rows))
+        case "text":
+            return TextColumn(checked.strings(arrays, prefix, rows, each=False), _labels(arrays, prefix, rows))
+        case "list":
+            return _list(arrays, prefix, rows)
+    raise InvalidFileError("a column is of another kind")
+
+
+def _labels(arrays: Arrays, prefix: str, rows: int) -> ValueColumn | None:
+    if f"{prefix}.labels" not in arrays:
+        return None
+    classes = tuple(checked.strings(arrays, f"{prefix}.classes"))
+    return ValueColumn(checked.array(arrays, f"{prefix}.labels", np.int32, rows), classes)
+
+
+def _list(arrays: Arrays, prefix: str, rows: int) -> ListColumn:
+    offsets = checked.array(arrays, f"{prefix}.offsets", np.uint64, rows + 1)
+    if f"{prefix}.items" in arrays:
+        numbers = checked.array_of(arrays, f"{prefix}.items", _NUMBERS)
+        column = ListColumn(offsets, numbers)
+    else:
+        column = ListColumn(offsets, checked.strings(arrays, f"{prefix}.items", each=False))
+    if offsets[0] != 0 or offsets[-1] != len(column.items):
+        raise InvalidFileError(f"{prefix}.offsets do not divide its items")
+    return column
+
+
+def _keys(column: HeldColumn | None, rows: int) -> Strings:
+    if isinstance(column, TextColumn):
+        return column.strings
+    return NumberKeys(column.values if isinstance(column, ValueColumn) else range(rows))

@@ -1,0 +1,71 @@
+"""`.txt`: a path a line, or fields between blanks."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+
+import pyarrow as pa
+
+from ...errors import DatasetError, EmptyDatasetError
+from .checked_text import CheckedText
+from .source import BATCH_ROWS
+
+_ONLY_COLUMN = "image"
+
+
+class LinesText:
+    """The rows of a text whose fields lie between blanks, without quotes; lines that are blank do not count.
+
+    `columns`: names of the fields. One name: a line is one field, whatever blanks are in it. None: the one field is
+    called `image`, and a line with blanks in it is refused, since nobody said what its fields are.
+    """
+
+    def __init__(self, path: str, *, columns: Sequence[str] | None) -> None:
+        self._path = path
+        self._name = os.path.basename(path)
+        self._guessed = columns is None
+        self._columns = [_ONLY_COLUMN] if columns is None else list(columns)
+        self._rows = self._lines = 0
+
+    def texts(self) -> Iterator[pa.RecordBatch]:
+        self._rows = 0
+        with closing(CheckedText(self._path)) as text:
+            rows = self._split(io.BufferedReader(text))
+            while batch := list(islice(rows, BATCH_ROWS)):
+                self._rows += len(batch)
+                fields = zip(*batch, strict=True)
+                yield pa.record_batch([pa.array(field, pa.string()) for field in fields], names=self._columns)
+            self._lines = text.lines
+        if not self._rows:
+            raise EmptyDatasetError(f"{self._name}: expected a sample a line, got no line. Check the path")
+
+    @property
+    def first_line(self) -> int | None:
+        return 1 if self._lines == self._rows else None
+
+    def _split(self, lines: io.BufferedReader) -> Iterator[Sequence[bytes]]:
+        expected = len(self._columns)
+        for number, line in enumerate(lines, 1):
+            fields = line.split()
+            if expected == 1 and fields and not (self._guessed and len(fields) > 1):
+                yield (line.strip(),)
+            elif len(fields) == expected:
+                yield fields
+            elif fields:
+                raise self._unexpected(number, fields)
+
+    def _unexpected(self, number: int, fields: list[bytes]) -> DatasetError:
+        got = f"{len(fields)} fields, such as {fields[0].decode()[:60]!r}"
+        if self._guessed:
+            return DatasetError(
+                f"{self._name} line {number:,}: expected one path a line, got {got}. Name the fields with "
+                f"columns=['image', …], or pass columns=['image'] if the blanks belong to the path"
+            )
+        return DatasetError(
+            f"{self._name} line {number:,}: expected {len(self._columns)} fields between blanks, one for each of "
+            f"columns={self._columns}, got {got}"
+        )

@@ -1,0 +1,69 @@
+"""Opens a manifest: its columns as they were kept by an earlier opening, or built now and kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+
+from .. import safetensors
+from ..identity import identify_closely
+from ..open_file import OpenFile
+from ..origin import Origin
+from ..safetensors import Arrays, Content
+from ..sidecar import Sidecar, open_sidecar
+from ..table import PathRoot, Table
+from .column_names import check_names
+from .kept import Kept, load_kept
+
+SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".odgt", ".parquet")
+
+_FORMAT = "headrace manifest 1"
+"""Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
+_KEPT_FROM_BYTES = 1 << 20
+"""Smaller manifests are read each time: that takes less than looking for what was kept."""
+
+
+def is_manifest(path: str) -> bool:
+    return path.lower().endswith(SUFFIXES)
+
+
+def open_manifest(path: str, *, root: PathRoot, columns: Sequence[str] | None, cache: str | None) -> Table:
+    """The samples of the manifest at `path` (absolute, `is_manifest`), a row each, whose paths lead into `root`.
+
+    `columns`: names for a `.csv`, `.tsv` or `.txt` without a header; of a manifest that has names, those to take.
+
+    Raises DatasetError (EmptyDatasetError, ChangedError), ReadError, and UsageError for a column that is not there.
+    """
+    names = None if columns is None else check_names(columns)
+    kept = _open_kept(path, names, cache)
+    name = os.path.basename(path)
+    return Table(
+        f"manifest {name}",
+        kept.keys,
+        kept.columns,
+        {},
+        root,
+        Origin(name, kept.first_line),
+        kept.digest,
+    )
+
+
+def _open_kept(path: str, columns: Sequence[str] | None, cache: str | None) -> Kept:
+    def build(path: str) -> tuple[dict[str, Content], str]:
+        # Building alone needs pyarrow, which takes a while to import.
+        from .building import build_columns
+        from .formats import read_manifest
+
+        return build_columns(read_manifest(path, columns))
+
+    def load(arrays: Arrays, outline: str, _: int) -> Kept:
+        return load_kept(arrays, outline)
+
+    identity = identify_closely(OpenFile(os.fsencode(path)))
+    if identity.bytes < _KEPT_FROM_BYTES:
+        contents, outline = build(path)
+        return load_kept(safetensors.mapped(contents), outline)
+    # What is kept depends on what the columns are called.
+    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_closely)
+    return open_sidecar(sidecar, path, identity, cache=cache)

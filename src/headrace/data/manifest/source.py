@@ -1,0 +1,33 @@
+"""What a manifest is to whoever builds columns from it, whatever its format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS = 1 << 16
+MAX_COLUMNS = 1_000
+
+
+class ManifestSource(Protocol):
+    """Rows of a manifest in batches, each column of one type from the first row to the last.
+
+    Types are string, int64, float32, float64, bool, and lists of string, int64, float32 and float64. A null is NaN in
+    a column of floats and an empty text in one of strings; other columns have none.
+    """
+
+    def schema(self) -> pa.Schema:
+        """Looks through all of the manifest where the format does not say. Raises DatasetError, UsageError."""
+        ...
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Of that schema, from the first row on. Raises DatasetError, ReadError."""
+        ...
+
+    @property
+    def first_line(self) -> int | None:
+        """The line, from 1, of the first row, if row after row takes one line; known once `batches` has ended."""
+        ...

@@ -1,0 +1,94 @@
+"""Arrays that grow on disk: a column is longer than memory should have to be."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DatasetError
+
+_PIECE_BYTES = 4 << 20
+
+
+class Scratch:
+    """An unnamed file that arrays grow in, in turn; gone with the last of them, and with the process."""
+
+    def __init__(self) -> None:
+        """Raises DatasetError."""
+        self._file: BinaryIO | None = None
+        self._end = 0
+        try:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the last reference
+        except OSError as error:
+            raise _unwritable(error) from error
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def append(self, data: memoryview) -> int:
+        """Where it was put. Raises DatasetError."""
+        at = self._end
+        try:
+            self._open.seek(at)
+            self._open.write(data)
+        except OSError as error:
+            raise _unwritable(error) from error
+        self._end += data.nbytes
+        return at
+
+    def read(self, at: int, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        self._open.seek(at)
+        return np.frombuffer(self._open.read(count * dtype.itemsize), dtype)
+
+    @property
+    def _open(self) -> BinaryIO:
+        assert self._file is not None
+        return self._file
+
+
+class Spill:
+    """An array of one dimension that grows in a `Scratch`; `safetensors.write` takes it as it would an array."""
+
+    def __init__(self, scratch: Scratch, dtype: type[np.generic]) -> None:
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self._scratch = scratch
+        self._parts: list[tuple[int, int]] = []
+        self._count = 0
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        return self._count * self.dtype.itemsize
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        data = np.ascontiguousarray(values, self.dtype).view(np.uint8).data
+        self._parts.append((self._scratch.append(data), len(values)))
+        self._count += len(values)
+        self._hash.update(data)
+
+    def pieces(self) -> Iterator[npt.NDArray[Any]]:
+        """The array in order, a few MB at a time."""
+        step = _PIECE_BYTES // self.dtype.itemsize
+        for at, count in self._parts:
+            for start in range(0, count, step):
+                yield self._scratch.read(at + start * self.dtype.itemsize, min(step, count - start), self.dtype)
+
+    def digest(self) -> str:
+        """Hex hash of the array."""
+        return self._hash.hexdigest()
+
+
+def _unwritable(error: OSError) -> DatasetError:
+    return DatasetError(
+        f"{tempfile.gettempdir()}: expected a folder for temporary files with room for an index, got: "
+        f"{error.strerror}. Free some, or set TMPDIR to another folder"
+    )
