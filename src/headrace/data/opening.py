@@ -1,4 +1,4 @@
-"""`open`: from a path, a pattern or a list of tars to a `Dataset`."""
+"""`open`: from a path, a pattern or a list of archives to a `Dataset`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def open_dataset(
     """The samples at `where`, without reading one of them.
 
     `where`: a folder of class folders (columns `image`, `label`), a folder tree with images directly in it (column
-    `image`), a tar, a glob (`shards/*.tar`), a brace list (`train-{000..009}.tar`), or a list of tars. In tars,
-    members that share a stem (the name up to its first dot) are one sample, and each extension is a column; `image`,
-    `label` and `text` stand for the usual ones. A mapping such as `{"image": "images/", "mask": "masks/*_mask.png"}`
+    `image`), a tar or a zip, a glob (`shards/*.tar`), a brace list (`train-{000..009}.tar`), or a list of tars or of
+    zips. In these, members that share a stem (the name up to its first dot) are one sample, and each extension is a
+    column; `image`, `label` and `text` stand for the usual ones. A mapping such as `{"image": "images/", "mask": "masks/*_mask.png"}`
     opens folders or patterns whose files belong together by their stems.
     A manifest (`.csv`, `.tsv`, `.txt`, `.jsonl`, `.odgt`, `.parquet`) lists a sample a row, with columns of paths and
     values: an image field takes its column as paths, any other as values.
@@ -40,10 +40,10 @@ def open_dataset(
     `root`: the folder that a manifest's paths lead into, and not out of; None: they are relative to the manifest's own
     folder, or absolute.
     `columns`: names for a manifest without a header; of one that has names, those to take.
-    `cache`: folder for the indices of tars and manifests; None: beside each, or in the default cache folder where that
+    `cache`: folder for the indices of archives and manifests; None: beside each, or in the default cache folder where that
     is not writable.
 
-    Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, not a tar) or ReadError.
+    Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError.
     """
     if isinstance(where, Mapping):
         return Dataset(open_matched({name: _path(path) for name, path in where.items()}))
@@ -51,7 +51,7 @@ def open_dataset(
     if isinstance(where, list | tuple):
         paths = [path for part in where for path in resolve(_path(part))]
         if not paths:
-            raise UsageError("expected the paths of tars, got an empty list")
+            raise UsageError("expected the paths of tars or zips, got an empty list")
     else:
         paths = resolve(_path(where))
         if len(paths) == 1 and os.path.isdir(paths[0]):
@@ -65,7 +65,7 @@ def open_dataset(
 
 
 def _path(path: object) -> str:
-    return path_text(path, "a path, a pattern or a list of tars")
+    return path_text(path, "a path, a pattern or a list of archives")
 
 
 def _are_zips(paths: Sequence[str]) -> bool:
@@ -81,8 +81,10 @@ def _are_zips(paths: Sequence[str]) -> bool:
 
 def _expect_file(path: str) -> None:
     if os.path.isdir(path):
-        raise DatasetError(f"{path}: expected a tar, got a folder. Open a folder on its own, or name only tars")
+        raise DatasetError(
+            f"{path}: expected an archive, got a folder. Open a folder on its own, or name only archives"
+        )
     if not os.path.exists(path):
-        raise NotFoundError(f"{path}: expected a folder or a tar, got nothing. {nearby(path)}")
+        raise NotFoundError(f"{path}: expected a folder, an archive or a manifest, got nothing. {nearby(path)}")
     if not os.path.isfile(path):
-        raise DatasetError(f"{path}: expected a folder or a tar, got a special file. Check the path")
+        raise DatasetError(f"{path}: expected a folder, an archive or a manifest, got a special file. Check the path")
