@@ -32,16 +32,17 @@ def open_dataset(
     `where`: a folder of class folders (columns `image`, `label`), a folder tree with images directly in it (column
     `image`), a tar or a zip, a glob (`shards/*.tar`), a brace list (`train-{000..009}.tar`), or a list of tars or of
     zips. In these, members that share a stem (the name up to its first dot) are one sample, and each extension is a
-    column; `image`, `label` and `text` stand for the usual ones. A mapping such as `{"image": "images/", "mask": "masks/*_mask.png"}`
-    opens folders or patterns whose files belong together by their stems.
+    column; `image`, `label` and `text` stand for the usual ones. A mapping such as
+    `{"image": "images/", "mask": "masks/*_mask.png"}` opens folders or patterns whose files belong together by their
+    stems.
     A manifest (`.csv`, `.tsv`, `.txt`, `.jsonl`, `.odgt`, `.parquet`) lists a sample a row, with columns of paths and
     values: an image field takes its column as paths, any other as values.
     `classes`: take first-level folder names as classes; None: only for a folder without images directly in it.
     `root`: the folder that a manifest's paths lead into, and not out of; None: they are relative to the manifest's own
     folder, or absolute.
     `columns`: names for a manifest without a header; of one that has names, those to take.
-    `cache`: folder for the indices of archives and manifests; None: beside each, or in the default cache folder where that
-    is not writable.
+    `cache`: folder for the indices of archives and manifests; None: beside each, or in the default cache folder where
+    that is not writable.
 
     Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError.
     """
