@@ -48,17 +48,17 @@ def open_dataset(
     `root`: the folder that the paths in a manifest or annotations lead into, and not out of, or tars that hold the
     files; None: paths are relative to its own folder, or absolute.
     `columns`: names for a manifest without a header; of one that has names, those to take.
-    `cache`: folder for the indices of tars and manifests; None: beside each, or in the default cache folder where that
-    is not writable.
+    `cache`: folder for the indices of archives and manifests; None: beside each, or in the default cache folder where
+    that is not writable.
 
-    Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, not a tar) or ReadError.
+    Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError.
     """
     if isinstance(where, Mapping):
         return Dataset(open_matched({name: _path(path) for name, path in where.items()}))
     if isinstance(where, list | tuple):
         paths = [path for part in where for path in resolve(_path(part))]
         if not paths:
-            raise UsageError("expected the paths of tars, got an empty list")
+            raise UsageError("expected the paths of tars or zips, got an empty list")
     else:
         paths = resolve(_path(where))
         if len(paths) == 1 and os.path.isdir(paths[0]):
@@ -76,7 +76,7 @@ def _open_folder(path: str, classes: bool | None) -> Table:
 
 
 def _open_files(
-    paths: Sequence[str], *, classes: bool | None, root: Path | None, columns: Sequence[str] | None, cache: str | None
+    paths: Sequence[str], *, classes: bool | None, root: Root | None, columns: Sequence[str] | None, cache: str | None
 ) -> Table:
     for path in paths:
         _expect_file(path)
@@ -107,7 +107,7 @@ def _refuse(path: str, what: str, **arguments: object) -> None:
 
 
 def _path(path: object) -> str:
-    return path_text(path, "a path, a pattern or a list of tars")
+    return path_text(path, "a path, a pattern or a list of archives")
 
 
 def _are_zips(paths: Sequence[str]) -> bool:
@@ -123,8 +123,10 @@ def _are_zips(paths: Sequence[str]) -> bool:
 
 def _expect_file(path: str) -> None:
     if os.path.isdir(path):
-        raise DatasetError(f"{path}: expected a tar, got a folder. Open a folder on its own, or name only tars")
+        raise DatasetError(
+            f"{path}: expected an archive, got a folder. Open a folder on its own, or name only archives"
+        )
     if not os.path.exists(path):
-        raise NotFoundError(f"{path}: expected a folder or a tar, got nothing. {nearby(path)}")
+        raise NotFoundError(f"{path}: expected a folder, an archive or a manifest, got nothing. {nearby(path)}")
     if not os.path.isfile(path):
-        raise DatasetError(f"{path}: expected a folder or a tar, got a special file. Check the path")
+        raise DatasetError(f"{path}: expected a folder, an archive or a manifest, got a special file. Check the path")
