@@ -7,6 +7,7 @@ machines that run tests are shared: the program prints the slowest, and what tak
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,12 +29,11 @@ def holds(kind: str, count: int) -> dict[str, int]:
         [sys.executable, PROGRAM, kind, str(count)],
         capture_output=True,
         text=True,
-        env={"PYTHONPATH": ":".join(source_paths()), "PATH": ""},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(source_paths())},
         timeout=3600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(done.stdout)
-    print(f"{kind}: {done.stdout}")
     assert report["wrong"] == []
     assert report["peak_mb"] <= MOST_MB
     assert sum(report["outcomes"].values()) == count
