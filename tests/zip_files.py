@@ -9,9 +9,30 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from headrace.errors import ChangedError, DecodeError, HeadraceError, LimitError, UnsupportedError
+
 LOCAL, CENTRAL = b"PK\x03\x04", b"PK\x01\x02"
 READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """The methods that a loader reads."""
+
+DAMAGED_CONTENT = bytes(range(250)) * 4
+Changes = dict[tuple[bytes, int, str], int]
+DAMAGE: dict[str, tuple[Changes, type[HeadraceError], str]] = {
+    "encrypted": ({(CENTRAL, 8, "<H"): 1}, UnsupportedError, "the member is encrypted"),
+    "patch": ({(CENTRAL, 8, "<H"): 0x20}, UnsupportedError, "the member is a patch of another file"),
+    "method": ({(LOCAL, 8, "<H"): 97, (CENTRAL, 10, "<H"): 97}, UnsupportedError, "compressed by method 97"),
+    "packed size": ({(CENTRAL, 20, "<I"): 5}, DecodeError, "damaged|expected 1000 bytes"),
+    "overlap": ({(CENTRAL, 20, "<I"): 330}, DecodeError, "overlaps the next"),
+    "smaller": ({(CENTRAL, 24, "<I"): 7}, DecodeError, "expected 7 bytes, got more"),
+    "larger": ({(CENTRAL, 24, "<I"): 5000}, DecodeError, "expected 5000 bytes, got"),
+    "bomb": ({(CENTRAL, 24, "<I"): 2**31}, LimitError, "2147483648 bytes, more than max_file_bytes="),
+    "method of the header": ({(LOCAL, 8, "<H"): 0}, ChangedError, "local header is not"),
+    "name of the header": ({(LOCAL, 30, "<B"): 0x32}, ChangedError, "local header is not"),
+    "signature": ({(LOCAL, 0, "<B"): 0}, ChangedError, "local header is not"),
+    "CRC": ({(LOCAL, 14, "<I"): 1, (CENTRAL, 16, "<I"): 1}, DecodeError, "expected bytes with CRC 00000001, got"),
+    "CRC of the header": ({(CENTRAL, 16, "<I"): 1}, ChangedError, "local header is of other data"),
+}
+"""What may be wrong with "1.jpg", deflated and of that content: changes of headers, and what a read of it says."""
 
 
 class Stream(io.BytesIO):
@@ -33,7 +54,7 @@ def zip_members(path: Path, members: Mapping[str, bytes], method: int = zipfile.
     return path
 
 
-def patched(path: Path, changes: dict[tuple[bytes, int, str], int]) -> Path:
+def patched(path: Path, changes: Changes) -> Path:
     """Sets fields of the headers in place: by signature, offset in the header and format; in every header of a kind."""
     data = bytearray(path.read_bytes())
     for (signature, at, kind), value in changes.items():
