@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -11,14 +12,7 @@
 #include "tar/header.hpp"
 
 namespace headrace {
-namespace {
-
-// Enough for the header after an image, its label and the next header; small beside the data skipped.
-constexpr std::int64_t window_bytes = 8192;
-
-}  // namespace
-
-FileWindow::FileWindow(const std::string& path) : path_(path), bytes_(window_bytes) {
+FileWindow::FileWindow(const std::string& path) : path_(path), bytes_(max_window_bytes) {
     // Without O_NONBLOCK, opening a FIFO would wait for a writer.
     fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd_ < 0) throw Fault(Code::io, path + ": could not be opened: " + std::strerror(errno));
@@ -36,8 +30,10 @@ FileWindow::~FileWindow() { close(fd_); }
 
 const std::uint8_t* FileWindow::block(std::int64_t offset) {
     if (offset < start_ || offset + tar_block_bytes > start_ + held_) {
+        const bool goes_on = offset >= start_ && offset <= start_ + held_;
+        window_ = goes_on ? std::min(2 * window_, max_window_bytes) : min_window_bytes;
         start_ = offset;
-        held_ = read_into(bytes_.data(), offset, window_bytes);
+        held_ = read_into(bytes_.data(), offset, window_);
     }
     return held_ - (offset - start_) < tar_block_bytes ? nullptr : bytes_.data() + (offset - start_);
 }

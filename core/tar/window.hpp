@@ -7,6 +7,12 @@
 
 namespace headrace {
 
+// The window follows what it sees: as long as each block lies in it or right behind it, it doubles; after a leap it is
+// as small as can be. So a tar of small members is read in large pieces, and of one with large members, only what is
+// asked for and the next header where it lies near.
+constexpr std::int64_t min_window_bytes = 1536;  // a header, a label of up to a block and the next header
+constexpr std::int64_t max_window_bytes = 1 << 18;
+
 class FileWindow {
 public:
     // Opens path. Throws Fault(io) if that fails or it is not a regular file.
@@ -31,6 +37,7 @@ private:
     std::int64_t size_ = 0;
     std::vector<std::uint8_t> bytes_;
     std::int64_t start_ = 0, held_ = 0;  // bytes_ holds the file's [start_, start_ + held_)
+    std::int64_t window_ = min_window_bytes;
 };
 
 }  // namespace headrace

@@ -67,7 +67,9 @@ class BatchDecoder:
         for (name, field, _), raw in zip(recipe.raws, pending.raws, strict=True):
             batch[name] = self._labels(pending, name, raw) if isinstance(field, Label) else raw
         for name, column in recipe.values:
-            batch[name] = self._converter.values(self._assembly.values(column, pending.samples))
+            values = self._assembly.values(column, pending.samples)
+            is_label = isinstance(recipe.fields[name], Label)
+            batch[name] = self._converter.labels(values) if is_label else self._converter.values(values)
         return {name: batch[name] for name in recipe.fields}
 
     def _labels(self, pending: Pending, name: str, raw: list[bytes]) -> Any:

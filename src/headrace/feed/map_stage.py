@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -14,11 +14,13 @@ from headrace.channel import Closed
 from headrace.feed import transforms
 from headrace.feed.arrays import Plain
 from headrace.feed.decoded import Decoded
-from headrace.feed.map_workers import MapWorkers
 from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Output, SampleMap
 from headrace.feed.stats import StageStats
 from headrace.threads import THREAD_PREFIX
+
+if TYPE_CHECKING:
+    from headrace.feed.map_workers import MapWorkers
 
 Deliver: TypeAlias = Callable[[Decoded, Batch], None]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from typing import TYPE_CHECKING
 
 from headrace import _core
 from headrace.channel import Channel, Closed
@@ -21,12 +22,14 @@ from headrace.feed.bad_samples import BadSamples
 from headrace.feed.batch_decoder import BatchDecoder
 from headrace.feed.decoded import Decoded
 from headrace.feed.map_stage import MapStage, NoMap, ThreadedMap, WorkerMap
-from headrace.feed.map_workers import MapWorkers
 from headrace.feed.memory import BatchMemory
 from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Recipe
 from headrace.feed.stats import STAGES, StageStats, Stats
 from headrace.threads import THREAD_PREFIX, Origin, close_at_exit, in_own_thread
+
+if TYPE_CHECKING:
+    from headrace.feed.map_workers import MapWorkers
 
 DROP_WAIT_S = 1.0
 """Far longer than a batch in progress needs to be cancelled, unless the user's `map` is in the midst of something."""
@@ -45,7 +48,7 @@ class Runner:
         self._samples = 0
         self.batch_bytes = 0
         # First of all: they may be forked, and this pass has no threads yet.
-        self._workers = MapWorkers(recipe, seed=recipe.plan.key(epoch)) if recipe.map_workers else None
+        self._workers = _start_workers(recipe, epoch)
         shared = None if self._workers is None else self._workers.memory
         self._engine = _core.Engine(
             recipe.threads, level=recipe.level, limits=recipe.limits, retry_waits_s=list(retrying.WAITS_S)
@@ -107,11 +110,11 @@ class Runner:
         self._channel.close()
         with self._lock:
             self._engine.cancel()
+        self._map.cancel()
         # One of ours must not wait, and may hold what the executor's own lock protects. The feeding thread ends all.
         if in_own_thread():
             return
         self._python.cancel()
-        self._map.cancel()
         self._thread.join(timeout_s)
 
     def drop(self) -> None:
@@ -226,3 +229,11 @@ class Runner:
             map_workers=self._recipe.map_workers,
             stages=stages,
         )
+
+
+def _start_workers(recipe: Recipe, epoch: int) -> MapWorkers | None:
+    if not recipe.map_workers:
+        return None
+    from headrace.feed.map_workers import MapWorkers  # here, since multiprocessing is slow to import
+
+    return MapWorkers(recipe, seed=recipe.plan.key(epoch))

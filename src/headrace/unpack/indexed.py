@@ -10,7 +10,6 @@ from .job import Job, differs, expect_placed
 from .members import IndexedArchive
 from .plan import Plan, make_plan
 from .report import Report
-from .workers import work_through
 
 
 class _File(NamedTuple):
@@ -32,21 +31,13 @@ def unpack_indexed(archive: IndexedArchive, job: Job, report: Report) -> None:
     for number in plan.folders:
         job.target.place_folder(plan.path(number))
     report.folders = len(plan.folders)
-    work_through(
-        _files(plan), lambda file: _place(archive, file, job, report), threads=job.threads, stop=job.stop, tick=job.tick
-    )
+    job.work_through(_files(plan), lambda file: _place(archive, file, job, report))
     _place_links(archive, plan, job, report)
     for number in plan.folders:
         job.target.set_folder_time(plan.path(number), archive.attributes(number).mtime_ns)
     if job.verify:
         report.verified = 0
-        work_through(
-            _files(plan),
-            lambda file: _verify(archive, file, job, report),
-            threads=job.threads,
-            stop=job.stop,
-            tick=job.tick,
-        )
+        job.work_through(_files(plan), lambda file: _verify(archive, file, job, report))
 
 
 def _files(plan: Plan) -> Iterator[_File]:

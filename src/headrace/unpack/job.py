@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from headrace.data.open_file import path_text
 from headrace.errors import UnsafeMemberError, WriteError
+from headrace.workers import Stop, work_through
 
 from .member_paths import decode
 from .members import Piece
 from .plan import Refusal
 from .report import Report
 from .target import Placed, Target
-from .workers import Stop
+
+T = TypeVar("T")
 
 _NAMED_MOST = 5
 
@@ -27,6 +30,16 @@ class Job:
     """Members that must not be made are counted and left out, instead of ending the run."""
     stop: Stop = field(default_factory=Stop)
     tick: Callable[[], None] = lambda: None
+
+    def work_through(self, items: Iterable[T], work: Callable[[T], None], *, threads: int | None = None) -> None:
+        work_through(
+            items,
+            work,
+            name="unpack",
+            threads=self.threads if threads is None else threads,
+            stop=self.stop,
+            tick=self.tick,
+        )
 
     def stoppable(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """`pieces`, until the work is not wanted any more: a large file has many. Raises Stopped."""

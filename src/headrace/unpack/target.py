@@ -48,11 +48,11 @@ class Target:
     def place_file(
         self, path: bytes, size: int, attributes: Attributes, pieces: Pieces, *, replace: bool = False
     ) -> Placed:
-        """`pieces` is called once at most. `replace` what differs, whatever was asked for."""
+        """`pieces` is called once at most. `replace` what is there, even a file of the same size and time."""
         folder, name = self._folders.parent(path)
         with _writing(folder, name):
             found = folder.find(name)
-            if found is not None and _is_complete(found, size, attributes.mtime_ns):
+            if found is not None and not replace and _is_complete(found, size, attributes.mtime_ns):
                 return Placed.KEPT
             if found is None or self._is_replaced(found, replace):
                 return self._make_file(folder, name, size, attributes, pieces(), replace=found is not None)

@@ -6,8 +6,10 @@ import io
 import pickle
 import sys
 import traceback
+from types import TracebackType
 from typing import Any
 
+from headrace.errors import UsageError
 from headrace.feed.arrays import Plain
 from headrace.feed.map_workers.messages import Failure
 
@@ -32,10 +34,31 @@ def dumps(message: object) -> bytes:
     return buffer.getvalue()
 
 
+def loads_rows(data: bytes) -> dict[int, Any]:
+    """What the user's function returned, by row. Raises UsageError for values that cannot be made again."""
+    try:
+        rows: dict[int, Any] = pickle.loads(data)
+    except Exception as error:  # whatever the values' own classes raise
+        raise UsageError(
+            f"map: expected values that can be pickled and made again, as they come from a process of their own, got "
+            f"some that cannot ({type(error).__name__}: {error}); return arrays, tensors, numbers, text, or lists and "
+            "dicts of these, or use map_workers=0"
+        ) from error
+    return rows
+
+
 def failure(row: int, error: BaseException) -> Failure:
     """An exception on its way to the parent. One that cannot be pickled goes as the nearest of its bases that can."""
-    text = "".join(traceback.format_exception(error)).rstrip()
-    return Failure(row, _portable(error), text)
+    lines = traceback.format_exception(type(error), error, _from_the_user(error.__traceback__))
+    return Failure(row, _portable(error), "".join(lines).rstrip())
+
+
+def _from_the_user(whole: TracebackType | None) -> TracebackType | None:
+    """A traceback without the calls that led to the user's code; all of it where there is none of theirs."""
+    part = whole
+    while part is not None and part.tb_frame.f_globals.get("__name__", "").startswith("headrace."):
+        part = part.tb_next
+    return whole if part is None else part
 
 
 def _portable(error: BaseException) -> BaseException:

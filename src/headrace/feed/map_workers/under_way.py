@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.feed.arrays import Layout
 from headrace.feed.decoded import Decoded
+from headrace.feed.map_workers import pickling
 from headrace.feed.map_workers.messages import Done, Failure, Place
 from headrace.feed.map_workers.shared_blocks import SharedBlocks
 
@@ -59,8 +60,10 @@ class UnderWay:
                 self._blocks[name] = Place(layout, offset, block.nbytes), block
 
     def add(self, worker: int, done: Done) -> None:
+        """Raises UsageError for values that cannot be made again here."""
         self.waiting.discard(worker)
-        self._rows.update(done.rows)
+        if done.rows:
+            self._rows.update(pickling.loads_rows(done.rows))
         if done.failure is not None:
             self.failures.append(done.failure)
 

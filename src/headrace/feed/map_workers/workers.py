@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from multiprocessing.connection import wait
 
 from headrace import _core
 from headrace.channel import Closed
-from headrace.errors import MapWorkerError, UsageError
+from headrace.errors import MapWorkerError
 from headrace.feed.arrays import Layout
 from headrace.feed.decoded import Decoded
 from headrace.feed.map_workers import pickling
@@ -61,7 +62,7 @@ class MapWorkers:
         warm_fork_server(method)
         file = None if self.memory is None else self.memory.file
         for index in range(recipe.map_workers):
-            setup = Setup(index, recipe.map, file, self._counters_place, _core.hash64(seed, index))
+            setup = Setup(index, recipe.map, recipe.output, file, self._counters_place, _core.hash64(seed, index))
             try:
                 self._processes.append(WorkerProcess(context, method, setup))
             except OSError as error:
@@ -124,7 +125,7 @@ class MapWorkers:
 
     def _hear(self, process: WorkerProcess) -> None:
         try:
-            message = _loads(process.connection.recv_bytes())
+            message: FromWorker = pickle.loads(process.connection.recv_bytes())
         except (EOFError, OSError):
             if self._hung_up:
                 raise Closed from None
@@ -148,7 +149,7 @@ class MapWorkers:
         batch.add(index, done)
         self._at.pop(index, None)
         self.busy_s += done.busy_s
-        self.mapped += len(done.rows)
+        self.mapped += done.count
         if done.kept:
             self._kept[index, done.number] = batch
         for number in done.let_go:
@@ -156,7 +157,7 @@ class MapWorkers:
 
     def _sample_at(self, index: int) -> str | None:
         at = self._at.get(index) if self._counters is None else self._counters.at(index)
-        return None if at is None else self._under_way[at[0]].decoded.name(at[1])
+        return None if at is None or at[0] not in self._under_way else self._under_way[at[0]].decoded.name(at[1])
 
     # --- the end ---
 
@@ -173,8 +174,9 @@ class MapWorkers:
         self.hang_up()
         with self._lock:
             self._ended = True
+        deadline = time.monotonic() + wait_s
         for process in self._processes:
-            process.end(wait_s)
+            process.end(max(0.0, deadline - time.monotonic()))
         self._under_way.clear()
         self._kept.clear()
         self._counters = None
@@ -194,15 +196,3 @@ def _place_counters(memory: SharedBlocks, recipe: Recipe) -> tuple[Counters, Cou
 def _work(number: int, batch: UnderWay, fields: dict[str, SentField], rows: tuple[int, ...] | None = None) -> Work:
     decoded = batch.decoded
     return Work(number, len(decoded), rows, decoded.key, decoded.base_ids, decoded.passes, fields, batch.places)
-
-
-def _loads(data: bytes) -> FromWorker:
-    try:
-        message: FromWorker = pickle.loads(data)
-    except Exception as error:  # whatever the classes of the user's values raise
-        raise UsageError(
-            f"map: expected values that can be pickled and made again, as they come from a process of their own, got "
-            f"some that cannot ({type(error).__name__}: {error}); return arrays, tensors, numbers, text, or lists and "
-            "dicts of these, or use map_workers=0"
-        ) from error
-    return message
