@@ -77,10 +77,10 @@ def tars() -> Iterator[tuple[str, bytes]]:
         "names": _add_long_names,
         "kinds": _add_kinds,
     }
-    for format_name, format in formats.items():
+    for format_name, number in formats.items():
         for content_name, add in contents.items():
             out = io.BytesIO()
-            with tarfile.open(fileobj=out, mode="w", format=format, pax_headers={"comment": "global"}) as tar:
+            with tarfile.open(fileobj=out, mode="w", format=number, pax_headers={"comment": "global"}) as tar:
                 add(tar)
             yield f"{format_name}-{content_name}", _without_padding(out.getvalue())
 

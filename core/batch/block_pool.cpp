@@ -1,8 +1,10 @@
 #include "batch/block_pool.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <new>
 #include <stdexcept>
+#include <system_error>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,8 +15,9 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-std::uint8_t* map(std::size_t bytes) {
-    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+std::uint8_t* map(std::size_t bytes, int file, std::size_t offset) {
+    const int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file, static_cast<off_t>(offset));
     if (at == MAP_FAILED) throw std::bad_alloc();
     if (bytes >= kHugePage) ::madvise(at, bytes, MADV_HUGEPAGE);  // a hint: refused, it costs page faults only
     return static_cast<std::uint8_t*>(at);
@@ -22,10 +25,27 @@ std::uint8_t* map(std::size_t bytes) {
 
 }  // namespace
 
-BlockPool::BlockPool(std::size_t most_idle) : owner_(::getpid()), most_idle_(most_idle) {}
+BlockPool::BlockPool(std::size_t most_idle, int file) : owner_(::getpid()), file_(file), most_idle_(most_idle) {}
 
 BlockPool::~BlockPool() {
-    for (const Block& block : idle_) ::munmap(block.at, block.bytes);
+    for (const Block& block : idle_) free(block);
+}
+
+BlockPool::Block BlockPool::make(std::size_t bytes) {
+    if (file_ < 0) return {map(bytes, file_, 0), bytes, 0};
+    // Never back: what lay before is a hole once it is freed, and a worker may still have it mapped.
+    if (::ftruncate(file_, static_cast<off_t>(file_bytes_ + bytes)) != 0)
+        throw std::system_error(errno, std::generic_category());
+    Block block{map(bytes, file_, file_bytes_), bytes, file_bytes_};
+    file_bytes_ += bytes;
+    return block;
+}
+
+void BlockPool::free(const Block& block) const {
+    // Unmapping alone would leave the pages in the file for as long as anybody has any part of it. A forked child's
+    // copy is the parent's file.
+    if (file_ >= 0 && ::getpid() == owner_) ::madvise(block.at, block.bytes, MADV_REMOVE);
+    ::munmap(block.at, block.bytes);
 }
 
 std::uint8_t* BlockPool::acquire(std::size_t bytes) {
@@ -35,7 +55,7 @@ std::uint8_t* BlockPool::acquire(std::size_t bytes) {
     std::lock_guard lock(mutex_);
     auto fits = std::find_if(idle_.begin(), idle_.end(), [&](const Block& block) { return block.bytes == bytes; });
     if (fits == idle_.end()) {
-        used_.push_back({map(bytes), bytes});
+        used_.push_back(make(bytes));
         ++made_;
     } else {
         used_.push_back(*fits);
@@ -51,9 +71,28 @@ void BlockPool::release(std::uint8_t* at) {
     if (found == used_.end()) return;
     idle_.push_back(*found);
     used_.erase(found);
-    if (idle_.size() <= most_idle_) return;
-    ::munmap(idle_.front().at, idle_.front().bytes);  // the oldest: its size may be out of use
-    idle_.erase(idle_.begin());
+    drop_idle_beyond(most_idle_);
+}
+
+void BlockPool::drop_idle_beyond(std::size_t most) {
+    while (idle_.size() > most) {
+        free(idle_.front());  // the oldest: its size may be out of use
+        idle_.erase(idle_.begin());
+    }
+}
+
+std::size_t BlockPool::offset(const std::uint8_t* at) const {
+    std::lock_guard lock(mutex_);
+    auto found = std::find_if(used_.begin(), used_.end(), [&](const Block& block) { return block.at == at; });
+    if (found == used_.end()) throw std::out_of_range("expected a block of this pool that is in use");
+    return found->offset;
+}
+
+void BlockPool::retire() {
+    if (::getpid() != owner_) return;
+    std::lock_guard lock(mutex_);
+    most_idle_ = 0;
+    drop_idle_beyond(0);
 }
 
 BlockPool::Usage BlockPool::usage() const {

@@ -10,6 +10,7 @@ void bind_view(nanobind::module_&);
 void bind_names(nanobind::module_&);
 void bind_samples(nanobind::module_&);
 void bind_tar(nanobind::module_&);
+void bind_zip(nanobind::module_&);
 void bind_jpeg(nanobind::module_&);
 void bind_png(nanobind::module_&);
 void bind_batch(nanobind::module_&);

@@ -9,6 +9,7 @@ NB_MODULE(_core, m) {
     headrace::bind_names(m);
     headrace::bind_samples(m);
     headrace::bind_tar(m);
+    headrace::bind_zip(m);
     headrace::bind_jpeg(m);
     headrace::bind_png(m);
     headrace::bind_batch(m);

@@ -18,9 +18,9 @@
 namespace headrace::fuzz {
 namespace {
 
-// More would only take longer: pixels of a source or an output, and of the rows between, which are as many as the
-// source's and as wide as the output.
-constexpr int kMostPixels = 1 << 13, kMostBetween = 1 << 15;
+// More would only take longer: pixels of an output, the longest side of a source, and pixels of the rows between, which
+// are as many as the source's and as wide as the output.
+constexpr int kMostPixels = 1 << 12, kMostLong = 1 << 15, kMostBetween = 1 << 13;
 constexpr Limits kLimits{};
 
 struct Size {
@@ -55,11 +55,10 @@ std::vector<double> program_table(Input& input) {
 
 // Small sides; or one long side, as panoramas and damaged headers have.
 Size source_size(Input& input) {
-    const int kind = input.byte() % 4;
-    if (kind < 2) return {input.between(1, 96), input.between(1, 96)};
-    const int longer = input.between(1, kMostPixels);
-    const int shorter = input.between(1, std::max(1, kMostPixels / longer));
-    return kind == 2 ? Size{longer, shorter} : Size{shorter, longer};
+    const int kind = input.byte() % 16;
+    if (kind < 14) return {input.between(1, 64), input.between(1, 64)};
+    const int longer = input.between(1, kMostLong), shorter = input.between(1, 4);
+    return kind == 14 ? Size{longer, shorter} : Size{shorter, longer};
 }
 
 void check_axis(double from, double to, int low, int high, int source, int size, int inner_at, int inner,

@@ -74,11 +74,36 @@ void check_scans(j_common_ptr info) {
     leave(info);
 }
 
+// Huffman codes take a bit a block at the very least, whatever is in it: a small file cannot ask for a large image's
+// memory. Arithmetic coding has no such bound.
+bool can_hold_its_blocks(const jpeg_decompress_struct& info, std::size_t bytes) {
+    std::uint64_t blocks = 0;
+    for (int i = 0; i < info.num_components; ++i) {
+        blocks += std::uint64_t{info.comp_info[i].width_in_blocks} * info.comp_info[i].height_in_blocks;
+    }
+    return info.arith_code || blocks / 8 <= bytes;
+}
+
+std::string size_text(const jpeg_decompress_struct& info) {
+    return "JPEG of " + std::to_string(info.image_width) + "x" + std::to_string(info.image_height) + " pixels";
+}
+
 // Whether an end-of-image marker follows the start of the scan. Inside entropy-coded data 0xFF is followed by 0 or a
 // restart marker, so a match is a real one; nearly always it is the last two bytes.
 bool has_end(std::span<const std::uint8_t> scan) {
     for (std::size_t i = scan.size(); i >= 2; --i) {
         if (scan[i - 1] == 0xD9 && scan[i - 2] == 0xFF) return true;
+    }
+    return false;
+}
+
+// Whether the file ended between two scans, so that some of a coefficient's bits, or all of a component, never came.
+bool lacks_scans(const jpeg_decompress_struct& info) {
+    for (int i = 0; i < info.num_components; ++i) {
+        if (info.comp_info[i].quant_table == nullptr) return true;  // set by a component's first scan
+        if (info.coef_bits == nullptr) continue;                    // not progressive
+        const int* missing = info.coef_bits[i];
+        if (std::any_of(missing, missing + DCTSIZE2, [](int bits) { return bits != 0; })) return true;
     }
     return false;
 }
@@ -164,9 +189,11 @@ const JpegInfo& JpegDecoder::open(std::span<const std::uint8_t> file, const Limi
     }
     const std::int64_t pixels = static_cast<std::int64_t>(s.info.image_width) * s.info.image_height;
     if (pixels > limits.max_pixels) {
-        s.refuse(Code::limit, "JPEG of " + std::to_string(s.info.image_width) + "x" +
-                                  std::to_string(s.info.image_height) +
-                                  " pixels, more than max_pixels=" + std::to_string(limits.max_pixels));
+        s.refuse(Code::limit, size_text(s.info) + ", more than max_pixels=" + std::to_string(limits.max_pixels));
+    }
+    if (!can_hold_its_blocks(s.info, file.size())) {
+        s.refuse(Code::corrupt, size_text(s.info) + ", which no " + std::to_string(file.size()) +
+                                    " bytes can hold: the file is damaged or cut short");
     }
     for (auto* marker = s.info.marker_list; marker != nullptr; marker = marker->next) {
         const int found = exif_orientation({marker->data, marker->data_length});
@@ -260,7 +287,7 @@ void JpegDecoder::State::decode_libjpeg(int top, int bottom, int sent, RowSink& 
     read_rows(&sink, bottom - top - sent);
     if (!whole) {
         read_rows(nullptr, static_cast<int>(info.output_height) - bottom);
-        if (errors.ran_short) {
+        if (errors.ran_short || lacks_scans(info)) {
             refuse(Code::corrupt, "JPEG cut short: the file ends after " + std::to_string(file_size) +
                                       " bytes, before the image does");
         }

@@ -44,11 +44,12 @@ std::span<const std::uint8_t> Inflater::joined(const Chunks& chunks) {
     return {begin, end};
 }
 
+void check_can_hold(const Chunks& chunks, std::size_t total) {
+    if (total / largest_ratio <= chunks.data_bytes) return;
+    corrupt(counts(total, chunks.data_bytes) + ", more than they can hold: the file is cut short");
+}
+
 const std::uint8_t* Inflater::inflate(const Chunks& chunks, std::size_t wanted, std::size_t total) {
-    // Before memory is taken for them: a small file cannot ask for a large image's memory.
-    if (total / largest_ratio > chunks.data_bytes) {
-        corrupt(counts(total, chunks.data_bytes) + ", more than they can hold: the file is cut short");
-    }
     const auto packed = joined(chunks);
     const std::size_t room = std::min(total, wanted + largest_piece);
     std::uint8_t* const rows = rows_.reserve(room + padding_bytes);

@@ -12,6 +12,10 @@ struct libdeflate_decompressor;
 
 namespace headrace::png {
 
+// Throws Fault(corrupt) where the image data, however well packed, cannot hold `total` bytes of rows. Asked before
+// anything is made of the image's size: a small file cannot ask for a large image's memory.
+void check_can_hold(const Chunks& chunks, std::size_t total);
+
 class Inflater {
 public:
     // Readable bytes after the rows, so that vector loads need no special last pixel.

@@ -16,6 +16,17 @@ bool is_png(std::span<const std::uint8_t> file) { return png::has_signature(file
 
 PngInfo png_probe(std::span<const std::uint8_t> file, const Limits& limits) { return png::read_header(file, limits); }
 
+namespace {
+
+// Bytes of a row as it is packed in the file, with its filter byte.
+std::size_t raw_row_bytes(const PngInfo& info) { return 1 + png::packed_row_bytes(info, info.width); }
+
+std::size_t raw_bytes(const PngInfo& info) {
+    return info.interlaced ? png::adam7_bytes(info) : raw_row_bytes(info) * info.height;
+}
+
+}  // namespace
+
 struct PngDecoder::State {
     explicit State(Level level) : rows(level) {}
 
@@ -34,24 +45,24 @@ struct PngDecoder::State {
 
 void PngDecoder::State::decode_plain(int top, int bottom, RowSink& sink) {
     const PngInfo& info = chunks.info;
-    const std::size_t raw_bytes = 1 + png::packed_row_bytes(info, info.width);
-    const std::uint8_t* raw = inflater.inflate(chunks, raw_bytes * bottom, raw_bytes * info.height);
-    std::uint8_t* const band = pixels.reserve(band_rows * stride());
+    const std::size_t row_bytes = raw_row_bytes(info);
+    const std::uint8_t* raw = inflater.inflate(chunks, row_bytes * bottom, row_bytes * info.height);
+    std::uint8_t* const band = pixels.reserve(std::min(band_rows, bottom - top) * stride());
     rows.begin(info.width);
-    rows.skip(raw, raw_bytes, top);
-    raw += raw_bytes * top;
+    rows.skip(raw, row_bytes, top);
+    raw += row_bytes * top;
     for (int y = top; y < bottom;) {
         const int count = std::min(band_rows, bottom - y);
-        rows.take(raw, raw_bytes, count, band, stride());
+        rows.take(raw, row_bytes, count, band, stride());
         sink.take(band, stride(), count);
-        raw += raw_bytes * count;
+        raw += row_bytes * count;
         y += count;
     }
 }
 
 void PngDecoder::State::decode_interlaced(int top, int bottom, RowSink& sink) {
     const PngInfo& info = chunks.info;
-    const std::size_t bytes = png::adam7_bytes(info);
+    const std::size_t bytes = raw_bytes(info);
     const std::uint8_t* const raw = inflater.inflate(chunks, bytes, bytes);
     std::uint8_t* const image = pixels.reserve(info.height * stride());
     adam7.decode(info, raw, rows, image, stride());
@@ -66,8 +77,10 @@ PngDecoder::PngDecoder(PngDecoder&&) noexcept = default;
 PngDecoder& PngDecoder::operator=(PngDecoder&&) noexcept = default;
 
 const PngInfo& PngDecoder::open(std::span<const std::uint8_t> file, const Limits& limits) {
-    png::read_chunks(file, limits, state_->chunks);
-    return state_->chunks.info;
+    png::Chunks& chunks = state_->chunks;
+    png::read_chunks(file, limits, chunks);
+    png::check_can_hold(chunks, raw_bytes(chunks.info));
+    return chunks.info;
 }
 
 void PngDecoder::decode(int top, int bottom, Layout layout, RowSink& sink) {

@@ -9,23 +9,19 @@
 #include <string>
 
 #include "common/fault.hpp"
+#include "zip/bytes.hpp"
 
 namespace headrace {
 namespace {
+
+using zip::u16;
+using zip::u32;
 
 constexpr std::uint32_t kStored = 0, kDeflated = 8;
 constexpr std::uint32_t kEncrypted = 0x1, kSizesFollow = 0x8, kPatch = 0x20, kStronglyEncrypted = 0x40;
 constexpr std::size_t kFlagsAt = 6, kMethodAt = 8, kCrcAt = 14, kNameBytesAt = 26, kExtraBytesAt = 28;
 constexpr std::uint8_t kSignature[] = {'P', 'K', 3, 4};
 constexpr std::int64_t kLargestRatio = 1032;  // deflate's best case: 258 bytes for two bits
-
-std::uint32_t u16(std::span<const std::uint8_t> bytes, std::size_t at) {
-    return bytes[at] | std::uint32_t{bytes[at + 1]} << 8;
-}
-
-std::uint32_t u32(std::span<const std::uint8_t> bytes, std::size_t at) {
-    return u16(bytes, at) | u16(bytes, at + 2) << 16;
-}
 
 std::string hex(std::uint32_t value) {
     char text[9];

@@ -67,6 +67,16 @@ class Channel(Generic[T]):
             raise Closed
         self._items.put(item)
 
+    def give_back(self) -> None:
+        """What was reserved will not be put: its place is free again."""
+        self._places.put(None)
+
+    def stop(self) -> None:
+        """The producer gives up, from any thread of its side: its `reserve` and `put` raise Closed. What was put is
+        still handed out, and `finish` says why."""
+        self._finished = True
+        self._places.put(None)
+
     def finish(self, error: BaseException | None = None) -> None:
         """The producer's last word: what was put is still handed out, then `error` or the end. After the consumer's
         last word an error is dropped: kept here, its traceback would keep alive whatever the producer held."""

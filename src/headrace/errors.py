@@ -8,6 +8,7 @@
     │   ├── OutsideRootError            a path that it names leads out of `root=`
     │   └── ChangedError                it is no longer what was indexed
     ├── ReadError (OSError)             transport failed: never replaced, the run stops
+    ├── WriteError (OSError)            a file could not be written, or something else is there
     ├── SharedMemoryError (OSError)     the system gives no memory to share between processes
     ├── SampleError                     the content of one sample cannot be decoded
     │   ├── DecodeError                 damaged, cut short, or not an image
@@ -18,7 +19,9 @@
     │   ├── MissingMemberError (KeyError)       the archive holds none of that name
     │   ├── DamagedMemberError          its bytes are not what the archive says of them
     │   ├── MemberLimitError            beyond a limit; the message names the limit
+    │   ├── UnsafeMemberError           it must not be made: outside the target, through a link, or as a device
     │   └── UnsupportedMemberError      encrypted, or in a form that nothing here reads
+    ├── MapWorkerError (RuntimeError)   a process of `map_workers` could not be started, or ended by itself
     ├── TooManyBadSamplesError          more samples were bad than `max_bad` allows
     ├── SessionError (ValueError)       a file is no session of the doctor's, or not one that this version reads
     └── StateError (ValueError)         a saved state does not belong to this loader
@@ -59,6 +62,10 @@ class ChangedError(DatasetError):
 
 class ReadError(HeadraceError, OSError):
     """Transport failed: a file could not be opened or read. Never replaced."""
+
+
+class WriteError(HeadraceError, OSError):
+    """A file could not be written, or something else is there."""
 
 
 class SharedMemoryError(HeadraceError, OSError):
@@ -123,12 +130,20 @@ class MemberLimitError(MemberError):
     """Beyond a limit; the message names the limit."""
 
 
+class UnsafeMemberError(MemberError):
+    """A member must not be made: outside the target, through a link, or as a device."""
+
+
 class UnsupportedMemberError(MemberError):
     """Encrypted, or in a form that nothing here reads."""
 
 
 class TooManyBadSamplesError(HeadraceError):
     """More samples were bad than `max_bad` allows."""
+
+
+class MapWorkerError(HeadraceError, RuntimeError):
+    """A process of `map_workers` could not be started, or ended before its work was done."""
 
 
 class StateError(HeadraceError, ValueError):

@@ -31,13 +31,23 @@ from headrace.feed.memory import PinnedMemory, PooledMemory
 from headrace.feed.recipe import obvious_fields, resolve_columns
 from headrace.fields import Field
 from headrace.launch import rank_and_world_size
-from headrace.loader_arguments import check_last_batch, check_level, check_values, need_torch, place_fields
+from headrace.loader_arguments import (
+    check_last_batch,
+    check_level,
+    check_map_workers,
+    check_skip,
+    check_values,
+    need_torch,
+    place_fields,
+)
 from headrace.passes import DevicePass, Pass
 from headrace.plan import Plan, Remainder, State, state_after
 from headrace.plan.resume import resume
 from headrace.view import View, compile_view
 
 if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
     import torch
 
     from headrace.compat.frameworks.dataloader import LoaderDataLoader
@@ -57,9 +67,14 @@ class Loader:
     `threads`    default: the cores available, shared by the ranks of the node
     `prefetch`   batches under way or ready beyond the one that the consumer has
     `on_error`   a sample that cannot be decoded is replaced by another, named in `quarantine` and counted in
-                 `stats()`, or raised. More than `max_bad` of those that this rank takes in a pass end the run in any
-                 case
+                 `stats()`: "replace". "raise" raises instead. "skip", for one rank only, leaves it out: its batch is
+                 shorter, a batch that loses all of its samples does not come, so that a pass may have fewer batches
+                 than `len(loader)`, and the state counts both as consumed. More than `max_bad` of the samples that
+                 this rank takes in a pass end the run in any case
     `map`        `map(sample, rng)` for each sample, in threads; `batch_map(batch, rng)` for each batch
+    `map_workers`  that many processes for `map` instead of threads, for Python that holds the GIL. Results are the
+                 same for any number; processes start with each pass, and know what `map` knows then
+    `multiprocessing_context`  how they start: "fork", "forkserver", "spawn" or a context; default: the program's
     `rank`, `world_size`  default: RANK and WORLD_SIZE, as torchrun sets them, else 0 and 1
     `output`     "torch" tensors or "numpy" arrays
     `device`     where batches are handed out, such as "cuda": they are made in pinned memory and copied on a side
@@ -89,6 +104,8 @@ class Loader:
         max_bad: float = 0.01,
         quarantine: str | os.PathLike[str] | None = None,
         map: SampleMap | None = None,
+        map_workers: int = 0,
+        multiprocessing_context: str | BaseContext | None = None,
         batch_map: BatchMap | None = None,
         rank: int | None = None,
         world_size: int | None = None,
@@ -113,6 +130,8 @@ class Loader:
         if view is not None and not columns.images:
             raise UsageError("view: expected an image field to cut, got none; leave view out")
         check_values(threads, prefetch, on_error, max_bad, output, chosen)
+        check_skip(on_error, world_size)
+        check_map_workers(map_workers, multiprocessing_context, map)
         self._placement = None if device is None else place_fields(device, output, chosen, map, batch_map)
         if self._placement is not None:
             chosen = self._placement.fields
@@ -134,6 +153,8 @@ class Loader:
             quarantine=None if quarantine is None else Quarantine(Path(quarantine)),
             output=output,
             map=map,
+            map_workers=map_workers,
+            multiprocessing_context=multiprocessing_context,
             batch_map=batch_map,
             level=instruction_set,
             limits=Limits() if limits is None else limits,
@@ -316,8 +337,10 @@ class LoaderIterator(Iterator[Batch]):
             raise StopIteration
         try:
             self._go_on_after_fork()
-            batch = self._pass.take()
+            batch, self._step = self._pass.take()
         except Closed:
+            if self._open:  # at the end, also where the last batches were skipped as a whole
+                self._loader._note_received(self, self._epoch, len(self._loader))
             self.close()
             raise StopIteration from None
         except BaseException:  # Ctrl-C too: it must not wait for a `map` that hangs
@@ -325,10 +348,9 @@ class LoaderIterator(Iterator[Batch]):
             self._finalizer.detach()
             self._pass.drop()
             raise
-        self._step += 1
         self._loader._note_received(self, self._epoch, self._step)
         if isinstance(self._loader._memory, PooledMemory):
-            self._loader._memory.mind(self._pass.batch_bytes)
+            self._loader._memory.mind(self._pass.batch_bytes, self._pass.held_batches)
         return batch
 
     def close(self) -> None:

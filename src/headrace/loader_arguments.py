@@ -12,6 +12,8 @@ from headrace.fields import Field, Image
 from headrace.plan import Plan
 
 if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
     import torch
 
     from headrace.device import Placement
@@ -23,8 +25,8 @@ def check_values(
     for name, value in (("threads", threads), ("prefetch", prefetch)):
         if value is not None and (type(value) is not int or value < 1):
             raise UsageError(f"{name}: expected an int of at least 1, got {value!r}")
-    if on_error not in ("replace", "raise"):
-        raise UsageError(f"on_error: expected 'replace' or 'raise', got {on_error!r}")
+    if on_error not in ("replace", "raise", "skip"):
+        raise UsageError(f"on_error: expected 'replace', 'raise' or 'skip', got {on_error!r}")
     if not 0 <= max_bad <= 1:
         raise UsageError(f"max_bad: expected a share from 0 to 1, got {max_bad!r}")
     if output not in ("torch", "numpy"):
@@ -34,6 +36,31 @@ def check_values(
             raise UsageError(f"field {name!r}: numpy has no bfloat16; use output='torch' or dtype='float32'")
     if output == "torch":
         need_torch("output='torch'", instead="; or pass output='numpy'")
+
+
+def check_skip(on_error: str, world_size: int) -> None:
+    """Ranks that skip would have unequal batches, and one whose batch is skipped as a whole a step less."""
+    if on_error == "skip" and world_size > 1:
+        raise UsageError(
+            f"on_error: expected 'replace' or 'raise' with world_size={world_size}, got 'skip'; the ranks' batches "
+            "would be unequal, and a rank whose batch is skipped as a whole would take a step less"
+        )
+
+
+def check_map_workers(workers: int, context: str | BaseContext | None, map: SampleMap | None) -> None:
+    if type(workers) is not int or workers < 0:
+        raise UsageError(f"map_workers: expected an int of at least 0, got {workers!r}")
+    if workers and map is None:
+        raise UsageError(f"map_workers: expected map= beside it, got map_workers={workers} and nothing to run in them")
+    if not workers and context is not None:
+        raise UsageError(
+            f"multiprocessing_context: expected map_workers= of at least 1 beside it, got {context!r} for no process"
+        )
+    if workers:
+        from headrace.feed.map_workers.processes import check_context, check_may_start
+
+        check_context(context)
+        check_may_start(workers)
 
 
 def check_level(instruction_set: str) -> None:

@@ -25,8 +25,14 @@ class Pass(Protocol):
     @property
     def batch_bytes(self) -> int: ...
 
-    def take(self) -> Batch:
-        """The next batch. Raises Closed after the last, or what went wrong."""
+    @property
+    def held_batches(self) -> int | None:
+        """How many batches of memory that workers share somebody has; None where there is none."""
+        ...
+
+    def take(self) -> tuple[Batch, int]:
+        """The next batch, and the steps of the epoch that are done with it. Raises Closed after the last, or what went
+        wrong."""
         ...
 
     def close(self) -> None:
@@ -47,7 +53,7 @@ class DevicePass:
         from headrace.device import DeviceFeed
 
         self._runner = runner
-        self._feed = DeviceFeed(lambda: (runner.take(), None), lane, DEVICE_DEPTH, end=runner.close)
+        self._feed = DeviceFeed(runner.take, lane, DEVICE_DEPTH, end=runner.close)
 
     @property
     def foreign(self) -> bool:
@@ -57,9 +63,12 @@ class DevicePass:
     def batch_bytes(self) -> int:
         return self._runner.batch_bytes
 
-    def take(self) -> Batch:
-        batch: Batch = self._feed.take()[0]
-        return batch
+    @property
+    def held_batches(self) -> None:
+        return None  # the consumer has copies of them
+
+    def take(self) -> tuple[Batch, int]:
+        return self._feed.take()
 
     def close(self) -> None:
         self._runner.close()  # first, so that the feeding thread need not wait for it

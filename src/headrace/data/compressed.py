@@ -17,14 +17,25 @@ _COMPRESSED = {
 
 def refuse_compressed(path: str) -> None:
     """Raises DatasetError if the file at `path` begins as a compressed one does."""
+    name = compression_of(path)
+    if name is not None:
+        raise DatasetError(
+            f"{path}: expected a plain tar, got one compressed with {name}, whose members cannot be read at "
+            f"random. Decompress it: {decompress_command(path, name)}"
+        )
+
+
+def compression_of(path: str) -> str | None:
+    """The format that the file at `path` begins as: gzip, bzip2, xz, zstd or lz4; None: another, or unreadable."""
     try:
         with open(path, "rb") as file:
             start = file.read(6)
     except OSError:
-        return  # the index reports it, with its cause
-    for magic, (name, command) in _COMPRESSED.items():
-        if start.startswith(magic):
-            raise DatasetError(
-                f"{path}: expected a plain tar, got one compressed with {name}, whose members cannot be read at "
-                f"random. Decompress it: {command} -k {os.path.basename(path)}"
-            )
+        return None  # whoever reads on reports it, with its cause
+    return next((name for magic, (name, _) in _COMPRESSED.items() if start.startswith(magic)), None)
+
+
+def decompress_command(path: str, name: str) -> str:
+    """What decompresses the file at `path`, in a shell."""
+    command = next(command for known, command in _COMPRESSED.values() if known == name)
+    return f"{command} -k {os.path.basename(path)}"

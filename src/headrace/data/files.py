@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from .._core import leads_out
-from ..errors import OutsideRootError
+from ..errors import OutsideRootError, ReadError
 from .strings import StringColumn
 
 
@@ -26,8 +26,10 @@ class Files:
         return len(self.names)
 
     def path(self, number: int) -> bytes:
-        """Raises OutsideRootError."""
+        """Raises OutsideRootError, and ReadError for a name that no file can have."""
         name = self.names.bytes(number)
+        if b"\0" in name:
+            raise ReadError(f"no file's name holds a NUL byte, got {os.fsdecode(name)!r}")
         if self.inside and leads_out(name):
             raise OutsideRootError(outside(f"the path {os.fsdecode(name)!r} leads out of {self.root}"))
         return os.path.join(os.fsencode(self.root), name)

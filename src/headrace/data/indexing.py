@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Any
 
 from .._core import scan_tar
 from ..errors import DatasetError, ReadError
-from .archive_samples import ArchiveKeys
-from .digest import digest_of
-from .index import TarIndex
+from .kept_samples import keep_samples
 from .names import NameTable
 from .safetensors import Arrays
-from .samples import Samples
 from .strings import StringColumn
-from .tar_columns import samples_of, tar_columns, tar_files
+from .tar_data import TarData
 from .tar_members import TarMembers
-
-UNGROUPED = "ungrouped"
-"""In place of the samples' outline: why the members make none."""
 
 
 def build_index(path: str) -> tuple[Arrays, str]:
@@ -28,12 +20,8 @@ def build_index(path: str) -> tuple[Arrays, str]:
     Raises ReadError, or DatasetError if it is no tar, is damaged, or is beyond a limit.
     """
     members, skipped = _scan(path)
-    try:
-        samples = Samples.group(members.names.strings, members.type, skipped)
-    except ValueError as error:
-        return members.to_arrays(), json.dumps({UNGROUPED: str(error)})
-    outline: dict[str, Any] = {**samples.outline(), "digest": _digest(path, TarIndex.of(members, samples))}
-    return members.to_arrays() | samples.to_arrays(), json.dumps(outline)
+    samples, outline = keep_samples(path, members.names.strings, members.type, skipped, TarData.of([members]))
+    return members.to_arrays() | samples, outline
 
 
 def _scan(path: str) -> tuple[TarMembers, dict[str, int]]:
@@ -47,9 +35,3 @@ def _scan(path: str) -> tuple[TarMembers, dict[str, int]]:
     except ValueError as error:
         raise DatasetError(f"{error}. Check it with `tar -tf`, and copy or write it again") from error
     return TarMembers(table, kind, offset, size, check, StringColumn(links, link_offsets), link_of), skipped
-
-
-def _digest(path: str, index: TarIndex) -> str:
-    """Kept, so that a state can name its dataset without a look at every sample."""
-    samples = samples_of([index])
-    return digest_of(ArchiveKeys(samples), tar_columns([index], tar_files([path]), samples))

@@ -55,6 +55,19 @@ class OpenFile:
             raise unreadable(self.path, offset, error) from error
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fills `buffer` as far as the file goes, and returns how many bytes that are. Raises ReadError."""
+        done = 0
+        try:
+            while done < len(buffer) and (got := self._read_some_into(buffer[done:], offset + done)):
+                done += got
+        except OSError as error:
+            raise unreadable(self.path, offset + done, error) from error
+        return done
+
+    def _read_some_into(self, buffer: memoryview, offset: int) -> int:
+        return patiently(lambda: os.preadv(self._handle, [buffer], offset), reopen=self._reopen)
+
     def _read_some(self, offset: int, length: int) -> bytes:
         return patiently(lambda: os.pread(self._handle, length, offset), reopen=self._reopen)
 

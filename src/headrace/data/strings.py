@@ -99,8 +99,9 @@ class StringColumn(Strings):
 
     def take(self, indices: npt.NDArray[np.int64]) -> StringColumn:
         """The strings at `indices` (non-negative), in that order."""
-        starts = self.offsets.view(np.int64)[:-1][indices]
-        lengths = self.lengths()[indices]
+        offsets = self.offsets.view(np.int64)
+        starts = offsets[:-1][indices]
+        lengths = offsets[1:][indices] - starts  # not out of `lengths`, which looks at all strings
         ends = np.cumsum(lengths)
         within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths, lengths)
         return StringColumn.from_parts(self.blob[np.repeat(starts, lengths) + within], lengths)

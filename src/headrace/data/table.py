@@ -18,8 +18,13 @@ class PathRoot(Protocol):
     """What paths in a manifest name: files below a folder, or members of an archive."""
 
     @property
+    def place(self) -> str:
+        """Where files are looked for, in words: "below /data"."""
+        ...
+
+    @property
     def advice(self) -> str:
-        """Where paths are looked for, and what to do if that is wrong, for messages."""
+        """What to do where none of them is there, in words."""
         ...
 
     def column(self, names: StringColumn) -> ByteColumn:
@@ -57,6 +62,11 @@ class Table:
         names = ", ".join(key for key in self.columns if self.has_bytes(key))
         got = f"a column of {column.kind}s" if column is not None else "no such column"
         raise UsageError(f"expected the name of a column of bytes ({names}), got {name!r}: {got} in {self.source}")
+
+    @property
+    def place(self) -> str:
+        """Where the files are that columns of text name, in words."""
+        return "there" if self.root is None else self.root.place
 
     def has_bytes(self, name: str) -> bool:
         """Whether `bytes_of` has an answer."""

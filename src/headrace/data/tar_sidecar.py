@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 
-from ..errors import DatasetError
 from .identity import Identity, identify
-from .index import TarIndex, read_outline
-from .indexing import UNGROUPED, build_index
+from .index import TarIndex
+from .indexing import build_index
 from .open_file import OpenFile
-from .safetensors import Arrays, InvalidFileError
+from .safetensors import Arrays
 from .sidecar import Sidecar, open_sidecar
 from .tar_members import TarMembers
 
@@ -21,8 +20,7 @@ def open_index(path: str, *, cache: str | None) -> TarIndex:
     """The samples of the tar at `path`. Raises ReadError, or DatasetError if it is no tar or has no samples' form."""
 
     def load(arrays: Arrays, outline: str, tar_bytes: int) -> TarIndex:
-        _refuse_ungrouped(path, outline)
-        return TarIndex.from_arrays(arrays, outline, tar_bytes)
+        return TarIndex.from_arrays(path, arrays, outline, tar_bytes)
 
     identity = identify(OpenFile(os.fsencode(path)))
     return open_sidecar(Sidecar(FORMAT, build_index, load), path, identity, cache=cache)
@@ -35,14 +33,3 @@ def open_members(path: str, identity: Identity, *, cache: str | None) -> TarMemb
         return TarMembers.from_arrays(arrays, tar_bytes)
 
     return open_sidecar(Sidecar(FORMAT, build_index, load), path, identity, cache=cache)
-
-
-def _refuse_ungrouped(path: str, outline: str) -> None:
-    try:
-        why = read_outline(outline)[UNGROUPED]
-    except (InvalidFileError, KeyError):
-        return
-    raise DatasetError(
-        f"{path}: {why}. An extension is what follows the first dot of a file name: rename members so that their stems "
-        f"hold no dot"
-    )

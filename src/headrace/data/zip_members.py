@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import zipfile
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from .._core import read_zip_directory
 from . import checked
 from .names import NameTable
 from .safetensors import Arrays, InvalidFileError
 from .strings import StringColumn
 from .zip_member import ZipMember
-from .zip_reading import ZipEntry, local_header_check
-
-_UTF8_NAME = 0x800
+from .zip_reading import ZipEntry
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +23,7 @@ class ZipMembers:
 
     names: NameTable
     size: npt.NDArray[np.int64]
-    compressed: npt.NDArray[np.int64]
+    packed: npt.NDArray[np.int64]
     """Bytes in the zip."""
     method: npt.NDArray[np.uint32]
     crc: npt.NDArray[np.uint32]
@@ -46,11 +45,11 @@ class ZipMembers:
         return len(self.names)
 
     def member(self, number: int) -> ZipMember:
-        size, compressed, method, crc, offset, flags, *_ = self._views
+        size, packed, method, crc, offset, flags, *_ = self._views
         return ZipMember(
             self.names[number],
             size[number],
-            compressed[number],
+            packed[number],
             method[number],
             crc[number],
             offset[number],
@@ -78,7 +77,7 @@ class ZipMembers:
 
     def fit(self, zip_bytes: int) -> bool:
         """Whether all members lie in a zip of that size."""
-        inside = checked.ranges_fit(self.offset, self.compressed, first=0, end=zip_bytes)
+        inside = checked.ranges_fit(self.offset, self.packed, first=0, end=zip_bytes)
         return bool((inside & (self.size >= 0) & (self.end >= self.offset) & (self.end <= zip_bytes)).all())
 
     def to_arrays(self) -> Arrays:
@@ -95,25 +94,18 @@ class ZipMembers:
         return members
 
     @classmethod
-    def from_infos(cls, infos: list[zipfile.ZipInfo], directory_at: int) -> ZipMembers:
-        """From the central directory, which begins at byte `directory_at`."""
-        offset = np.array([info.header_offset for info in infos], np.int64)
-        return cls(
-            NameTable.build(StringColumn.from_list(info.filename for info in infos)),
-            size=np.array([info.file_size for info in infos], np.int64),
-            compressed=np.array([info.compress_size for info in infos], np.int64),
-            method=np.array([info.compress_type for info in infos], np.uint32),
-            crc=np.array([info.CRC for info in infos], np.uint32),
-            offset=offset,
-            flags=np.array([info.flag_bits for info in infos], np.uint32),
-            check=np.array([local_header_check(info.compress_type, _raw_name(info)) for info in infos], np.uint32),
-            end=_ends(offset, directory_at),
+    def read(cls, path: str) -> ZipMembers:
+        """From the central directory of the zip at `path`. Raises OSError, or ValueError if it is no zip or damaged."""
+        names, name_offsets, size, packed, method, crc, offset, flags, check, directory_at = read_zip_directory(
+            os.fsencode(path)
         )
+        table = NameTable.build(StringColumn(names, name_offsets))
+        return cls(table, size, packed, method, crc, offset, flags, check, _ends(offset, directory_at))
 
 
 _COLUMNS: dict[str, type[np.generic]] = {
     "size": np.int64,
-    "compressed": np.int64,
+    "packed": np.int64,
     "method": np.uint32,
     "crc": np.uint32,
     "offset": np.int64,
@@ -121,10 +113,6 @@ _COLUMNS: dict[str, type[np.generic]] = {
     "check": np.uint32,
     "end": np.int64,
 }
-
-
-def _raw_name(info: zipfile.ZipInfo) -> bytes:
-    return info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8_NAME else "cp437")
 
 
 def _ends(offset: npt.NDArray[np.int64], directory_at: int) -> npt.NDArray[np.int64]:

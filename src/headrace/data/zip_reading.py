@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from .inflate import METHODS, InflateError, inflate
+from .inflate import METHODS, InflateError, inflate_pieces
 from .open_file import OpenFile
 from .reading import read_exactly
 
@@ -64,16 +64,29 @@ def refusal(entry: ZipEntry, methods: Collection[int] = METHODS) -> str | None:
 
 def read_entry(file: OpenFile, entry: ZipEntry) -> bytes:
     """A member's data. Raises DamagedEntryError, ReadError, or ChangedError where the file is too short."""
+    return b"".join(entry_pieces(file, entry, most=max(entry.packed, entry.size) + 1))
+
+
+def entry_pieces(file: OpenFile, entry: ZipEntry, *, most: int) -> Iterator[bytes]:
+    """A member's data in pieces of up to `most` bytes, with little more memory than that; they are all right only once
+    the last has come. Raises as `read_entry` does."""
     header, name = _read_header(file, entry)
     _check_header(header, name, entry)
-    data = read_exactly(file, entry.offset + _header_bytes(header), entry.packed)
+    chunks = _chunks(file, entry.offset + _header_bytes(header), entry.packed, most)
+    crc = 0
     try:
-        data = inflate(data, entry.method, entry.size)
+        for piece in inflate_pieces(chunks, entry.method, entry.size, most=most):
+            crc = zlib.crc32(piece, crc)
+            yield piece
     except InflateError as error:
         raise _damaged(header, entry, str(error)) from error
-    if zlib.crc32(data) != entry.crc:
-        raise _damaged(header, entry, f"expected bytes with CRC {entry.crc:08x}, got {zlib.crc32(data):08x}")
-    return data
+    if crc != entry.crc:
+        raise _damaged(header, entry, f"expected bytes with CRC {entry.crc:08x}, got {crc:08x}")
+
+
+def _chunks(file: OpenFile, offset: int, size: int, most: int) -> Iterator[bytes]:
+    for done in range(0, size, most):
+        yield read_exactly(file, offset + done, min(most, size - done))
 
 
 def _read_header(file: OpenFile, entry: ZipEntry) -> tuple[bytes, bytes]:

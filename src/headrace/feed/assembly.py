@@ -36,12 +36,14 @@ class Cancelled(Exception):  # noqa: N818  # how a feed ends, no error
 
 @dataclass
 class Pending:
-    """A batch on its way. `samples` are dataset positions; a replacement changes them in place."""
+    """A batch on its way. `samples` are positions in the dataset, which a replacement changes in place, and
+    `positions` those in the epoch; rows that are skipped are gone from both."""
 
     plan: BatchPlan
     key: int
     samples: Ints
     passes: Passes
+    positions: Ints
     size: tuple[int, int]
     """Height and width of every image."""
     memory: list[NDArray[np.uint8]]
@@ -70,7 +72,7 @@ class Assembly:
         size = recipe.program.output_size or self._measure(samples, passes, key)
         memory = self._memory(len(samples), size)
         job = self._submit(samples, passes, key, size, memory, None)
-        return Pending(plan, key, samples, passes, size, memory, [], job)
+        return Pending(plan, key, samples, passes, plan.positions, size, memory, [], job)
 
     def resize(self, pending: Pending) -> None:
         """After a replacement: a batch of one takes its image's size, where the view leaves it to the image."""
@@ -94,6 +96,16 @@ class Assembly:
             pending.samples[part], pending.passes[part], pending.key, pending.size, memory, [[item] for item in items]
         )
 
+    def keep_rows(self, pending: Pending, rows: list[int]) -> None:
+        """Only these stay, closed up at the start of the same memory. Nothing of the batch may be under way."""
+        for i, block in enumerate(pending.memory):
+            one = _bytes_of(self._recipe.images[i][1], pending.size)
+            images = block[: len(pending.samples) * one].reshape(len(pending.samples), one)
+            images[: len(rows)] = images[rows]
+        pending.samples, pending.passes = pending.samples[rows], pending.passes[rows]
+        pending.positions = pending.positions[rows]
+        pending.raws = [[raw[row] for row in rows] for raw in pending.raws]
+
     def _row_bytes(self, pending: Pending, field: int, row: int) -> slice:
         one = _bytes_of(self._recipe.images[field][1], pending.size)
         return slice(row * one, (row + 1) * one)
@@ -107,7 +119,7 @@ class Assembly:
         memory: list[NDArray[np.uint8]],
         items: list[list[Item]] | None,
     ) -> _core.Job:
-        job = _core.Job(self._base_ids(samples), passes, key=key, program=self._recipe.program.ops)
+        job = _core.Job(self.base_ids(samples), passes, key=key, program=self._recipe.program.ops)
         for i, (_, _, column) in enumerate(self._recipe.images):
             job.add_image(
                 **self._ranges(column, samples),
@@ -126,7 +138,7 @@ class Assembly:
         """One sample's undecoded bytes, read by the engine as all that a feed reads, so that what is tried again is
         counted, and ends with the feed. Raises Cancelled, or the failure as it is."""
         samples = np.array([sample])
-        job = _core.Job(self._base_ids(samples), np.zeros(1, np.uint32), key=0, program=self._recipe.program.ops)
+        job = _core.Job(self.base_ids(samples), np.zeros(1, np.uint32), key=0, program=self._recipe.program.ops)
         job.add_raw(**self._ranges(column, samples))
         self._engine.submit(job)
         job.wait()
@@ -136,7 +148,8 @@ class Assembly:
             raise error_of(code, why, dataset=self._recipe.dataset, sample=sample, field=field, column=column)
         return job.raw(0)[0]
 
-    def _base_ids(self, samples: Ints) -> Ints:
+    def base_ids(self, samples: Ints) -> Ints:
+        """What the samples were before any selection."""
         ids = self._recipe.dataset.base_ids
         return samples if ids is None else ids[samples]
 
@@ -145,7 +158,7 @@ class Assembly:
 
     def values(self, column: HeldColumn, samples: Ints) -> Any:
         """A column's entries: an array of numbers, or a list."""
-        return column.take(self._base_ids(samples))
+        return column.take(self.base_ids(samples))
 
     def _measure(self, samples: Ints, passes: Passes, key: int) -> tuple[int, int]:
         """The one (height, width) that the view makes of every image of the batch. Raises UsageError where they differ.
@@ -168,7 +181,7 @@ class Assembly:
         views = _core.sample_views(
             self._recipe.program.ops,
             key,
-            self._base_ids(samples)[rows],
+            self.base_ids(samples)[rows],
             passes[rows],
             0,
             np.ascontiguousarray(sizes[rows, 0]),
@@ -183,7 +196,7 @@ class Assembly:
     def _source_sizes(self, samples: Ints, passes: Passes, key: int) -> NDArray[np.int32]:
         """(width, height) of the first field's images, from their headers; 0 for those that cannot be read."""
         name, image, column = self._recipe.images[0]
-        job = _core.Job(self._base_ids(samples), passes, key=key, program=self._recipe.program.ops)
+        job = _core.Job(self.base_ids(samples), passes, key=key, program=self._recipe.program.ops)
         job.probe_only()
         nothing = np.empty(0, np.uint8)
         job.add_image(**self._ranges(column, samples), memory=None, out=nothing, height=0, width=0, **self._formats[0])

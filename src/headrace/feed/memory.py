@@ -58,9 +58,10 @@ class PooledMemory:
     def acquire(self, bytes: int) -> NDArray[np.uint8]:
         return self._blocks.acquire(bytes)
 
-    def mind(self, batch_bytes: int) -> None:
-        """Tells a consumer once that it holds many batches; nothing ever waits for them."""
-        held = self._blocks.held() // self._images
+    def mind(self, batch_bytes: int, elsewhere: int | None = None) -> None:
+        """Tells a consumer once that it holds many batches, of this memory or of that `elsewhere`; nothing ever waits
+        for them."""
+        held = self._blocks.held() // self._images if elsewhere is None else elsewhere
         if self._warned or held <= self._prefetch + HELD_BATCHES:
             return
         self._warned = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,22 @@ class Converter:
             self._torch = torch
 
     def image(self, memory: NDArray[np.uint8], image: Image, count: int, size: tuple[int, int]) -> Any:
-        """[N, C, H, W]; the memory returns to its pool when the last reference to it is gone."""
+        """[N, C, H, W] over the memory's start; it returns to its pool when the last reference to it is gone."""
         shape = (count, *size, image.channels) if image.channels_last else (count, image.channels, *size)
+        values = math.prod(shape)
         if self._torch is None:
-            array = memory.view(_NUMPY[image.dtype]).reshape(shape)
+            array = memory.view(_NUMPY[image.dtype])[:values].reshape(shape)
             return array.transpose(0, 3, 1, 2) if image.channels_last else array
-        tensor = self._tensor(memory).view(getattr(self._torch, image.dtype)).view(shape)
+        tensor = self._tensor(memory).view(getattr(self._torch, image.dtype))[:values].view(shape)
         return tensor.permute(0, 3, 1, 2) if image.channels_last else tensor
 
     def _tensor(self, memory: NDArray[np.uint8]) -> Any:
         """The tensor that pinned memory was allocated as, so that torch's allocator learns of copies from it."""
         return memory.base if isinstance(memory.base, self._torch.Tensor) else self._torch.from_numpy(memory)
+
+    def labels(self, values: NDArray[Any]) -> Any:
+        """Numbers as one array, whole ones as int64 whatever they are kept as."""
+        return self.values(values if values.dtype.kind == "f" else values.astype(np.int64, copy=False))
 
     def values(self, values: NDArray[Any] | list[Any]) -> Any:
         """Numbers as one array; a list stays as it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,11 +16,14 @@ from headrace.fields import Field, Image, Label, Raw
 from headrace.plan import Plan
 from headrace.view import Program
 
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
 Sample: TypeAlias = dict[str, Any]
 Batch: TypeAlias = dict[str, Any]
 SampleMap: TypeAlias = Callable[[Sample, np.random.Generator], Sample]
 BatchMap: TypeAlias = Callable[[Batch, np.random.Generator], Batch]
-OnError: TypeAlias = Literal["replace", "raise"]
+OnError: TypeAlias = Literal["replace", "raise", "skip"]
 Output: TypeAlias = Literal["torch", "numpy"]
 
 
@@ -50,6 +53,9 @@ class Recipe:
     quarantine: Quarantine | None
     output: Output
     map: SampleMap | None
+    map_workers: int
+    """Processes for `map`; 0: threads."""
+    multiprocessing_context: str | BaseContext | None
     batch_map: BatchMap | None
     level: str
     limits: Limits

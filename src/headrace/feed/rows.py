@@ -22,10 +22,10 @@ class RowMender:
         self._bad = bad
         self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
 
-    def mend(self, pending: Pending, row: int) -> list[bytes]:
+    def mend(self, pending: Pending, row: int) -> list[bytes] | None:
         """Leaves the row decoded in the batch's memory, `pending.samples` and `passes` telling what it holds.
 
-        Returns its raw fields. Raises what the error policy says.
+        Returns its raw fields, or None for a row that is to be skipped. Raises what the error policy says.
         """
         attempt = 0
         while True:
@@ -34,12 +34,16 @@ class RowMender:
             except SampleError as error:
                 if self._recipe.on_error == "raise":
                     raise
+                epoch, position = pending.plan.epoch, int(pending.positions[row])
+                self._bad.add(int(pending.samples[row]), error, epoch=epoch, position=position)
+                if self._recipe.on_error == "skip":
+                    self._bad.count_skipped()
+                    return None
                 self._replace(pending, row, attempt, error)
                 attempt += 1
 
     def _replace(self, pending: Pending, row: int, attempt: int, error: SampleError) -> None:
-        epoch, position = pending.plan.epoch, int(pending.plan.positions[row])
-        self._bad.add(int(pending.samples[row]), error, epoch=epoch, position=position)
+        epoch, position = pending.plan.epoch, int(pending.positions[row])
         if attempt == MAX_ATTEMPTS:
             raise TooManyBadSamplesError(
                 f"{attempt} replacements in a row were bad as well; the last: {error}. Look at the dataset"

@@ -9,7 +9,7 @@ STAGES = ("read", "probe", "decode", "resample")
 
 @dataclass(frozen=True)
 class StageStats:
-    """One stage of the core over all threads. `busy_s` high beside the others': this stage is the bottleneck."""
+    """One stage over all threads, or processes. `busy_s` high beside the others': this stage is the bottleneck."""
 
     busy_s: float
     items: int
@@ -23,14 +23,15 @@ class StageStats:
 
 @dataclass(frozen=True)
 class Stats:
-    """Counted since the pass over the data began.
+    """Counted since the pass over the data began. `stages` has those of the core, and "map" where there is one.
 
     `consumer_wait_s` high: training waits for data. `feed_wait_s` high: data waits for training, all is well.
     `idle_s` is time in which the core's threads had nothing to do, over all of them. `python_s` is CPU time of the
     feed's own Python: high beside the wall time, it holds the GIL from training. `bad` samples could not be decoded,
-    `replaced` counts what stands in for them, `declined` those that Pillow decoded instead of the core (slower).
-    `retries` counts attempts at reading beyond the first: above 0, a disk or a network fails now and then.
-    `left_out` and `repeated` are what the epoch's remainder leaves out or takes twice, over all ranks.
+    `replaced` counts what stands in for them, `skipped` those that were left out instead, `declined` those that Pillow
+    decoded instead of the core (slower). `retries` counts attempts at reading beyond the first: above 0, a disk or a
+    network fails now and then. `left_out` and `repeated` are what the epoch's remainder leaves out or takes twice, over
+    all ranks.
     `copy_s` and `convert_s` are the device's time for copies to it and for cast and normalise; `overlap` is the share
     of both that ran beside training: low, batches come too late. None: not measured, as on the CPU.
     """
@@ -52,6 +53,8 @@ class Stats:
     left_out: int
     repeated: int
     stages: dict[str, StageStats]
+    skipped: int = 0
+    map_workers: int = 0
     copy_s: float | None = None
     convert_s: float | None = None
     overlap: float | None = None
@@ -63,11 +66,16 @@ class Stats:
             return "start"
         if self.consumer_wait_s < 0.02 * self.wall_s:
             return "consumer"
-        busy = {name: stage.busy_s for name, stage in self.stages.items()}
+        busy = {name: self.stages[name].busy_s for name in STAGES}
         # Threads that idle while the consumer waits: what is slow is not the core.
         if sum(busy.values()) < 0.5 * self.idle_s:
-            return "python"
+            return "map" if self._map_share > 0.5 else "python"
         return max(busy, key=lambda name: busy[name])
+
+    @property
+    def _map_share(self) -> float:
+        """The share of their time in which map workers work; 0 without any."""
+        return self.stages["map"].busy_s / (self.map_workers * self.wall_s) if self.map_workers else 0.0
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values."""
@@ -83,7 +91,8 @@ class Stats:
         if self.declined:
             lines.append(f"  {self.declined:,} samples were decoded by Pillow, not by the core")
         if self.bad:
-            lines.append(f"  {self.bad:,} bad samples, {self.replaced:,} replacements")
+            skipped = f", {self.skipped:,} skipped" if self.skipped else ""
+            lines.append(f"  {self.bad:,} bad samples, {self.replaced:,} replacements{skipped}")
         if self.retries:
             lines.append(f"  {self.retries:,} times a read failed for a reason that may pass, and was tried again")
         if self.left_out or self.repeated:
@@ -108,7 +117,7 @@ class Stats:
             return (
                 f"Python limits this run: the consumer waited {share:.0%} of the time while the core's threads idled."
             )
+        where = f"in {self.map_workers} processes" if limit == "map" else f"on {self.threads} threads"
         return (
-            f"The loader limits this run: the consumer waited {share:.0%} of the time, "
-            f"most of it for {limit} on {self.threads} threads."
+            f"The loader limits this run: the consumer waited {share:.0%} of the time, most of it for {limit} {where}."
         )

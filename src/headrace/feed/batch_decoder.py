@@ -1,0 +1,77 @@
+"""Decoded batches: the core's part, the rows that it could not do, and the fields made of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.feed.assembly import Assembly, Pending, parse_labels
+from headrace.feed.bad_samples import BadSamples
+from headrace.feed.decoded import Decoded
+from headrace.feed.outputs import Converter
+from headrace.feed.python_threads import PythonThreads
+from headrace.feed.recipe import Batch, Recipe
+from headrace.feed.rows import RowMender
+from headrace.fields import Label
+from headrace.plan import BatchPlan
+
+
+class BatchDecoder:
+    """Starts batches, and finishes them in any order. One thread's."""
+
+    def __init__(self, recipe: Recipe, assembly: Assembly, bad: BadSamples, threads: PythonThreads) -> None:
+        self._recipe = recipe
+        self._assembly = assembly
+        self._mender = RowMender(recipe, assembly, bad)
+        self._converter = Converter(recipe)
+        self._threads = threads
+
+    def start(self, plan: BatchPlan) -> Pending:
+        return self._assembly.start(plan)
+
+    def finish(self, pending: Pending) -> Decoded:
+        """Waits for the core. Raises what the error policy says; what it skips is not in the batch."""
+        job = pending.job
+        job.wait()
+        pending.raws = [job.raw(i) for i in range(len(self._recipe.raws))]
+        self._mend(pending, sorted({failure[0] for failure in job.failures()}))
+        return Decoded(
+            dataset=self._recipe.dataset,
+            plan=pending.plan,
+            key=pending.key,
+            samples=pending.samples,
+            base_ids=self._assembly.base_ids(pending.samples),
+            passes=pending.passes,
+            positions=pending.positions,
+            batch=self._fields(pending),
+            nbytes=sum(block.nbytes for block in pending.memory),
+        )
+
+    def _mend(self, pending: Pending, rows: list[int]) -> None:
+        if not rows:
+            return
+        skipped = set()
+        mended = self._threads.each(lambda row: self._mender.mend(pending, row), rows)
+        for row, raws in zip(rows, mended, strict=True):
+            if raws is None:
+                skipped.add(row)
+                continue
+            for i, raw in enumerate(raws):
+                pending.raws[i][row] = raw
+        if skipped:
+            self._assembly.keep_rows(pending, [row for row in range(len(pending.samples)) if row not in skipped])
+
+    def _fields(self, pending: Pending) -> Batch:
+        recipe, batch = self._recipe, {}
+        for (name, image, _), memory in zip(recipe.images, pending.memory, strict=True):
+            batch[name] = self._converter.image(memory, image, len(pending.samples), pending.size)
+        for (name, field, _), raw in zip(recipe.raws, pending.raws, strict=True):
+            batch[name] = self._labels(pending, name, raw) if isinstance(field, Label) else raw
+        for name, column in recipe.values:
+            values = self._assembly.values(column, pending.samples)
+            is_label = isinstance(recipe.fields[name], Label)
+            batch[name] = self._converter.labels(values) if is_label else self._converter.values(values)
+        return {name: batch[name] for name in recipe.fields}
+
+    def _labels(self, pending: Pending, name: str, raw: list[bytes]) -> Any:
+        keys = [self._recipe.dataset.key(int(sample)) for sample in pending.samples] if raw else []
+        return self._converter.values(parse_labels(raw, keys, name))
