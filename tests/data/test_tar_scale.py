@@ -18,7 +18,7 @@ from processes import run_python
 import headrace as hr
 import headrace.data as data
 from headrace._core import scan_tar
-from headrace.data import archive_samples, safetensors, table, tar_columns
+from headrace.data import archive_columns, archive_samples, safetensors, table
 
 PHOTO_BYTES = 79_872
 
@@ -160,7 +160,7 @@ def test_the_digest_of_several_tars_is_that_of_one_with_all(tmp_path, monkeypatc
     names = [f"{number:06d}.{extension}" for number in range(1000) for extension in ("jpg", "cls")]
     whole = data.open(write_headers(tmp_path / "whole.tar", ((name, 0) for name in names)))
     monkeypatch.setattr(archive_samples, "_KEYS_AT_ONCE", 300)
-    monkeypatch.setattr(tar_columns, "_SAMPLES_AT_ONCE", 300)
+    monkeypatch.setattr(archive_columns, "_SAMPLES_AT_ONCE", 300)
     parts = data.open(
         [
             write_headers(tmp_path / f"{start}.tar", ((name, 0) for name in names[start : start + 800]))
