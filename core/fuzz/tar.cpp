@@ -9,8 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "batch/job.hpp"
 #include "batch/reader.hpp"
 #include "batch/source.hpp"
+#include "batch/transport.hpp"
 #include "common/fault.hpp"
 #include "common/limits.hpp"
 #include "fuzz/input.hpp"
@@ -144,10 +146,12 @@ void check_reading(const TarMembers& m, Bytes file, const std::string& path) {
     const std::vector<std::int64_t> path_id(m.size.size(), 0);
     const Ranges ranges{std::make_shared<Paths>("", name, offsets, true, false), path_id.data(), m.data_offset.data(),
                         m.size.data(), m.check.data()};
-    static Reader reader;
+    static Retries retries;
+    static Reader reader(retries);
+    Job job;
     for (std::size_t i = 0; i < m.size.size(); ++i) {
         if (m.type[i] == 'S') continue;
-        const Bytes got = reader.read(ranges, i, Limits{}.max_file_bytes);
+        const Bytes got = reader.read(ranges, i, Limits{}.max_file_bytes, job);
         const Bytes expected = m.size[i] == 0 ? Bytes{} : file.subspan(m.data_offset[i], m.size[i]);
         require(std::equal(got.begin(), got.end(), expected.begin(), expected.end()), "the bytes of a member");
     }
