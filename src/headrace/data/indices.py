@@ -187,7 +187,7 @@ def _open_zip(path: str, identity: Identity, cache: str | None) -> Counts:
 
 def _open_manifest(path: str, _: Identity, cache: str | None) -> Counts:
     """With the names that it gives its columns: with others it has another index."""
-    rows = len(open_manifest(path, root=open_root(None, manifest=path), columns=None, cache=cache))
+    rows = len(open_manifest(path, root=open_root(None, manifest=path, cache=cache), columns=None, cache=cache))
     return Counts(rows, rows)
 
 

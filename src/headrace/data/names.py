@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,9 @@ class NameTable:
             "names.order": self.order,
         }
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NameTable, (self.strings, self.starts, self.order)
+
     def __len__(self) -> int:
         return len(self.strings)
 
@@ -68,6 +72,11 @@ class NameTable:
             return None
         at = self._lookup.find(key, before)
         return at if at >= 0 else None
+
+    def find_paths(self, paths: StringColumn, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """For each of the paths numbered `which`, the position of the last name that is that path; -1 where there is
+        none. A leading "./" makes no difference, and the name that is written in the same way goes first."""
+        return self._lookup.find_paths(paths.blob, paths.offsets, which)
 
     def find_any(self, names: Iterable[str], before: int = END) -> int | None:
         """What `find` says of the first of `names` that is here."""
