@@ -4,6 +4,9 @@
 #     scripts/fuzz.sh SECONDS [target...]        SECONDS for each; Python is taken from $PYTHON, default .venv/bin/python
 # What a target has learnt stays in .cache/fuzz/TARGET/corpus, what it has found in .cache/fuzz/TARGET/finds. The exit
 # code is 1 where there is a find.
+#
+# HEADRACE_CODECS=PREFIX links the codecs of a wheel instead of the system's. Built as follows they are watched, too:
+#     CC=clang CFLAGS="-g -O1 -fsanitize=address,fuzzer-no-link" scripts/build_codecs.sh PREFIX
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=$1
@@ -11,7 +14,7 @@ shift
 python=${PYTHON:-.venv/bin/python}
 [ $# -gt 0 ] || set -- jpeg png png_rows tar zip index view python
 keep=.cache/fuzz
-build=build/fuzz
+build=build/fuzz${HEADRACE_CODECS:+-codecs}
 
 run_target() {
     local here=$keep/$1 status=0
@@ -32,8 +35,8 @@ run_python() { HEADRACE_FUZZ_SECONDS=$seconds "$python" -m pytest -p no:cachepro
 if [[ " $* " =~ " "(jpeg|png|png_rows|tar|zip|index|view)" " ]]; then
     clang=$(scripts/clang.sh)
     cmake -S . -B "$build" -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_BUILD_TYPE=Release -DHEADRACE_BUILD=fuzz \
-        -DHEADRACE_SANITIZE=address,undefined,float-cast-overflow >/dev/null
-    cmake --build "$build" --parallel 2 | grep -v '^\[' || true
+        -DHEADRACE_SANITIZE=address,undefined,float-cast-overflow -DHEADRACE_CODECS="${HEADRACE_CODECS:-}" >/dev/null
+    cmake --build "$build" --parallel 2 >"$build/log" || { cat "$build/log" && exit 1; }
     "$python" tests/fuzz_seeds.py "$keep/seeds"
 fi
 found=0

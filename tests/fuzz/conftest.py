@@ -1,7 +1,7 @@
 """Fuzz tests are ordinary tests; with HEADRACE_FUZZ_SECONDS each goes on for so long, with new examples all the time.
 
-What Hypothesis has found then stays in .cache/fuzz/python. A target is a test of made-up input; fuzzed_sidecars.py
-shows how to make it: near enough to the real thing to get past the first check.
+What Hypothesis has found then stays in .cache/fuzz/python. A target is a test of made-up input:
+fuzzed_files.py and fuzzed_sidecars.py make it, near enough to the real thing to get past the first check.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,11 +39,13 @@ class ArrowFile:
 
         self.path = path
         try:
-            with pa.memory_map(path) as mapped:
+            with pa.memory_map(os.fsencode(path)) as mapped:
                 self._bytes = mapped.read_buffer()
             reader = pa.ipc.open_stream(self._bytes)
             self.schema: pa.Schema = reader.schema
             self.batches: list[pa.RecordBatch] = list(reader)
+            for batch in self.batches:  # pyarrow itself takes offsets on trust, and would follow them anywhere
+                batch.validate(full=True)
         except pa.ArrowInvalid as error:
             raise DatasetError(
                 f"{path}: expected a file in Arrow's stream format, got otherwise: {error}. Save the dataset again"

@@ -81,8 +81,16 @@ def _names_a_file(entry: object) -> bool:
     """Of this very folder: a state that anyone may have written leads nowhere else."""
     match entry:
         case {"filename": str(name)}:
-            return bool(name) and name == os.path.basename(name) and name not in (".", "..")
+            return bool(name) and name == os.path.basename(name) and name not in (".", "..") and _is_file_name(name)
     return False
+
+
+def _is_file_name(name: str) -> bool:
+    """JSON's strings hold more than names can."""
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
 
 
 def _class_names(folder: str) -> dict[str, tuple[str, ...]]:

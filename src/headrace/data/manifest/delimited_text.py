@@ -55,6 +55,8 @@ class DelimitedText:
                 if len(batch):
                     yield batch.select(self._taken)
             self._lines = text.lines
+        if not self._rows:
+            raise EmptyDatasetError(f"{self._name}: expected a row a sample, got a header alone. Check the path")
 
     @property
     def first_line(self) -> int | None:
