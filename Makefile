@@ -11,12 +11,15 @@ NATIVE := $(shell find core -type f) CMakeLists.txt pyproject.toml
 CPP := $(shell find core -name '*.cpp' -o -name '*.hpp')
 PHOTOS ?=
 SECONDS ?= 1200
+PEERS_VENV ?= .cache/peers
+MEASURE ?= throughput
+ROUNDS ?= 3
 DEMO_PHOTOS = $(if $(PHOTOS),--photos "$(PHOTOS)")
 
-.PHONY: help demo test test-long check format bench fuzz build clean
+.PHONY: help demo test test-long check format bench bench-peers fuzz build wheel wheel-test clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: build $(VENV)/.photographs ## photographs become batches, beside torch's DataLoader (PHOTOS=folder for your own)
 	$(BIN)/headrace demo $(DEMO_PHOTOS)
@@ -45,13 +48,26 @@ bench: build .cache/photos ## images/s beside torch's DataLoader, for uint8 and 
 	$(BIN)/headrace bench .cache/photos --output uint8
 	$(BIN)/headrace bench .cache/photos --output float32
 
+wheel: $(VENV)/.tools ## a wheel that carries its codecs, in dist/ (CODEC_SOURCES=folder with their archives, offline)
+	scripts/build_wheel.sh $(BIN)/python
+
+wheel-test: $(VENV)/.tools ## that wheel, and the tests on it where neither compiler nor codecs are
+	wheel=$$(scripts/build_wheel.sh $(BIN)/python) && PYTHON=$(BIN)/python scripts/test_wheel.sh "$$wheel"
+
 fuzz: build ## feed made-up bytes to every fuzz target, for SECONDS= each (default 1,200), from where it was
 	PYTHON=$(BIN)/python scripts/fuzz.sh $(SECONDS)
+
+bench-peers: build .cache/photos ## beside ten other loaders, several GB (ROUNDS=3, MEASURE="throughput start-up")
+	PYTHON=$(BIN)/python benchmarks/peers/install.sh $(PEERS_VENV)
+	for measure in $(MEASURE); do \
+	    $(BIN)/python benchmarks/peers/run.py $$measure .cache/photos --environment $(PEERS_VENV) --rounds $(ROUNDS) \
+	        || exit; \
+	done
 
 build: $(VENV)/.package ## the environment and the package, editable
 
 clean: ## remove what the targets above have made
-	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # torch goes first, and alone, so that nothing else pulls another one in.

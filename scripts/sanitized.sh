@@ -7,7 +7,7 @@ python=$(command -v "${PYTHON:-.venv/bin/python}")
 python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") # CMake takes a relative path for no path at all
 build=build/sanitized
 cmake -S . -B "$build/cmake" -DPython_EXECUTABLE="$python" \
-    -DCMAKE_BUILD_TYPE=Release -DHEADRACE_SANITIZE=address,undefined >/dev/null
+    -DCMAKE_BUILD_TYPE=Release -DHEADRACE_SANITIZE=address,undefined,float-cast-overflow >/dev/null
 cmake --build "$build/cmake" --parallel 2
 rm -rf "$build/lib"
 mkdir -p "$build/lib"

@@ -1,50 +1,88 @@
-"""Draw what run.py measured as one SVG of bars.
+"""Draw results.json as SVGs of bars.
 
-python chart.py OUT.svg TITLE=RUNS.json [TITLE=RUNS.json …]
+    python chart.py throughput RESULTS.json OUT.svg [TASK …]      images a second, a panel a task
+    python chart.py start-up RESULTS.json OUT.svg                 first batch and memory over 1,000,000 samples
+
+Headrace is blue, and a loader whose images were decoded beforehand is an outline.
 """
 
-import json
-import statistics
-import sys
+import argparse
 from html import escape
 from pathlib import Path
 
-WIDTH, LABEL, BAR, ROW = 760, 190, 440, 26
+from figures import rows
+from registry import BY_NAME
+from results import Results
+from task import RECIPES, TASKS
+
+WIDTH, LABEL, BAR, ROW = 760, 150, 480, 26
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #24292f }
   .title { font-weight: 600 }
-  .own { fill: #1f6feb } .peer { fill: #afb8c1 }
-  @media (prefers-color-scheme: dark) { text { fill: #d1d9e0 } .peer { fill: #656d76 } }
+  .own { fill: #1f6feb } .peer { fill: #afb8c1 } .decoded { fill: none; stroke: #afb8c1; stroke-width: 1.5 }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #d1d9e0 } .peer { fill: #656d76 } .decoded { stroke: #656d76 }
+  }
 """
 
 
-def rates(path):
-    """Median images a second by name, fastest first."""
-    runs = json.loads(Path(path).read_text())
-    median = {name: statistics.median(run["images_per_s"] for run in results) for name, results in runs.items()}
-    return sorted(median.items(), key=lambda item: -item[1])
-
-
-def panel(title, rows, top, most):
+def panel(title, values, show, top):
+    """Lines of one panel: `values` is [(name, value)], drawn longest first, `show` writes a value."""
+    most = max(value for _, value in values)
     yield f'<text class="title" x="0" y="{top + 16}">{escape(title)}</text>'
-    for index, (name, rate) in enumerate(rows):
-        y = top + 28 + index * ROW
-        kind = "own" if name.startswith("headrace") else "peer"
+    for index, (name, value) in enumerate(values):
+        y, width = top + 28 + index * ROW, value / most * BAR
         yield f'<text x="{LABEL - 8}" y="{y + 14}" text-anchor="end">{escape(name)}</text>'
-        yield f'<rect class="{kind}" x="{LABEL}" y="{y}" width="{rate / most * BAR:.0f}" height="18" rx="2"/>'
-        yield f'<text x="{LABEL + rate / most * BAR + 8:.0f}" y="{y + 14}">{rate:,.0f} images/s</text>'
+        yield f'<rect class="{kind(name)}" x="{LABEL}" y="{y}" width="{width:.0f}" height="18" rx="2"/>'
+        yield f'<text x="{LABEL + width + 8:.0f}" y="{y + 14}">{escape(show(value))}</text>'
+
+
+def kind(name):
+    if name.startswith("headrace"):
+        return "own"
+    return "decoded" if BY_NAME[name].decoded else "peer"
+
+
+def svg(panels):
+    """`panels` is [(title, values, show)]; those without values are left out."""
+    body, top = [], 0
+    for title, values, show in panels:
+        if values:
+            body += panel(title, values, show, top)
+            top += 28 + len(values) * ROW + 16
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" width="{WIDTH}" height="{top}">'
+    return "\n".join([head, f"<style>{STYLE}</style>", *body, "</svg>"]) + "\n"
+
+
+def throughput(results, tasks):
+    for name in tasks:
+        task = TASKS[name]
+        output = "float32, normalised" if task.dtype == "float32" else task.dtype
+        found = rows(results, BY_NAME, kind="throughput", task=name)
+        values = sorted(((peer, row["images_per_s"]) for peer, row in found), key=lambda pair: -pair[1])
+        yield f"{RECIPES[task.recipe]}, {output}", values, lambda value: f"{value:,.0f} images/s"
+
+
+def start_up(results):
+    found = rows(results, BY_NAME, kind="start-up")
+
+    def ascending(figure, scale):
+        return sorted(((name, row[figure] * scale) for name, row in found), key=lambda pair: pair[1])
+
+    yield "First batch over 1,000,000 samples", ascending("first_batch_s", 1), lambda value: f"{value:.2f} s"
+    yield "Memory of all its processes", ascending("memory_bytes", 1e-6), lambda value: f"{value:,.0f} MB"
 
 
 def main():
-    out, *pairs = sys.argv[1:]
-    panels = [(title, rates(path)) for title, path in (pair.split("=", 1) for pair in pairs)]
-    most = max(rate for _, rows in panels for _, rate in rows)
-    body, top = [], 0
-    for title, rows in panels:
-        body += panel(title, rows, top, most)
-        top += 28 + len(rows) * ROW + 16
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" width="{WIDTH}" height="{top}">'
-    Path(out).write_text("\n".join([head, f"<style>{STYLE}</style>", *body, "</svg>"]) + "\n")
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("what", choices=["throughput", "start-up"])
+    ask.add_argument("results", type=Path)
+    ask.add_argument("out", type=Path)
+    ask.add_argument("tasks", nargs="*", metavar="TASK", help=f"of {', '.join(TASKS)}; all without one")
+    args = ask.parse_args()
+    results = Results(args.results)
+    panels = throughput(results, args.tasks or TASKS) if args.what == "throughput" else start_up(results)
+    args.out.write_text(svg(panels))
 
 
 if __name__ == "__main__":

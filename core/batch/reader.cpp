@@ -54,7 +54,7 @@ struct Reader::Source {
 
 std::span<const std::uint8_t> Reader::read(const Ranges& ranges, std::size_t item, std::int64_t max_file_bytes,
                                            Job& job) {
-    if (ranges.length && ranges.length[item] == kMissing) throw Fault(Code::missing, "no file of that name is there");
+    if (ranges.length && ranges.length[item] == kMissing) throw Fault(Code::missing, "no file of that name is");
     if (ranges.length && ranges.length[item] < 0) throw Fault(Code::corrupt, "the sample has no such member");
     for (std::size_t attempt = 0;; ++attempt) {
         try {

@@ -121,9 +121,7 @@ class DelimitedText:
         with suppress(csv.Error):
             _, line = next(islice(self._rows_and_lines(), row.number - 1, None))
             where = f"line {line:,}"
-        quote = (
-            " A field that holds the delimiter, a quote or a line end has to be in quotes" if '"' in row.text else ""
-        )
+        quote = " A field that holds the delimiter, a quote or a line end goes in quotes" if '"' in row.text else ""
         return DatasetError(
             f"{self._name} {where}: expected {row.expected_columns} fields as in the first line, got "
             f"{row.actual_columns}: {_shown(row.text)}.{quote}"

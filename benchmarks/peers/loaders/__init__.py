@@ -1,0 +1,1 @@
+"""One module a loader, all under the contract of task.py."""

@@ -1,0 +1,131 @@
+"""Write the figures of results.json into a page, between the marks that it holds for them.
+
+    python page.py RESULTS.json docs/benchmarks/peers.md
+
+A block of the page begins with a line <!-- NAME --> and ends with <!-- /NAME -->; the names are those of BLOCKS.
+"""
+
+import argparse
+from pathlib import Path
+
+from figures import figures, missing, own_ratio, rows
+from registry import BY_NAME, OWN
+from results import Results
+from task import RECIPES, TASKS
+
+MB = 1e6
+
+
+def machine(results):
+    facts, versions = results.facts, results.facts["versions"]
+    yield f"{facts['cores']} cores of {facts['cpu']}, {facts['system']}, Python {facts['python']}, {facts['date'][:10]}"
+    yield ""
+    yield "Versions: " + ", ".join(f"{package} {number or 'from source'}" for package, number in versions.items()) + "."
+
+
+def throughput(results):
+    """A table a task, fastest first, then those without figures and why."""
+    for task in TASKS.values():
+        keys = {"kind": "throughput", "task": task.name}
+        found = sorted(rows(results, BY_NAME, **keys), key=lambda row: -row[1]["images_per_s"])
+        yield f"### {RECIPES[task.recipe]}, {task.dtype}"
+        yield ""
+        yield "| loader | images/s | Headrace is | CPU ms an image | first batch | memory | of imports | of files |"
+        yield "|---|--:|--:|--:|--:|--:|--:|--:|"
+        for name, row in found:
+            ratio = own_ratio(results, name, task.name)
+            yield cells(
+                name,
+                f"{row['images_per_s']:,.0f}",
+                "" if ratio is None else f"{ratio:.2f} ×",
+                f"{row['cpu_ms_per_image']:.2f}",
+                f"{row['first_batch_s']:.2f} s",
+                *memory(row),
+            )
+        yield ""
+        yield from reasons([*missing(results, BY_NAME, **keys), *blank(found)])
+
+
+def blank(found):
+    for name, row in found:
+        if row["blank_images"] > 0:
+            yield name, f"{row['blank_images']:.0f} images of the first and last batch were of one colour"
+
+
+def start_up(results):
+    """Soonest first batch first; what each had to do beforehand stands beside it."""
+    keys = {"kind": "start-up"}
+    names = [name for name, peer in BY_NAME.items() if peer.start_up]
+    yield "| loader | first batch | imports | memory | of imports | of files | converted beforehand in |"
+    yield "|---|--:|--:|--:|--:|--:|--:|"
+    for name, row in sorted(rows(results, names, **keys), key=lambda row: row[1]["first_batch_s"]):
+        made = figures(results, name, kind="prepare", dataset="tiny-1000000")
+        beforehand = "" if made is None else f"{made['prepare_s']:,.0f} s"
+        yield cells(name, f"{row['first_batch_s']:.2f} s", f"{row['import_s']:.1f} s", *memory(row), beforehand)
+    yield ""
+    yield from reasons(missing(results, names, **keys))
+
+
+def conversion(results):
+    dataset = next((run["dataset"] for run in results.find(kind="prepare") if run["dataset"].startswith("photos-")), "")
+    yield "| loader | form | converted in | bytes an image |"
+    yield "|---|---|--:|--:|"
+    for name, row in rows(results, BY_NAME, kind="prepare", dataset=dataset):
+        each = row["prepared_bytes"] / int(dataset.rpartition("-")[2])
+        yield cells(name, BY_NAME[name].form, f"{row['prepare_s']:,.1f} s", f"{each:,.0f}")
+
+
+def differences(results):
+    for name, peer in BY_NAME.items():
+        yield f"- **{name}**: {peer.differs}"
+
+
+def ahead(results):
+    """Where a peer gave more images a second than Headrace did beside it."""
+    for name in BY_NAME:
+        ratios = {task: own_ratio(results, name, task) for task in TASKS}
+        better = {task: 1 / ratio for task, ratio in ratios.items() if ratio is not None and ratio < 1}
+        if better and not name.startswith(OWN.name):
+            yield f"- **{name}**: " + ", ".join(f"{ratio:.2f} × Headrace in {task}" for task, ratio in better.items())
+
+
+BLOCKS = {block.__name__: block for block in (machine, throughput, start_up, conversion, differences, ahead)}
+
+
+def cells(*texts):
+    return f"| {' | '.join(texts)} |"
+
+
+def memory(row):
+    return [f"{row[name] / MB:,.0f} MB" for name in ("memory_bytes", "imported_bytes", "memory_file_bytes")]
+
+
+def reasons(pairs):
+    for name, reason in pairs:
+        yield f"- {name}: {reason}"
+    yield ""
+
+
+def filled(page, results):
+    """The page with every block written anew."""
+    for name, block in BLOCKS.items():
+        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        before, found, rest = page.partition(begin)
+        _, ended, after = rest.partition(end)
+        if not (found and ended):
+            raise SystemExit(f"expected a block {begin} … {end} in the page, found none")
+        text = "\n".join(block(results)).strip("\n")
+        page = f"{before}{begin}\n{text}\n{end}{after}"
+    return page
+
+
+def main():
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("results", type=Path)
+    ask.add_argument("page", type=Path)
+    args = ask.parse_args()
+    args.page.write_text(filled(args.page.read_text(), Results(args.results)))
+
+
+if __name__ == "__main__":
+    main()
