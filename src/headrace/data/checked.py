@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .safetensors import Arrays, InvalidFileError
-from .strings import StringColumn
+from .safetensors import Arrays, InvalidFileError, Mapped
+from .stored_strings import StoredStrings
+from .strings import StringColumn, Strings
 
 _BLOCK = 1 << 14
 
@@ -32,18 +33,36 @@ def array_of(
     return array(arrays, name, found.dtype.type, count)
 
 
-def strings(arrays: Arrays, name: str, count: int | None = None, *, each: bool = True) -> StringColumn:
-    """`name`.blob and `name`.offsets. Raises InvalidFileError unless these divide that.
-
-    Without `each`, only the ends are looked at: for more strings than opening should take time for. Reading one then
-    gives other text if the file is damaged, and never what lies beyond the blob.
-    """
-    blob = array(arrays, f"{name}.blob", np.uint8)
-    offsets = array(arrays, f"{name}.offsets", np.uint64, None if count is None else count + 1)
-    ends_fit = len(offsets) and offsets[0] == 0 and offsets[-1] == len(blob)
-    if not ends_fit or (each and not divides(offsets, len(blob))):
+def strings(arrays: Arrays, name: str, count: int | None = None) -> StringColumn:
+    """`name`.blob and `name`.offsets. Raises InvalidFileError unless these divide that."""
+    blob, offsets = _blob_and_offsets(arrays, name, count)
+    if not divides(offsets, len(blob)):
         raise InvalidFileError(f"{name}.offsets do not divide {name}.blob")
     return StringColumn(blob, offsets)
+
+
+def many_strings(arrays: Arrays, name: str, count: int | None = None) -> Strings:
+    """As `strings`, for more than opening should look at, or memory hold: out of a file they are checked as they are
+    read. Raises InvalidFileError."""
+    if not isinstance(arrays, Mapped):
+        return strings(arrays, name, count)
+    blob, offsets = _blob_and_offsets(arrays, name, count)
+    if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob):
+        raise InvalidFileError(f"{name}.offsets do not divide {name}.blob")
+    return StoredStrings(
+        arrays.file,
+        blob_at=arrays.at[f"{name}.blob"],
+        blob_bytes=len(blob),
+        offsets_at=arrays.at[f"{name}.offsets"],
+        count=len(offsets) - 1,
+    )
+
+
+def _blob_and_offsets(
+    arrays: Arrays, name: str, count: int | None
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+    blob = array(arrays, f"{name}.blob", np.uint8)
+    return blob, array(arrays, f"{name}.offsets", np.uint64, None if count is None else count + 1)
 
 
 def indices(

@@ -142,7 +142,7 @@ class Dataset:
         """The file that holds one sample's member and its first byte there (None for a loose file), for messages."""
         found = self.table.bytes_of(column)
         at = found.locate(np.array([self._base_id(index)]))
-        return os.fsdecode(found.files.path(int(at.path_id[0]))), None if at.offset is None else int(at.offset[0])
+        return os.fsdecode(found.path(at)), None if at.offset is None else int(at.offset[0])
 
     def named(self, column: str, index: SupportsIndex) -> str | None:
         """Which line of a manifest names which file for one sample, for messages; None where no manifest does."""
@@ -187,9 +187,9 @@ class Dataset:
 
     def _read(self, name: str, column: ByteColumn, base_id: int) -> bytes | None:
         at = column.locate(np.array([base_id]))
-        path = column.files.path(int(at.path_id[0]))
+        path = column.path(at)
         if at.offset is None or at.length is None:
-            return read_file(path) if column.files.names.bytes(int(at.path_id[0])) else None
+            return read_file(path) if path else None
         if at.length[0] == ABSENT:
             return None
         if at.length[0] == MISSING:

@@ -39,6 +39,6 @@ def _is_there(table: Table, column: str, base_id: int) -> bool:
     if at.length is not None:
         return bool(at.length[0] != MISSING)
     try:
-        return os.path.exists(found.files.path(int(at.path_id[0])))
+        return os.path.exists(found.path(at))
     except ReadError:
         return False

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from .archive_columns import MemberData
 from .columns import ABSENT, MISSING, ByteColumn, Location, Part
 from .files import Files
-from .strings import StringColumn
+from .strings import StringColumn, Strings
 
 Ints = npt.NDArray[np.int64]
 
@@ -37,28 +37,28 @@ class NamedMembers(ByteColumn):
 
     files: Files
     """The archives."""
-    paths: StringColumn
+    paths: Strings
     """Each sample's; an empty one means that it has none."""
     names: Sequence[MemberNames]
     """Of each archive."""
     data: MemberData
 
     def locate(self, ids: Ints) -> Location:
-        archive, member = self._find(ids)
+        paths = self.paths.take(ids)
+        archive, member = self._find(paths)
         at = self.data.locate(archive, member)
         assert at.length is not None
-        named = self.paths.offsets[ids + 1] != self.paths.offsets[ids]
-        at.length[member < 0] = np.where(named[member < 0], MISSING, ABSENT)
-        return at._replace(path_id=np.maximum(at.path_id, 0))
+        at.length[member < 0] = np.where(paths.lengths() > 0, MISSING, ABSENT)[member < 0]
+        return at
 
     def parts(self) -> Iterator[Part]:
-        return self.data.parts(*self._find(np.arange(len(self.paths))))
+        return self.data.parts(*self._find(StringColumn.join(self.paths.pieces())))
 
-    def _find(self, ids: Ints) -> tuple[Ints, Ints]:
-        archive, member = np.zeros(len(ids), np.int64), np.full(len(ids), -1)
+    def _find(self, paths: StringColumn) -> tuple[Ints, Ints]:
+        archive, member = np.zeros(len(paths), np.int64), np.full(len(paths), -1)
         for number, names in enumerate(self.names):
             left = np.flatnonzero(member < 0)
-            found = names.find_files(self.paths, ids[left])
+            found = names.find_files(paths, left)
             archive[left[found >= 0]] = number
             member[left] = found
         return archive, member

@@ -9,14 +9,15 @@ from typing import TypeAlias
 
 from ..errors import DatasetError, NotFoundError
 from .archive_columns import MemberData, archive_files
-from .columns import ByteColumn, FileColumn
+from .columns import ByteColumn
 from .compressed import refuse_compressed
 from .files import Files
 from .identity import identify
+from .named_files import NamedFiles
 from .named_members import MemberNames, NamedMembers
 from .open_file import OpenFile
 from .paths import nearby, path_text, resolve
-from .strings import StringColumn
+from .strings import Strings
 from .table import PathRoot
 from .tar_data import TarData
 from .tar_members import TarMembers
@@ -60,8 +61,8 @@ class FolderRoot:
     inside: bool
     """Whether paths have to stay in it; otherwise absolute ones are taken as they are."""
 
-    def column(self, paths: StringColumn) -> ByteColumn:
-        return FileColumn(Files(self.folder, paths, archives=False, inside=self.inside))
+    def column(self, paths: Strings) -> ByteColumn:
+        return NamedFiles(Files(self.folder, paths, archives=False, inside=self.inside))
 
     @property
     def place(self) -> str:
@@ -81,7 +82,7 @@ class ArchiveRoot:
     names: Sequence[MemberNames]
     data: MemberData
 
-    def column(self, paths: StringColumn) -> ByteColumn:
+    def column(self, paths: Strings) -> ByteColumn:
         return NamedMembers(self.files, paths, self.names, self.data)
 
     @property

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
-from ..errors import UsageError
+from ..errors import ChangedError, UsageError
 from .columns import ByteColumn, Column, TextColumn
 from .digest import digest_of
 from .origin import Origin
-from .strings import StringColumn, Strings
+from .strings import Strings
 
 
 class PathRoot(Protocol):
@@ -27,8 +27,8 @@ class PathRoot(Protocol):
         """What to do where none of them is there, in words."""
         ...
 
-    def column(self, names: StringColumn) -> ByteColumn:
-        """Where the file of each name lies. Nothing is read for it."""
+    def column(self, paths: Strings) -> ByteColumn:
+        """Where the file of each path lies. Nothing is read for it."""
         ...
 
 
@@ -48,9 +48,16 @@ class Table:
     """Where a manifest has the samples."""
     known_digest: str | None = None
     """`digest`, where an index has kept it."""
+    again: Callable[[], Table] | None = None
+    """Opens the same samples in another process, where that is better than to send all of them there."""
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.again is not None:
+            return _open_again, (self.again, self.digest)
+        return Table, tuple(getattr(self, field.name) for field in fields(self))
 
     def bytes_of(self, name: str) -> ByteColumn:
         """The column of that name, a text's paths as the bytes of their files. Raises UsageError where it has none."""
@@ -82,3 +89,10 @@ class Table:
     def digest(self) -> str:
         """Identity of the samples: keys, members' lengths and checks, values. Not where the root is."""
         return digest_of(self.keys, self.columns) if self.known_digest is None else self.known_digest
+
+
+def _open_again(again: Callable[[], Table], digest: str) -> Table:
+    table = again()
+    if table.digest != digest:
+        raise ChangedError(f"{table.source}: it holds other samples than when it was opened first. Open it again")
+    return table
