@@ -126,7 +126,7 @@ using Expected = std::vector<std::vector<std::vector<std::uint8_t>>>;  // by the
 Expected make_alone(const Files& files) {
     Expected expected;
     BlockPool pool(1);
-    Engine engine(1, Limits{}, best_level());
+    Engine engine(1, Limits{}, best_level(), kRetryWaits);
     for (int number = 0; number < kSubmitters * kJobsEach; ++number) {
         Batch batch;
         describe(batch, files.paths(false), number);
@@ -196,7 +196,7 @@ void watch(const Engine& engine, const BlockPool& pool, Paths& paths, const std:
 
 void run_round(const Files& files, const Expected& expected, std::mt19937& random) {
     BlockPool pool(2);
-    auto engine = std::make_unique<Engine>(kEngineThreads, Limits{}, best_level());
+    auto engine = std::make_unique<Engine>(kEngineThreads, Limits{}, best_level(), kRetryWaits);
     const std::shared_ptr<Paths> paths = files.paths(true);
     std::atomic<bool> stop{false};
     std::thread watcher([&] { watch(*engine, pool, *paths, stop); });
@@ -217,7 +217,7 @@ void run_round(const Files& files, const Expected& expected, std::mt19937& rando
 // An engine that is destroyed with jobs in its queue lets those who wait for them go on.
 void close_under_waiters(const Files& files, const Expected& expected) {
     BlockPool pool(2);
-    auto engine = std::make_unique<Engine>(kEngineThreads, Limits{}, best_level());
+    auto engine = std::make_unique<Engine>(kEngineThreads, Limits{}, best_level(), kRetryWaits);
     std::vector<Batch> batches(3);
     std::vector<std::unique_ptr<Lease>> leases;
     std::vector<std::thread> waiters;

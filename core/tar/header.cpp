@@ -129,6 +129,7 @@ TarHeader read_tar_header(const std::uint8_t* block) {
     if (header.type == '\0') header.type = header.kind == TarKind::directory ? '5' : '0';
     if (header.kind == TarKind::link) header.link = text_of(block, link_field);
     header.size = size_of(block);
+    header.check = tar_header_check(block);
     header.sparse_continued = header.kind == TarKind::sparse && block[sparse_flag_at] != 0;
     return header;
 }

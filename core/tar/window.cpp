@@ -29,16 +29,20 @@ FileWindow::FileWindow(const std::string& path) : path_(path), bytes_(max_window
 FileWindow::~FileWindow() { close(fd_); }
 
 const std::uint8_t* FileWindow::block(std::int64_t offset) {
-    if (offset < start_ || offset + tar_block_bytes > start_ + held_) {
-        const bool goes_on = offset >= start_ && offset <= start_ + held_;
-        window_ = goes_on ? std::min(2 * window_, max_window_bytes) : min_window_bytes;
+    if (!holds(offset, tar_block_bytes)) {
+        const bool close = blocks_ > 0 && offset > start_ && offset - start_ <= blocks_ * close_bytes;
+        window_ = close ? std::min(2 * window_, max_window_bytes) : min_window_bytes;
         start_ = offset;
         held_ = read_into(bytes_.data(), offset, window_);
+        blocks_ = 0;
     }
-    return held_ - (offset - start_) < tar_block_bytes ? nullptr : bytes_.data() + (offset - start_);
+    ++blocks_;
+    return holds(offset, tar_block_bytes) ? bytes_.data() + (offset - start_) : nullptr;
 }
 
 std::string FileWindow::read(std::int64_t offset, std::int64_t length) const {
+    if (holds(offset, length))
+        return {reinterpret_cast<const char*>(bytes_.data()) + (offset - start_), static_cast<std::size_t>(length)};
     std::string text(length, '\0');
     text.resize(read_into(reinterpret_cast<std::uint8_t*>(text.data()), offset, length));
     return text;

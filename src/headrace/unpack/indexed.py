@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from .job import Job, differs, expect_placed
+from .job import Job
 from .members import IndexedArchive
 from .plan import Plan, make_plan
 from .report import Report
@@ -52,7 +52,7 @@ def _place(archive: IndexedArchive, file: _File, job: Job, report: Report) -> No
         archive.attributes(file.number),
         lambda: job.stoppable(archive.pieces(file.number)),
     )
-    expect_placed(placed, file.path)
+    job.expect_placed(placed, file.path)
     report.count(placed, size)
 
 
@@ -60,12 +60,12 @@ def _place_links(archive: IndexedArchive, plan: Plan, job: Job, report: Report) 
     for link in plan.symbolic_links:
         job.place_symbolic_link(report, link.path, link.target, archive.attributes(link.number).mtime_ns)
     for link in plan.hard_links:
-        expect_placed(job.target.place_hard_link(link.path, link.target), link.path)
+        job.expect_placed(job.target.place_hard_link(link.path, link.target), link.path)
         report.links += 1
 
 
 def _verify(archive: IndexedArchive, file: _File, job: Job, report: Report) -> None:
     size = archive.member(file.number).size
     if not job.target.holds_file(file.path, size, lambda: job.stoppable(archive.pieces(file.number))):
-        raise differs(archive.path, file.path)
+        raise job.differs(archive.path, file.path)
     report.count_verified(size)

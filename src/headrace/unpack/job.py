@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from headrace.data.open_file import path_text
 from headrace.errors import UnsafeMemberError, WriteError
 from headrace.workers import Stop, work_through
 
@@ -61,25 +60,23 @@ class Job:
             why = f"it is a link to {decode(target)!r}, which leads out of the target through a link that is there"
             self.refuse(report, (Refusal(decode(path), why),))
             return
-        expect_placed(self.target.place_symbolic_link(path, target, mtime_ns, replace=replace), path)
+        self.expect_placed(self.target.place_symbolic_link(path, target, mtime_ns, replace=replace), path)
         report.links += 1
 
+    def expect_placed(self, placed: Placed, path: bytes) -> None:
+        """Raises WriteError if something else is there."""
+        if placed is Placed.DIFFERS:
+            raise WriteError(
+                f"{self.target.place(path)}: expected nothing there, or what the archive holds, got something else. "
+                f"Move it away, or replace it: --overwrite"
+            )
 
-def expect_placed(placed: Placed, path: bytes) -> None:
-    """Raises WriteError if something else is there."""
-    if placed is Placed.DIFFERS:
-        raise WriteError(
-            f"{path_text(path)}: expected nothing there, or what the archive holds, got something else. Move it away, "
-            f"or replace it: --overwrite"
+    def differs(self, archive: str, path: bytes) -> WriteError:
+        """What verification finds."""
+        return WriteError(
+            f"{self.target.place(path)}: expected the bytes that {archive} holds, got others. Delete it and run this "
+            f"again; if it comes again, check the disk"
         )
-
-
-def differs(archive: str, path: bytes) -> WriteError:
-    """What verification finds."""
-    return WriteError(
-        f"{path_text(path)}: expected the bytes that {archive} holds, got others. Delete it and run this again; if it "
-        f"comes again, check the disk"
-    )
 
 
 def _refusals(report: Report) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 
+from headrace.data.open_file import path_text
 from headrace.errors import HeadraceError
 
 from .contents import holds_pieces, write_pieces
@@ -44,6 +45,10 @@ class Target:
 
     def close(self) -> None:
         self._staging.close()
+
+    def place(self, path: bytes) -> str:
+        """Where that path lies, for messages."""
+        return path_text(self._folders.root.place(path))
 
     def place_file(
         self, path: bytes, size: int, attributes: Attributes, pieces: Pieces, *, replace: bool = False

@@ -64,10 +64,11 @@ class NoPlace:
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception of the user's, or of what it returned: `error` as it is, and its traceback as text."""
+    """An exception of the user's, or of what it returned: itself, pickled, what it says, and its traceback as text."""
 
     row: int
-    error: BaseException
+    error: bytes
+    words: str
     traceback: str
 
 

@@ -50,7 +50,17 @@ def loads_rows(data: bytes) -> dict[int, Any]:
 def failure(row: int, error: BaseException) -> Failure:
     """An exception on its way to the parent. One that cannot be pickled goes as the nearest of its bases that can."""
     lines = traceback.format_exception(type(error), error, _from_the_user(error.__traceback__))
-    return Failure(row, _portable(error), "".join(lines).rstrip())
+    words = f"{type(error).__qualname__}: {error}"
+    return Failure(row, _portable(error, words), words, "".join(lines).rstrip())
+
+
+def raised(failure: Failure) -> BaseException:
+    """The exception, in the parent. One whose class is in the worker alone becomes a RuntimeError."""
+    try:
+        error: BaseException = pickle.loads(failure.error)
+    except Exception:  # whatever the user's classes raise
+        error = RuntimeError(failure.words)
+    return error
 
 
 def _from_the_user(whole: TracebackType | None) -> TracebackType | None:
@@ -61,23 +71,24 @@ def _from_the_user(whole: TracebackType | None) -> TracebackType | None:
     return whole if part is None else part
 
 
-def _portable(error: BaseException) -> BaseException:
-    if _survives(error):
-        return error
-    words = f"{type(error).__qualname__}: {error}"
+def _portable(error: BaseException, words: str) -> bytes:
+    if (data := _survives(error)) is not None:
+        return data
     for base in type(error).__mro__[1:]:
         try:
             stand_in = base(words)
         except Exception:  # its constructor wants something else
             continue
-        if isinstance(stand_in, BaseException) and _survives(stand_in):
-            return stand_in
-    return RuntimeError(words)
+        if isinstance(stand_in, BaseException) and (data := _survives(stand_in)) is not None:
+            return data
+    return dumps(RuntimeError(words))
 
 
-def _survives(error: BaseException) -> bool:
+def _survives(error: BaseException) -> bytes | None:
+    """The exception's pickle, if an equal one comes of it."""
     try:
-        copy = pickle.loads(dumps(error))
+        data = dumps(error)
+        copy = pickle.loads(data)
     except Exception:  # whatever the user's classes raise
-        return False
-    return type(copy) is type(error) and str(copy) == str(error)
+        return None
+    return data if type(copy) is type(error) and str(copy) == str(error) else None

@@ -64,6 +64,10 @@ class WorkerProcess:
         finally:
             theirs.close()
 
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
     def hang_up(self) -> None:
         """The worker ends after the row that it is at. From any thread; whoever sends to it meanwhile is woken."""
         try:
@@ -89,7 +93,7 @@ class WorkerProcess:
         self._process.join()
         where = f"at {at}" if at is not None else "between two samples"
         return MapWorkerError(
-            f"map worker {self.index} (process {self._process.pid}) {self._how(self._process.exitcode)} {where}. "
+            f"map worker {self.index} (process {self.pid}) {self._how(self._process.exitcode)} {where}. "
             f"{self._advice(self._process.exitcode, at)}"
         )
 

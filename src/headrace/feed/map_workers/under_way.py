@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,8 +76,8 @@ class UnderWay:
         placed = {name: place.layout.batch(block, count).restore() for name, (place, block) in self._blocks.items()}
         return Mapped([self._rows[row] for row in range(count)], placed)
 
-    def _raise(self, failure: Failure) -> None:
-        error = failure.error
+    def _raise(self, failure: Failure) -> NoReturn:
+        error = pickling.raised(failure)
         error.add_note(f"in map=, {self.decoded.name(failure.row)}")
         error.add_note(f"In the map worker:\n{failure.traceback}")
         raise error

@@ -18,7 +18,7 @@ import numpy as np
 
 from headrace.errors import UsageError
 from headrace.feed import transforms
-from headrace.feed.arrays import Layout, Plain
+from headrace.feed.arrays import SMALL_BYTES, Layout, Plain
 from headrace.feed.map_workers import pickling
 from headrace.feed.map_workers.counters import Counters, CountersPlace
 from headrace.feed.map_workers.inbox import Inbox
@@ -28,9 +28,6 @@ from headrace.feed.map_workers.shared_blocks import MappedBlocks, SharedFile
 from headrace.feed.recipe import Output, SampleMap
 from headrace.feed.transforms import Lies
 from headrace.forks import close_in_forks
-
-PLACED_BYTES = 4096
-"""A field of fewer bytes in a batch comes with the other values: less than a page is no memory to hand around."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +161,7 @@ class Worker:
         missing = {
             name: Layout.of(found)
             for name, found in plain.items()
-            if name not in opened.results and found.array.nbytes * opened.work.count >= PLACED_BYTES
+            if name not in opened.results and found.array.nbytes * opened.work.count >= SMALL_BYTES
         }
         if not missing:
             return
@@ -233,7 +230,7 @@ class _ResultField:
         return self._layout.fits(row)
 
     def write(self, row: int, value: Plain) -> None:
-        np.copyto(self._rows[row], value.array)
+        np.copyto(self._rows[row, ...], value.array)  # of a row of one number, too, a view
 
 
 def _pickled(rows: dict[int, Any]) -> tuple[bytes, Failure | None]:
