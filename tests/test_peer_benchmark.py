@@ -38,14 +38,8 @@ def results(tmp_path):
     runs += [run("headrace", 400, beside="ffcv-raw"), run("ffcv-raw", 1000)]
     failed = {"kind": "throughput", "task": "train-uint8", "round": 0, "peer": "spdl", "failed": "OSError: no <FFmpeg>"}
     kept = {"kind": "prepare", "peer": "ffcv-raw", "dataset": "photos-1000", "prepare_s": 2.0, "prepared_bytes": 5000}
-    facts = {
-        "cpu": "A CPU",
-        "cores": 2,
-        "system": "Linux",
-        "python": "3.11",
-        "date": "2030-01-02",
-        "versions": {"x": "1"},
-    }
+    facts = {"cpu": "A CPU", "cores": 2, "system": "Linux", "python": "3.11", "date": "2030-01-02"}
+    facts |= {"versions": {"x": "1"}, "photos": 500, "bytes_a_photo": 7000}
     path = tmp_path / "results.json"
     path.write_text(json.dumps({"facts": facts, "runs": [*runs, failed, kept]}))
     return path
