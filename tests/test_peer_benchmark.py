@@ -58,7 +58,7 @@ def test_the_page_has_medians_and_ratios_and_every_reason(results, tmp_path):
     assert "- turboloader: not comparable: " in text
     assert "- grain: not run" in text
     assert "| ffcv-raw | a .beton of pixels | 2.0 s | 5 |" in text
-    assert "- **ffcv-raw**: 2.50 × Headrace in train-uint8" in text
+    assert "- **images/s**: ffcv-raw 4.00 × (train-uint8)\n- **CPU an image**: none" in text
     assert [text.count(word) for word in ("BEFORE", "AFTER", "OLD")] == [len(MARKS), len(MARKS), 0]
     script("page.py", results, page)
     assert page.read_text() == text
