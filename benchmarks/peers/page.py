@@ -14,11 +14,13 @@ from results import Results
 from task import RECIPES, TASKS
 
 MB = 1e6
+FLAT = 5  # images of one colour that need no word: a window may well fall into a clear sky
 
 
 def machine(results):
     facts, versions = results.facts, results.facts["versions"]
-    yield f"{facts['cores']} cores of {facts['cpu']}, {facts['system']}, Python {facts['python']}, {facts['date'][:10]}"
+    yield f"{facts['cores']} cores of {facts['cpu']}, {facts['system']}, Python {facts['python']}, {facts['date'][:10]}; "
+    yield f"{facts['photos']:,} photographs of {facts['bytes_a_photo']:,} bytes on average."
     yield ""
     yield "Versions: " + ", ".join(f"{package} {number or 'from source'}" for package, number in versions.items()) + "."
 
@@ -48,7 +50,7 @@ def throughput(results):
 
 def blank(found):
     for name, row in found:
-        if row["blank_images"] > 0:
+        if row["blank_images"] > FLAT:
             yield name, f"{row['blank_images']:.0f} images of the first and last batch were of one colour"
 
 

@@ -13,11 +13,13 @@ loaders need in another form is converted into WORK once. page.py and chart.py t
 """
 
 import argparse
+import fcntl
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
-from dataset import long_folder, million_folder
+from dataset import long_folder, million_folder, originals
 from launch import FailedError, launch
 from registry import BY_NAME, OWN, PEERS
 from results import Results
@@ -41,13 +43,25 @@ def main():
     ask.add_argument("--peers", nargs="+", choices=[peer.name for peer in PEERS], default=[peer.name for peer in PEERS])
     ask.add_argument("--counted", type=int, default=24, help="batches; with another number, give another --work")
     args = ask.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
-    bench = Bench(args.work, args.environment)
     peers = [BY_NAME[name] for name in args.peers]
-    if args.what == "throughput":
-        bench.throughput(args.photos, peers, [TASKS[name] for name in args.tasks], args.rounds, args.counted)
-    else:
-        bench.start_up([peer for peer in (OWN, *peers) if peer.start_up], args.rounds)
+    with alone(args.work):
+        bench = Bench(args.work, args.environment)
+        if args.what == "throughput":
+            bench.throughput(args.photos, peers, [TASKS[name] for name in args.tasks], args.rounds, args.counted)
+        else:
+            bench.start_up([peer for peer in (OWN, *peers) if peer.start_up], args.rounds)
+
+
+@contextmanager
+def alone(work):
+    """Hold the folder against a second run, which would disturb this one's figures and lose its results."""
+    work.mkdir(parents=True, exist_ok=True)
+    with open(work / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"another run measures in {work}: wait for it, or give another --work") from None
+        yield
 
 
 class Bench:
@@ -60,6 +74,8 @@ class Bench:
 
     def throughput(self, photos, peers, tasks, rounds, counted):
         folder = long_folder(photos, self.work, (WARM + counted) * tasks[0].batch_size)
+        sizes = [path.stat().st_size for path in originals(photos)]
+        self.results.facts |= {"photos": len(sizes), "bytes_a_photo": round(sum(sizes) / len(sizes))}
         peers = self.prepared(peers, folder)
         for round_number in range(rounds):
             for task in tasks:
