@@ -40,12 +40,15 @@ public:
     }
 
     // Two sums of RGBX in Q7.
-    static u16x8 finished(const Sum& a, const Sum& b) {
-        const u16x8 low = low_halves(a.low_, b.low_) + high_halves(a.low_, b.low_);
-        return low_halves(a.high_, b.high_) + high_halves(a.high_, b.high_) + (low >> 7);
-    }
+    static u16x8 finished(const Sum& a, const Sum& b) { return added(a.high_, b.high_) + (added(a.low_, b.low_) >> 7); }
 
 private:
+    // The halves of each added up.
+    static u16x8 added(u16x8 a, u16x8 b) {
+        const u8x16 x = as<u8x16>(a), y = as<u8x16>(b);
+        return as<u16x8>(interleave<8>(x, y)) + as<u16x8>(interleave_high<8>(x, y));
+    }
+
     u16x8 high_ = {}, low_ = {64, 64, 64, 64};
 };
 
