@@ -183,6 +183,18 @@ def test_fields_that_come_and_go_with_the_label(photos, way):
     assert [batch["made"].shape for batch in loader] == [(10, 40 + 10 * label, 50) for label in range(4)]
 
 
+def test_rows_of_one_number_in_a_batch_of_a_page(photos, way):
+    """Tensors of no dimension are written to shared memory as any other, once there are enough of them."""
+    many = photos.select(np.arange(600) % COUNT)
+
+    def number(sample, rng):
+        return {"number": torch.tensor(rng.random(), dtype=torch.float64)}
+
+    options = {"batch_size": 600, "output": "torch", "fields": {"label": hr.Label()}, "view": None}
+    by_threads, by_workers = (battery.kept(load(many, number, **options, map_workers=workers)) for workers in (0, 2))
+    battery.assert_equal(by_workers, by_threads, "numbers")
+
+
 def test_tensors_of_a_subclass_become_plain_ones(photos, way):
     batch = next(iter(load(photos, as_picture, output="torch")))
     assert type(batch["image"]) is torch.Tensor

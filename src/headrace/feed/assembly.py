@@ -175,7 +175,7 @@ class Assembly:
         sizes = self._source_sizes(samples, passes, key)
         rows = np.flatnonzero(sizes[:, 0] > 0)
         if len(rows) == 0:
-            if len(samples) == 1:
+            if len(samples) == 1 or self._recipe.on_error == "skip":  # which leaves nothing of it
                 return 0, 0
             raise UsageError(
                 f"field {name!r}: expected images of readable size, got none among {len(samples)} of a batch, and "

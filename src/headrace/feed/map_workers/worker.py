@@ -230,7 +230,7 @@ class _ResultField:
         return self._layout.fits(row)
 
     def write(self, row: int, value: Plain) -> None:
-        np.copyto(self._rows[row], value.array)
+        np.copyto(self._rows[row, ...], value.array)  # of a row of one number, too, a view
 
 
 def _pickled(rows: dict[int, Any]) -> tuple[bytes, Failure | None]:

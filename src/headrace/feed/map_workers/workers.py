@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from headrace import _core
 from headrace.channel import Closed
@@ -50,7 +50,7 @@ class MapWorkers:
         self._under_way: dict[int, UnderWay] = {}
         self._at: dict[int, tuple[int, int]] = {}  # of workers that say it, for want of shared memory
         self._expected: tuple[Shapes, dict[str, Layout]] | None = None
-        self._kept: dict[tuple[int, int], UnderWay] = {}
+        self._kept: dict[tuple[int, int], list[Any]] = {}  # memory that a worker's map still refers to, by batch
         self.busy_s = 0.0
         self.mapped = 0
         try:
@@ -78,10 +78,13 @@ class MapWorkers:
 
     @property
     def held_blocks(self) -> int | None:
-        """Blocks of shared memory that are neither this object's own nor under way; None where none is shared."""
+        """Blocks of shared memory that are neither this object's own, under way, nor kept by a worker; None where none
+        is shared."""
         if self.memory is None:
             return None
-        return self.memory.held() - 1 - sum(batch.blocks for batch in list(self._under_way.values()))
+        under_way = sum(batch.blocks for batch in list(self._under_way.values()))
+        kept = {number: len(blocks) for (_, number), blocks in list(self._kept.items())}
+        return self.memory.held() - 1 - under_way - sum(kept.values())
 
     # --- the thread that submits ---
 
@@ -159,7 +162,7 @@ class MapWorkers:
         self.busy_s += done.busy_s
         self.mapped += done.count
         if done.kept:
-            self._kept[index, done.number] = batch
+            self._kept[index, done.number] = batch.keep
         for number in done.let_go:
             self._kept.pop((index, number), None)
 
