@@ -20,7 +20,6 @@ import sys
 
 sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "ScikitBuildRedirectingFinder"]
 END
-<<<<<<< HEAD
 # Python and numpy keep memory to the end: leaks of theirs are not what is looked for. A report ends the run.
 sanitized() {
     LD_PRELOAD="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libstdc++.so)" \
@@ -31,12 +30,6 @@ sanitized() {
 if [ $# -gt 0 ]; then
     sanitized -m pytest -p no:cacheprovider "$@"
     exit
-=======
-if [ $# -eq 0 ]; then
-    set -- tests/test_png.py tests/test_jpeg_windows.py tests/test_jpeg_baseline.py tests/test_resample.py \
-        tests/test_loader_pixels.py tests/test_bad_*.py tests/test_battery.py tests/test_zip_source.py \
-        tests/test_decode_image.py tests/test_decode_image_errors.py tests/data
->>>>>>> main
 fi
 # All but those that never come to the core (the doctor, samplers, channels, what is imported), that give its images to
 # torch's devices and to frameworks, that run whole commands, and that measure time or memory, which sanitizers change.

@@ -57,13 +57,9 @@ class DelimitedText:
                     yield batch.select(self._taken)
             self._lines = text.lines
         if not self._rows:
-<<<<<<< HEAD
-            raise EmptyDatasetError(f"{self._name}: expected a row a sample, got a header alone. Check the path")
-=======
             raise EmptyDatasetError(
                 f"{self._name}: expected a row a sample, got a header and no row after it. Check the path"
             )
->>>>>>> main
 
     @property
     def first_line(self) -> int | None:
