@@ -7,7 +7,7 @@ import os
 from hypothesis import settings
 from hypothesis import strategies as st
 
-fuzzed = settings() if os.environ.get("HEADRACE_FUZZ_SECONDS") else settings(max_examples=25)
+fuzzed = settings() if os.environ.get("HEADRACE_FUZZ_SECONDS") else settings(max_examples=60)
 """For each target: a few examples in the ordinary tests."""
 
 PIECES = [b"\xef\xbb\xbf", b"\r\n", b"\r", b"\n\n", b'"', b'""', b"'", b",", b"\t", b";", b"\0", b"\xff\xfe", b"\\"]
