@@ -14,7 +14,7 @@ from processes import tree_memory
 
 MEASURE = Path(__file__).parent / "measure.py"
 WATCH_EVERY_S = 0.2
-GRACE_S = 5
+GRACE_S = 20
 
 
 class FailedError(Exception):
