@@ -26,7 +26,7 @@ FLAT = 5  # images of one colour that need no word: a window may well fall into 
 
 
 def machine(results):
-    facts, versions = results.facts, results.facts["versions"]
+    facts, versions = results.facts, results.facts.get("versions", {})
     yield f"{facts['date'][:10]}: {facts['cores']} cores, {facts['cpu']}, {facts['system']}, Python {facts['python']}."
     yield f"{facts['photos']:,} photographs of {facts['bytes_a_photo']:,} bytes on average."
     yield "Versions: " + ", ".join(f"{package} {number or 'from source'}" for package, number in versions.items()) + "."
