@@ -17,7 +17,7 @@ MEASURE ?= throughput
 ROUNDS ?= 3
 DEMO_PHOTOS = $(if $(PHOTOS),--photos "$(PHOTOS)")
 
-.PHONY: help demo test test-long check format bench bench-peers fuzz build clean
+.PHONY: help demo test test-long check format bench bench-peers fuzz build wheel wheel-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,12 @@ bench: build .cache/photos ## images/s beside torch's DataLoader, for uint8 and 
 	$(BIN)/headrace bench .cache/photos --output uint8
 	$(BIN)/headrace bench .cache/photos --output float32
 
+wheel: $(VENV)/.tools ## a wheel that carries its codecs, in dist/ (CODEC_SOURCES=folder with their archives, offline)
+	scripts/build_wheel.sh $(BIN)/python
+
+wheel-test: $(VENV)/.tools ## that wheel, and the tests on it where neither compiler nor codecs are
+	wheel=$$(scripts/build_wheel.sh $(BIN)/python) && PYTHON=$(BIN)/python scripts/test_wheel.sh "$$wheel"
+
 fuzz: build ## feed made-up bytes to every fuzz target, for SECONDS= each (default 1,200), from where it was
 	PYTHON=$(BIN)/python scripts/fuzz.sh $(SECONDS)
 
@@ -62,7 +68,7 @@ bench-peers: build $(PEERS_PHOTOS) ## beside nine other loaders, several GB (ROU
 build: $(VENV)/.package ## the environment and the package, editable
 
 clean: ## remove what the targets above have made
-	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # torch goes first, and alone, so that nothing else pulls another one in.

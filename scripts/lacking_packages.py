@@ -5,56 +5,41 @@ For environments that cannot have all of them: torch has no build for every Pyth
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tomllib
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-_PROJECT = tomllib.loads((Path(__file__).parent / "pyproject.toml").read_text())["project"]
-_MODULES = {"opencv_python_headless": "cv2"}
+_EXTRAS = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+_LACKING = {
+    name
+    for requirement in [*_EXTRAS["torch"], *_EXTRAS["dev"]]
+    for name in re.findall(r"^\w+", requirement)
+    if importlib.util.find_spec(name) is None
+}
+_SAYS_SO = re.compile(r"No module named '(\w+)|(\w+) is not installed")
 
 
-def _names(requirements: list[str]) -> set[str]:
-    distributions = {re.match(r"[\w.-]+", requirement)[0].replace("-", "_") for requirement in requirements}
-    return {_MODULES.get(name, name) for name in distributions}
-
-
-ONLY_TESTS = _names([*_PROJECT["optional-dependencies"]["torch"], *_PROJECT["optional-dependencies"]["dev"]])
-
-
-def _lacking(error: BaseException | None) -> str | None:
-    """The package whose absence made `error`, where only tests need it."""
-    while error is not None:
-        name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-        if name in ONLY_TESTS:
-            return name
-        error = error.__cause__ or error.__context__
-    return None
-
-
-def _skip_lacking(report: Any, call: pytest.CallInfo[Any] | None) -> None:
-    name = _lacking(call.excinfo.value) if call is not None and call.excinfo is not None else None
-    if report.failed and name is not None:
+def _skip_what_lacks(report: pytest.CollectReport | pytest.TestReport) -> None:
+    """Failures name the package as Python does or as headrace does, also those of processes that a test started."""
+    named = {name for pair in _SAYS_SO.findall(report.longreprtext) for name in pair} & _LACKING
+    if report.failed and named:
         report.outcome = "skipped"
-        report.longrepr = (str(report.nodeid), 0, f"Skipped: needs {name}, which is not installed")
+        report.longrepr = (report.nodeid, 0, f"Skipped: needs {min(named)}, which is not installed")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     report = yield
-    _skip_lacking(report, getattr(report, "call", None))
+    _skip_what_lacks(report)
     return report
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    _skip_lacking(report, call)
+    _skip_what_lacks(report)
     return report

@@ -5,25 +5,26 @@
 # The wheel goes into a fresh environment in a folder of its own, where the tests, and the docs and benchmarks that they
 # read, lie beside it; the package's sources do not. Compilers and the system's libjpeg and libdeflate are covered by
 # empty files for this run alone, which takes a mount namespace (unshare, of util-linux). TORCH=no leaves torch out:
-# then the tests that need it, or another package that is there for tests only, are skipped and counted.
+# then tests/doctor is left out, and the others that need it, or another package that is there for tests only, are
+# skipped and counted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 wheel=$(realpath "${1:?expected a wheel}")
 python=${PYTHON:-python3}
 shift
+[ $# -gt 0 ] || set -- -m "not long and not alone" --numprocesses auto --maxprocesses 4 --dist loadfile
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cp -r tests docs benchmarks "$work"
-cp pyproject.toml scripts/lacking_packages.py "$work"
+cp -r tests docs benchmarks scripts pyproject.toml "$work"
 "$python" -m venv "$work/venv"
 install=("$work/venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all:)
 "${install[@]}" "$wheel"
 export PIP_CONSTRAINT=$root/constraints.txt
 if [ "${TORCH:-yes}" = no ]; then
-    "${install[@]}" hypothesis pytest pytest-timeout pytest-xdist
-    set -- -p lacking_packages --ignore=tests/doctor "$@"
+    "${install[@]}" hypothesis pytest pytest-timeout pytest-xdist scipy
+    set -- -p scripts.lacking_packages -o verbosity_assertions=2 --ignore=tests/doctor "$@"
 else
     "${install[@]}" torch
     # shellcheck disable=SC2046  # one requirement a word

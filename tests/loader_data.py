@@ -1,9 +1,10 @@
-"""Small image data for the loader's tests: mixed kinds of JPEG and PNG in four classes, as a folder and as a tar."""
+"""Small image data for the loader's tests: mixed kinds of JPEG and PNG in four classes, as folder, tar and zip."""
 
 from __future__ import annotations
 
 import io
 import tarfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,17 @@ def write_tar(path: Path, count: int = COUNT) -> Path:
             add_member(tar, f"{number:04}.{extension}", data)
             add_member(tar, f"{number:04}.cls", str(label).encode())
             add_member(tar, f"{number:04}.txt", f"number {number}".encode())
+    return path
+
+
+def write_zip(path: Path, count: int = COUNT, method: int = zipfile.ZIP_DEFLATED) -> Path:
+    """A zip of the same members as the tar's."""
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for number in range(count):
+            extension, data = encoded(number)
+            archive.writestr(f"{number:04}.{extension}", data)
+            archive.writestr(f"{number:04}.cls", str(label_of(number, count)))
+            archive.writestr(f"{number:04}.txt", f"number {number}")
     return path
 
 

@@ -1,16 +1,20 @@
-"""The battery over a folder and a tar, every kind of output, with and without the user's Python."""
+"""The battery over a folder, a tar and zips, every kind of output, with and without the user's Python."""
 
 from __future__ import annotations
+
+import zipfile
 
 import battery
 import numpy as np
 import pytest
-from loader_data import COUNT, write_folder, write_tar
+from loader_data import COUNT, write_folder, write_tar, write_zip
 
 import headrace as hr
 
 GLOBAL_BATCH = 12
 VIEW = hr.RandomResizedCrop(24, flip=0.5)
+
+ARCHIVES = ("tar", "zip", "stored")
 
 
 def jitter(sample, rng):
@@ -31,6 +35,8 @@ def places(tmp_path_factory):
     return {
         "folder": hr.open(write_folder(root / "photos")),
         "tar": hr.open(write_tar(root / "photos.tar")),
+        "zip": hr.open(write_zip(root / "photos.zip")),
+        "stored": hr.open(write_zip(root / "stored.zip", method=zipfile.ZIP_STORED)),
         "damaged": hr.open(damaged),
     }
 
@@ -39,6 +45,8 @@ CASES = {
     "folder, uint8, numpy": {"place": "folder", "output": "numpy"},
     "tar, uint8, numpy": {"place": "tar", "output": "numpy"},
     "tar, bfloat16, torch": {"place": "tar", "output": "torch", "dtype": "bfloat16"},
+    "zip, float16, torch": {"place": "zip", "output": "torch", "dtype": "float16"},
+    "stored zip, uint8, numpy": {"place": "stored", "output": "numpy"},
     "folder, float32, torch": {"place": "folder", "output": "torch", "dtype": "float32", "normalize": hr.IMAGENET},
     "tar, map": {"place": "tar", "output": "numpy", "map": jitter},
     "folder, unshuffled, drop": {"place": "folder", "output": "numpy", "shuffle": False, "remainder": "drop"},
@@ -57,7 +65,7 @@ def factory(places, *, place, output, dtype="uint8", normalize=None, **options):
     def make(**overrides):
         image = hr.Image(dtype=dtype, normalize=normalize)
         given = {"view": VIEW, "batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | options
-        fields = {"image": image, "label": hr.Label()} | ({"text": hr.Raw()} if place == "tar" else {})
+        fields = {"image": image, "label": hr.Label()} | ({"text": hr.Raw()} if place in ARCHIVES else {})
         return hr.Loader(places[place], fields, output=output, **(given | overrides))
 
     return make
@@ -102,11 +110,14 @@ def test_batch_map_at_one_world_size(places):
     battery.check_resume_twice(make)
 
 
-def test_batches_of_folder_and_tar_are_equal(places):
-    both = [battery.epochs(factory(places, place=place, output="numpy")()) for place in ("folder", "tar")]
-    for batch in both[1]:
-        del batch["text"]
-    battery.assert_equal(both[0], both[1], "folder beside tar")
+def test_batches_of_folder_and_archives_are_equal(places):
+    folder, *archives = (
+        battery.epochs(factory(places, place=place, output="numpy")()) for place in ("folder", *ARCHIVES)
+    )
+    for name, batches in zip(ARCHIVES, archives, strict=True):
+        for batch in batches:
+            del batch["text"]
+        battery.assert_equal(batches, folder, f"{name} beside folder")
 
 
 def test_torch_and_numpy_hold_the_same(places):

@@ -108,7 +108,7 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["bench", "/no/such/place"], "expected a folder or a tar, got nothing"),
+        (["bench", "/no/such/place"], "expected a folder, an archive or a manifest, got nothing"),
         (["demo", "--photos", "/no/such/place"], "expected a folder of photographs at /no/such/place"),
     ],
 )

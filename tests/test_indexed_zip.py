@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import shutil
@@ -20,6 +19,7 @@ from archive_workers import READS, content_of, read_at_random
 from archives import NAMES, write_zip
 from hypothesis import given
 from hypothesis import strategies as st
+from zip_files import CENTRAL, LOCAL, Stream, patched, sized, zip_of
 
 from headrace.compat.archives.indexed_zip import IndexedZip
 from headrace.data import safetensors, zip_sidecar
@@ -37,7 +37,6 @@ from headrace.errors import (
 
 METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 ATTRIBUTES = ["filename", "file_size", "compress_size", "compress_type", "CRC", "header_offset", "flag_bits"]
-LOCAL, CENTRAL = b"PK\x03\x04", b"PK\x01\x02"
 
 
 @pytest.fixture(autouse=True)
@@ -96,13 +95,6 @@ def test_any_name(tmp_path_factory, names):
         for number, name in enumerate(names):
             archive.writestr(name, b"" if name.endswith("/") else b"%d" % number)
     same_as_zipfile(path)
-
-
-class Stream(io.BytesIO):
-    """Which zipfile cannot go back in, so that sizes come behind the data."""
-
-    def tell(self) -> int:
-        raise OSError("a stream")
 
 
 def test_streamed_prefixed_and_large_forms(tmp_path):
@@ -191,31 +183,9 @@ def test_the_limit_goes_with_a_pickle(frames):
 # --- bombs ---
 
 
-def patched(path: Path, changes: dict[tuple[bytes, int, str], int]) -> Path:
-    """Sets fields of the headers in place: by signature, offset in the header and format; in every header of a kind."""
-    data = bytearray(path.read_bytes())
-    for (signature, at, kind), value in changes.items():
-        start = data.find(signature)
-        while start >= 0:
-            struct.pack_into(kind, data, start + at, value)
-            start = data.find(signature, start + 4)
-    path.write_bytes(data)
-    return path
-
-
-def zip_of(path: Path, content: bytes, method: int = zipfile.ZIP_DEFLATED) -> Path:
-    with zipfile.ZipFile(path, "w", method) as archive:
-        archive.writestr("a", content)
-    return path
-
-
-def declare_size(path: Path, size: int) -> Path:
-    return patched(path, {(LOCAL, 22, "<I"): size, (CENTRAL, 24, "<I"): size})
-
-
 @pytest.mark.parametrize("method", METHODS[1:])
 def test_never_inflates_more_than_was_declared(tmp_path, method):
-    path = declare_size(zip_of(tmp_path / "bomb.zip", bytes(50_000_000), method), 1000)
+    path = sized(zip_of(tmp_path / "bomb.zip", bytes(50_000_000), method), 1000)
     tracemalloc.start()
     with (
         IndexedZip(path) as archive,
@@ -245,7 +215,7 @@ def test_what_declares_more_than_the_limit_is_not_read(tmp_path):
 
 def test_a_declared_terabyte_is_refused_by_default(tmp_path):
     with (
-        IndexedZip(declare_size(zip_of(tmp_path / "bomb.zip", b"x"), 2**32 - 2)) as archive,
+        IndexedZip(sized(zip_of(tmp_path / "bomb.zip", b"x"), 2**32 - 2)) as archive,
         pytest.raises(MemberLimitError, match="4,294,967,294 bytes, more than max_member_bytes = 1,073,741,824"),
     ):
         archive.read("a")

@@ -97,6 +97,17 @@ def test_levels_agree_bit_for_bit(data: st.DataObject) -> None:
         assert np.array_equal(results[0].view(np.uint8), result.view(np.uint8)), level
 
 
+@pytest.mark.parametrize("width", [1, 3, 40, 64, 100, 200, 1500, 9000])
+@pytest.mark.parametrize("brightest", [1.0, 0.9, 0.5])
+def test_levels_agree_on_black_and_white(width: int, brightest: float) -> None:
+    """Where sums are as large as they can be, and swing: scales from enlarging to hundreds of taps."""
+    black_or_white = np.random.default_rng(width).random((24, width, 3)) < brightest
+    pixels = np.where(black_or_white, np.uint8(255), np.uint8(0))
+    view = whole(pixels, (20, 7))
+    for level in LEVELS:
+        assert np.array_equal(run(pixels, view, level=level), run(pixels, view, level="scalar")), level
+
+
 @pytest.mark.parametrize("planar", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_floats_are_what_numpy_makes_of_the_bytes(dtype: str, planar: bool) -> None:

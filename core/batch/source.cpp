@@ -28,7 +28,7 @@ std::string Paths::path(std::int64_t index) const {
     if (start > stop || stop > names_.size()) throw Fault(Code::changed, "the index of file names is damaged");
     const std::string name(reinterpret_cast<const char*>(names_.data()) + start, stop - start);
     if (name.empty()) throw Fault(Code::corrupt, "the sample has no such file");
-    if (name.find('\0') != std::string::npos) throw Fault(Code::missing, "no file's name holds a NUL byte");
+    if (name.find('\0') != std::string::npos) throw Fault(Code::missing, "the name holds a NUL byte, as no file does");
     if (inside_ && leads_out(name)) throw Fault(Code::outside, "the path " + name + " leads out of " + root_);
     return root_.empty() || name.front() == '/' ? name : root_ + "/" + name;
 }

@@ -3,12 +3,15 @@
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
+#include <system_error>
 
 #include "bindings.hpp"
 #include "common/fault.hpp"
 #include "names/inside.hpp"
 #include "names/name_table.hpp"
+#include "names/stored_names.hpp"
 #include "numpy.hpp"
 
 namespace nb = nanobind;
@@ -76,6 +79,22 @@ private:
     IdsIn order_;
 };
 
+nb::tuple take(int fd, std::int64_t blob_at, std::uint64_t blob_bytes, std::int64_t offsets_at, std::int64_t count,
+               WhichIn which) {
+    TakenNames taken;
+    try {
+        nb::gil_scoped_release release;
+        taken = take_names({fd, blob_at, blob_bytes, offsets_at, count}, {which.data(), which.shape(0)});
+    } catch (const Fault& fault) {
+        raise(PyExc_ValueError, fault);
+    } catch (const std::system_error& error) {
+        errno = error.code().value();
+        PyErr_SetFromErrno(PyExc_OSError);
+        throw nb::python_error();
+    }
+    return nb::make_tuple(to_numpy(std::move(taken.blob)), to_numpy(std::move(taken.offsets)));
+}
+
 }  // namespace
 
 void raise(PyObject* kind, const Fault& fault) {
@@ -91,6 +110,10 @@ void bind_names(nb::module_& m) {
     m.def(
         "leads_out", [](nb::bytes path) { return leads_out({path.c_str(), path.size()}); }, nb::arg("path"),
         "Whether a path is absolute, or its `..` climb above where it starts.");
+    m.def("take_names", &take, nb::arg("fd"), nb::kw_only(), nb::arg("blob_at"), nb::arg("blob_bytes"),
+          nb::arg("offsets_at"), nb::arg("count"), nb::arg("which"),
+          "The names of these ids out of a file: (blob uint8[], offsets uint64[n + 1]). OSError: it cannot be read.\n"
+          "ValueError: it is damaged, or shorter than it was.");
     nb::class_<PyNameLookup>(m, "NameLookup")
         .def(nb::init<BytesIn, OffsetsIn, StartsIn, IdsIn>(), nb::arg("names"), nb::arg("name_offsets"),
              nb::arg("starts"), nb::arg("order"))

@@ -1,44 +1,27 @@
 // Tars: what a scan reports lies in the file and reads back, and its samples are made of its members. Headers may get
 // their checksums anew after a change: without that, damage gets no further than the checksum.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "batch/source.hpp"
 #include "common/fault.hpp"
 #include "common/limits.hpp"
+#include "fuzz/archive_file.hpp"
 #include "fuzz/input.hpp"
 #include "fuzz/require.hpp"
+#include "names/name_table.hpp"
+#include "samples/grouping.hpp"
+#include "samples/key.hpp"
+#include "samples/sample_finder.hpp"
 #include "tar/header.hpp"
-#include "tar/samples.hpp"
 #include "tar/tar.hpp"
 
 namespace headrace::fuzz {
 namespace {
 
 constexpr std::size_t kBlock = tar_block_bytes, kChecksumAt = 148, kChecksumBytes = 8;
-
-// A file without a name whose content is what the scanner is to read.
-class MemoryFile {
-public:
-    MemoryFile() : fd_(memfd_create("tar", MFD_CLOEXEC)), path_("/proc/self/fd/" + std::to_string(fd_)) {
-        require(fd_ >= 0, "memfd_create");
-    }
-    ~MemoryFile() { close(fd_); }
-    void set(Bytes bytes) {
-        const auto size = static_cast<off_t>(bytes.size());
-        require(ftruncate(fd_, 0) == 0 && ftruncate(fd_, size) == 0, "ftruncate");
-        require(bytes.empty() || pwrite(fd_, bytes.data(), bytes.size(), 0) == size, "pwrite");
-    }
-    const std::string& path() const { return path_; }
-
-private:
-    int fd_;
-    std::string path_;
-};
 
 void sign_header(std::uint8_t* block) {
     std::fill_n(block + kChecksumAt, kChecksumBytes, std::uint8_t{' '});
@@ -91,51 +74,68 @@ void check_members(const TarMembers& m, Bytes file) {
     }
 }
 
-void check_samples(const TarSamples& s, std::size_t members) {
-    const auto samples = static_cast<std::int64_t>(s.key_offsets.size()) - 1;
-    require(s.sample_of.size() == members && s.extension_of.size() == members, "a sample a member, or none");
-    require(static_cast<std::int64_t>(s.folder_of.size()) == samples, "a folder a sample, or none");
-    const auto folders = static_cast<std::int64_t>(s.folder_offsets.size()) - 1;
-    for (std::size_t i = 0; i < members; ++i) {
-        require(s.sample_of[i] >= -1 && s.sample_of[i] < samples, "samples that are there");
-        require((s.sample_of[i] < 0) == (s.extension_of[i] < 0), "an extension for each member of a sample");
-        require(s.extension_of[i] < static_cast<std::int64_t>(s.extensions.size()), "extensions that are there");
+// By key and extension, the last member of that name: what groups of members must come to.
+using Named = std::map<std::pair<std::string, std::string>, std::int64_t>;
+
+Named named(const std::vector<std::string_view>& names, const std::vector<std::uint8_t>& types) {
+    Named found;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (types[i] != '0' && types[i] != '7') continue;
+        const MemberName split = split_name(names[i]);
+        std::string extension(split.extension);
+        for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 'a' - 'A') : c;
+        if (!split.key.empty()) found[{std::string(split.key), extension}] = static_cast<std::int64_t>(i);
     }
-    for (std::int64_t i = 0; i < samples; ++i) {
-        const std::string_view key = part(s.keys, s.key_offsets, static_cast<std::size_t>(i));
-        const std::int64_t folder = s.folder_of[static_cast<std::size_t>(i)];
-        require(folder >= -1 && folder < folders, "folders that are there");
-        if (folder < 0) continue;
-        require(key.starts_with(part(s.folders, s.folder_offsets, static_cast<std::size_t>(folder))), "its folder");
+    return found;
+}
+
+void check_samples(const Samples& s, const TarMembers& m) {
+    const std::vector<std::string_view> names = names_of(m.names, m.name_offsets);
+    const Named expected = named(names, m.type);
+    SampleFinder finder;
+    finder.add({m.names, m.name_offsets, s.first, s.member, s.extension});
+    require(static_cast<std::size_t>(finder.size()) == s.folder_of.size(), "a folder a sample, or none");
+    std::size_t seen = 0;
+    for (std::int64_t i = 0; i < finder.size(); ++i) {
+        const std::string_view key = finder.key(i);
+        const std::size_t slash = key.find('/');
+        const std::int32_t folder = s.folder_of[i];
+        require((folder < 0) == (slash == std::string_view::npos), "a folder where the key has one");
+        require(folder < 0 || part(s.folders, s.folder_offsets, folder) == key.substr(0, slash), "its folder");
+        for (std::size_t extension = 0; extension < s.extensions.size(); ++extension) {
+            std::vector<std::uint8_t> ranks(max_extensions, not_in_column);
+            ranks[extension] = 0;
+            const FoundMember found = finder.find(i, ranks);
+            const auto at = expected.find({std::string(key), s.extensions[extension]});
+            require(found.member == (at == expected.end() ? -1 : at->second), "the last member of that name");
+            seen += found.member >= 0;
+        }
     }
+    require(seen == expected.size() && seen == s.member.size(), "every member in one sample");
 }
 
 // Regular members come back from a reader as they lie in the file.
-void check_reading(const TarMembers& m, Bytes file, const std::string& path) {
-    const std::uint64_t offsets[] = {0, path.size()};
-    const Bytes name(reinterpret_cast<const std::uint8_t*>(path.data()), path.size());
+void check_reading(const TarMembers& m, Bytes file, const ArchiveFile& archive) {
     const std::vector<std::int64_t> path_id(m.size.size(), 0);
-    const Ranges ranges{std::make_shared<Paths>("", name, offsets, true), path_id.data(), m.data_offset.data(),
-                        m.size.data(), m.check.data()};
-    static Reader reader;
+    const Ranges ranges{archive.paths(), path_id.data(), m.data_offset.data(), m.size.data(), m.check.data(), {}};
     for (std::size_t i = 0; i < m.size.size(); ++i) {
         if (m.type[i] == 'S') continue;
-        const Bytes got = reader.read(ranges, i, Limits{}.max_file_bytes);
+        const Bytes got = archive.read(ranges, i);
         const Bytes expected = m.size[i] == 0 ? Bytes{} : file.subspan(m.data_offset[i], m.size[i]);
         require(std::equal(got.begin(), got.end(), expected.begin(), expected.end()), "the bytes of a member");
     }
 }
 
 void run(Input input) {
-    static MemoryFile memory;
+    static ArchiveFile archive;
     const bool sign = input.byte() % 2 == 1;
     const int slice = 1 + input.byte() % 8;
     std::vector<std::uint8_t> file(input.rest().begin(), input.rest().end());
     if (sign) sign_headers(file);
-    memory.set(file);
+    archive.set(file);
     TarMembers members;
     try {
-        TarScanner scanner(memory.path());
+        TarScanner scanner(archive.path());
         while (scanner.advance(slice)) {
         }
         members = scanner.take();
@@ -145,8 +145,8 @@ void run(Input input) {
         return;
     }
     check_members(members, file);
-    check_samples(group_members(members.names, members.name_offsets, members.type), members.type.size());
-    check_reading(members, file, memory.path());
+    check_samples(group_members(names_of(members.names, members.name_offsets), members.type), members);
+    check_reading(members, file, archive);
 }
 
 }  // namespace

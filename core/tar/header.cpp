@@ -1,6 +1,7 @@
 #include "tar/header.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 
@@ -17,6 +18,13 @@ struct Slice {
 constexpr Slice name_field{0, 100}, size_field{124, 12}, checksum_field{148, 8}, link_field{157, 100},
     prefix_field{345, 155};
 constexpr std::size_t type_at = 156, magic_at = 257, sparse_flag_at = 482, sparse_map_flag_at = 504;
+
+constexpr std::uint32_t fnv_prime = 16777619u;
+constexpr auto fnv_powers = [] {
+    std::array<std::uint32_t, prefix_field.length + 1> powers{1};
+    for (std::size_t i = 1; i < powers.size(); ++i) powers[i] = powers[i - 1] * fnv_prime;
+    return powers;
+}();
 
 std::string text_of(const std::uint8_t* block, Slice field) {
     const char* start = reinterpret_cast<const char*>(block) + field.at;
@@ -53,11 +61,15 @@ std::int64_t size_of(const std::uint8_t* block) {
 
 // Old tars summed signed bytes, so both sums are accepted, as every other reader does.
 bool checksum_holds(const std::uint8_t* block) {
-    std::int64_t sum = 0, signed_sum = 0;
+    std::int32_t sum = 0, signed_sum = 0;
     for (std::size_t i = 0; i < tar_block_bytes; ++i) {
-        const bool own = i >= checksum_field.at && i < checksum_field.at + checksum_field.length;
-        sum += own ? ' ' : block[i];
-        signed_sum += own ? ' ' : static_cast<std::int8_t>(block[i]);
+        sum += block[i];
+        signed_sum += static_cast<std::int8_t>(block[i]);
+    }
+    // Its own field counts as spaces. Taken off afterwards, as the loop over all of them is done in vectors.
+    for (std::size_t i = checksum_field.at; i < checksum_field.at + checksum_field.length; ++i) {
+        sum += ' ' - block[i];
+        signed_sum += ' ' - static_cast<std::int8_t>(block[i]);
     }
     const std::int64_t kept = octal(block, checksum_field, "checksum");
     return kept == sum || kept == signed_sum;
@@ -117,14 +129,19 @@ TarHeader read_tar_header(const std::uint8_t* block) {
     if (header.type == '\0') header.type = header.kind == TarKind::directory ? '5' : '0';
     if (header.kind == TarKind::link) header.link = text_of(block, link_field);
     header.size = size_of(block);
+    header.check = tar_header_check(block);
     header.sparse_continued = header.kind == TarKind::sparse && block[sparse_flag_at] != 0;
     return header;
 }
 
 std::uint32_t tar_header_check(const std::uint8_t block[512]) {
     std::uint32_t hash = 2166136261u;
-    for (const Slice field : {name_field, size_field, prefix_field})
-        for (std::size_t i = field.at; i < field.at + field.length; ++i) hash = (hash ^ block[i]) * 16777619u;
+    for (const Slice field : {name_field, size_field, prefix_field}) {
+        std::size_t used = field.length;
+        while (used > 0 && block[field.at + used - 1] == 0) --used;
+        for (std::size_t i = field.at; i < field.at + used; ++i) hash = (hash ^ block[i]) * fnv_prime;
+        hash *= fnv_powers[field.length - used];  // the zeros that most of a field is
+    }
     return hash;
 }
 

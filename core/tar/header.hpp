@@ -27,6 +27,7 @@ struct TarHeader {
     std::int64_t size = 0;          // as the size field says; links, directories and devices carry no data
     std::string name;               // prefix and name joined, verbatim
     std::string link;               // what a link names
+    std::uint32_t check = 0;        // tar_header_check of the block
     bool sparse_continued = false;  // more blocks of a GNU sparse map follow before the data
 };
 

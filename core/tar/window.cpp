@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -11,14 +12,7 @@
 #include "tar/header.hpp"
 
 namespace headrace {
-namespace {
-
-// Enough for the header after an image, its label and the next header; small beside the data skipped.
-constexpr std::int64_t window_bytes = 8192;
-
-}  // namespace
-
-FileWindow::FileWindow(const std::string& path) : path_(path), bytes_(window_bytes) {
+FileWindow::FileWindow(const std::string& path) : path_(path), bytes_(max_window_bytes) {
     // Without O_NONBLOCK, opening a FIFO would wait for a writer.
     fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd_ < 0) throw Fault(Code::io, path + ": could not be opened: " + std::strerror(errno));
@@ -35,14 +29,20 @@ FileWindow::FileWindow(const std::string& path) : path_(path), bytes_(window_byt
 FileWindow::~FileWindow() { close(fd_); }
 
 const std::uint8_t* FileWindow::block(std::int64_t offset) {
-    if (offset < start_ || offset + tar_block_bytes > start_ + held_) {
+    if (!holds(offset, tar_block_bytes)) {
+        const bool close = blocks_ > 0 && offset > start_ && offset - start_ <= blocks_ * close_bytes;
+        window_ = close ? std::min(2 * window_, max_window_bytes) : min_window_bytes;
         start_ = offset;
-        held_ = read_into(bytes_.data(), offset, window_bytes);
+        held_ = read_into(bytes_.data(), offset, window_);
+        blocks_ = 0;
     }
-    return held_ - (offset - start_) < tar_block_bytes ? nullptr : bytes_.data() + (offset - start_);
+    ++blocks_;
+    return holds(offset, tar_block_bytes) ? bytes_.data() + (offset - start_) : nullptr;
 }
 
 std::string FileWindow::read(std::int64_t offset, std::int64_t length) const {
+    if (holds(offset, length))
+        return {reinterpret_cast<const char*>(bytes_.data()) + (offset - start_), static_cast<std::size_t>(length)};
     std::string text(length, '\0');
     text.resize(read_into(reinterpret_cast<std::uint8_t*>(text.data()), offset, length));
     return text;

@@ -7,6 +7,14 @@
 
 namespace headrace {
 
+// The window follows what it sees: it doubles where one was used for blocks close to each other, and is as small as can
+// be after others. So a tar of small members is read in large pieces; of one with large members, only headers are, each
+// with what belongs to it.
+constexpr std::int64_t min_window_bytes = 1536;  // a PAX header, its records and the member's header; or a header, a
+                                                 // label and the next header
+constexpr std::int64_t max_window_bytes = 1 << 18;
+constexpr std::int64_t close_bytes = 4096;  // from block to block: a page of the file is read in any case
+
 class FileWindow {
 public:
     // Opens path. Throws Fault(io) if that fails or it is not a regular file.
@@ -24,6 +32,9 @@ public:
     std::string read(std::int64_t offset, std::int64_t length) const;
 
 private:
+    bool holds(std::int64_t offset, std::int64_t length) const {
+        return offset >= start_ && offset + length <= start_ + held_;
+    }
     std::int64_t read_into(std::uint8_t* to, std::int64_t offset, std::int64_t length) const;
 
     std::string path_;
@@ -31,6 +42,8 @@ private:
     std::int64_t size_ = 0;
     std::vector<std::uint8_t> bytes_;
     std::int64_t start_ = 0, held_ = 0;  // bytes_ holds the file's [start_, start_ + held_)
+    std::int64_t window_ = min_window_bytes;
+    std::int64_t blocks_ = 0;  // that the window was asked for
 };
 
 }  // namespace headrace

@@ -1,7 +1,6 @@
 #include "zip/directory.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <string_view>
 
 #include "common/fault.hpp"
@@ -30,6 +29,7 @@ class Stream {
 public:
     Stream(const FileWindow& file, std::int64_t start, std::int64_t end) : file_(file), at_(start), end_(end) {}
 
+    std::int64_t at() const { return at_; }
     std::int64_t left() const { return end_ - at_; }
 
     // The next `count` bytes, valid until the next call; fewer only at the end.
@@ -111,11 +111,15 @@ private:
     }
 
     void take_entry(Stream& stream) {
+        const std::int64_t at = stream.at();
         const std::string head(stream.take(kEntryBytes));
-        if (static_cast<std::int64_t>(head.size()) < kEntryBytes) fail("Truncated central directory");
-        if (!head.starts_with(kEntrySignature)) fail("Bad magic number for central directory");
+        if (!head.starts_with(kEntrySignature)) {
+            fail("expected an entry of the central directory at byte " + std::to_string(at));
+        }
+        if (static_cast<std::int64_t>(head.size()) < kEntryBytes) fail("its central directory ends within an entry");
         const std::uint32_t name_bytes = u16(head, 28), extra_bytes = u16(head, 30), comment_bytes = u16(head, 32);
-        if (name_bytes + extra_bytes + comment_bytes > stream.left()) fail("Truncated central directory");
+        if (name_bytes + extra_bytes + comment_bytes > stream.left())
+            fail("its central directory ends within an entry");
         const std::string_view tail = stream.take(name_bytes + extra_bytes + comment_bytes);
         add(head, tail.substr(0, name_bytes), tail.substr(name_bytes, extra_bytes));
     }
@@ -144,7 +148,7 @@ private:
     void read_extra(std::string_view extra, std::string_view raw_name, Entry& entry) const {
         while (extra.size() >= 4) {
             const std::uint32_t id = u16(extra, 0), bytes = u16(extra, 2);
-            if (bytes > extra.size() - 4) fail("Corrupt extra field");
+            if (bytes > extra.size() - 4) fail("an entry has an extra field that is longer than all of them together");
             const std::string_view field = extra.substr(4, bytes);
             if (id == kZip64Field) read_zip64(field, entry);
             if (id == kUnicodePathField) read_unicode_path(field, raw_name, entry);
@@ -156,7 +160,7 @@ private:
     void read_zip64(std::string_view field, Entry& entry) const {
         for (std::uint64_t* number : {&entry.size, &entry.packed, &entry.offset}) {
             if (*number != kElsewhere) continue;
-            if (field.size() < 8) fail("Corrupt zip64 extra field");
+            if (field.size() < 8) fail("an entry has a ZIP64 field without the size that it has to give");
             *number = u64(field, 0);
             field.remove_prefix(8);
         }

@@ -66,6 +66,9 @@ class NameLookup:
     ) -> NDArray[np.int64]: ...
 
 def leads_out(path: bytes) -> bool: ...
+def take_names(
+    fd: int, *, blob_at: int, blob_bytes: int, offsets_at: int, count: int, which: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]: ...
 
 # --- samples (core/samples) ---
 

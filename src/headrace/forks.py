@@ -10,29 +10,29 @@ from contextlib import contextmanager
 from typing import Protocol
 
 
-class Descriptor(Protocol):
-    """Owns a file descriptor. `close` may be called twice, and knows of what was closed."""
+class Closeable(Protocol):
+    """Something of this process's own, such as the owner of a file descriptor. `close` may be called twice."""
 
     def close(self) -> None: ...
 
 
-_held: weakref.WeakSet[Descriptor] = weakref.WeakSet()
-_kept: tuple[int, tuple[Descriptor, ...]] | None = None
+_held: weakref.WeakSet[Closeable] = weakref.WeakSet()
+_kept: tuple[int, tuple[Closeable, ...]] | None = None
 """The thread that forks a child of ours, and what that child keeps."""
 _starting = threading.Lock()
 
 
-def close_in_forks(descriptor: Descriptor) -> None:
-    """Every fork of this process closes it at once, but for one that `kept_by_fork` makes."""
-    _held.add(descriptor)
+def close_in_forks(thing: Closeable) -> None:
+    """Every fork of this process closes it at once, but for one that is made under `kept_by_fork`."""
+    _held.add(thing)
 
 
 @contextmanager
-def kept_by_fork(*descriptors: Descriptor) -> Iterator[None]:
+def kept_by_fork(*things: Closeable) -> Iterator[None]:
     """A fork that this thread makes meanwhile keeps these."""
     global _kept
     with _starting:
-        _kept = threading.get_ident(), descriptors
+        _kept = threading.get_ident(), things
         try:
             yield
         finally:
@@ -42,10 +42,10 @@ def kept_by_fork(*descriptors: Descriptor) -> Iterator[None]:
 def _close_held() -> None:
     global _kept, _starting
     kept = _kept[1] if _kept is not None and _kept[0] == threading.get_ident() else ()
-    for descriptor in list(_held):
-        if not any(descriptor is each for each in kept):
-            descriptor.close()
-    _held.clear()
+    for thing in list(_held):
+        if not any(thing is each for each in kept):
+            thing.close()
+            _held.discard(thing)
     _kept, _starting = None, threading.Lock()
 
 

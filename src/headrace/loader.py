@@ -6,7 +6,6 @@ import os
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +46,8 @@ from headrace.plan.resume import resume
 from headrace.view import View, compile_view
 
 if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
     import torch
 
     from headrace.compat.frameworks.dataloader import LoaderDataLoader

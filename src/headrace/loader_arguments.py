@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Mapping
-from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING
 
 from headrace import _core
 from headrace.errors import UsageError
 from headrace.feed import BatchMap, SampleMap
-from headrace.feed.map_workers.processes import check_context
 from headrace.fields import Field, Image
 from headrace.plan import Plan
 
 if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
     import torch
 
     from headrace.device import Placement
@@ -57,12 +56,11 @@ def check_map_workers(workers: int, context: str | BaseContext | None, map: Samp
         raise UsageError(
             f"multiprocessing_context: expected map_workers= of at least 1 beside it, got {context!r} for no process"
         )
-    check_context(context)
-    if workers and multiprocessing.current_process().daemon:
-        raise UsageError(
-            f"map_workers: expected a process that may start others, got a daemonic one (such as a DataLoader's "
-            f"worker) and map_workers={workers}; use map_workers=0 there"
-        )
+    if workers:
+        from headrace.feed.map_workers.processes import check_context, check_may_start
+
+        check_context(context)
+        check_may_start(workers)
 
 
 def check_level(instruction_set: str) -> None:

@@ -113,5 +113,5 @@ def test_wrong_mappings_are_named(tmp_path):
         data.open({"image": images, "mask": tmp_path / "masks"})
     with pytest.raises(EmptyDatasetError, match=r"\*\.png: expected files, got none"):
         data.open({"image": images, "mask": f"{images}/*.png"})
-    with pytest.raises(UsageError, match="expected a path, a pattern or a list of tars, got 3"):
+    with pytest.raises(UsageError, match="expected a path, a pattern or a list of archives, got 3"):
         data.open({"image": 3})

@@ -75,7 +75,8 @@ def test_a_folder_given_with_a_slash(tmp_path):
 
 def test_missing_path_names_the_nearest(shards):
     with pytest.raises(
-        NotFoundError, match=r"train-00\.tar: expected a folder or a tar, got nothing\. Did you mean .*tar\?"
+        NotFoundError,
+        match=r"train-00\.tar: expected a folder, an archive or a manifest, got nothing\. Did you mean .*tar\?",
     ):
         data.open("train-00.tar")
     with pytest.raises(NotFoundError, match=rf"no/such/place: .* got nothing\. {shards} exists and holds 3 entries"):
@@ -92,8 +93,8 @@ def test_pattern_without_a_match(shards):
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ([], "expected the paths of tars, got an empty list"),
-        (3, "expected a path, a pattern or a list of tars, got 3"),
+        ([], "expected the paths of tars or zips, got an empty list"),
+        (3, "expected a path, a pattern or a list of archives, got 3"),
         ([None], "got None"),
         ("", "got an empty string"),
         ("s3://bucket/a.tar", "expected a local path, got 's3://bucket/a.tar'. Download it"),
@@ -108,13 +109,15 @@ def test_wrong_arguments(shards, where, message):
 
 def test_folders_do_not_mix_with_tars(shards):
     (shards / "more").mkdir()
-    with pytest.raises(DatasetError, match=r"more: expected a tar, got a folder\. Open a folder on its own"):
+    with pytest.raises(DatasetError, match=r"more: expected an archive, got a folder\. Open a folder on its own"):
         data.open(["train-000.tar", "more"])
 
 
 def test_special_files(tmp_path):
     os.mkfifo(tmp_path / "pipe.tar")
-    with pytest.raises(DatasetError, match=r"pipe\.tar: expected a folder or a tar, got a special file"):
+    with pytest.raises(
+        DatasetError, match=r"pipe\.tar: expected a folder, an archive or a manifest, got a special file"
+    ):
         data.open(tmp_path / "pipe.tar")
 
 

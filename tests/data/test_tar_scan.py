@@ -106,6 +106,22 @@ def test_check_is_of_the_header_before_the_data(make_tar):
     assert check[0] != check[1]
 
 
+@given(st.lists(st.tuples(st.integers(0, BLOCK - 1), st.binary(min_size=1, max_size=30)), max_size=4))
+def test_check_of_any_block(parts):
+    block = bytearray(BLOCK)
+    for at, content in parts:
+        block[at : at + len(content)] = content[: BLOCK - at]
+    assert tar_header_check(bytes(block)) == header_check_reference(block)
+
+
+def test_a_checksum_may_be_of_signed_bytes(tmp_path):
+    header = bytearray(raw_header("é".encode() * 2, b"1"))
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(byte - 256 if byte > 127 else byte for byte in header)
+    path = write(tmp_path / "a.tar", bytes(header), b"x", bytes(2 * BLOCK))
+    assert members_of(path) == reference(path) == [("éé", BLOCK, 1)]
+
+
 def test_leading_dot_slash_stays_in_names_and_goes_from_keys(make_tar):
     path = make_tar("a.tar", {"./a.jpg": b"1", "././b.jpg": b"2"})
     assert [name for name, _, _ in members_of(path)] == ["./a.jpg", "././b.jpg"]

@@ -10,7 +10,7 @@ import typer
 from headrace.doctor.cli import app as doctor_app
 from headrace.errors import HeadraceError
 
-from . import bench, demo, peek, unpack
+from . import bench, demo, index, peek, unpack
 
 app = typer.Typer(
     name="headrace",
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.add_typer(doctor_app, name="doctor")
 app.command()(bench.bench)
 app.command()(demo.demo)
+app.command()(index.index)
 app.command()(peek.peek)
 app.command()(unpack.unpack)
 

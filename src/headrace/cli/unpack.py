@@ -70,18 +70,16 @@ def _progress(console: Console, *, passes: int) -> Iterator[Tick]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+    hidden = not console.is_terminal
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden) as progress:
         bar = progress.add_task("Unpacking", total=None)
 
         def tick(reports: Sequence[Report]) -> None:
             ended = sum(report.wall_s is not None for report in reports)
-            what = f"Unpacking {ended + 1} of {len(reports)}" if ended < len(reports) > 1 else "Unpacking"
             totals = [report.total_bytes for report in reports]
             progress.update(
                 bar,
-                description=f"Unpacking {ended + 1} of {len(reports)}"
-                if 0 <= ended < len(reports) > 1
-                else "Unpacking",
+                description=f"Unpacking {ended + 1} of {len(reports)}" if ended < len(reports) > 1 else "Unpacking",
                 completed=sum(report.seen_bytes for report in reports),
                 total=None if None in totals else passes * sum(total for total in totals if total is not None),
             )

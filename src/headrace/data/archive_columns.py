@@ -18,6 +18,7 @@ from .strings import StringColumn
 
 Ints = npt.NDArray[np.int64]
 
+_SAMPLES_AT_ONCE = 1 << 16
 _USUAL = ("image", "label", "text")
 
 
@@ -52,7 +53,12 @@ class ArchiveColumn(ByteColumn):
         return here
 
     def parts(self) -> Iterator[Part]:
-        return self.data.parts(*self.samples.find(np.arange(len(self.samples)), self.ranks))
+        count = len(self.samples)
+        starts = range(0, max(count, 1), _SAMPLES_AT_ONCE)  # so that what is looked up on the way takes little memory
+        some = (np.arange(start, min(start + _SAMPLES_AT_ONCE, count)) for start in starts)
+        pieces = [list(self.data.parts(*self.samples.find(ids, self.ranks))) for ids in some]
+        for part in zip(*pieces, strict=True):
+            yield np.concatenate([array for array, _ in part]), part[0][1]
 
 
 def archive_files(paths: Sequence[str]) -> Files:

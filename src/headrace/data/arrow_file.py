@@ -50,6 +50,9 @@ class ArrowFile:
         except OSError as error:
             raise ReadError(f"{path}: could not be read: {error}. Check its permissions and the disk") from error
 
+    def __len__(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
     def ranges(self, column: str) -> Ranges:
         """Where the values of a binary column, or the `bytes` of a column of images, lie in the file.
 
@@ -88,6 +91,16 @@ class ArrowFile:
                 f"Save the dataset without compression (datasets' save_to_disk does)"
             )
         return begin
+
+
+def is_bytes(type: pa.DataType) -> bool:
+    """Whether `ranges` has an answer: binary, or Hugging Face's image, a struct with `bytes`."""
+    from pyarrow import types
+
+    if types.is_struct(type):
+        at = type.get_field_index("bytes")
+        return at >= 0 and not types.is_struct(type.field(at).type) and is_bytes(type.field(at).type)
+    return bool(types.is_binary(type) or types.is_large_binary(type))
 
 
 def _empty() -> Ranges:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .safetensors import Arrays, InvalidFileError
-from .strings import StringColumn
+from .safetensors import Arrays, InvalidFileError, Mapped
+from .stored_strings import StoredStrings
+from .strings import StringColumn, Strings
+
+_BLOCK = 1 << 14
 
 
 def array(arrays: Arrays, name: str, dtype: type[np.generic], count: int | None = None) -> npt.NDArray[Any]:
@@ -30,18 +33,36 @@ def array_of(
     return array(arrays, name, found.dtype.type, count)
 
 
-def strings(arrays: Arrays, name: str, count: int | None = None, *, each: bool = True) -> StringColumn:
-    """`name`.blob and `name`.offsets. Raises InvalidFileError unless these divide that.
-
-    Without `each`, only the ends are looked at: for more strings than opening should take time for. Reading one then
-    gives other text if the file is damaged, and never what lies beyond the blob.
-    """
-    blob = array(arrays, f"{name}.blob", np.uint8)
-    offsets = array(arrays, f"{name}.offsets", np.uint64, None if count is None else count + 1)
-    ends_fit = len(offsets) and offsets[0] == 0 and offsets[-1] == len(blob)
-    if not ends_fit or (each and (offsets[1:] < offsets[:-1]).any()):
+def strings(arrays: Arrays, name: str, count: int | None = None) -> StringColumn:
+    """`name`.blob and `name`.offsets. Raises InvalidFileError unless these divide that."""
+    blob, offsets = _blob_and_offsets(arrays, name, count)
+    if not divides(offsets, len(blob)):
         raise InvalidFileError(f"{name}.offsets do not divide {name}.blob")
     return StringColumn(blob, offsets)
+
+
+def many_strings(arrays: Arrays, name: str, count: int | None = None) -> Strings:
+    """As `strings`, for more than opening should look at, or memory hold: out of a file they are checked as they are
+    read. Raises InvalidFileError."""
+    if not isinstance(arrays, Mapped):
+        return strings(arrays, name, count)
+    blob, offsets = _blob_and_offsets(arrays, name, count)
+    if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob):
+        raise InvalidFileError(f"{name}.offsets do not divide {name}.blob")
+    return StoredStrings(
+        arrays.file,
+        blob_at=arrays.at[f"{name}.blob"],
+        blob_bytes=len(blob),
+        offsets_at=arrays.at[f"{name}.offsets"],
+        count=len(offsets) - 1,
+    )
+
+
+def _blob_and_offsets(
+    arrays: Arrays, name: str, count: int | None
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+    blob = array(arrays, f"{name}.blob", np.uint8)
+    return blob, array(arrays, f"{name}.offsets", np.uint64, None if count is None else count + 1)
 
 
 def indices(
@@ -60,6 +81,24 @@ def indices(
     return found
 
 
+def divides(bounds: npt.NDArray[Any], size: int, *, empty: bool = True) -> bool:
+    """Whether `bounds` rise from 0 to `size`, and so divide it: into parts of which none is empty, if `empty` is not
+    allowed."""
+    if not len(bounds) or bounds[0] != 0 or bounds[-1] != size:
+        return False
+    rises = np.less_equal if empty else np.less
+    return all(
+        bool(rises(bounds[part], bounds[part.start + 1 : part.stop + 1]).all()) for part in _blocks(len(bounds) - 1)
+    )
+
+
+def ranges_lie_in(offset: npt.NDArray[np.int64], length: npt.NDArray[np.int64], *, first: int, end: int) -> bool:
+    """Whether all ranges of bytes lie in [first, end)."""
+    return all(
+        bool(ranges_fit(offset[part], length[part], first=first, end=end).all()) for part in _blocks(len(offset))
+    )
+
+
 def ranges_fit(
     offset: npt.NDArray[np.int64], length: npt.NDArray[np.int64], *, first: int, end: int
 ) -> npt.NDArray[np.bool_]:
@@ -67,3 +106,9 @@ def ranges_fit(
     # Compared by subtraction: a sum of two large numbers could wrap around.
     fits: npt.NDArray[np.bool_] = (length >= 0) & (length <= end) & (offset >= first) & (offset <= end - length)
     return fits
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    """Parts small enough for what is computed of them to stay in the processor's cache, and cost no memory."""
+    for start in range(0, size, _BLOCK):
+        yield slice(start, min(start + _BLOCK, size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from .strings import StringColumn
 from .table import PathRoot, Table
 
 Ints = npt.NDArray[np.int64]
+
+
+_ABSENT = (None, msgspec.Raw())
 
 
 class _Image(msgspec.Struct, gc=False):
@@ -33,8 +37,8 @@ class _Annotation(msgspec.Struct, gc=False):
     bbox: tuple[float, float, float, float] | None = None
     area: float | None = None
     iscrowd: int | None = None
-    segmentation: msgspec.Raw | None = None
-    keypoints: msgspec.Raw | None = None
+    segmentation: msgspec.Raw = msgspec.Raw()
+    keypoints: msgspec.Raw = msgspec.Raw()
     caption: str | None = None
 
 
@@ -49,8 +53,12 @@ class _File(msgspec.Struct, gc=False):
     categories: list[_Category] = []
 
 
-def open_coco(path: str, root: PathRoot, source: str) -> Table:
-    """The samples of an annotation file, one an image, in its order.
+def is_coco(path: str) -> bool:
+    return path.lower().endswith(".json")
+
+
+def open_coco(path: str, root: PathRoot) -> Table:
+    """The samples of an annotation file, one an image, in its order; their paths lead into `root`.
 
     Columns: `image` (the path), `image_id`, `width`, `height` (pixels), and a list a sample of what its annotations
     have: `captions`; `bbox` float32[m, 4] as x, y, width, height in pixels; `label`, the index of the category among
@@ -71,7 +79,7 @@ def open_coco(path: str, root: PathRoot, source: str) -> Table:
         **_values(file.images),
         **_lists(path, annotations, offsets, file.categories),
     }
-    return Table(source, names, columns, skipped, root)
+    return Table(f"annotations {os.path.basename(path)}", names, columns, skipped, root)
 
 
 def _read(path: str) -> _File:
@@ -115,15 +123,16 @@ class _Lists:
     offsets: npt.NDArray[np.uint64]
 
     def has(self, attribute: str) -> bool:
-        return any(getattr(each, attribute) is not None for each in self.annotations)
+        return any(getattr(each, attribute) not in _ABSENT for each in self.annotations)
 
     def all(self, attribute: str) -> list[Any]:
         """Raises DatasetError where some annotations have it and others do not."""
         found = [getattr(each, attribute) for each in self.annotations]
-        if None in found:
+        lacking = next((at for at, value in enumerate(found) if value in _ABSENT), None)
+        if lacking is not None:
             raise DatasetError(
                 f"{self.path}: expected {attribute!r} in every annotation, since some have it, got none in one of "
-                f"image {self.annotations[found.index(None)].image_id}. Check the file"
+                f"image {self.annotations[lacking].image_id}. Check the file"
             )
         return found
 

@@ -49,6 +49,8 @@ class Location(NamedTuple):
     """`tar_header_check` of the 512 bytes before `offset`, `local_header_check` of a zip's; None: nothing to check."""
     zipped: Zipped | None = None
     """None: bytes lie there as they are. Else offset, length and check are given."""
+    files: Files | None = None
+    """What `path_id` counts in, where it is not the column's `files`: those of this batch alone."""
 
 
 class ByteColumn(ABC):
@@ -60,6 +62,12 @@ class ByteColumn(ABC):
     @abstractmethod
     def locate(self, ids: Ints) -> Location:
         """For a whole batch at once; no id is negative."""
+
+    def path(self, at: Location, row: int = 0) -> bytes:
+        """The file that row `row` of a batch lies in; empty where the sample has none. Raises OutsideRootError, and
+        ReadError for a name that no file can have."""
+        files = self.files if at.files is None else at.files
+        return files.path(int(at.path_id[row]))
 
     @abstractmethod
     def parts(self) -> Iterator[Part]:
@@ -124,7 +132,7 @@ class TextColumn:
     """One string a sample, by sample id. Where the table has a root, it also names the sample's file there."""
 
     kind: ClassVar[str] = "text"
-    strings: StringColumn
+    strings: Strings
     labels: ValueColumn | None = None
     """Each string as the index of a class, where there are few different ones."""
 
@@ -133,11 +141,10 @@ class TextColumn:
         return None if self.labels is None else self.labels.classes
 
     def take(self, ids: Ints) -> list[str]:
-        return [self.strings[index] for index in ids.tolist()]
+        return list(self.strings.take(ids))
 
     def parts(self) -> Iterator[Part]:
-        yield self.strings.blob, "<u1"
-        yield self.strings.lengths(), "<i8"
+        yield from _parts_of(self.strings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +154,7 @@ class ListColumn:
     kind: ClassVar[str] = "list"
     offsets: npt.NDArray[np.uint64]
     """uint64[n + 1]"""
-    items: npt.NDArray[Any] | StringColumn
+    items: npt.NDArray[Any] | Strings
     """Numbers may have further dimensions: boxes are float32[m, 4]."""
     classes: tuple[str, ...] | None = None
     """What the numbers name, if they are class indices."""
@@ -156,15 +163,14 @@ class ListColumn:
         return [self._at(int(self.offsets[index]), int(self.offsets[index + 1])) for index in ids.tolist()]
 
     def _at(self, start: int, stop: int) -> Any:
-        if isinstance(self.items, StringColumn):
-            return [self.items[index] for index in range(start, stop)]
+        if isinstance(self.items, Strings):
+            return list(self.items.take(np.arange(start, stop)))
         return self.items[start:stop].copy()
 
     def parts(self) -> Iterator[Part]:
         yield self.offsets, "<u8"
-        if isinstance(self.items, StringColumn):
-            yield self.items.blob, "<u1"
-            yield self.items.lengths(), "<i8"
+        if isinstance(self.items, Strings):
+            yield from _parts_of(self.items)
         else:
             yield self.items, f"<{self.items.dtype.kind}{self.items.dtype.itemsize}"
 
@@ -188,3 +194,9 @@ class KeyColumn:
 HeldColumn: TypeAlias = ValueColumn | TextColumn | ListColumn | KeyColumn
 """What needs no reading."""
 Column: TypeAlias = ByteColumn | HeldColumn
+
+
+def _parts_of(strings: Strings) -> Iterator[Part]:
+    whole = StringColumn.join(strings.pieces())
+    yield whole.blob, "<u1"
+    yield whole.lengths(), "<i8"

@@ -55,7 +55,7 @@ class Dataset:
     def __repr__(self) -> str:
         count = f"{len(self):,}" if self.base_ids is None else f"{len(self):,} of {len(self.table):,}"
         classes = "" if self.classes is None else f" in {len(self.classes):,} classes"
-        fields = ", ".join(f"{name} ({_kind_text(column)})" for name, column in self.columns.items())
+        fields = ", ".join(f"{name} ({self._kind_text(column)})" for name, column in self.columns.items())
         skipped = ", ".join(f"{what} ({count:,})" for what, count in self.skipped.items())
         parts = [f"{count} samples{classes}", f"fields {fields}", self.table.source]
         return "Dataset: " + ", ".join(parts) + (f"; skipped: {skipped}" if skipped else "")
@@ -142,7 +142,7 @@ class Dataset:
         """The file that holds one sample's member and its first byte there (None for a loose file), for messages."""
         found = self.table.bytes_of(column)
         at = found.locate(np.array([self._base_id(index)]))
-        return os.fsdecode(found.files.path(int(at.path_id[0]))), None if at.offset is None else int(at.offset[0])
+        return os.fsdecode(found.path(at)), None if at.offset is None else int(at.offset[0])
 
     def named(self, column: str, index: SupportsIndex) -> str | None:
         """Which line of a manifest names which file for one sample, for messages; None where no manifest does."""
@@ -154,6 +154,13 @@ class Dataset:
     def expect_files(self, column: str) -> None:
         """Raises NotFoundError if `column` names files and none of a few that are looked for is there."""
         expect_files(self.table, column)
+
+    def _kind_text(self, column: Column) -> str:
+        classes = None if isinstance(column, ByteColumn) else column.classes
+        # Texts that all differ, such as paths, are no classes to speak of.
+        if classes is None or (isinstance(column, TextColumn) and len(classes) == len(self.table)):
+            return column.kind
+        return f"{column.kind}: {len(classes):,} classes"
 
     def _base_id(self, index: SupportsIndex) -> int:
         position, size = operator.index(index), len(self)
@@ -180,21 +187,15 @@ class Dataset:
 
     def _read(self, name: str, column: ByteColumn, base_id: int) -> bytes | None:
         at = column.locate(np.array([base_id]))
-        path = column.files.path(int(at.path_id[0]))
+        path = column.path(at)
         if at.offset is None or at.length is None:
-            return read_file(path) if column.files.names.bytes(int(at.path_id[0])) else None
+            return read_file(path) if path else None
         if at.length[0] == ABSENT:
             return None
         if at.length[0] == MISSING:
-            raise ReadError(f"{os.fsdecode(path)}: no file of that name is there")
+            raise ReadError(f"no file of that name is {self.table.place}")
         if at.zipped is not None:
             return read_zipped(OpenFile(path), at, key=self.table.keys[base_id], field=name)
         return read_member(
             OpenFile(path), int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0])
         )
-
-
-def _kind_text(column: Column) -> str:
-    if not isinstance(column, ByteColumn) and column.classes is not None:
-        return f"{column.kind}: {len(column.classes):,} classes"
-    return column.kind

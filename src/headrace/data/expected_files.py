@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from ..errors import NotFoundError
+from ..errors import NotFoundError, ReadError
 from .columns import MISSING, TextColumn
 from .table import Table
 
@@ -28,8 +28,8 @@ def expect_files(table: Table, column: str) -> None:
     name = texts.strings[named[0]]
     place = f"sample {table.keys[named[0]]!r}" if table.origin is None else table.origin.of(named[0])
     raise NotFoundError(
-        f"{table.source}: expected the files that its column {column!r} names, got none of {len(named)} that were "
-        f"looked for, such as {name!r} ({place}). {table.root.advice}"
+        f"{table.source}: expected the files that its column {column!r} names, got none of {len(named)} looked "
+        f"for {table.root.place}, such as {name!r} ({place}). {table.root.advice}"
     )
 
 
@@ -39,6 +39,6 @@ def _is_there(table: Table, column: str, base_id: int) -> bool:
     if at.length is not None:
         return bool(at.length[0] != MISSING)
     try:
-        return os.path.exists(found.files.path(int(at.path_id[0])))
-    except ValueError:  # a NUL byte in the name
+        return os.path.exists(found.path(at))
+    except ReadError:
         return False

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 
 from .._core import leads_out
-from ..errors import OutsideRootError
-from .strings import StringColumn
+from ..errors import OutsideRootError, ReadError
+from .strings import Strings
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +16,7 @@ class Files:
 
     root: str
     """Absolute folder that `names` are relative to."""
-    names: StringColumn
+    names: Strings
     archives: bool
     """Whether each is read again and again, and so worth keeping open: a tar, not a loose image."""
     inside: bool = False
@@ -26,8 +26,12 @@ class Files:
         return len(self.names)
 
     def path(self, number: int) -> bytes:
-        """Raises OutsideRootError."""
+        """Empty where there is none. Raises OutsideRootError, and ReadError for a name that no file can have."""
         name = self.names.bytes(number)
+        if not name:
+            return name
+        if b"\0" in name:
+            raise ReadError(f"no file's name holds a NUL byte, got {os.fsdecode(name)!r}")
         if self.inside and leads_out(name):
             raise OutsideRootError(outside(f"the path {os.fsdecode(name)!r} leads out of {self.root}"))
         return os.path.join(os.fsencode(self.root), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,7 @@ class NameTable:
         strings = checked.strings(arrays, "names")
         starts = checked.array(arrays, "names.starts", np.uint32)
         buckets = len(starts) - 1
-        if buckets < 1 or buckets & (buckets - 1) or starts[-1] != len(strings) or (starts[1:] < starts[:-1]).any():
+        if buckets < 1 or buckets & (buckets - 1) or not checked.divides(starts, len(strings)):
             raise InvalidFileError("names.starts do not divide names.order")
         return cls(
             strings, starts, checked.indices(arrays, "names.order", len(strings), dtype=np.int32, count=len(strings))
@@ -52,6 +53,9 @@ class NameTable:
             "names.starts": self.starts,
             "names.order": self.order,
         }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NameTable, (self.strings, self.starts, self.order)
 
     def __len__(self) -> int:
         return len(self.strings)
@@ -68,6 +72,11 @@ class NameTable:
             return None
         at = self._lookup.find(key, before)
         return at if at >= 0 else None
+
+    def find_paths(self, paths: StringColumn, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """For each of the paths numbered `which`, the position of the last name that is that path; -1 where there is
+        none. A leading "./" makes no difference, and the name that is written in the same way goes first."""
+        return self._lookup.find_paths(paths.blob, paths.offsets, which)
 
     def find_any(self, names: Iterable[str], before: int = END) -> int | None:
         """What `find` says of the first of `names` that is here."""

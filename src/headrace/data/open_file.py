@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
 
 from ..errors import ReadError
 from .retrying import attempts_text, patiently
 
 # Without O_NONBLOCK, opening a FIFO would wait for a writer.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+T = TypeVar("T")
 
 
 class OpenFile:
@@ -31,14 +35,21 @@ class OpenFile:
         if self._descriptor is not None:
             os.close(self._descriptor)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an open file belongs to its process and cannot be pickled")
+
     def size(self) -> int:
         """Bytes in the file now. Raises ReadError."""
         return self.status().st_size
 
     def status(self) -> os.stat_result:
         """What the system says of the file now. Raises ReadError."""
+        return self.read_by(os.fstat)
+
+    def read_by(self, read: Callable[[int], T]) -> T:
+        """What `read` makes of the descriptor, which it must not keep. Raises ReadError where it raises OSError."""
         try:
-            return patiently(lambda: os.fstat(self._handle), reopen=self._reopen)
+            return patiently(lambda: read(self._handle), reopen=self._reopen)
         except OSError as error:
             raise unreadable(self.path, 0, error) from error
 

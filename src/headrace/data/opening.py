@@ -6,13 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 
 from ..errors import DatasetError, NotFoundError, UsageError
+from .coco import is_coco, open_coco
 from .dataset import Dataset
 from .folder import open_folder
 from .manifest import is_manifest, open_manifest
 from .matched import open_matched
-from .path_root import open_root
+from .path_root import Root, open_root
 from .paths import nearby, path_text, resolve
+from .saved_dataset import is_saved_dataset, open_saved_dataset
+from .table import Table
 from .tar import open_tars
+from .zip import are_zips, open_zips
 
 Path = str | os.PathLike[str]
 Where = Path | Sequence[Path] | Mapping[str, Path]
@@ -22,54 +26,96 @@ def open_dataset(
     where: Where,
     *,
     classes: bool | None = None,
-    root: Path | None = None,
+    root: Root | None = None,
     columns: Sequence[str] | None = None,
     cache: Path | None = None,
 ) -> Dataset:
     """The samples at `where`, without reading one of them.
 
-    `where`: a folder of class folders (columns `image`, `label`), a folder tree with images directly in it (column
-    `image`), a tar, a glob (`shards/*.tar`), a brace list (`train-{000..009}.tar`), or a list of tars. In tars,
-    members that share a stem (the name up to its first dot) are one sample, and each extension is a column; `image`,
-    `label` and `text` stand for the usual ones. A mapping such as `{"image": "images/", "mask": "masks/*_mask.png"}`
-    opens folders or patterns whose files belong together by their stems.
-    A manifest (`.csv`, `.tsv`, `.txt`, `.jsonl`, `.odgt`, `.parquet`) lists a sample a row, with columns of paths and
-    values: an image field takes its column as paths, any other as values.
-    `classes`: take first-level folder names as classes; None: only for a folder without images directly in it.
-    `root`: the folder that a manifest's paths lead into, and not out of; None: they are relative to the manifest's own
-    folder, or absolute.
-    `columns`: names for a manifest without a header; of one that has names, those to take.
-    `cache`: folder for the indices of tars and manifests; None: beside each, or in the default cache folder where that
-    is not writable.
+    `where` is one of:
+    - a folder of class folders (columns `image`, `label`), or a folder tree with images directly in it (`image`);
+    - tars or zips: one, a glob (`shards/*.tar`), a brace list (`train-{000..009}.tar`), or a list of them. Members that
+      share a stem (the name up to its first dot) are one sample, and each extension is a column; `image`, `label` and
+      `text` stand for the usual ones;
+    - a manifest (`.csv`, `.tsv`, `.txt`, `.jsonl`, `.odgt`, `.parquet`): a sample a row, with columns of paths and
+      values. An image field takes its column as paths, any other as values;
+    - a mapping such as `{"image": "images/", "mask": "masks/*_mask.png"}`: folders or patterns whose files belong
+      together by their stems;
+    - COCO's annotations (`.json`): a sample an image, with lists of captions, or of boxes and labels;
+    - a folder that Hugging Face datasets' `save_to_disk` wrote.
 
-    Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, not a tar) or ReadError.
+    `classes`: take first-level folder names as classes; None: only for a folder without images directly in it.
+    `root`: the folder that the paths in a manifest or annotations lead into, and not out of, or archives that hold the
+    files; None: paths are relative to its own folder, or absolute.
+    `columns`: names for a manifest without a header; of one that has names, those to take.
+    `cache`: folder for the indices of archives and manifests; None: beside each, or in the default cache folder where
+    that is not writable.
+
+    Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError.
     """
     if isinstance(where, Mapping):
         return Dataset(open_matched({name: _path(path) for name, path in where.items()}))
-    folder = None if cache is None else os.path.abspath(_path(cache))
     if isinstance(where, list | tuple):
         paths = [path for part in where for path in resolve(_path(part))]
         if not paths:
-            raise UsageError("expected the paths of tars, got an empty list")
+            raise UsageError("expected the paths of tars or zips, got an empty list")
     else:
         paths = resolve(_path(where))
         if len(paths) == 1 and os.path.isdir(paths[0]):
-            return Dataset(open_folder(paths[0], classes=classes))
+            _refuse(paths[0], "a folder", root=root, columns=columns)
+            return Dataset(_open_folder(paths[0], classes))
+    folder = None if cache is None else os.path.abspath(_path(cache))
+    return Dataset(_open_files(paths, classes=classes, root=root, columns=columns, cache=folder))
+
+
+def _open_folder(path: str, classes: bool | None) -> Table:
+    if not is_saved_dataset(path):
+        return open_folder(path, classes=classes)
+    _refuse(path, "a saved dataset, whose columns are named", classes=classes)
+    return open_saved_dataset(path)
+
+
+def _open_files(
+    paths: Sequence[str], *, classes: bool | None, root: Root | None, columns: Sequence[str] | None, cache: str | None
+) -> Table:
     for path in paths:
         _expect_file(path)
-    if len(paths) == 1 and is_manifest(paths[0]):
-        return Dataset(open_manifest(paths[0], root=open_root(root, manifest=paths[0]), columns=columns, cache=folder))
-    return Dataset(open_tars(paths, classes=bool(classes), cache=folder))
+    if any(map(is_manifest, paths)):
+        path = _only(paths)
+        _refuse(path, "a manifest, whose columns hold what classes there are", classes=classes)
+        return open_manifest(path, root=open_root(root, manifest=path, cache=cache), columns=columns, cache=cache)
+    if any(map(is_coco, paths)):
+        path = _only(paths)
+        _refuse(path, "COCO's annotations, whose columns are named", classes=classes, columns=columns)
+        return open_coco(path, open_root(root, manifest=path, cache=cache))
+    _refuse(paths[0], "no manifest", root=root, columns=columns)
+    open_archives = open_zips if are_zips(paths) else open_tars
+    return open_archives(paths, classes=bool(classes), cache=cache)
+
+
+def _only(paths: Sequence[str]) -> str:
+    if len(paths) > 1:
+        raise UsageError(f"expected one manifest, got {len(paths):,} paths. Join manifests into one, or open each")
+    return paths[0]
+
+
+def _refuse(path: str, what: str, **arguments: object) -> None:
+    """Raises UsageError for an argument that means nothing for what is opened."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise UsageError(f"{name}: expected none, got {value!r}: {os.path.basename(path)} is {what}. Leave it out")
 
 
 def _path(path: object) -> str:
-    return path_text(path, "a path, a pattern or a list of tars")
+    return path_text(path, "a path, a pattern or a list of archives")
 
 
 def _expect_file(path: str) -> None:
     if os.path.isdir(path):
-        raise DatasetError(f"{path}: expected a tar, got a folder. Open a folder on its own, or name only tars")
+        raise DatasetError(
+            f"{path}: expected an archive, got a folder. Open a folder on its own, or name only archives"
+        )
     if not os.path.exists(path):
-        raise NotFoundError(f"{path}: expected a folder or a tar, got nothing. {nearby(path)}")
+        raise NotFoundError(f"{path}: expected a folder, an archive or a manifest, got nothing. {nearby(path)}")
     if not os.path.isfile(path):
-        raise DatasetError(f"{path}: expected a folder or a tar, got a special file. Check the path")
+        raise DatasetError(f"{path}: expected a folder, an archive or a manifest, got a special file. Check the path")

@@ -1,29 +1,56 @@
-"""What the paths in a manifest are relative to: a folder, or tars that hold the files."""
+"""What the paths of a manifest are relative to: a folder, or archives that hold the files."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from ..errors import NotFoundError
-from .columns import ByteColumn, FileColumn
+from ..errors import DatasetError, NotFoundError
+from .archive_columns import MemberData, archive_files
+from .columns import ByteColumn
+from .compressed import refuse_compressed
 from .files import Files
-from .paths import nearby, path_text
-from .strings import StringColumn
+from .identity import identify
+from .named_files import NamedFiles
+from .named_members import MemberNames, NamedMembers
+from .open_file import OpenFile
+from .paths import nearby, path_text, resolve
+from .strings import Strings
 from .table import PathRoot
+from .tar_data import TarData
+from .tar_members import TarMembers
+from .tar_sidecar import open_members as open_tar_members
+from .zip import are_zips
+from .zip_data import ZipData
+from .zip_members import ZipMembers
+from .zip_sidecar import open_members as open_zip_members
+
+Root: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+_EXPECTED = "the path of a folder or an archive, a pattern, or a list of archives as root="
 
 
-def open_root(root: str | os.PathLike[str] | None, *, manifest: str) -> PathRoot:
+def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoot:
     """Where the paths in `manifest` (an absolute path) lead: below its own folder, or into `root`.
 
-    Raises UsageError, NotFoundError.
+    `cache`: folder for the indices of archives, where one was given. Raises UsageError, NotFoundError, DatasetError or
+    ReadError.
     """
     if root is None:
         return FolderRoot(os.path.dirname(manifest), inside=False)
-    path = os.path.abspath(path_text(root, "the path of a folder as root="))
-    if not os.path.isdir(path):
-        raise NotFoundError(f"root: expected a folder, got {path}, which is none. {nearby(path)}")
-    return FolderRoot(path, inside=True)
+    given = list(root) if isinstance(root, list | tuple) else [root]
+    paths = [path for part in given for path in resolve(path_text(part, _EXPECTED))]
+    if len(paths) == 1 and os.path.isdir(paths[0]):
+        return FolderRoot(paths[0], inside=True)
+    for path in paths:
+        _expect_file(path)
+    if are_zips(paths):
+        zips = [_open_zip(path, cache) for path in paths]
+        return ArchiveRoot(archive_files(paths), zips, ZipData.of(zips))
+    tars = [_open_tar(path, cache) for path in paths]
+    return ArchiveRoot(archive_files(paths), tars, TarData.of(tars))
 
 
 @dataclass(frozen=True)
@@ -34,11 +61,54 @@ class FolderRoot:
     inside: bool
     """Whether paths have to stay in it; otherwise absolute ones are taken as they are."""
 
-    def column(self, names: StringColumn) -> ByteColumn:
-        return FileColumn(Files(self.folder, names, archives=False, inside=self.inside))
+    def column(self, paths: Strings) -> ByteColumn:
+        return NamedFiles(Files(self.folder, paths, archives=False, inside=self.inside))
+
+    @property
+    def place(self) -> str:
+        return f"below {self.folder}"
 
     @property
     def advice(self) -> str:
-        if self.inside:
-            return f"Paths are taken below root={self.folder}: give the folder that they begin in"
-        return "Relative paths are taken below the manifest's folder: give the folder that they begin in with root="
+        how = "Give" if self.inside else "Pass as root="
+        return f"{how} the folder that the paths begin in, or archives that hold them"
+
+
+@dataclass(frozen=True, eq=False)
+class ArchiveRoot:
+    """Files that archives hold, all of one kind."""
+
+    files: Files
+    names: Sequence[MemberNames]
+    data: MemberData
+
+    def column(self, paths: Strings) -> ByteColumn:
+        return NamedMembers(self.files, paths, self.names, self.data)
+
+    @property
+    def place(self) -> str:
+        first, last = (os.fsdecode(self.files.path(number)) for number in (0, len(self.files) - 1))
+        return f"in {first}" if len(self.files) == 1 else f"in {len(self.files):,} archives {first} … {last}"
+
+    @property
+    def advice(self) -> str:
+        first = next((names.first_name for names in self.names if names.first_name), "")
+        return f"The first name there is {first!r}: write paths as there, or give another root="
+
+
+def _open_tar(path: str, cache: str | None) -> TarMembers:
+    refuse_compressed(path)
+    return open_tar_members(path, identify(OpenFile(os.fsencode(path))), cache=cache)
+
+
+def _open_zip(path: str, cache: str | None) -> ZipMembers:
+    return open_zip_members(path, identify(OpenFile(os.fsencode(path))), cache=cache)
+
+
+def _expect_file(path: str) -> None:
+    if os.path.isdir(path):
+        raise DatasetError(f"root: expected one folder, or archives alone, got the folder {path} among others")
+    if not os.path.exists(path):
+        raise NotFoundError(f"root: expected a folder or an archive, got nothing at {path}. {nearby(path)}")
+    if not os.path.isfile(path):
+        raise DatasetError(f"root: expected a folder or an archive, got the special file {path}")

@@ -7,13 +7,17 @@ share their pages and opening costs nothing. Files are untrusted: everything is 
 from __future__ import annotations
 
 import json
+import mmap
+import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from .open_file import OpenFile
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -66,48 +70,53 @@ def write(file: BinaryIO, arrays: Mapping[str, Content], metadata: Mapping[str, 
     text += b" " * (-len(text) % 8)
     file.write(struct.pack("<Q", len(text)) + text)
     for name in names:
-        content = arrays[name]
-        for piece in (content,) if isinstance(content, np.ndarray) else content.pieces():
+        for piece in _pieces(arrays[name]):
             file.write(np.ascontiguousarray(piece).data)
 
 
-def mapped(contents: Mapping[str, Content]) -> Arrays:
-    """Each as an array: what is too long for memory as one that is mapped from an unnamed file. Raises OSError."""
-    growing = {name: content for name, content in contents.items() if not isinstance(content, np.ndarray)}
-    if sum(content.nbytes for content in growing.values()) <= _IN_MEMORY_BYTES:
-        arrays = {name: np.concatenate([np.empty(0, c.dtype), *c.pieces()]) for name, c in growing.items()}
-    else:
-        with TemporaryFile() as file:
-            write(file, growing, {})
-            file.seek(0)
-            arrays, _ = read_file(file)
-    return arrays | {name: content for name, content in contents.items() if isinstance(content, np.ndarray)}
+class Mapped(dict[str, npt.NDArray[Any]]):
+    """Arrays mapped from a file, read-only, and the file itself, for who would rather read than map."""
+
+    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]], file: OpenFile, at: Mapping[str, int]) -> None:
+        super().__init__(arrays)
+        self.file = file
+        self.at = at
+        """The byte in `file` at which each array begins."""
 
 
-def read(path: str) -> tuple[Arrays, dict[str, str]]:
-    """Arrays mapped from `path`, read-only, and its metadata. Raises InvalidFileError, or OSError."""
-    with open(path, "rb") as file:
-        return read_file(file)
-
-
-def read_file(file: BinaryIO) -> tuple[Arrays, dict[str, str]]:
-    """As `read`, from a file at its beginning, which may be closed afterwards."""
+def read(path: str) -> tuple[Mapped, dict[str, str]]:
+    """The arrays in the file at `path`, and its metadata. Raises InvalidFileError, or OSError."""
+    file = OpenFile(os.fsencode(path))
     header, start = _read_header(file)
-    whole = np.memmap(file, np.uint8, mode="r")
-    # A plain array over the same map: numpy.memmap's own indexing is several times slower.
-    data = np.asarray(whole)[start:]
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise InvalidFileError("metadata is not a map of strings")
-    return {name: _array(entry, data) for name, entry in header.items()}, metadata
+    whole = file.read_by(lambda descriptor: mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    data = np.ndarray(len(whole), np.uint8, whole)[start:]
+    arrays = {name: _array(entry, data) for name, entry in header.items()}
+    return Mapped(arrays, file, {name: start + header[name]["data_offsets"][0] for name in arrays}), metadata
 
 
-def _read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
-    lead = file.read(8)
+def mapped(contents: Mapping[str, Content]) -> Arrays:
+    """What `read` would give of these in a file: out of an unnamed one, unless they are few. Raises OSError."""
+    if sum(content.nbytes for content in contents.values()) <= _IN_MEMORY_BYTES:
+        return {name: np.concatenate([np.empty(0, c.dtype), *_pieces(c)]) for name, c in contents.items()}
+    with TemporaryFile() as file:
+        write(file, contents, {})
+        file.flush()
+        return read(f"/proc/self/fd/{file.fileno()}")[0]
+
+
+def _pieces(content: Content) -> Iterable[npt.NDArray[Any]]:
+    return (content,) if isinstance(content, np.ndarray) else content.pieces()
+
+
+def _read_header(file: OpenFile) -> tuple[dict[str, Any], int]:
+    lead = file.read(0, 8)
     size = int.from_bytes(lead, "little")
     if len(lead) < 8 or size > _MAX_HEADER_BYTES:
         raise InvalidFileError(f"expected a header of at most {_MAX_HEADER_BYTES} bytes")
-    text = file.read(size)
+    text = file.read(8, size)
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:

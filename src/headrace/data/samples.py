@@ -81,7 +81,7 @@ class Samples:
         extensions, skipped = _read_outline(outline)
         member = checked.indices(arrays, "samples.member", members, dtype=np.int32)
         first = checked.array(arrays, "samples.first", np.uint32)
-        if not len(first) or first[0] != 0 or first[-1] != len(member) or (first[1:] <= first[:-1]).any():
+        if not checked.divides(first, len(member), empty=False):
             raise InvalidFileError("samples.first does not divide samples.member")
         extension = checked.array(arrays, "samples.extension", np.uint8, len(member))
         if len(extension) and extension.max() >= len(extensions):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy.typing as npt
 Bytes = npt.NDArray[np.uint8]
 Raw = bytes  # what `Strings.bytes` gives; in the class the name is the method's
 Offsets = npt.NDArray[np.uint64]
+
+_ITERATED = 1 << 12  # at a time: single entries of an array are slow to take
 
 
 class Strings(ABC):
@@ -84,7 +87,11 @@ class StringColumn(Strings):
         return len(self.offsets) - 1
 
     def __iter__(self) -> Iterator[str]:
-        return (self[i] for i in range(len(self)))
+        for first in range(0, len(self), _ITERATED):
+            offsets = self.offsets[first : first + _ITERATED + 1].tolist()
+            blob = self.blob[offsets[0] : offsets[-1]].tobytes()
+            for start, stop in pairwise(offsets):
+                yield blob[start - offsets[0] : stop - offsets[0]].decode("utf-8", "surrogateescape")
 
     def pieces(self) -> Iterator[StringColumn]:
         yield self
@@ -99,8 +106,9 @@ class StringColumn(Strings):
 
     def take(self, indices: npt.NDArray[np.int64]) -> StringColumn:
         """The strings at `indices` (non-negative), in that order."""
-        starts = self.offsets.view(np.int64)[:-1][indices]
-        lengths = self.lengths()[indices]
+        offsets = self.offsets.view(np.int64)
+        starts = offsets[:-1][indices]
+        lengths = offsets[1:][indices] - starts  # not out of `lengths`, which looks at all strings
         ends = np.cumsum(lengths)
         within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths, lengths)
         return StringColumn.from_parts(self.blob[np.repeat(starts, lengths) + within], lengths)

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
-from ..errors import UsageError
+from ..errors import ChangedError, UsageError
 from .columns import ByteColumn, Column, TextColumn
 from .digest import digest_of
 from .origin import Origin
-from .strings import StringColumn, Strings
+from .strings import Strings
 
 
 class PathRoot(Protocol):
     """What paths in a manifest name: files below a folder, or members of an archive."""
 
     @property
-    def advice(self) -> str:
-        """Where paths are looked for, and what to do if that is wrong, for messages."""
+    def place(self) -> str:
+        """Where files are looked for, in words: "below /data"."""
         ...
 
-    def column(self, names: StringColumn) -> ByteColumn:
-        """Where the file of each name lies. Nothing is read for it."""
+    @property
+    def advice(self) -> str:
+        """What to do where none of them is there, in words."""
+        ...
+
+    def column(self, paths: Strings) -> ByteColumn:
+        """Where the file of each path lies. Nothing is read for it."""
         ...
 
 
@@ -43,9 +48,16 @@ class Table:
     """Where a manifest has the samples."""
     known_digest: str | None = None
     """`digest`, where an index has kept it."""
+    again: Callable[[], Table] | None = None
+    """Opens the same samples in another process, where that is better than to send all of them there."""
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.again is not None:
+            return _open_again, (self.again, self.digest)
+        return Table, tuple(getattr(self, field.name) for field in fields(self))
 
     def bytes_of(self, name: str) -> ByteColumn:
         """The column of that name, a text's paths as the bytes of their files. Raises UsageError where it has none."""
@@ -57,6 +69,11 @@ class Table:
         names = ", ".join(key for key in self.columns if self.has_bytes(key))
         got = f"a column of {column.kind}s" if column is not None else "no such column"
         raise UsageError(f"expected the name of a column of bytes ({names}), got {name!r}: {got} in {self.source}")
+
+    @property
+    def place(self) -> str:
+        """Where the files are that columns of text name, in words."""
+        return "there" if self.root is None else self.root.place
 
     def has_bytes(self, name: str) -> bool:
         """Whether `bytes_of` has an answer."""
@@ -72,3 +89,10 @@ class Table:
     def digest(self) -> str:
         """Identity of the samples: keys, members' lengths and checks, values. Not where the root is."""
         return digest_of(self.keys, self.columns) if self.known_digest is None else self.known_digest
+
+
+def _open_again(again: Callable[[], Table], digest: str) -> Table:
+    table = again()
+    if table.digest != digest:
+        raise ChangedError(f"{table.source}: it holds other samples than when it was opened first. Open it again")
+    return table

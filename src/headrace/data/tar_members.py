@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,10 @@ from .tar_member import HARD_LINK, SYMBOLIC_LINK, TarMember
 
 _HEADER_BYTES = 512
 _LINKS = HARD_LINK + SYMBOLIC_LINK
+_IN_ONE_PIECE = [ord("0"), ord("7")]
+"""Types of regular files that are not sparse."""
+MAX_LINKS = 40
+"""Links that lead from one to the next before they count as a circle, as Linux has it."""
 _TYPES = tuple(bytes((flag,)) for flag in range(256))
 
 
@@ -40,8 +45,15 @@ class TarMembers:
         views = (self.type.data, self.offset.data, self.size.data, self.check.data)
         object.__setattr__(self, "_views", views)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TarMembers, (self.names, self.type, self.offset, self.size, self.check, self.links, self.link_of)
+
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def first_name(self) -> str | None:
+        return self.names[0] if len(self) else None
 
     def member(self, number: int) -> TarMember:
         types, offsets, sizes, _ = self._views
@@ -72,6 +84,26 @@ class TarMembers:
         folder = posixpath.dirname(member.name)
         return self.find(posixpath.normpath(f"{folder}/{member.linkname}" if folder else member.linkname))
 
+    def find_files(self, paths: StringColumn, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The position of the regular file that each of the paths numbered `which` leads to, through links as well; -1
+        where there is none, or one that is sparse. A leading "./" makes no difference."""
+        found = self.names.find_paths(paths, which)
+        there = np.flatnonzero(found >= 0)
+        for at in there[~np.isin(self.type[found[there]], _IN_ONE_PIECE)].tolist():
+            found[at] = self._linked_file(int(found[at]))
+        return found
+
+    def _linked_file(self, number: int) -> int:
+        for _ in range(MAX_LINKS):
+            member = self.member(number)
+            if member.type[0] in _IN_ONE_PIECE:
+                return number
+            target = self.find_target(member) if member.type in _LINKS else None
+            if target is None:
+                break
+            number = target
+        return -1
+
     def _link(self, number: int) -> str:
         at = int(np.searchsorted(self.link_of, number))
         return self.links[at] if at < len(self.link_of) and self.link_of[at] == number else ""
@@ -95,7 +127,7 @@ class TarMembers:
         count = len(names)
         offset = checked.array(arrays, "members.offset", np.int64, count)
         size = checked.array(arrays, "members.size", np.int64, count)
-        if not checked.ranges_fit(offset, size, first=_HEADER_BYTES, end=tar_bytes).all():
+        if not checked.ranges_lie_in(offset, size, first=_HEADER_BYTES, end=tar_bytes):
             raise InvalidFileError("a member lies outside the tar")
         link_of = checked.indices(arrays, "links.of", count)
         return cls(

@@ -1,17 +1,33 @@
-"""The index of a zip, kept in a sidecar so that its central directory is parsed once."""
+"""The index of a zip, kept in a sidecar: it serves those who want samples and those who want members by name."""
 
 from __future__ import annotations
 
 import os
 
+import numpy as np
+
 from ..errors import DatasetError, ReadError
-from .identity import Identity
+from .identity import Identity, identify
+from .kept_samples import keep_samples
+from .open_file import OpenFile
 from .safetensors import Arrays
 from .sidecar import Sidecar, open_sidecar
-from .zip_members import ZipMembers
+from .zip_data import ZipData
+from .zip_index import ZipIndex
+from .zip_members import ZipMembers, are_folders
 
 FORMAT = "headrace zip index 2"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
+
+
+def open_index(path: str, *, cache: str | None) -> ZipIndex:
+    """The samples of the zip at `path`. Raises ReadError, or DatasetError if it is no zip or has no samples' form."""
+
+    def load(arrays: Arrays, outline: str, zip_bytes: int) -> ZipIndex:
+        return ZipIndex.from_arrays(path, arrays, outline, zip_bytes)
+
+    identity = identify(OpenFile(os.fsencode(path)))
+    return open_sidecar(Sidecar(FORMAT, build_index, load), path, identity, cache=cache)
 
 
 def open_members(path: str, identity: Identity, *, cache: str | None) -> ZipMembers:
@@ -24,7 +40,21 @@ def open_members(path: str, identity: Identity, *, cache: str | None) -> ZipMemb
 
 
 def build_index(path: str) -> tuple[Arrays, str]:
-    """The central directory as arrays. Raises ReadError or DatasetError."""
+    """The central directory and its samples as arrays, and the samples' outline. Raises ReadError or DatasetError."""
+    members = _read(path)
+    names = members.names.strings
+    is_folder = are_folders(names)
+    types = np.where(is_folder, _FOLDER, _FILE)
+    skipped = {"directories": int(np.count_nonzero(is_folder))}
+    samples, outline = keep_samples(path, names, types, skipped, ZipData.of([members]))
+    return members.to_arrays() | samples, outline
+
+
+_FILE, _FOLDER = np.uint8(ord("0")), np.uint8(ord("5"))
+"""As a tar has it, which the layout of samples is made for."""
+
+
+def _read(path: str) -> ZipMembers:
     try:
         members = ZipMembers.read(path)
     except OSError as error:
@@ -36,4 +66,4 @@ def build_index(path: str) -> tuple[Arrays, str]:
             f"{path}: its central directory points outside the file. Check it with `unzip -t`, and copy or write it "
             f"again"
         )
-    return members.to_arrays(), ""
+    return members

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+SMALL_BYTES = 4096
+"""An array of fewer bytes, less than a page, is copied rather than handed around in memory of its own."""
+
 _NUMBERS = "biufc"
 """Kinds of numpy's types whose values are all in the array itself."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import Files, HeldColumn
+from headrace.data import Files, HeldColumn, StringColumn
 from headrace.errors import UsageError
 from headrace.feed import pillow
 from headrace.feed.bad_samples import error_of
@@ -60,8 +60,9 @@ class Assembly:
         self._engine = engine
         self._blocks = memory
         files = {column: recipe.dataset.files(column) for _, _, column in (*recipe.images, *recipe.raws)}
-        shared = {id(each): _paths(each) for each in files.values()}  # so that an archive of two columns is open once
-        self._paths = {column: shared[id(each)] for column, each in files.items()}
+        held = {column: each for column, each in files.items() if isinstance(each.names, StringColumn)}
+        shared = {id(each): _paths(each) for each in held.values()}  # so that an archive of two columns is open once
+        self._paths = {column: shared[id(each)] for column, each in held.items()}
         self._formats = [image_options(image, recipe.program.fill) for _, image, _ in recipe.images]
 
     def start(self, plan: BatchPlan) -> Pending:
@@ -154,7 +155,9 @@ class Assembly:
         return samples if ids is None else ids[samples]
 
     def _ranges(self, column: str, samples: Ints) -> dict[str, Any]:
-        return {"paths": self._paths[column], **self._recipe.dataset.locate(column, samples)._asdict()}
+        at = self._recipe.dataset.locate(column, samples)._asdict()
+        files = at.pop("files")
+        return {"paths": self._paths[column] if files is None else _paths(files), **at}
 
     def values(self, column: HeldColumn, samples: Ints) -> Any:
         """A column's entries: an array of numbers, or a list."""
@@ -172,7 +175,7 @@ class Assembly:
         sizes = self._source_sizes(samples, passes, key)
         rows = np.flatnonzero(sizes[:, 0] > 0)
         if len(rows) == 0:
-            if len(samples) == 1:
+            if len(samples) == 1 or self._recipe.on_error == "skip":  # which leaves nothing of it
                 return 0, 0
             raise UsageError(
                 f"field {name!r}: expected images of readable size, got none among {len(samples)} of a batch, and "
@@ -222,6 +225,7 @@ class Assembly:
 
 def _paths(files: Files) -> _core.Paths:
     names = files.names
+    assert isinstance(names, StringColumn), "names that stay in a file are located batch by batch"
     return _core.Paths(
         os.fsencode(files.root), names.blob, names.offsets, keep_open=files.archives, inside=files.inside
     )

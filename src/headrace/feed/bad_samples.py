@@ -40,9 +40,9 @@ def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, 
     at = f"sample {dataset.key(sample)!r}{'' if named is None else f' ({named})'}, field {field!r}"
     if code == _OUTSIDE:
         return OutsideRootError(f"{at}: {outside(why)}")
-    shard, offset = dataset.where(column, sample)
     if code == _MISSING:
-        return ReadError(f"{at}: {why} in {shard}; correct the manifest, or leave the sample out")
+        return ReadError(f"{at}: {why} {dataset.table.place}; correct it, or leave the sample out")
+    shard, offset = dataset.where(column, sample)
     return error_at(code, why, key=dataset.key(sample), shard=shard, offset=offset, field=field, named=named)
 
 

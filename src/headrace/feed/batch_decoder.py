@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.feed.assembly import Assembly, Pending, parse_labels
@@ -10,7 +11,7 @@ from headrace.feed.decoded import Decoded
 from headrace.feed.outputs import Converter
 from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Recipe
-from headrace.feed.rows import RowMender
+from headrace.feed.rows import Failure, RowMender
 from headrace.fields import Label
 from headrace.plan import BatchPlan
 
@@ -33,7 +34,7 @@ class BatchDecoder:
         job = pending.job
         job.wait()
         pending.raws = [job.raw(i) for i in range(len(self._recipe.raws))]
-        self._mend(pending, sorted({failure[0] for failure in job.failures()}))
+        self._mend(pending, {failure[0]: failure for failure in job.failures()})
         return Decoded(
             dataset=self._recipe.dataset,
             plan=pending.plan,
@@ -46,11 +47,12 @@ class BatchDecoder:
             nbytes=sum(block.nbytes for block in pending.memory),
         )
 
-    def _mend(self, pending: Pending, rows: list[int]) -> None:
-        if not rows:
+    def _mend(self, pending: Pending, failures: Mapping[int, Failure]) -> None:
+        """By row. In order, so that of several errors the first row's is raised."""
+        if not failures:
             return
-        skipped = set()
-        mended = self._threads.each(lambda row: self._mender.mend(pending, row), rows)
+        rows, skipped = sorted(failures), set()
+        mended = self._threads.each(lambda row: self._mender.mend(pending, row, failures[row]), rows)
         for row, raws in zip(rows, mended, strict=True):
             if raws is None:
                 skipped.add(row)
@@ -67,7 +69,9 @@ class BatchDecoder:
         for (name, field, _), raw in zip(recipe.raws, pending.raws, strict=True):
             batch[name] = self._labels(pending, name, raw) if isinstance(field, Label) else raw
         for name, column in recipe.values:
-            batch[name] = self._converter.values(self._assembly.values(column, pending.samples))
+            values = self._assembly.values(column, pending.samples)
+            is_label = isinstance(recipe.fields[name], Label)
+            batch[name] = self._converter.labels(values) if is_label else self._converter.values(values)
         return {name: batch[name] for name in recipe.fields}
 
     def _labels(self, pending: Pending, name: str, raw: list[bytes]) -> Any:

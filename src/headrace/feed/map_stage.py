@@ -6,23 +6,23 @@ import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from headrace.channel import Closed
 from headrace.feed import transforms
-from headrace.feed.arrays import Plain
+from headrace.feed.arrays import SMALL_BYTES, Plain
 from headrace.feed.decoded import Decoded
-from headrace.feed.map_workers import MapWorkers
 from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Output, SampleMap
 from headrace.feed.stats import StageStats
 from headrace.threads import THREAD_PREFIX
 
-Deliver: TypeAlias = Callable[[Decoded, Batch], None]
+if TYPE_CHECKING:
+    from headrace.feed.map_workers import MapWorkers
 
-_PAGE = 4096
+Deliver: TypeAlias = Callable[[Decoded, Batch], None]
 
 
 class MapStage(Protocol):
@@ -53,11 +53,17 @@ class MapStage(Protocol):
         """CPU time of threads of its own in this process."""
         ...
 
+    @property
+    def held_batches(self) -> int | None:
+        """How many batches of memory that processes share the consumer has; None where there is none."""
+        ...
+
 
 class NoMap:
     """Without a map: batches are delivered as they are."""
 
     python_s = 0.0
+    held_batches = None
 
     def __init__(self, deliver: Deliver) -> None:
         self._deliver = deliver
@@ -118,6 +124,7 @@ class WorkerMap:
     def __init__(self, workers: MapWorkers, output: Output, deliver: Deliver, failed: Callable[[], None]) -> None:
         """`failed` is called, in this stage's thread, where no more batches are wanted."""
         self.python_s = 0.0
+        self._blocks_a_batch = 1
         self._workers = workers
         self._output = output
         self._deliver = deliver
@@ -151,6 +158,11 @@ class WorkerMap:
         error, self._error = self._error, None
         return error
 
+    @property
+    def held_batches(self) -> int | None:
+        held = self._workers.held_blocks
+        return None if held is None else held // self._blocks_a_batch
+
     def stats(self) -> StageStats:
         return StageStats(self._workers.busy_s, self._workers.mapped, self._bytes)
 
@@ -174,16 +186,21 @@ class WorkerMap:
         mapped = self._workers.collect(number)
         self._bytes += decoded.nbytes
         batch = transforms.collate(mapped.rows, decoded.batch, mapped.placed, self._output)
-        return self._deliver(decoded, {name: _own(value) for name, value in batch.items()})
+        small = [name for name, value in batch.items() if _is_small(value)]
+        self._blocks_a_batch = max(1, len(batch) - len(small))
+        return self._deliver(decoded, batch | {name: _copied(batch[name]) for name in small})
 
 
 def _seen_by_all(name: str, value: Any) -> bool:
     return True
 
 
-def _own(value: Any) -> Any:
-    """Small arrays as memory of their own: whoever keeps the labels of an epoch must not keep a page for each."""
+def _is_small(value: Any) -> bool:
     plain = Plain.of(value)
-    if plain is None or plain.array.nbytes >= _PAGE or plain.array.flags.owndata:
-        return value
-    return Plain(np.array(plain.array, order="K"), plain.tensor).restore()
+    return plain is None or plain.array.nbytes < SMALL_BYTES
+
+
+def _copied(value: Any) -> Any:
+    """An array with memory of its own: whoever keeps the labels of an epoch must not keep a block for each batch."""
+    plain = Plain.of(value)
+    return value if plain is None else Plain(np.array(plain.array, order="K"), plain.tensor).restore()

@@ -38,6 +38,10 @@ class Converter:
         """The tensor that pinned memory was allocated as, so that torch's allocator learns of copies from it."""
         return memory.base if isinstance(memory.base, self._torch.Tensor) else self._torch.from_numpy(memory)
 
+    def labels(self, values: NDArray[Any]) -> Any:
+        """Numbers as one array, whole ones as int64 whatever they are kept as."""
+        return self.values(values if values.dtype.kind == "f" else values.astype(np.int64, copy=False))
+
     def values(self, values: NDArray[Any] | list[Any]) -> Any:
         """Numbers as one array; a list stays as it is."""
         if isinstance(values, list):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing.context import BaseContext
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,6 +15,9 @@ from headrace.feed.quarantine import Quarantine
 from headrace.fields import Field, Image, Label, Raw
 from headrace.plan import Plan
 from headrace.view import Program
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
 
 Sample: TypeAlias = dict[str, Any]
 Batch: TypeAlias = dict[str, Any]

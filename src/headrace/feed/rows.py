@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 
 from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError
@@ -9,6 +11,9 @@ from headrace.feed import pillow
 from headrace.feed.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
 from headrace.feed.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
 from headrace.feed.recipe import Recipe
+
+Failure: TypeAlias = tuple[int, int, int, int, str]
+"""What the core says of one row: sample, field, code, stage, and why (core/batch/job.hpp)."""
 
 _LIMIT, _CORRUPT = 3, 2
 
@@ -22,15 +27,16 @@ class RowMender:
         self._bad = bad
         self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
 
-    def mend(self, pending: Pending, row: int) -> list[bytes] | None:
+    def mend(self, pending: Pending, row: int, failure: Failure) -> list[bytes] | None:
         """Leaves the row decoded in the batch's memory, `pending.samples` and `passes` telling what it holds.
 
         Returns its raw fields, or None for a row that is to be skipped. Raises what the error policy says.
         """
         attempt = 0
+        known: Failure | None = failure
         while True:
             try:
-                return self._decode(pending, row)
+                return self._decode(pending, row, known)
             except SampleError as error:
                 if self._recipe.on_error == "raise":
                     raise
@@ -40,7 +46,7 @@ class RowMender:
                     self._bad.count_skipped()
                     return None
                 self._replace(pending, row, attempt, error)
-                attempt += 1
+                attempt, known = attempt + 1, None
 
     def _replace(self, pending: Pending, row: int, attempt: int, error: SampleError) -> None:
         epoch, position = pending.plan.epoch, int(pending.positions[row])
@@ -53,21 +59,24 @@ class RowMender:
         self._bad.count_replaced()
         self._assembly.resize(pending)
 
-    def _decode(self, pending: Pending, row: int) -> list[bytes]:
-        """Lets the core try; what it declines is decoded by Pillow and handed back as pixels, field by field."""
+    def _decode(self, pending: Pending, row: int, failure: Failure | None) -> list[bytes]:
+        """Lets the core try, unless its `failure` is known; what it declines is decoded by Pillow and handed back as
+        pixels, field by field."""
         items: list[Item] = [None] * len(self._recipe.images)
         while True:
-            job = self._assembly.start_rows(pending, row, items)
-            job.wait()
-            failures = job.failures()
-            if not failures:
-                return [job.raw(i)[0] for i in range(len(self._recipe.raws))]
-            _, field, code, _, why = failures[0]
+            if failure is None:
+                job = self._assembly.start_rows(pending, row, items)
+                job.wait()
+                if not job.failures():
+                    return [job.raw(i)[0] for i in range(len(self._recipe.raws))]
+                failure = job.failures()[0]
+            _, field, code, _, why = failure
             if code == CANCELLED:
                 raise Cancelled
             if code != DECLINED or items[field] is not None:
                 raise self._error(pending, row, field, code, why)
             items[field] = self._by_pillow(pending, row, field, why)
+            failure = None
 
     def _by_pillow(
         self, pending: Pending, row: int, field: int, why: str

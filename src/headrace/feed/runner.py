@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from headrace import _core
 from headrace.channel import Channel, Closed
@@ -21,12 +23,14 @@ from headrace.feed.bad_samples import BadSamples
 from headrace.feed.batch_decoder import BatchDecoder
 from headrace.feed.decoded import Decoded
 from headrace.feed.map_stage import MapStage, NoMap, ThreadedMap, WorkerMap
-from headrace.feed.map_workers import MapWorkers
 from headrace.feed.memory import BatchMemory
 from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Recipe
 from headrace.feed.stats import STAGES, StageStats, Stats
 from headrace.threads import THREAD_PREFIX, Origin, close_at_exit, in_own_thread
+
+if TYPE_CHECKING:
+    from headrace.feed.map_workers import MapWorkers
 
 DROP_WAIT_S = 1.0
 """Far longer than a batch in progress needs to be cancelled, unless the user's `map` is in the midst of something."""
@@ -41,44 +45,47 @@ class Runner:
         self._first_step = step
         self._origin = Origin()
         self._started = time.perf_counter()
+        self._ended: float | None = None
         self._python_s = 0.0
         self._samples = 0
         self.batch_bytes = 0
-        # First of all: they may be forked, and this pass has no threads yet.
-        self._workers = MapWorkers(recipe, seed=recipe.plan.key(epoch)) if recipe.map_workers else None
-        shared = None if self._workers is None else self._workers.memory
-        self._engine = _core.Engine(
-            recipe.threads, level=recipe.level, limits=recipe.limits, retry_waits_s=list(retrying.WAITS_S)
-        )
-        self._assembly = Assembly(recipe, self._engine, memory if shared is None else shared)
         samples = -(-recipe.plan.length // recipe.plan.world_size)
         self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
         self._channel: Channel[tuple[Batch, int]] = Channel(recipe.prefetch)
         self._pending: deque[Pending] = deque()  # the feeding thread's own
         self._python = PythonThreads(recipe.threads)
-        self._decoder = BatchDecoder(recipe, self._assembly, self.bad, self._python)
-        self._map: MapStage = NoMap(self._deliver)
         # Between the engine's end and whoever uses it. Reentrant: the garbage collector may call `close` anywhere.
         self._lock = threading.RLock()
         self._core: dict[str, tuple[int, int, int]] | None = None  # its counts once it has ended
-        self._ended: float | None = None
-        self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}feed", daemon=True)
-        try:
-            self._start_map()
-            self._thread.start()
-        except BaseException:
-            self._map.close()
-            if self._workers is not None:
-                self._workers.end(0)
-            raise
+        with ExitStack() as undo:
+            self._start(memory, undo)
+            undo.pop_all()
         close_at_exit(self)
 
-    def _start_map(self) -> None:
+    def _start(self, memory: BatchMemory, undo: ExitStack) -> None:
         recipe = self._recipe
-        if self._workers is not None:
-            self._map = WorkerMap(self._workers, recipe.output, self._deliver, self._give_up)
-        elif recipe.map is not None:
-            self._map = ThreadedMap(recipe.map, recipe.output, self._python, self._deliver)
+        workers = _start_workers(recipe, self._epoch)  # first: they may be forked, and this pass has no threads yet
+        if workers is not None:
+            undo.callback(workers.end, 0)
+            memory = memory if workers.memory is None else workers.memory
+        self._engine = _core.Engine(
+            recipe.threads, level=recipe.level, limits=recipe.limits, retry_waits_s=list(retrying.WAITS_S)
+        )
+        undo.callback(self._engine.close)
+        self._assembly = Assembly(recipe, self._engine, memory)
+        self._decoder = BatchDecoder(recipe, self._assembly, self.bad, self._python)
+        self._map = self._make_map(workers)
+        undo.callback(self._map.close)
+        self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}feed", daemon=True)
+        self._thread.start()
+
+    def _make_map(self, workers: MapWorkers | None) -> MapStage:
+        recipe = self._recipe
+        if recipe.map is None:
+            return NoMap(self._deliver)
+        if workers is None:
+            return ThreadedMap(recipe.map, recipe.output, self._python, self._deliver)
+        return WorkerMap(workers, recipe.output, self._deliver, self._give_up)
 
     def take(self) -> tuple[Batch, int]:
         """The next batch, and the steps of the epoch that are done with it. Raises Closed after the last, or what went
@@ -88,7 +95,7 @@ class Runner:
     @property
     def held_batches(self) -> int | None:
         """How many batches of memory that workers share somebody has; None where there is none."""
-        return None if self._workers is None else self._workers.held_batches
+        return self._map.held_batches
 
     @property
     def foreign(self) -> bool:
@@ -107,11 +114,11 @@ class Runner:
         self._channel.close()
         with self._lock:
             self._engine.cancel()
+        self._map.cancel()
         # One of ours must not wait, and may hold what the executor's own lock protects. The feeding thread ends all.
         if in_own_thread():
             return
         self._python.cancel()
-        self._map.cancel()
         self._thread.join(timeout_s)
 
     def drop(self) -> None:
@@ -226,3 +233,11 @@ class Runner:
             map_workers=self._recipe.map_workers,
             stages=stages,
         )
+
+
+def _start_workers(recipe: Recipe, epoch: int) -> MapWorkers | None:
+    if not recipe.map_workers:
+        return None
+    from headrace.feed.map_workers import MapWorkers  # here, since multiprocessing is slow to import
+
+    return MapWorkers(recipe, seed=recipe.plan.key(epoch))

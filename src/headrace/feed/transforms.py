@@ -84,9 +84,17 @@ def collate(samples: list[Any], batch: Batch, placed: Mapping[str, Any], output:
 def _collate_field(values: list[Any], name: str, wholes: Mapping[Lies, Mapping[str, Any]], output: Output) -> Any:
     first = values[0]
     if isinstance(first, Lies) and all(value is first for value in values):
-        return wholes[first][name]
+        return _given_out(wholes[first][name], output)
     rows = [wholes[value][name][row] if isinstance(value, Lies) else value for row, value in enumerate(values)]
     return _join(rows, name, output)
+
+
+def _given_out(whole: Any, output: Output) -> Any:
+    if output == "torch" and isinstance(whole, np.ndarray):
+        import torch
+
+        return torch.from_numpy(whole)
+    return whole
 
 
 def _join(values: list[Any], name: str, output: Output) -> Any:
@@ -97,7 +105,7 @@ def _join(values: list[Any], name: str, output: Output) -> Any:
         if isinstance(first, torch.Tensor):
             return _stack(_stack_tensors, values, name)
         if isinstance(first, np.ndarray):
-            return torch.from_numpy(_stack(np.stack, values, name))
+            return _given_out(_stack(np.stack, values, name), output)
         if isinstance(first, bool | int | float | np.number):
             return torch.as_tensor(np.asarray(values))
         return values

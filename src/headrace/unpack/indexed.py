@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from .job import Job, differs, expect_placed
+from .job import Job
 from .members import IndexedArchive
 from .plan import Plan, make_plan
 from .report import Report
-from .workers import work_through
 
 
 class _File(NamedTuple):
@@ -32,21 +31,14 @@ def unpack_indexed(archive: IndexedArchive, job: Job, report: Report) -> None:
     for number in plan.folders:
         job.target.place_folder(plan.path(number))
     report.folders = len(plan.folders)
-    work_through(
-        _files(plan), lambda file: _place(archive, file, job, report), threads=job.threads, stop=job.stop, tick=job.tick
-    )
+    job.work_through(_files(plan), lambda file: _place(archive, file, job, report))
     _place_links(archive, plan, job, report)
     for number in plan.folders:
         job.target.set_folder_time(plan.path(number), archive.attributes(number).mtime_ns)
+    report.end_making()
     if job.verify:
         report.verified = 0
-        work_through(
-            _files(plan),
-            lambda file: _verify(archive, file, job, report),
-            threads=job.threads,
-            stop=job.stop,
-            tick=job.tick,
-        )
+        job.work_through(_files(plan), lambda file: _verify(archive, file, job, report))
 
 
 def _files(plan: Plan) -> Iterator[_File]:
@@ -61,7 +53,7 @@ def _place(archive: IndexedArchive, file: _File, job: Job, report: Report) -> No
         archive.attributes(file.number),
         lambda: job.stoppable(archive.pieces(file.number)),
     )
-    expect_placed(placed, file.path)
+    job.expect_placed(placed, file.path)
     report.count(placed, size)
 
 
@@ -69,12 +61,12 @@ def _place_links(archive: IndexedArchive, plan: Plan, job: Job, report: Report) 
     for link in plan.symbolic_links:
         job.place_symbolic_link(report, link.path, link.target, archive.attributes(link.number).mtime_ns)
     for link in plan.hard_links:
-        expect_placed(job.target.place_hard_link(link.path, link.target), link.path)
+        job.expect_placed(job.target.place_hard_link(link.path, link.target), link.path)
         report.links += 1
 
 
 def _verify(archive: IndexedArchive, file: _File, job: Job, report: Report) -> None:
     size = archive.member(file.number).size
     if not job.target.holds_file(file.path, size, lambda: job.stoppable(archive.pieces(file.number))):
-        raise differs(archive.path, file.path)
+        raise job.differs(archive.path, file.path)
     report.count_verified(size)

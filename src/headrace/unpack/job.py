@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from headrace.data.open_file import path_text
 from headrace.errors import UnsafeMemberError, WriteError
+from headrace.workers import Stop, work_through
 
 from .member_paths import decode
 from .members import Piece
 from .plan import Refusal
 from .report import Report
 from .target import Placed, Target
-from .workers import Stop
+
+T = TypeVar("T")
 
 _NAMED_MOST = 5
 
@@ -27,6 +29,16 @@ class Job:
     """Members that must not be made are counted and left out, instead of ending the run."""
     stop: Stop = field(default_factory=Stop)
     tick: Callable[[], None] = lambda: None
+
+    def work_through(self, items: Iterable[T], work: Callable[[T], None], *, threads: int | None = None) -> None:
+        work_through(
+            items,
+            work,
+            name="unpack",
+            threads=self.threads if threads is None else threads,
+            stop=self.stop,
+            tick=self.tick,
+        )
 
     def stoppable(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """`pieces`, until the work is not wanted any more: a large file has many. Raises Stopped."""
@@ -48,25 +60,23 @@ class Job:
             why = f"it is a link to {decode(target)!r}, which leads out of the target through a link that is there"
             self.refuse(report, (Refusal(decode(path), why),))
             return
-        expect_placed(self.target.place_symbolic_link(path, target, mtime_ns, replace=replace), path)
+        self.expect_placed(self.target.place_symbolic_link(path, target, mtime_ns, replace=replace), path)
         report.links += 1
 
+    def expect_placed(self, placed: Placed, path: bytes) -> None:
+        """Raises WriteError if something else is there."""
+        if placed is Placed.DIFFERS:
+            raise WriteError(
+                f"{self.target.place(path)}: expected nothing there, or what the archive holds, got something else. "
+                f"Move it away, or replace it: --overwrite"
+            )
 
-def expect_placed(placed: Placed, path: bytes) -> None:
-    """Raises WriteError if something else is there."""
-    if placed is Placed.DIFFERS:
-        raise WriteError(
-            f"{path_text(path)}: expected nothing there, or what the archive holds, got something else. Move it away, "
-            f"or replace it: --overwrite"
+    def differs(self, archive: str, path: bytes) -> WriteError:
+        """What verification finds."""
+        return WriteError(
+            f"{self.target.place(path)}: expected the bytes that {archive} holds, got others. Delete it and run this "
+            f"again; if it comes again, check the disk"
         )
-
-
-def differs(archive: str, path: bytes) -> WriteError:
-    """What verification finds."""
-    return WriteError(
-        f"{path_text(path)}: expected the bytes that {archive} holds, got others. Delete it and run this again; if it "
-        f"comes again, check the disk"
-    )
 
 
 def _refusals(report: Report) -> str:

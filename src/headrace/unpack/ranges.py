@@ -36,11 +36,11 @@ def range_pieces(file: OpenFile, offset: int, size: int, *, at: int = 0) -> Iter
         yield at + done, piece
 
 
-def sparse_map(info: tarfile.TarInfo, data_bytes: int | None, place: str) -> list[tuple[int, int]]:
+def sparse_map(info: tarfile.TarInfo, data_bytes: int, place: str) -> list[tuple[int, int]]:
     """(position, length) of each range of a sparse file that has bytes; these lie one after another in the tar.
 
     Raises DamagedMemberError unless they rise, end within the file's size, and have no more than `data_bytes` bytes
-    together (None: not known yet).
+    together.
     """
     ranges = cast(list[tuple[int, int]], info.sparse)
     end = total = 0
@@ -48,6 +48,6 @@ def sparse_map(info: tarfile.TarInfo, data_bytes: int | None, place: str) -> lis
         if length < 0 or at < end or at + length > info.size:
             raise DamagedMemberError(f"{place}: its map of data and holes does not fit its {info.size:,} bytes")
         end, total = at + length, total + length
-    if data_bytes is not None and total > data_bytes:
+    if total > data_bytes:
         raise DamagedMemberError(f"{place}: expected {total:,} bytes of data by its map, got {data_bytes:,}")
     return ranges

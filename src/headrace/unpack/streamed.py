@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .job import Job, differs, expect_placed
+from .job import Job
 from .member_paths import RefusedError, checked_path, encode, hard_link_target, link_target
 from .members import Kind, StreamedMember
 from .plan import Refusal
@@ -25,6 +25,7 @@ def unpack_streamed(archive: str, compression: str, job: Job, report: Report) ->
     for number, streamed in enumerate(_stoppable(archive, compression, job)):
         run.place(number, streamed)
     run.finish()
+    report.end_making()
     if job.verify:
         report.verified = 0
         for number, streamed in enumerate(_stoppable(archive, compression, job)):
@@ -70,7 +71,7 @@ class _Run:
     def finish(self) -> None:
         """Raises WriteError if anything is left that no member explains."""
         for path in sorted(self._differing):
-            expect_placed(Placed.DIFFERS, path)
+            self._job.expect_placed(Placed.DIFFERS, path)
         for path, mtime_ns in self._folder_times.items():
             self._job.target.set_folder_time(path, mtime_ns)
 
@@ -86,7 +87,7 @@ class _Run:
         if self._made.get(path) != number:
             return  # a later member has replaced it
         if not self._job.target.holds_file(path, size, lambda: self._job.stoppable(streamed.pieces)):
-            raise differs(self._report.archive, path)
+            raise self._job.differs(self._report.archive, path)
         self._report.count_verified(size)
 
     def _place_file(self, path: bytes, number: int, streamed: StreamedMember) -> None:
@@ -123,7 +124,7 @@ class _Run:
             return
         if target not in self._made:
             raise RefusedError(f"it is a hard link to {link!r}, which is not ahead of it in the archive")
-        expect_placed(self._job.target.place_hard_link(path, target, replace=path in self._made), path)
+        self._job.expect_placed(self._job.target.place_hard_link(path, target, replace=path in self._made), path)
         self._note(path, _OTHER)
         self._report.links += 1
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tarfile
 from collections.abc import Iterator
+from math import isfinite
 
 from .members import Attributes
 
@@ -71,12 +72,16 @@ def _mtime_record(text: bytes) -> int | None:
 
 
 def seconds_to_ns(text: bytes) -> int | None:
-    """A time as PAX has it, such as 1700000000.25; None if it is none."""
+    """A time as PAX has it, such as 1700000000.25, or as Python writes a float; None if it is none."""
     found = _SECONDS.fullmatch(text)
-    if found is None:
+    if found is not None:
+        ns = int(found[2]) * _SECOND_NS + int((found[3] or b"").ljust(9, b"0")[:9])
+        return _clamp(-ns if found[1] else ns)
+    try:
+        seconds = float(text)
+    except ValueError:
         return None
-    ns = int(found[2]) * _SECOND_NS + int((found[3] or b"").ljust(9, b"0")[:9])
-    return _clamp(-ns if found[1] else ns)
+    return _clamp(int(seconds * _SECOND_NS)) if isfinite(seconds * _SECOND_NS) else None
 
 
 def _number(field: bytes) -> int:

@@ -33,7 +33,7 @@ def stream_tar(path: str, compression: str) -> Iterator[StreamedMember]:
             with tarfile.TarFile(fileobj=forward, tarinfo=_StrictInfo) as tar:  # type: ignore[arg-type]
                 while (info := tar.next()) is not None:
                     tar.members.clear()  # type: ignore[attr-defined]  # each would be kept
-                    yield _streamed(path, forward, info)
+                    yield _streamed(path, forward, info, tar.offset)
         except (tarfile.TarError, ValueError, OverflowError) as error:
             raise damaged(path, str(error)) from error
         forward.drain()
@@ -98,16 +98,17 @@ def damaged(path: str, why: str) -> DatasetError:
     return DatasetError(f"{path}: {why}. Check it with `tar -tf`, and copy or write it again")
 
 
-def _streamed(path: str, file: _Forward, info: tarfile.TarInfo) -> StreamedMember:
+def _streamed(path: str, file: _Forward, info: tarfile.TarInfo, end: int) -> StreamedMember:
+    """`end` is where the next header lies."""
     kind = _KINDS.get(info.type, Kind.SPECIAL)
     member = Member(info.name, kind, info.size if kind is Kind.FILE else 0, info.linkname)
-    return StreamedMember(member, info_attributes(info), _pieces(path, file, info))
+    return StreamedMember(member, info_attributes(info), _pieces(path, file, info, end))
 
 
-def _pieces(path: str, file: _Forward, info: tarfile.TarInfo) -> Iterator[Piece]:
+def _pieces(path: str, file: _Forward, info: tarfile.TarInfo, end: int) -> Iterator[Piece]:
     place = f"{path}: member {info.name!r}"
     file.seek(info.offset_data)
-    for at, length in [(0, info.size)] if info.sparse is None else sparse_map(info, None, place):
+    for at, length in [(0, info.size)] if info.sparse is None else sparse_map(info, end - info.offset_data, place):
         for done in range(0, length, PIECE_BYTES):
             wanted = min(PIECE_BYTES, length - done)
             data = file.read(wanted)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 
+from headrace.data.open_file import path_text
 from headrace.errors import HeadraceError
 
 from .contents import holds_pieces, write_pieces
@@ -45,14 +46,18 @@ class Target:
     def close(self) -> None:
         self._staging.close()
 
+    def place(self, path: bytes) -> str:
+        """Where that path lies, for messages."""
+        return path_text(self._folders.root.place(path))
+
     def place_file(
         self, path: bytes, size: int, attributes: Attributes, pieces: Pieces, *, replace: bool = False
     ) -> Placed:
-        """`pieces` is called once at most. `replace` what differs, whatever was asked for."""
+        """`pieces` is called once at most. `replace` what is there, even a file of the same size and time."""
         folder, name = self._folders.parent(path)
         with _writing(folder, name):
             found = folder.find(name)
-            if found is not None and _is_complete(found, size, attributes.mtime_ns):
+            if found is not None and not replace and _is_complete(found, size, attributes.mtime_ns):
                 return Placed.KEPT
             if found is None or self._is_replaced(found, replace):
                 return self._make_file(folder, name, size, attributes, pieces(), replace=found is not None)

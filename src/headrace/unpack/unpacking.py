@@ -18,7 +18,6 @@ from .report import Report
 from .streamed import unpack_streamed
 from .tar_archive import TarArchive
 from .target import Target
-from .workers import work_through
 from .zip_archive import ZipArchive
 
 Path = str | os.PathLike[str]
@@ -111,5 +110,4 @@ def _unpack_streams(sources: Sequence[_Source], job: Job, *, in_order: bool) -> 
         with source.report.timed():
             unpack_streamed(source.path, source.compression, job, source.report)
 
-    threads = 1 if in_order else min(job.threads, len(sources))
-    work_through(sources, work, threads=threads, stop=job.stop, tick=job.tick)
+    job.work_through(sources, work, threads=1 if in_order else min(job.threads, len(sources)))

@@ -12,12 +12,10 @@ from headrace.data.compressed import refuse_compressed
 from headrace.data.identity import Identity
 from headrace.data.reading import read_member
 from headrace.data.tar_member import TarMember
-from headrace.data.tar_members import TarMembers
+from headrace.data.tar_members import MAX_LINKS, TarMembers
 from headrace.data.tar_sidecar import open_members
 from headrace.errors import ChangedError, MemberError, MissingMemberError, UnsupportedMemberError
 
-_MAX_LINKS = 40
-"""Links that lead from one to the next before they count as a circle, as Linux has it."""
 _BUFFER_BYTES = 1 << 16
 
 
@@ -77,7 +75,7 @@ class IndexedTar(IndexedArchive[TarMember]):
     def _target(self, opened: Opened[TarMember], member: TarMember) -> TarMember:
         """The file that a member is, or that it leads to."""
         target = member
-        for _ in range(_MAX_LINKS):
+        for _ in range(MAX_LINKS):
             if target.issparse():
                 raise UnsupportedMemberError(
                     f"{self._path}: member {target.name!r} is a sparse file, whose bytes do not lie in one piece. "

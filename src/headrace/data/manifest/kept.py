@@ -30,8 +30,7 @@ class Kept:
 def load_kept(arrays: Arrays, outline: str) -> Kept:
     """The inverse of `building.build_columns`, from untrusted input. Raises InvalidFileError.
 
-    Neither time nor memory depends on the number of rows: offsets between the first and the last are checked where they
-    are used.
+    Neither time nor memory depends on the number of rows.
     """
     rows, entries, key, first_line, digest = _read_outline(outline)
     columns = {name: _column(arrays, f"column.{number}", kind, rows) for number, (name, kind) in enumerate(entries)}
@@ -71,7 +70,7 @@ def _column(arrays: Arrays, prefix: str, kind: str, rows: int) -> HeldColumn:
         case "value":
             return ValueColumn(checked.array_of(arrays, f"{prefix}.values", _NUMBERS, rows))
         case "text":
-            return TextColumn(checked.strings(arrays, prefix, rows, each=False), _labels(arrays, prefix, rows))
+            return TextColumn(checked.many_strings(arrays, prefix, rows), _labels(arrays, prefix, rows))
         case "list":
             return _list(arrays, prefix, rows)
     raise InvalidFileError("a column is of another kind")
@@ -90,7 +89,7 @@ def _list(arrays: Arrays, prefix: str, rows: int) -> ListColumn:
         numbers = checked.array_of(arrays, f"{prefix}.items", _NUMBERS)
         column = ListColumn(offsets, numbers)
     else:
-        column = ListColumn(offsets, checked.strings(arrays, f"{prefix}.items", each=False))
+        column = ListColumn(offsets, checked.many_strings(arrays, f"{prefix}.items"))
     if offsets[0] != 0 or offsets[-1] != len(column.items):
         raise InvalidFileError(f"{prefix}.offsets do not divide its items")
     return column

@@ -65,8 +65,7 @@ def converted(texts: pa.StringArray, type: pa.DataType) -> pa.Array:
         return texts
     words = pc.ascii_trim_whitespace(texts)
     words = pc.if_else(pc.is_in(words, _MISSING), pa.scalar(None, pa.string()), words)
-    if pc.all(pc.or_(pc.is_in(words, _TRUE), pc.is_in(words, _FALSE))).as_py():
-        words = pc.if_else(pc.is_in(words, _TRUE), "1", "0")
+    words = pc.if_else(pc.is_in(words, _TRUE), "1", pc.if_else(pc.is_in(words, _FALSE), "0", words))
     return words.cast(type)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 
 from .. import safetensors
 from ..identity import identify_closely
@@ -21,7 +22,7 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".odgt", ".parquet")
 _FORMAT = "headrace manifest 1"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
 _KEPT_FROM_BYTES = 1 << 20
-"""Smaller manifests are read each time: that takes less than looking for what was kept."""
+"""Smaller manifests are read each time: a second file beside each little list would be in the way."""
 
 
 def is_manifest(path: str) -> bool:
@@ -36,20 +37,23 @@ def open_manifest(path: str, *, root: PathRoot, columns: Sequence[str] | None, c
     Raises DatasetError (EmptyDatasetError, ChangedError), ReadError, and UsageError for a column that is not there.
     """
     names = None if columns is None else check_names(columns)
-    kept = _open_kept(path, names, cache)
+    kept, in_sidecar = _open_kept(path, names, cache)
     name = os.path.basename(path)
     return Table(
         f"manifest {name}",
         kept.keys,
         kept.columns,
         {},
-        root,
-        Origin(name, kept.first_line),
-        kept.digest,
+        root=root,
+        origin=Origin(name, kept.first_line),
+        known_digest=kept.digest,
+        again=partial(open_manifest, path, root=root, columns=names, cache=cache) if in_sidecar else None,
     )
 
 
-def _open_kept(path: str, columns: Sequence[str] | None, cache: str | None) -> Kept:
+def _open_kept(path: str, columns: Sequence[str] | None, cache: str | None) -> tuple[Kept, bool]:
+    """Also whether it is of a size to be kept for the next opening."""
+
     def build(path: str) -> tuple[dict[str, Content], str]:
         # Building alone needs pyarrow, which takes a while to import.
         from .building import build_columns
@@ -63,7 +67,7 @@ def _open_kept(path: str, columns: Sequence[str] | None, cache: str | None) -> K
     identity = identify_closely(OpenFile(os.fsencode(path)))
     if identity.bytes < _KEPT_FROM_BYTES:
         contents, outline = build(path)
-        return load_kept(safetensors.mapped(contents), outline)
+        return load_kept(safetensors.mapped(contents), outline), False
     # What is kept depends on what the columns are called.
     sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_closely)
-    return open_sidecar(sidecar, path, identity, cache=cache)
+    return open_sidecar(sidecar, path, identity, cache=cache), True

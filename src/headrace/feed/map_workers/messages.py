@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,10 +64,11 @@ class NoPlace:
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception of the user's, or of what it returned: `error` as it is, and its traceback as text."""
+    """An exception of the user's, or of what it returned: itself, pickled, what it says, and its traceback as text."""
 
     row: int
-    error: BaseException
+    error: bytes
+    words: str
     traceback: str
 
 
@@ -76,8 +77,10 @@ class Done:
     """This worker has done its part of a batch, or will do no more of it."""
 
     number: int
-    rows: dict[int, Any]
-    """What map returned for each of them, less what lies in shared memory."""
+    count: int
+    """Rows that were mapped."""
+    rows: bytes
+    """A pickled dict of what map returned for each of them, less what lies in shared memory."""
     failure: Failure | None
     busy_s: float
     kept: bool

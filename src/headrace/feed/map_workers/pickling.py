@@ -6,8 +6,10 @@ import io
 import pickle
 import sys
 import traceback
+from types import TracebackType
 from typing import Any
 
+from headrace.errors import UsageError
 from headrace.feed.arrays import Plain
 from headrace.feed.map_workers.messages import Failure
 
@@ -32,29 +34,61 @@ def dumps(message: object) -> bytes:
     return buffer.getvalue()
 
 
+def loads_rows(data: bytes) -> dict[int, Any]:
+    """What the user's function returned, by row. Raises UsageError for values that cannot be made again."""
+    try:
+        rows: dict[int, Any] = pickle.loads(data)
+    except Exception as error:  # whatever the values' own classes raise
+        raise UsageError(
+            f"map: expected values that can be pickled and made again, as they come from a process of their own, got "
+            f"some that cannot ({type(error).__name__}: {error}); return arrays, tensors, numbers, text, or lists and "
+            "dicts of these, or use map_workers=0"
+        ) from error
+    return rows
+
+
 def failure(row: int, error: BaseException) -> Failure:
     """An exception on its way to the parent. One that cannot be pickled goes as the nearest of its bases that can."""
-    text = "".join(traceback.format_exception(error)).rstrip()
-    return Failure(row, _portable(error), text)
-
-
-def _portable(error: BaseException) -> BaseException:
-    if _survives(error):
-        return error
+    lines = traceback.format_exception(type(error), error, _from_the_user(error.__traceback__))
     words = f"{type(error).__qualname__}: {error}"
+    return Failure(row, _portable(error, words), words, "".join(lines).rstrip())
+
+
+def raised(failure: Failure) -> BaseException:
+    """The exception, in the parent. One whose class is in the worker alone becomes a RuntimeError."""
+    try:
+        error: BaseException = pickle.loads(failure.error)
+    except Exception:  # whatever the user's classes raise
+        error = RuntimeError(failure.words)
+    return error
+
+
+def _from_the_user(whole: TracebackType | None) -> TracebackType | None:
+    """A traceback without the calls that led to the user's code; all of it where there is none of theirs."""
+    part = whole
+    while part is not None and part.tb_frame.f_globals.get("__name__", "").startswith("headrace."):
+        part = part.tb_next
+    return whole if part is None else part
+
+
+def _portable(error: BaseException, words: str) -> bytes:
+    if (data := _survives(error)) is not None:
+        return data
     for base in type(error).__mro__[1:]:
         try:
             stand_in = base(words)
         except Exception:  # its constructor wants something else
             continue
-        if isinstance(stand_in, BaseException) and _survives(stand_in):
-            return stand_in
-    return RuntimeError(words)
+        if isinstance(stand_in, BaseException) and (data := _survives(stand_in)) is not None:
+            return data
+    return dumps(RuntimeError(words))
 
 
-def _survives(error: BaseException) -> bool:
+def _survives(error: BaseException) -> bytes | None:
+    """The exception's pickle, if an equal one comes of it."""
     try:
-        copy = pickle.loads(dumps(error))
+        data = dumps(error)
+        copy = pickle.loads(data)
     except Exception:  # whatever the user's classes raise
-        return False
-    return type(copy) is type(error) and str(copy) == str(error)
+        return None
+    return data if type(copy) is type(error) and str(copy) == str(error) else None

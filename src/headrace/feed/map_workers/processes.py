@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import multiprocessing.process
 import os
 import pickle
 import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
@@ -40,6 +41,7 @@ class WorkerProcess:
         self.connection, theirs = context.Pipe()
         close_in_forks(self.connection)
         close_in_forks(theirs)
+        close_in_forks(self)
         kept = (theirs,) if setup.file is None else (theirs, setup.file)
         # Any of the user's processes may have its own daemons; these end with the pass.
         self._process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # of every context but the base
@@ -62,6 +64,10 @@ class WorkerProcess:
         finally:
             theirs.close()
 
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
     def hang_up(self) -> None:
         """The worker ends after the row that it is at. From any thread; whoever sends to it meanwhile is woken."""
         try:
@@ -72,19 +78,22 @@ class WorkerProcess:
 
     def end(self, wait_s: float) -> None:
         """Waits for its end, and kills it after that time."""
-        self._process.join(wait_s)
-        if self._process.exitcode is None:
+        if not wait([self._process.sentinel], wait_s):
             self._process.kill()
-            self._process.join()
+        self._process.join()
         self.connection.close()
-        self._process.close()
+
+    def close(self) -> None:
+        """In a fork of this process, which is not the worker's parent: multiprocessing would end it at the fork's exit
+        (CPython's `_exit_function` asks whose child it is only after that)."""
+        multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]
 
     def ended(self, at: str | None) -> MapWorkerError:
         """What to raise once its connection has broken off; `at` names the sample that it was at."""
         self._process.join()
         where = f"at {at}" if at is not None else "between two samples"
         return MapWorkerError(
-            f"map worker {self.index} (process {self._process.pid}) {self._how(self._process.exitcode)} {where}. "
+            f"map worker {self.index} (process {self.pid}) {self._how(self._process.exitcode)} {where}. "
             f"{self._advice(self._process.exitcode, at)}"
         )
 
@@ -130,6 +139,15 @@ def check_context(given: str | BaseContext | None) -> None:
         return
     names = ", ".join(map(repr, methods))
     raise UsageError(f"multiprocessing_context: expected {names}, a context or None, got {given!r}")
+
+
+def check_may_start(workers: int) -> None:
+    """Raises UsageError in a process that multiprocessing lets start none."""
+    if multiprocessing.current_process().daemon:
+        raise UsageError(
+            f"map_workers: expected a process that may start others, got a daemonic one (such as a DataLoader's "
+            f"worker) and map_workers={workers}; use map_workers=0 there"
+        )
 
 
 def context_of(given: str | BaseContext | None) -> BaseContext:

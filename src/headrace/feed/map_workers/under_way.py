@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.feed.arrays import Layout
 from headrace.feed.decoded import Decoded
+from headrace.feed.map_workers import pickling
 from headrace.feed.map_workers.messages import Done, Failure, Place
 from headrace.feed.map_workers.shared_blocks import SharedBlocks
 
@@ -59,8 +60,10 @@ class UnderWay:
                 self._blocks[name] = Place(layout, offset, block.nbytes), block
 
     def add(self, worker: int, done: Done) -> None:
+        """Raises UsageError for values that cannot be made again here."""
         self.waiting.discard(worker)
-        self._rows.update(done.rows)
+        if done.rows:
+            self._rows.update(pickling.loads_rows(done.rows))
         if done.failure is not None:
             self.failures.append(done.failure)
 
@@ -73,8 +76,8 @@ class UnderWay:
         placed = {name: place.layout.batch(block, count).restore() for name, (place, block) in self._blocks.items()}
         return Mapped([self._rows[row] for row in range(count)], placed)
 
-    def _raise(self, failure: Failure) -> None:
-        error = failure.error
+    def _raise(self, failure: Failure) -> NoReturn:
+        error = pickling.raised(failure)
         error.add_note(f"in map=, {self.decoded.name(failure.row)}")
         error.add_note(f"In the map worker:\n{failure.traceback}")
         raise error

@@ -18,18 +18,16 @@ import numpy as np
 
 from headrace.errors import UsageError
 from headrace.feed import transforms
-from headrace.feed.arrays import Layout, Plain
+from headrace.feed.arrays import SMALL_BYTES, Layout, Plain
 from headrace.feed.map_workers import pickling
 from headrace.feed.map_workers.counters import Counters, CountersPlace
 from headrace.feed.map_workers.inbox import Inbox
 from headrace.feed.map_workers.messages import Begun, Done, Failure, NoPlace, Place, Work
 from headrace.feed.map_workers.sent_fields import IMMUTABLE
 from headrace.feed.map_workers.shared_blocks import MappedBlocks, SharedFile
-from headrace.feed.recipe import SampleMap
+from headrace.feed.recipe import Output, SampleMap
 from headrace.feed.transforms import Lies
-
-PLACED_BYTES = 4096
-"""A field of fewer bytes in a batch comes with the other values: less than a page is no memory to hand around."""
+from headrace.forks import close_in_forks
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,7 @@ class Setup:
 
     index: int
     function: SampleMap
+    output: Output
     file: SharedFile | None
     """None: fields and results travel through the connection."""
     counters: CountersPlace | None
@@ -47,6 +46,7 @@ class Setup:
 
 def run(setup: Setup, connection: Connection) -> None:
     """Maps what the parent sends until it sends no more."""
+    close_in_forks(connection)  # a child of the user's would hide this process's end
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     gc.freeze()  # what was the parent's is neither looked through, which would copy it, nor finalised here
@@ -93,8 +93,8 @@ class Worker:
 
     def work(self) -> None:
         while (work := self._inbox.work()) is not None:
-            done = self._map(work)
-            self._send_done(replace(done, kept=self._keeps(work.number), let_go=self._let_go()))
+            done = self._map(work)  # which leaves nothing here that refers to the batch
+            self._send(replace(done, kept=self._keeps(work.number), let_go=self._let_go()))
 
     def _map(self, work: Work) -> Done:
         opened = _Opened(work, self._blocks)
@@ -113,9 +113,11 @@ class Worker:
             busy_s += time.perf_counter() - began
             if failure is not None:
                 break
+        data, unsuitable = _pickled(rows)
+        failure = failure or unsuitable
         if failure is not None and self._counters is not None:
             self._counters.take_all(work.number, work.count)  # rows before it are all in somebody's hands
-        return Done(work.number, rows, failure, busy_s, kept=False)
+        return Done(work.number, len(rows), data, failure, busy_s, kept=False)
 
     def _rows(self, work: Work) -> Iterator[int]:
         counters, index = self._counters, self._setup.index
@@ -141,7 +143,7 @@ class Worker:
         """Writes arrays to the batch to be; what remains travels in `Done`."""
         if self._blocks is None or not isinstance(result, dict):
             return result
-        plain = {name: found for name, value in result.items() if (found := Plain.of(value)) is not None}
+        plain = {name: found for name, value in result.items() if (found := self._stacked(value)) is not None}
         self._ask_for_places(opened, plain)
         for name, found in plain.items():
             field = opened.results.get(name)
@@ -150,11 +152,16 @@ class Worker:
                 result[name] = Lies.IN_PLACE
         return result
 
+    def _stacked(self, value: Any) -> Plain | None:
+        """None for what the batch will not have as one array."""
+        plain = Plain.of(value)
+        return None if plain is None or (plain.tensor is not None and self._setup.output == "numpy") else plain
+
     def _ask_for_places(self, opened: _Opened, plain: dict[str, Plain]) -> None:
         missing = {
             name: Layout.of(found)
             for name, found in plain.items()
-            if name not in opened.results and found.array.nbytes * opened.work.count >= PLACED_BYTES
+            if name not in opened.results and found.array.nbytes * opened.work.count >= SMALL_BYTES
         }
         if not missing:
             return
@@ -177,20 +184,10 @@ class Worker:
         return gone
 
     def _send(self, message: object) -> None:
-        self._send_bytes(pickling.dumps(message))
-
-    def _send_bytes(self, data: bytes) -> None:
         try:
-            self._connection.send_bytes(data)
+            self._connection.send_bytes(pickling.dumps(message))
         except OSError as error:
             raise PassEnded from error
-
-    def _send_done(self, done: Done) -> None:
-        try:
-            data = pickling.dumps(done)
-        except Exception as error:  # whatever the values' own classes raise
-            data = pickling.dumps(_without_results(done, error))
-        self._send_bytes(data)
 
 
 class _Opened:
@@ -233,21 +230,31 @@ class _ResultField:
         return self._layout.fits(row)
 
     def write(self, row: int, value: Plain) -> None:
-        np.copyto(self._rows[row], value.array)
+        np.copyto(self._rows[row, ...], value.array)  # of a row of one number, too, a view
 
 
-def _without_results(done: Done, error: Exception) -> Done:
-    """Names the first row and field that cannot be pickled."""
-    for row, sample in sorted(done.rows.items()):
-        for name, value in sample.items() if isinstance(sample, dict) else [("", sample)]:
+def _pickled(rows: dict[int, Any]) -> tuple[bytes, Failure | None]:
+    """What map returned, or an error that names the first row and field that cannot be pickled."""
+    try:
+        return pickling.dumps(rows), None
+    except Exception as error:  # whatever the values' own classes raise
+        row, field, value = next(_unsuitable(rows))
+        where = f" in field {field!r}" if field is not None else ""
+        usage = UsageError(
+            f"map: expected values that can be pickled, as they come from a process of their own, got "
+            f"{type(value).__name__!r}{where} ({error}); return arrays, tensors, numbers, text, or lists and dicts of "
+            "these, or use map_workers=0"
+        )
+        return b"", pickling.failure(row, usage)
+
+
+def _unsuitable(rows: dict[int, Any]) -> Iterator[tuple[int, str | None, Any]]:
+    for row, sample in sorted(rows.items()):
+        values: dict[str | None, Any] = sample if isinstance(sample, dict) else {None: sample}
+        for name, value in values.items():
             try:
                 pickling.dumps(value)
-            except Exception as found:  # as in `_send_done`
-                where = f" in field {name!r}" if name else ""
-                usage = UsageError(
-                    f"map: expected values that can be pickled, as they come from a process of their own, got "
-                    f"{type(value).__name__}{where}: {found}; return arrays, tensors, numbers, text, or lists and "
-                    "dicts of these, or use map_workers=0"
-                )
-                return replace(done, rows={}, failure=pickling.failure(row, usage))
-    return replace(done, rows={}, failure=pickling.failure(0, error))
+            except Exception:  # as in `_pickled`
+                yield row, name, value
+    first = min(rows)
+    yield first, None, rows[first]  # each alone can be: it is the whole that cannot, by its names say

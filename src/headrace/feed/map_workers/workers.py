@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pickle
 import threading
-from multiprocessing.connection import wait
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from typing import Any, NoReturn
 
 from headrace import _core
 from headrace.channel import Closed
-from headrace.errors import MapWorkerError, UsageError
+from headrace.errors import MapWorkerError
 from headrace.feed.arrays import Layout
 from headrace.feed.decoded import Decoded
 from headrace.feed.map_workers import pickling
@@ -40,13 +43,14 @@ class MapWorkers:
             self._counters, self._counters_place = _place_counters(self.memory, recipe)
         self._lock = threading.RLock()  # reentrant: the garbage collector may hang up anywhere
         self._hung_up = self._ended = False
-        self._processes: list[WorkerProcess] = []
+        self.processes: list[WorkerProcess] = []
         self._sending: list[threading.Lock] = []
+        self._heard: dict[Connection, WorkerProcess] = {}
+        self._lost: set[int] = set()
         self._under_way: dict[int, UnderWay] = {}
         self._at: dict[int, tuple[int, int]] = {}  # of workers that say it, for want of shared memory
         self._expected: tuple[Shapes, dict[str, Layout]] | None = None
-        self._kept: dict[tuple[int, int], UnderWay] = {}
-        self._blocks_a_batch = 1
+        self._kept: dict[tuple[int, int], list[Any]] = {}  # memory that a worker's map still refers to, by batch
         self.busy_s = 0.0
         self.mapped = 0
         try:
@@ -61,36 +65,41 @@ class MapWorkers:
         warm_fork_server(method)
         file = None if self.memory is None else self.memory.file
         for index in range(recipe.map_workers):
-            setup = Setup(index, recipe.map, file, self._counters_place, _core.hash64(seed, index))
+            setup = Setup(index, recipe.map, recipe.output, file, self._counters_place, _core.hash64(seed, index))
             try:
-                self._processes.append(WorkerProcess(context, method, setup))
+                self.processes.append(WorkerProcess(context, method, setup))
             except OSError as error:
                 raise MapWorkerError(
                     f"map_workers: expected to start {recipe.map_workers} processes, got {index} before the system "
                     f"refused: {error.strerror}; use fewer, or raise its limits (ulimit -u, memory, a container's pids)"
                 ) from error
             self._sending.append(threading.Lock())
-        self._by_connection = {process.connection: process for process in self._processes}
+        self._heard = {process.connection: process for process in self.processes}
 
     @property
-    def held_batches(self) -> int | None:
-        """At least so many batches of shared memory somebody has; None where none is shared."""
-        return None if self.memory is None else self.memory.held() // self._blocks_a_batch
+    def held_blocks(self) -> int | None:
+        """Blocks of shared memory that are neither this object's own, under way, nor kept by a worker; None where none
+        is shared."""
+        if self.memory is None:
+            return None
+        under_way = sum(batch.blocks for batch in list(self._under_way.values()))
+        kept = {number: len(blocks) for (_, number), blocks in list(self._kept.items())}
+        return self.memory.held() - 1 - under_way - sum(kept.values())
 
     # --- the thread that submits ---
 
     def submit(self, number: int, decoded: Decoded) -> None:
-        """Hands a batch to the workers; `number` counts the pass's batches. Raises Closed once they are gone."""
-        batch = UnderWay(decoded, {process.index for process in self._processes})
+        """Hands a batch to the workers; `number` counts the pass's batches."""
+        batch = UnderWay(decoded, {process.index for process in self.processes})
         self._under_way[number] = batch
         if self.memory is None:
-            for process in self._processes:
-                rows = range((process.index - number) % len(self._processes), len(decoded), len(self._processes))
+            for process in self.processes:
+                rows = range((process.index - number) % len(self.processes), len(decoded), len(self.processes))
                 fields = {name: send_rows(value, rows) for name, value in decoded.batch.items()}
                 self._send(process.index, pickling.dumps(_work(number, batch, fields, tuple(rows))))
         else:
             work = pickling.dumps(self._shared_work(number, batch, self.memory))
-            for process in self._processes:
+            for process in self.processes:
                 self._send(process.index, work)
 
     def _shared_work(self, number: int, batch: UnderWay, memory: SharedBlocks) -> Work:
@@ -103,11 +112,8 @@ class MapWorkers:
         return _work(number, batch, {name: send(value, memory, batch.keep) for name, value in decoded.batch.items()})
 
     def _send(self, index: int, message: bytes) -> None:
-        try:
-            with self._sending[index]:
-                self._processes[index].connection.send_bytes(message)
-        except OSError:  # it has ended: whoever collects says how
-            raise Closed from None
+        with suppress(OSError), self._sending[index]:  # one that has ended is found, and told of, by `collect`
+            self.processes[index].connection.send_bytes(message)
 
     # --- the thread that collects ---
 
@@ -116,19 +122,25 @@ class MapWorkers:
         a worker that ended, and Closed after `hang_up`."""
         batch = self._under_way[number]
         while batch.waiting:
-            for connection in wait(list(self._by_connection)):
-                self._hear(self._by_connection[connection])  # type: ignore[index]  # typed as anything with a fileno
+            for index in batch.waiting & self._lost:  # one that has done its part is missed by the next batch
+                self._raise_ended(index)
+            for connection in wait(list(self._heard)):
+                self._hear(self._heard[connection])  # type: ignore[index]  # typed as anything with a fileno
         del self._under_way[number]
-        self._blocks_a_batch = max(self._blocks_a_batch, batch.blocks)
         return batch.mapped()
+
+    def _raise_ended(self, index: int) -> NoReturn:
+        if self._hung_up:
+            raise Closed
+        raise self.processes[index].ended(self._sample_at(index))
 
     def _hear(self, process: WorkerProcess) -> None:
         try:
-            message = _loads(process.connection.recv_bytes())
+            message: FromWorker = pickle.loads(process.connection.recv_bytes())
         except (EOFError, OSError):
-            if self._hung_up:
-                raise Closed from None
-            raise process.ended(self._sample_at(process.index)) from None
+            self._lost.add(process.index)
+            del self._heard[process.connection]
+            return
         if isinstance(message, Begun):
             self._at[process.index] = message.number, message.row
         elif isinstance(message, NoPlace):
@@ -148,15 +160,15 @@ class MapWorkers:
         batch.add(index, done)
         self._at.pop(index, None)
         self.busy_s += done.busy_s
-        self.mapped += len(done.rows)
+        self.mapped += done.count
         if done.kept:
-            self._kept[index, done.number] = batch
+            self._kept[index, done.number] = batch.keep
         for number in done.let_go:
             self._kept.pop((index, number), None)
 
     def _sample_at(self, index: int) -> str | None:
         at = self._at.get(index) if self._counters is None else self._counters.at(index)
-        return None if at is None else self._under_way[at[0]].decoded.name(at[1])
+        return None if at is None or at[0] not in self._under_way else self._under_way[at[0]].decoded.name(at[1])
 
     # --- the end ---
 
@@ -165,16 +177,17 @@ class MapWorkers:
         with self._lock:
             self._hung_up = True
             if not self._ended:
-                for process in self._processes:
+                for process in self.processes:
                     process.hang_up()
 
-    def end(self, wait_s: float = LEAVE_S) -> None:
-        """Waits for the workers, kills those that are not done by then, and gives the memory back."""
+    def end(self, wait_s: float | None = None) -> None:
+        """Waits for the workers, kills those that are not done by then (None: `LEAVE_S`), and gives the memory back."""
         self.hang_up()
         with self._lock:
             self._ended = True
-        for process in self._processes:
-            process.end(wait_s)
+        deadline = time.monotonic() + (LEAVE_S if wait_s is None else wait_s)
+        for process in self.processes:
+            process.end(max(0.0, deadline - time.monotonic()))
         self._under_way.clear()
         self._kept.clear()
         self._counters = None
@@ -194,15 +207,3 @@ def _place_counters(memory: SharedBlocks, recipe: Recipe) -> tuple[Counters, Cou
 def _work(number: int, batch: UnderWay, fields: dict[str, SentField], rows: tuple[int, ...] | None = None) -> Work:
     decoded = batch.decoded
     return Work(number, len(decoded), rows, decoded.key, decoded.base_ids, decoded.passes, fields, batch.places)
-
-
-def _loads(data: bytes) -> FromWorker:
-    try:
-        message: FromWorker = pickle.loads(data)
-    except Exception as error:  # whatever the classes of the user's values raise
-        raise UsageError(
-            f"map: expected values that can be pickled and made again, as they come from a process of their own, got "
-            f"some that cannot ({type(error).__name__}: {error}); return arrays, tensors, numbers, text, or lists and "
-            "dicts of these, or use map_workers=0"
-        ) from error
-    return message

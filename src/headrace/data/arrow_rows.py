@@ -1,0 +1,42 @@
+"""Arrow files as rows that columns are built from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from ..errors import DatasetError
+from .arrow_file import ArrowFile
+from .manifest.arrow_columns import IntegerRange, converted, held_as, needs_range
+
+
+class ArrowRows:
+    """A `ManifestSource`: the rows of files of one schema, one file after another; of their columns, `names`."""
+
+    first_line = None
+
+    def __init__(self, files: Sequence[ArrowFile], names: Sequence[str]) -> None:
+        """Raises DatasetError where their schemas differ."""
+        self._files = files
+        self._fields = [files[0].schema.field(name) for name in names]
+        for file in files:
+            if not file.schema.equals(files[0].schema):
+                raise DatasetError(
+                    f"{file.path}: expected the columns of {files[0].path}, got others. Save the dataset again"
+                )
+
+    def schema(self) -> pa.Schema:
+        ranges = {field.name: IntegerRange() for field in self._fields if needs_range(field.type)}
+        for batch in self._batches():
+            for name, seen in ranges.items():
+                seen.see(batch.column(name))
+        return pa.schema([(field.name, held_as(field.type, ranges.get(field.name))) for field in self._fields])
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        schema = self.schema()
+        for batch in self._batches():
+            yield pa.record_batch([converted(batch.column(field.name), field.type) for field in schema], schema=schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        return (batch for file in self._files for batch in file.batches)

@@ -1,0 +1,115 @@
+"""Threads that take work from one iterator until it ends, one of them fails, or they are told to stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+from headrace.threads import THREAD_PREFIX
+
+T = TypeVar("T")
+
+_TICK_S = 0.1
+"""Between two looks at how far they are."""
+
+
+class Stopped(Exception):  # noqa: N818  # how work ends that is no longer wanted, no error
+    """Raised in a thread whose work is not wanted any more."""
+
+
+class Stop:
+    """Asked between two pieces of work, so that no thread goes on for long when another has failed."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def check(self) -> None:
+        """Raises Stopped."""
+        if self._event.is_set():
+            raise Stopped
+
+
+def work_through(
+    items: Iterable[T],
+    work: Callable[[T], None],
+    *,
+    name: str,
+    threads: int,
+    stop: Stop | None = None,
+    tick: Callable[[], None] | None = None,
+) -> None:
+    """Calls `work` with each item in up to `threads` threads of that `name` side by side, and `tick` every now and then
+    in this one.
+
+    Returns once all threads have ended. Raises the first error of any of them, or what comes here meanwhile, such as
+    KeyboardInterrupt; then `stop` is set, which `work` may look at, and nothing more is begun.
+    """
+    stop = Stop() if stop is None else stop
+    tick = tick or _nothing
+    if threads == 1:  # here, where Ctrl-C reaches native code, too
+        for item in items:
+            stop.check()
+            work(item)
+            tick()
+        return
+    pool = _Pool(iter(items), work, stop)
+    pool.start(name, threads)
+    try:
+        pool.wait(tick)
+    except BaseException:
+        stop.set()
+        pool.wait(_nothing)
+        raise
+    if pool.errors:
+        raise pool.errors[0]
+
+
+def _nothing() -> None:
+    pass
+
+
+class _Pool(Generic[T]):
+    def __init__(self, items: Iterator[T], work: Callable[[T], None], stop: Stop) -> None:
+        self._items = items
+        self._work = work
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._stop = stop
+        self.errors: list[BaseException] = []
+
+    def start(self, name: str, threads: int) -> None:
+        # Daemons, so that a second Ctrl-C ends a process whose first one waits for native code.
+        for number in range(threads):
+            thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}{name}-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def wait(self, tick: Callable[[], None]) -> None:
+        for thread in self._threads:
+            while thread.is_alive():
+                thread.join(_TICK_S)
+                tick()
+
+    def _run(self) -> None:
+        try:
+            for item in self._taken():
+                self._work(item)
+        except Stopped:
+            pass
+        except BaseException as error:
+            self.errors.append(error)
+            self._stop.set()
+
+    def _taken(self) -> Iterator[T]:
+        while True:
+            self._stop.check()
+            with self._lock:
+                try:
+                    item = next(self._items)
+                except StopIteration:
+                    return
+            yield item

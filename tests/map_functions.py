@@ -1,0 +1,70 @@
+"""Functions for `map=` in workers: at the top level of a module, so that spawned processes find them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+
+def jitter(sample, rng):
+    """Adds a small array that is drawn, and one of a page and more made of the image."""
+    image = np.asarray(sample["image"])
+    return sample | {"jitter": rng.random(2), "brighter": image * 0.5 + rng.random(), "pid": os.getpid()}
+
+
+def no_pid(sample, rng):
+    """The same whatever process it runs in."""
+    made = jitter(sample, rng)
+    del made["pid"]
+    return made
+
+
+def unchanged(sample, rng):
+    return sample
+
+
+def every_kind(sample, rng):
+    """Values of many types, some of them nested."""
+    number = int(rng.integers(1000))
+    return {
+        "image": sample["image"],
+        "label": sample["label"],
+        "text": f"number {number}",
+        "bytes": b"\0" * number,
+        "count": number,
+        "share": number / 1000,
+        "odd": number % 2 == 1,
+        "nothing": None,
+        "boxes": [(number, 2.5), {"area": number}],
+        "vector": np.arange(3) + number,
+        "large": np.full((40, 40), number, np.int16),
+    }
+
+
+class NotBySpawn:
+    """A map that no other process can be sent."""
+
+    def __init__(self):
+        self.file = Path(__file__).open()  # noqa: SIM115  # kept open: that is what cannot be pickled
+
+    def __call__(self, sample, rng):
+        return sample
+
+
+def fails_on_bees(sample, rng):
+    if sample["label"] == 1:
+        raise KeyError("no bees")
+    return sample
+
+
+class OddError(ValueError):
+    """Cannot be made again from what it pickles."""
+
+    def __init__(self, what, *, where):
+        super().__init__(f"{what} at {where}")
+
+
+def fails_oddly(sample, rng):
+    raise OddError("trouble", where="home")

@@ -1,0 +1,584 @@
+"""However a pass with map workers ends, no process, descriptor or memory is left, and nothing hangs."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import multiprocessing
+import os
+import random
+import re
+import signal
+import threading
+from pathlib import Path
+
+import battery
+import map_functions
+import numpy as np
+import pytest
+from loader_data import COUNT, write_folder
+from processes import DEADLINE_S, eventually, in_fork, interrupt_when_ready, own_threads, run_python, start_python
+
+import headrace as hr
+from headrace.errors import MapWorkerError
+from headrace.feed import map_stage, runner
+from headrace.feed.map_workers import workers as map_workers
+from headrace.feed.map_workers.shared_blocks import SharedFile
+
+WORKERS = 2
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("leaving") / "photos")
+
+
+@pytest.fixture(scope="module")
+def photos(folder):
+    return hr.open(folder)
+
+
+@pytest.fixture(params=["shared", "pipes"])
+def way(request, monkeypatch):
+    """How fields and results travel."""
+    if request.param == "pipes":
+        monkeypatch.setattr(SharedFile, "make", lambda: None)
+    return request.param
+
+
+def load(data, map=map_functions.no_pid, **options):
+    fields = {"image": hr.Image(), "label": hr.Label()}
+    given = {"view": hr.RandomResizedCrop(40), "batch_size": 4, "shuffle": True, "output": "numpy", "threads": 2}
+    return hr.Loader(data, **({"fields": fields, "map_workers": WORKERS} | given | options), map=map)
+
+
+def children():
+    return [child for child in multiprocessing.active_children() if child.name.startswith("headrace-map")]
+
+
+def nothing_runs():
+    return own_threads() == [] and children() == []
+
+
+# --- in this process ---
+
+
+def test_processes_work_while_a_pass_goes_on(photos):
+    """What the other tests look for is there to be found."""
+    iterator = iter(load(photos))
+    next(iterator)
+    assert len(children()) == WORKERS
+    assert {"headrace-feed", "headrace-map"} <= set(own_threads())
+    iterator.close()
+    assert nothing_runs()
+
+
+def test_the_end_of_an_epoch(photos, way):
+    assert len(list(load(photos))) == COUNT / 4
+    assert nothing_runs()
+
+
+def test_break(photos, way):
+    loader = load(photos)
+    for _ in loader:
+        break
+    assert eventually(nothing_runs)
+    assert len(list(loader)) == COUNT / 4, "a pass that was broken off starts the same epoch again"
+
+
+def test_an_exception_in_the_loop(photos):
+    def train():
+        for batch in load(photos):
+            1 / len(batch["image"][:0])
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    gc.collect()
+    assert eventually(nothing_runs)
+
+
+def test_closing_at_once(photos):
+    iterator = iter(load(photos))
+    iterator.close()
+    iterator.close()
+    assert nothing_runs()
+    assert iterator.stats().batches == 0
+
+
+def test_the_garbage_collector_finds_a_loader(photos):
+    iterator = iter(load(photos))
+    next(iterator)
+    cycle = {"iterator": iterator}
+    cycle["self"] = cycle
+    del iterator, cycle
+    gc.collect()
+    assert eventually(nothing_runs)
+
+
+def test_the_garbage_collector_finds_a_loader_in_its_own_thread(photos):
+    """The thread that would have to be joined, which waits for processes, is the one that collects."""
+    holder, dropped, started = {}, threading.Event(), threading.Event()
+
+    def let_go(batch, rng):
+        if started.wait(DEADLINE_S) and holder.pop("iterator", None) is not None:
+            gc.collect()
+            dropped.set()
+        return batch
+
+    iterator = iter(load(photos, batch_map=let_go))
+    holder["iterator"] = iterator
+    holder["iterator"].cycle = iterator  # only the collector can find it
+    del iterator
+    started.set()
+    assert dropped.wait(DEADLINE_S), "hangs"
+    assert eventually(nothing_runs)
+
+
+def test_closing_waits_for_the_rows_in_progress(photos, way):
+    """Work with effects, such as a file that map writes, is not cut off; rows not yet begun are left."""
+    context = multiprocessing.get_context("fork")
+    begun, go_on, done, never = context.Semaphore(0), context.Event(), context.Semaphore(0), context.Event()
+
+    def slow(sample, rng):
+        begun.release()
+        assert go_on.wait(DEADLINE_S)
+        never.wait(0.05)  # in which a worker hears that nobody wants more
+        done.release()
+        return sample
+
+    iterator = iter(load(photos, slow, batch_size=COUNT))
+    for _ in range(WORKERS):
+        assert begun.acquire(timeout=DEADLINE_S)
+    closing = threading.Thread(target=iterator.close)
+    closing.start()
+    assert eventually(lambda: iterator._pass._map._workers._hung_up)
+    go_on.set()
+    closing.join(DEADLINE_S)
+    assert not closing.is_alive(), "hangs"
+    finished = sum(done.acquire(block=False) for _ in range(COUNT))
+    assert WORKERS <= finished < COUNT, "each finishes its row, and leaves the rest"
+
+
+def test_a_map_that_hangs_is_killed(photos, way, monkeypatch):
+    monkeypatch.setattr(map_workers, "LEAVE_S", 0.05)
+    context = multiprocessing.get_context("fork")
+    begun, never = context.Event(), context.Event()
+
+    def hangs(sample, rng):
+        begun.set()
+        never.wait()
+
+    iterator = iter(load(photos, hangs))
+    assert begun.wait(DEADLINE_S)
+    iterator.close()
+    assert nothing_runs()
+
+
+def test_dropping_does_not_wait_for_a_map_that_hangs(photos, monkeypatch):
+    monkeypatch.setattr(runner, "DROP_WAIT_S", 0.01)
+    monkeypatch.setattr(map_workers, "LEAVE_S", 0.2)
+    context = multiprocessing.get_context("fork")
+    begun, never = context.Event(), context.Event()
+
+    def hangs(sample, rng):
+        begun.set()
+        never.wait()
+
+    iterator = iter(load(photos, hangs))
+    assert begun.wait(DEADLINE_S)
+    del iterator
+    assert eventually(nothing_runs)
+
+
+def test_closing_wakes_a_consumer_in_another_thread(photos):
+    context = multiprocessing.get_context("fork")
+    begun, go_on = context.Event(), context.Event()
+
+    def slow(sample, rng):
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        return sample
+
+    iterator = iter(load(photos, slow))
+    ended = []
+    consumer = threading.Thread(target=lambda: ended.append(list(iterator)))
+    consumer.start()
+    assert begun.wait(DEADLINE_S)
+    closing = threading.Thread(target=iterator.close)
+    closing.start()
+    go_on.set()
+    for thread in (closing, consumer):
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive(), "hangs"
+    assert ended == [[]]
+
+
+def test_two_iterators_at_once(photos):
+    expected = battery.kept(load(photos))
+    loader = load(photos)
+    pairs = [battery.kept(pair) for pair in zip(loader, loader, strict=True)]
+    battery.assert_equal([first for first, _ in pairs], expected, "the first of two iterators")
+    battery.assert_equal([second for _, second in pairs], expected, "the second of two iterators")
+
+
+def test_a_thread_that_cannot_be_started(photos, monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    loader = load(photos)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        iter(loader)
+    monkeypatch.undo()
+    assert eventually(nothing_runs)
+
+
+def test_an_engine_that_cannot_be_started(photos, monkeypatch):
+    """The processes are there first: they must not outlive it."""
+
+    def refuse(*args, **options):
+        raise MemoryError("no room for threads")
+
+    monkeypatch.setattr(runner._core, "Engine", refuse)
+    with pytest.raises(MemoryError, match="no room for threads"):
+        iter(load(photos))
+    assert eventually(nothing_runs)
+
+
+def test_the_second_thread_cannot_be_started(photos, monkeypatch):
+    """The first, which waits for the workers, must not outlive it."""
+    start, started = threading.Thread.start, []
+
+    def refuse(self):
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        start(self)
+
+    monkeypatch.setattr(map_stage.threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        iter(load(photos))
+    monkeypatch.undo()
+    assert eventually(nothing_runs)
+
+
+# --- a fork ---
+
+
+def digest(batches):
+    state = hashlib.sha256()
+    for batch in batches:
+        state.update(np.ascontiguousarray(batch["brighter"]).tobytes())
+    return state.hexdigest().encode()
+
+
+@pytest.fixture
+def in_mid_epoch(photos):
+    """An iterator in mid-epoch, and what should follow."""
+    expected = digest(list(load(photos))[3:])
+    iterator = iter(load(photos))
+    for _ in range(3):
+        next(iterator)
+    return iterator, expected
+
+
+def test_a_fork_and_its_parent_go_on_at_once(in_mid_epoch):
+    iterator, expected = in_mid_epoch
+    child = in_fork(lambda: digest(iterator))
+    assert digest(iterator) == expected
+    assert child() == expected
+
+
+def test_a_fork_drops_the_pass(in_mid_epoch):
+    iterator, expected = in_mid_epoch
+
+    def work():
+        nonlocal iterator
+        del iterator
+        gc.collect()
+        return b"dropped"
+
+    assert in_fork(work)() == b"dropped"
+    assert digest(iterator) == expected
+
+
+def runs(pid):
+    """Whether a process lives; one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# --- other processes ---
+
+SCRIPT = """
+import multiprocessing, os, sys, threading
+import headrace as hr
+
+def doubled(sample, rng):
+    return sample | {"large": sample["image"] * 2, "rng": rng.random()}
+
+def told(sample, rng):
+    os.write(1, b".")
+    return doubled(sample, rng)
+
+def loader(map=doubled, **options):
+    given = {"view": hr.Resize((40, 40)), "batch_size": 4, "threads": 2, "output": "numpy", "map_workers": 2}
+    return hr.Loader(sys.argv[1], **(given | options), map=map)
+
+def pids():
+    return [child.pid for child in multiprocessing.active_children()]
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "iterator = iter(loader()); next(iterator)",
+        "keep = loader(); keep.iterator = iter(keep); batch = next(keep.iterator)",
+        "for batch in loader(): sys.exit(0)",
+        "iterator = iter(loader())",
+        "import multiprocessing.util; iterator = iter(loader(lambda sample, rng: threading.Event().wait(0.1)))",
+    ],
+    ids=["in mid-epoch", "in a cycle", "sys.exit in the loop", "before the first batch", "while map waits"],
+)
+def test_the_interpreter_exits(folder, body):
+    assert run_python(SCRIPT + body, folder) == (0, "", "")
+
+
+def test_a_fork_exits_as_its_parent_does(folder):
+    """Through the interpreter's own end, where multiprocessing ends what it takes for the fork's children."""
+    body = """
+iterator = iter(loader(batch_size=1))
+next(iterator)
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    print(sum(1 for _ in iterator))
+"""
+    code, out, error = run_python(SCRIPT + body, folder, warnings="ignore::DeprecationWarning")
+    assert (code, out, error) == (0, f"{COUNT - 1}\n", "")
+
+
+def test_ctrl_c_in_the_users_code(folder):
+    body = """
+for batch in loader():
+    print("ready", flush=True)
+    threading.Event().wait()
+"""
+    code, _, error = interrupt_when_ready(SCRIPT + body, folder)
+    assert code == -signal.SIGINT
+    assert error.rstrip().endswith("KeyboardInterrupt")
+    assert "Process headrace-map" not in error, "a worker saw it too"
+
+
+def test_ctrl_c_at_the_terminal_reaches_the_whole_group(folder):
+    """And ends the parent alone, which ends its workers; the consumer is in `next`, its workers in map."""
+    body = """
+import signal
+os.setpgrp()
+
+def slow(sample, rng):
+    print("ready", flush=True)
+    threading.Event().wait(0.5)
+    return sample
+
+class Interrupt(threading.Thread):
+    def run(self):
+        os.read(read, 1)
+        os.killpg(0, signal.SIGINT)
+
+read, write = os.pipe()
+
+def first(sample, rng):
+    os.write(write, b".")
+    threading.Event().wait(0.5)
+    return sample
+
+keep = loader(first)
+Interrupt(daemon=True).start()
+try:
+    next(iter(keep))
+except KeyboardInterrupt:
+    print("interrupted", keep.state_dict()["samples"])
+    raise
+"""
+    code, out, error = run_python(SCRIPT + body, folder)
+    assert (code, out) == (-signal.SIGINT, "interrupted 0\n")
+    assert error.rstrip().endswith("KeyboardInterrupt")
+    assert "Process headrace-map" not in error, "a worker saw it too"
+
+
+def test_a_fork_that_lives_on_does_not_hide_its_parents_end(folder):
+    """It would, if it kept the descriptors through which workers hear of it."""
+    body = """
+iterator = iter(loader())
+next(iterator)
+workers = pids()
+child = os.fork()
+if child:
+    print(child, *workers, flush=True)
+threading.Event().wait()
+"""
+    process = start_python(SCRIPT + body, folder, warnings="ignore::DeprecationWarning")
+    child, *workers = map(int, process.stdout.readline().split())
+    process.kill()
+    process.wait()
+    try:
+        assert eventually(lambda: not any(runs(pid) for pid in workers)), "orphans"
+        assert runs(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        process.communicate()
+
+
+def kill_parent(folder, moment, method):
+    """Kills a training process once its workers have begun so many samples, and looks at what becomes of them."""
+    body = f"""
+if __name__ == "__main__":
+    training = loader(told, multiprocessing_context={method!r})
+    while True:
+        iterator = iter(training)
+        print(*pids(), flush=True)
+        for batch in iterator:
+            pass
+"""
+    process = start_python(SCRIPT + body, folder)
+    said = ""
+    while said.count(".") < moment:
+        character = process.stdout.read(1)
+        assert character, process.communicate()
+        said += character
+    process.kill()
+    process.communicate()
+    workers = [int(word) for word in said.replace(".", " ").split()]
+    assert len(workers) >= WORKERS
+    assert eventually(lambda: not any(runs(pid) for pid in workers)), "orphans"
+
+
+def moments(count, seed):
+    return random.Random(seed).choices(range(1, 3 * COUNT), k=count)
+
+
+@pytest.mark.parametrize("moment", moments(4, seed=1))
+def test_a_killed_parent_leaves_no_worker(folder, moment):
+    kill_parent(folder, moment, "fork")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_parent_killed_at_50_moments(folder, photos):
+    expected = battery.kept(load(photos))
+    for moment in moments(50, seed=2):
+        kill_parent(folder, moment, "fork")
+        battery.assert_equal(battery.kept(load(photos)), expected, "the next run")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_parent_killed_under_other_start_methods(folder, method):
+    for moment in moments(5, seed=3):
+        kill_parent(folder, moment, method)
+
+
+def test_a_parent_that_is_killed_while_map_hangs(folder):
+    """Its workers give the call of map a moment, and end."""
+    body = """
+from headrace.feed.map_workers import inbox
+inbox.LEAVE_S = 0.05
+
+def hangs(sample, rng):
+    os.write(1, b".")
+    threading.Event().wait()
+
+iterator = iter(loader(hangs))
+print(*pids(), flush=True)
+next(iterator)
+"""
+    process = start_python(SCRIPT + body, folder)
+    said = ""
+    while said.count(".") < WORKERS or "\n" not in said:
+        said += process.stdout.read(1)
+    process.kill()
+    process.communicate()
+    workers = [int(word) for word in said.replace(".", " ").split()]
+    assert len(workers) == WORKERS
+    assert eventually(lambda: not any(runs(pid) for pid in workers)), "orphans"
+
+
+def until_error(iterator):
+    """The batches of a pass, and the error that ends it."""
+    got = []
+    try:
+        for batch in iterator:
+            got += battery.kept([batch])
+    except MapWorkerError as error:
+        return got, error
+    return got, None
+
+
+def kill_worker(photos, expected, moment, victim):
+    """Kills one worker once all of them have begun so many samples."""
+    read, write = os.pipe()
+
+    def told(sample, rng):
+        os.write(write, b".")
+        return map_functions.no_pid(sample, rng)
+
+    iterator = iter(load(photos, told))
+    pids = [process.pid for process in iterator._pass._map._workers.processes]
+    killed = threading.Thread(target=lambda: (_read(read, moment), os.kill(pids[victim], signal.SIGKILL)))
+    killed.start()
+    got, error = until_error(iterator)
+    killed.join()
+    os.close(read), os.close(write)
+    assert error is not None or len(got) == len(expected), "the pass ends early, and nobody says so"
+    if error is not None:
+        says = (
+            rf"map worker {victim} \(process {pids[victim]}\) was killed by SIGKILL (at sample '|between two samples)"
+        )
+        assert re.match(says, str(error))
+    battery.assert_equal(got, expected[: len(got)], "what came before")
+    assert nothing_runs()
+    battery.assert_equal(battery.kept(load(photos)), expected, "the next run")
+
+
+def _read(descriptor, count):
+    while count > 0:
+        count -= len(os.read(descriptor, count))
+
+
+def worker_kills(count, seed):
+    draw = random.Random(seed)
+    return [(draw.randrange(1, COUNT + 1), draw.randrange(WORKERS)) for _ in range(count)]
+
+
+@pytest.mark.parametrize(("moment", "victim"), worker_kills(4, seed=1))
+def test_a_killed_worker(photos, way, moment, victim):
+    kill_worker(photos, battery.kept(load(photos, map_workers=0)), moment, victim)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_workers_killed_at_50_moments(photos, way):
+    expected = battery.kept(load(photos, map_workers=0))
+    for moment, victim in worker_kills(50, seed=2):
+        kill_worker(photos, expected, moment, victim)
+
+
+def test_epochs_leave_nothing(photos):
+    """The leak fixture looks at this process after each test; this looks at the kernel's memory, too."""
+    loader = load(photos)
+
+    def shared_kb():
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("RssShmem"))
+
+    list(loader)
+    before = shared_kb()
+    for _ in range(5):
+        for batch in loader:
+            del batch
+    gc.collect()
+    assert shared_kb() <= before
