@@ -45,9 +45,9 @@ def main():
     args = ask.parse_args()
     peers = [BY_NAME[name] for name in args.peers]
     with alone(args.work):
-        bench = Bench(args.work, args.environment)
+        bench = Bench(args.photos, args.work, args.environment)
         if args.what == "throughput":
-            bench.throughput(args.photos, peers, [TASKS[name] for name in args.tasks], args.rounds, args.counted)
+            bench.throughput(peers, [TASKS[name] for name in args.tasks], args.rounds, args.counted)
         else:
             bench.start_up([peer for peer in (OWN, *peers) if peer.start_up], args.rounds)
 
@@ -67,15 +67,13 @@ def alone(work):
 class Bench:
     """Makes the runs that the results do not have yet."""
 
-    def __init__(self, work, environment):
-        self.work, self.environment = work, environment
+    def __init__(self, photos, work, environment):
+        self.photos, self.work, self.environment = photos, work, environment
         self.results = Results(work / "results.json")
-        self.results.facts |= machine()
+        self.results.facts |= machine() | description(photos)
 
-    def throughput(self, photos, peers, tasks, rounds, counted):
-        folder = long_folder(photos, self.work, (WARM + counted) * tasks[0].batch_size)
-        sizes = [path.stat().st_size for path in originals(photos)]
-        self.results.facts |= {"photos": len(sizes), "bytes_a_photo": round(sum(sizes) / len(sizes))}
+    def throughput(self, peers, tasks, rounds, counted):
+        folder = long_folder(self.photos, self.work, (WARM + counted) * tasks[0].batch_size)
         peers = self.prepared(peers, folder)
         for round_number in range(rounds):
             for task in tasks:
@@ -146,8 +144,12 @@ def rounded(value):
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
+def description(photos):
+    sizes = [path.stat().st_size for path in originals(photos)]
+    return {"photos": len(sizes), "bytes_a_photo": round(sum(sizes) / len(sizes))}
+
+
 def machine():
-    """What the figures are measured on."""
     found = environment()
     return {name: getattr(found, name) for name in ("date", "cpu", "cores", "system", "python")}
 
