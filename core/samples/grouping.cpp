@@ -69,9 +69,10 @@ public:
         samples.hidden += split.hidden;
         samples.without_extension += split.key.empty() && !split.metadata && !split.hidden;
         if (split.key.empty()) return;
-        const bool opens_run = runs_.empty() || key(runs_.size() - 1) != split.key;
-        if (opens_run) runs_.push_back({member, static_cast<std::uint32_t>(split.key.size())});
-        entries_.push_back({member, extension(split.extension), opens_run});
+        const int order = runs_.empty() ? 1 : split.key.compare(key(runs_.size() - 1));
+        rising_ = rising_ && order >= 0;
+        if (order != 0) runs_.push_back({member, static_cast<std::uint32_t>(split.key.size())});
+        entries_.push_back({member, extension(split.extension), order != 0});
     }
 
     // Once all members are in.
@@ -111,12 +112,12 @@ private:
     // For each run, the first of the same key.
     std::vector<std::int32_t> first_runs() const {
         std::vector<std::int32_t> like(runs_.size());
+        std::iota(like.begin(), like.end(), 0);
+        if (rising_) return like;  // as in most archives, so that no key comes twice
         // Equal keys are neighbours there, and rise.
         const auto order = build_name_table(runs_.size(), [this](std::int64_t run) { return key(run); }).order;
-        for (std::size_t i = 0; i < order.size(); ++i) {
-            const bool is_new = i == 0 || key(order[i]) != key(order[i - 1]);
-            like[order[i]] = is_new ? order[i] : like[order[i - 1]];
-        }
+        for (std::size_t i = 1; i < order.size(); ++i)
+            if (key(order[i]) == key(order[i - 1])) like[order[i]] = like[order[i - 1]];
         return like;
     }
 
@@ -182,6 +183,7 @@ private:
 
     Names names_;
     std::vector<Run> runs_;
+    bool rising_ = true;  // bytewise, each run's key above the one before
     std::vector<Entry> entries_;
     std::vector<std::uint32_t> sample_of_;  // for each run
     Numbering extension_numbers_, folder_numbers_;
