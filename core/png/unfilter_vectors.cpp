@@ -119,8 +119,7 @@ struct Sub {
 };
 
 // Machines round a mean up and PNG rounds it down: floor((a + b) / 2) = ~mean(~a, ~b). Kept inverted from pixel to
-// pixel, since
-// ~(x + ~t) = t - x, a pixel takes two operations.
+// pixel, since ~(x + ~t) = t - x, a pixel takes two operations.
 template <int Lanes>
 struct Average {
     u8x16 inverse_left = ~u8x16{};

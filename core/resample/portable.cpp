@@ -1,8 +1,6 @@
 // The passes of the triangle filter for processors without a level of their own, in vectors that are NEON on aarch64
 // and SSE2 on x86-64, where benchmarks/resample_levels.py shows their gain. Products stay within 16 bits, the only
 // ones that all of them have: a weight is split into parts whose products with a byte fit.
-#include <algorithm>
-
 #include "common/vectors.hpp"
 #include "resample/levels.hpp"
 
@@ -15,6 +13,7 @@ namespace {
 struct Weights {
     u16x8 high[2], low[2];
 
+    Weights() = default;
     explicit Weights(const std::int16_t* weight) {
         for (int pair = 0; pair < 2; ++pair, weight += 2) {
             const auto a = static_cast<std::uint16_t>(weight[0]), b = static_cast<std::uint16_t>(weight[1]);
@@ -23,7 +22,6 @@ struct Weights {
             low[pair] = both & 127;
         }
     }
-    Weights() = default;
 };
 
 // The sum of bytes times weights, plus a half, as 128 * high + low; two partial sums of RGBX. Weights add up to

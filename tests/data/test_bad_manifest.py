@@ -185,6 +185,13 @@ def test_nothing_in_it(tmp_path, name):
         refused(EmptyDatasetError, "expected ", "got ", tmp_path=tmp_path, name=name, content=content)
 
 
+def test_rows_without_a_column(tmp_path):
+    refused(
+        EmptyDatasetError, "expected at least one column, got none",
+        tmp_path=tmp_path, name="list.jsonl", content="{}\n{}\n",
+    )  # fmt: skip
+
+
 def test_a_header_and_nothing_else(tmp_path):
     for content in ("image,label", "image,label\n\n"):
         refused(

@@ -16,7 +16,7 @@ from .source import BATCH_ROWS
 
 _BATCH_BYTES = 16 << 20
 _BUFFER_BYTES = 1 << 20
-"""Read at a time of each column; without it, pyarrow reads all of a row group's."""
+"""Read at a time of each column; otherwise, or with pre_buffer, pyarrow holds all of a row group's."""
 
 
 class ParquetRows:
@@ -67,7 +67,7 @@ class ParquetRows:
     def _open(self) -> Iterator[pq.ParquetFile]:
         try:
             with pa.OSFile(self._path) as file:  # its own: a ParquetFile that cannot be made would leave it open
-                yield pq.ParquetFile(file, buffer_size=_BUFFER_BYTES)
+                yield pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         except pa.ArrowException as error:
             raise self._damaged(error) from error
         except OSError as error:
