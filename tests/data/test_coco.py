@@ -129,6 +129,8 @@ def without(annotation: dict[str, object], key: str) -> dict[str, object]:
         ([1], "got otherwise: Expected `object`"),
         ({"images": [image(1)]}, "missing required field `annotations`"),
         ({"images": [image(1)], "annotations": [{"image_id": "x"}]}, r"Expected `int`, got `str`"),
+        (INSTANCES | {"images": [image(1, width=10**30)]}, "Expected `int` <= 9223372036854775807"),
+        (INSTANCES | {"annotations": [box(1, 9, 1) | {"area": 1e300}]}, r"Expected `float` <= 3.4028234663852886e\+38"),
         (INSTANCES | {"images": [image(1), image(1)]}, "expected an id of its own for each image"),
         (INSTANCES | {"categories": []}, r"expected the ids of categories \(0 of them\), got 90"),
         (
@@ -136,7 +138,7 @@ def without(annotation: dict[str, object], key: str) -> dict[str, object]:
             "expected 'bbox' in every annotation, since some have it, got none in one of image 7",
         ),
     ],
-    ids=["cut", "list", "no annotations", "text id", "same id", "category", "bbox"],
+    ids=["cut", "list", "no annotations", "text id", "integer", "float", "same id", "category", "bbox"],
 )
 def test_what_is_not_coco_is_named(write, content, says):
     with pytest.raises(DatasetError, match=rf"annotations\.json: .*{says}"):

@@ -129,6 +129,11 @@ def test_a_dataset_of_bytes_alone(tmp_path):
     assert [data.open(tmp_path / "set")[i]["image"] for i in range(3)] == [b"0", b"1", b"2"]
 
 
+def write(table: pa.Table, path: pathlib.Path) -> None:
+    with pa.ipc.new_stream(path, table.schema) as sink:
+        sink.write_table(table)
+
+
 def rewrite(folder: pathlib.Path, name: str, **changes: object) -> None:
     path = folder / name
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -186,11 +191,31 @@ def test_a_file_that_is_gone_and_json_that_is_none_are_named(copy):
         data.open(copy)
 
 
+@pytest.mark.parametrize("splits", [7, "train", []], ids=["number", "text", "none"])
+def test_splits_that_are_none_are_named(tmp_path, splits):
+    (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": splits}))
+    with pytest.raises(DatasetError, match=r"expected a list of splits in dataset_dict\.json, got none"):
+        data.open(tmp_path)
+
+
 def test_other_columns_in_one_file_are_refused(copy):
-    table = pa.table({"n": np.arange(3)})
-    with pa.ipc.new_stream(copy / "data-00002-of-00003.arrow", table.schema) as sink:
-        sink.write_table(table)
-    with pytest.raises((DatasetError, KeyError), match="expected the columns of"):
+    write(pa.table({"n": np.arange(3)}), copy / "data-00002-of-00003.arrow")
+    with pytest.raises(DatasetError, match="expected the columns of"):
+        data.open(copy)
+
+
+def test_a_column_of_bytes_that_is_another_in_one_file_is_refused(copy):
+    """Of such columns alone, nothing is built that would look at their types."""
+    for number in range(3):
+        write(pa.table({"x": [number if number == 2 else b"bytes"]}), copy / f"data-0000{number}-of-00003.arrow")
+    with pytest.raises(DatasetError, match="expected the columns of"):
+        data.open(copy)
+
+
+def test_two_columns_of_one_name_are_refused(copy):
+    for path in copy.glob("*.arrow"):
+        write(pa.Table.from_arrays([pa.array([b"x"]), pa.array([1])], names=["x", "x"]), path)
+    with pytest.raises(DatasetError, match="expected column names that differ, got 'x' 2 times"):
         data.open(copy)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,7 +62,8 @@ class ArrowFile:
 
         Raises DatasetError where they do not, since the file is compressed.
         """
-        return Ranges.join([_empty(), *(self._ranges(array) for array in self._binary(column))])
+        # One of no rows need not have offsets.
+        return Ranges.join([_empty(), *(self._ranges(array) for array in self._binary(column) if len(array))])
 
     def _binary(self, column: str) -> Iterator[pa.Array]:
         import pyarrow as pa
@@ -94,6 +96,24 @@ class ArrowFile:
                 f"Save the dataset without compression (datasets' save_to_disk does)"
             )
         return begin
+
+
+def common_schema(files: Sequence[ArrowFile]) -> pa.Schema:
+    """The columns that each of the files (one at least) has.
+
+    Raises DatasetError where they differ, or two have one name.
+    """
+    first, *others = files
+    for file in others:
+        if not file.schema.equals(first.schema):
+            raise DatasetError(f"{file.path}: expected the columns of {first.path}, got others. Save the dataset again")
+    for name, columns in Counter(first.schema.names).items():
+        if columns > 1:
+            raise DatasetError(
+                f"{first.path}: expected column names that differ, got {name!r} {columns} times. Rename the columns "
+                f"and save the dataset again"
+            )
+    return first.schema
 
 
 def is_bytes(type: pa.DataType) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -18,32 +18,36 @@ from .table import PathRoot, Table
 
 Ints = npt.NDArray[np.int64]
 
+# What columns can hold: JSON's numbers have no end.
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_MOST = float(np.finfo(np.float32).max)
+_Float = Annotated[float, msgspec.Meta(ge=-_MOST, le=_MOST)]
 
 _ABSENT = (None, msgspec.Raw())
 
 
 class _Image(msgspec.Struct, gc=False):
-    id: int
+    id: _Int
     file_name: str
-    width: int | None = None
-    height: int | None = None
+    width: _Int | None = None
+    height: _Int | None = None
 
 
 class _Annotation(msgspec.Struct, gc=False):
     """What of an annotation becomes a column. `segmentation` and `keypoints` stay the JSON that they are."""
 
-    image_id: int
-    category_id: int | None = None
-    bbox: tuple[float, float, float, float] | None = None
-    area: float | None = None
-    iscrowd: int | None = None
+    image_id: _Int
+    category_id: _Int | None = None
+    bbox: tuple[_Float, _Float, _Float, _Float] | None = None
+    area: _Float | None = None
+    iscrowd: _Int | None = None
     segmentation: msgspec.Raw = msgspec.Raw()
     keypoints: msgspec.Raw = msgspec.Raw()
     caption: str | None = None
 
 
 class _Category(msgspec.Struct, gc=False):
-    id: int
+    id: _Int
     name: str
 
 

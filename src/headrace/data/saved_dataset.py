@@ -37,7 +37,7 @@ def open_saved_dataset(folder: str) -> Table:
     """
     names = _data_files(folder)
     # Only here, since they import pyarrow.
-    from .arrow_file import ArrowFile, is_bytes
+    from .arrow_file import ArrowFile, common_schema, is_bytes
     from .manifest.arrow_columns import holds_bytes
 
     arrow = [ArrowFile(os.path.join(folder, name)) for name in names]
@@ -45,7 +45,7 @@ def open_saved_dataset(folder: str) -> Table:
     if not count:
         raise EmptyDatasetError(f"{folder}: expected rows, got a dataset of none. Check what was saved")
     files = Files(folder, StringColumn.from_list(names), archives=True)
-    schema, classes = arrow[0].schema, _class_names(folder)
+    schema, classes = common_schema(arrow), _class_names(folder)
     of_bytes = [field.name for field in schema if is_bytes(field.type)]
     inside = [field.name for field in schema if holds_bytes(field.type) and field.name not in of_bytes]
     taken = [name for name in schema.names if name not in inside]
@@ -60,11 +60,7 @@ def open_saved_dataset(folder: str) -> Table:
 
 def _data_files(folder: str) -> list[str]:
     if not os.path.isfile(os.path.join(folder, _STATE)):
-        splits = _json(folder, _SPLITS).get("splits", [])
-        raise DatasetError(
-            f"{folder}: expected one dataset, got the splits {', '.join(map(str, splits))}. Open one of them, such as "
-            f"{os.path.join(folder, str(next(iter(splits), 'train')))}"
-        )
+        raise _several_splits(folder)
     state = _json(folder, _STATE)
     if state.get("_indices_data_files") or state.get("_indices_files"):
         raise DatasetError(
@@ -75,6 +71,16 @@ def _data_files(folder: str) -> list[str]:
         case {"_data_files": [*files]} if all(_names_a_file(file) for file in files):
             return [file["filename"] for file in files]
     raise DatasetError(f"{folder}: expected names of Arrow files in {_STATE}, got none. Save the dataset again")
+
+
+def _several_splits(folder: str) -> DatasetError:
+    match _json(folder, _SPLITS):
+        case {"splits": [first, *others]}:
+            return DatasetError(
+                f"{folder}: expected one dataset, got the splits {', '.join(map(str, [first, *others]))}. Open one of "
+                f"them, such as {os.path.join(folder, str(first))}"
+            )
+    return DatasetError(f"{folder}: expected a list of splits in {_SPLITS}, got none. Save the dataset again")
 
 
 def _names_a_file(entry: object) -> bool:
