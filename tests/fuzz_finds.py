@@ -44,6 +44,13 @@ def jpeg_that_claims(width: int, height: int, *, progressive: bool) -> bytes:
     return file[:at] + height.to_bytes(2, "big") + width.to_bytes(2, "big") + file[at + 4 :]
 
 
+def jpeg_sampled(horizontal: int, vertical: int, *, height: int = 96, width: int = 128) -> bytes:
+    """Luma of these sampling factors, which no encoder at hand writes: what its blocks mean is of no account."""
+    file = bytearray(jpeg(photograph(height, width), subsampling="4:2:0"))
+    file[file.index(bytes([0xFF, BASELINE])) + 11] = horizontal << 4 | vertical
+    return bytes(file)
+
+
 def png_that_claims(width: int, height: int) -> bytes:
     """20 bytes of data under a header of that size."""
     return SIGNATURE + header(width, height, 8, 2) + chunk(b"IDAT", bytes(20)) + chunk(b"IEND")
@@ -59,5 +66,6 @@ def finds() -> Iterator[tuple[str, str, bytes]]:
     for progressive in (False, True):
         file = jpeg_that_claims(120, 120, progressive=progressive)
         yield "jpeg", f"claims-more-{'progressive' if progressive else 'baseline'}", whole_jpeg + file
+    yield "jpeg", "enlarged-chroma", bytes([2, 40, 30, 200, 180]) + jpeg_sampled(2, 4)
     for name, size in {"tall": (1, 16_000), "wide": (16_000, 1)}.items():
         yield "png", f"claims-more-{name}", signed_png + png_that_claims(*size)

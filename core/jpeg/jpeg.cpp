@@ -108,6 +108,18 @@ bool lacks_scans(const jpeg_decompress_struct& info) {
     return false;
 }
 
+// Whether jpeg_crop_scanline gives the columns that it is asked for. It takes a component for as wide as its sampling
+// factor says. At a scale below 8/8, the inverse transform makes chroma of factors like 4x2 larger than that; where it
+// is then not yet as large as the image, what it lacks in width would be whatever the memory held.
+bool crops_columns(const jpeg_decompress_struct& info) {
+    return std::all_of(info.comp_info, info.comp_info + info.num_components, [&](const jpeg_component_info& component) {
+        const auto most = static_cast<JDIMENSION>(info.max_h_samp_factor);
+        const JDIMENSION said = (info.output_width * component.h_samp_factor + most - 1) / most;
+        return component.downsampled_width == said ||
+               (component.downsampled_width == info.output_width && component.downsampled_height == info.output_height);
+    });
+}
+
 }  // namespace
 
 struct JpegDecoder::State {
@@ -239,10 +251,12 @@ JpegDecoder::Columns JpegDecoder::State::begin_libjpeg() {
     info.dct_method = JDCT_ISLOW;
     info.do_block_smoothing = FALSE;  // acts on unfinished progressive files only, and not alike in a window
     jpeg_start_decompress(&info);
-    JDIMENSION first = static_cast<JDIMENSION>(std::max(0, left - kMargin));
-    const int end = std::min<int>(static_cast<int>(info.output_width), right + kMargin);
-    JDIMENSION width = static_cast<JDIMENSION>(end) - first;
-    if (width < info.output_width) jpeg_crop_scanline(&info, &first, &width);
+    JDIMENSION first = 0, width = info.output_width;
+    if (crops_columns(info)) {
+        first = static_cast<JDIMENSION>(std::max(0, left - kMargin));
+        width = std::min(info.output_width, static_cast<JDIMENSION>(right + kMargin)) - first;
+        if (width < info.output_width) jpeg_crop_scanline(&info, &first, &width);
+    }
     row_bytes = static_cast<int>(4 * info.output_width);
     const std::size_t stride = static_cast<std::size_t>(row_bytes) + kReadableBeyond;
     if (band.size() < kBandRows * stride) band.resize(kBandRows * stride);
