@@ -37,5 +37,6 @@ left_out=(doctor test_{accelerate,bench,bucket_sampler,channel,cli,cores,cuda_la
     test_device_{conversion,cuda,nested,prefetcher,state}.py
     test_{import,layers,leaks,lightning,loader_device,peer_benchmark,samplers,samplers_torchdata,shared_list}.py
     test_{damaged_corpus,small_shared_memory,wheels}.py)
-sanitized -m pytest -p no:cacheprovider -m "not long and not alone" --timeout 600 "${left_out[@]/#/--ignore=tests/}" tests
+sanitized -m pytest -p no:cacheprovider -m "not long and not alone" --timeout 600 \
+    --numprocesses auto --maxprocesses 4 --dist loadfile "${left_out[@]/#/--ignore=tests/}" tests
 for kind in jpeg png tar; do sanitized tests/damaged_corpus.py "$kind" 500; done
