@@ -1,6 +1,7 @@
 """Files that fuzzers found something with, each made as small as it can be told.
 
-tests/test_fuzz_finds.py says what went wrong with them; tests/fuzz_seeds.py gives them to the fuzzers again.
+tests/test_fuzz_finds.py, or the test named beside a find, says what went wrong with it; tests/fuzz_seeds.py gives all
+of them to the fuzzers again.
 
 What no script tells as well goes in as libFuzzer minimised it, as text: `b85decode("…")`.
 """
@@ -44,10 +45,13 @@ def jpeg_that_claims(width: int, height: int, *, progressive: bool) -> bytes:
     return file[:at] + height.to_bytes(2, "big") + width.to_bytes(2, "big") + file[at + 4 :]
 
 
-def jpeg_sampled(horizontal: int, vertical: int, *, height: int = 96, width: int = 128) -> bytes:
-    """Luma of these sampling factors, which no encoder at hand writes: what its blocks mean is of no account."""
-    file = bytearray(jpeg(photograph(height, width), subsampling="4:2:0"))
-    file[file.index(bytes([0xFF, BASELINE])) + 11] = horizontal << 4 | vertical
+def jpeg_of_tall_luma() -> bytes:
+    """Sampling factors that no encoder at hand writes, 2x4: what its blocks then mean is of no account.
+
+    test_jpeg_windows.py::test_windows_of_odd_sampling
+    """
+    file = bytearray(jpeg(photograph(70, 80), subsampling="4:2:0"))
+    file[file.index(bytes([0xFF, BASELINE])) + 11] = 0x24
     return bytes(file)
 
 
@@ -66,6 +70,6 @@ def finds() -> Iterator[tuple[str, str, bytes]]:
     for progressive in (False, True):
         file = jpeg_that_claims(120, 120, progressive=progressive)
         yield "jpeg", f"claims-more-{'progressive' if progressive else 'baseline'}", whole_jpeg + file
-    yield "jpeg", "enlarged-chroma", bytes([2, 40, 30, 200, 180]) + jpeg_sampled(2, 4)
+    yield "jpeg", "tall-luma", bytes([2, 40, 30, 200, 180]) + jpeg_of_tall_luma()
     for name, size in {"tall": (1, 16_000), "wide": (16_000, 1)}.items():
         yield "png", f"claims-more-{name}", signed_png + png_that_claims(*size)

@@ -11,7 +11,6 @@ from core_images import jpeg, photograph, run, view_row
 from fuzz_finds import (
     HUFFMAN_TABLES,
     QUANTISATION_TABLES,
-    jpeg_sampled,
     jpeg_that_claims,
     jpeg_without,
     jpegs_cut_between_scans,
@@ -83,24 +82,6 @@ def test_the_least_that_a_jpeg_can_take_is_enough(options: dict[str, object]) ->
     """One colour throughout."""
     pixels = np.full((2_000, 3_000, 3), 77, np.uint8)
     assert hr.decode_image(jpeg(pixels, optimize=True, **options)).shape == (3, 2_000, 3_000)
-
-
-SAMPLING = [(1, 4), (2, 4), (4, 1), (4, 2)]
-
-
-@pytest.mark.parametrize("eighths", [8, 4, 2, 1])
-@pytest.mark.parametrize("factors", SAMPLING, ids=[f"{h}x{v}" for h, v in SAMPLING])
-def test_a_scaled_window_of_rare_chroma_has_the_bits_of_the_whole(factors: tuple[int, int], eighths: int) -> None:
-    """libjpeg took such chroma for narrower than it was: behind it came whatever the memory held."""
-    height, width = 96, 128
-    file = jpeg_sampled(*factors, height=height, width=width)
-    whole = run(
-        file, view_row((0, 0, width, height), (0, 0, width, height), (width * eighths // 8, height * eighths // 8))
-    )
-    box = left, top, right, bottom = 24, 16, 96, 64
-    size = (right - left) * eighths // 8, (bottom - top) * eighths // 8
-    part = np.s_[top * eighths // 8 : bottom * eighths // 8, left * eighths // 8 : right * eighths // 8]
-    np.testing.assert_array_equal(run(file, view_row(box, box, size)), whole[part])
 
 
 @pytest.fixture

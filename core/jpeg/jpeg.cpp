@@ -108,16 +108,19 @@ bool lacks_scans(const jpeg_decompress_struct& info) {
     return false;
 }
 
-// Whether jpeg_crop_scanline gives the columns that it is asked for. It takes a component for as wide as its sampling
-// factor says. At a scale below 8/8, the inverse transform makes chroma of factors like 4x2 larger than that; where it
-// is then not yet as large as the image, what it lacks in width would be whatever the memory held.
-bool crops_columns(const jpeg_decompress_struct& info) {
-    return std::all_of(info.comp_info, info.comp_info + info.num_components, [&](const jpeg_component_info& component) {
+// Whether jpeg_crop_scanline crops every component rightly. It takes each to be as many times narrower than the image
+// as its sampling says, also where the DCT has scaled it by more than the others (4:1:0 at a quarter, say); an
+// upsampler then makes too few columns, and the rest is what its memory held. Told from the components' sizes, since
+// the scales have other names where the library has libjpeg 7's or 8's interface.
+bool can_crop(const jpeg_decompress_struct& info) {
+    const auto crops = [&](const jpeg_component_info& part) {
         const auto most = static_cast<JDIMENSION>(info.max_h_samp_factor);
-        const JDIMENSION said = (info.output_width * component.h_samp_factor + most - 1) / most;
-        return component.downsampled_width == said ||
-               (component.downsampled_width == info.output_width && component.downsampled_height == info.output_height);
-    });
+        const JDIMENSION taken_for = (info.output_width * part.h_samp_factor + most - 1) / most;
+        const bool as_it_is =
+            part.downsampled_width == info.output_width && part.downsampled_height == info.output_height;
+        return part.downsampled_width == taken_for || as_it_is;
+    };
+    return std::all_of(info.comp_info, info.comp_info + info.num_components, crops);
 }
 
 }  // namespace
@@ -251,11 +254,13 @@ JpegDecoder::Columns JpegDecoder::State::begin_libjpeg() {
     info.dct_method = JDCT_ISLOW;
     info.do_block_smoothing = FALSE;  // acts on unfinished progressive files only, and not alike in a window
     jpeg_start_decompress(&info);
-    JDIMENSION first = 0, width = info.output_width;
-    if (crops_columns(info)) {
-        first = static_cast<JDIMENSION>(std::max(0, left - kMargin));
-        width = std::min(info.output_width, static_cast<JDIMENSION>(right + kMargin)) - first;
-        if (width < info.output_width) jpeg_crop_scanline(&info, &first, &width);
+    JDIMENSION first = static_cast<JDIMENSION>(std::max(0, left - kMargin));
+    const int end = std::min<int>(static_cast<int>(info.output_width), right + kMargin);
+    JDIMENSION width = static_cast<JDIMENSION>(end) - first;
+    if (!can_crop(info)) {
+        first = 0;
+    } else if (width < info.output_width) {
+        jpeg_crop_scanline(&info, &first, &width);
     }
     row_bytes = static_cast<int>(4 * info.output_width);
     const std::size_t stride = static_cast<std::size_t>(row_bytes) + kReadableBeyond;
