@@ -18,7 +18,8 @@ from fuzz_finds import (
 )
 
 import headrace as hr
-from headrace.errors import DatasetError, DecodeError
+from headrace.data.manifest import opening
+from headrace.errors import ChangedError, DatasetError, DecodeError
 
 
 @pytest.mark.parametrize(
@@ -113,3 +114,19 @@ def test_a_saved_dataset_that_names_no_file(saved, name: str) -> None:
     (saved / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
     with pytest.raises(DatasetError, match="expected names of Arrow files"):
         hr.open(saved)
+
+
+def test_a_list_that_lies_outside_its_items_is_damaged(tmp_path, monkeypatch):
+    """Texts were counted out up to where the sidecar said: 16 GB of numbers for a list of 2**31."""
+    monkeypatch.setattr(opening, "_KEPT_FROM_BYTES", 0)
+    path = tmp_path / "list.jsonl"
+    path.write_text('{"words": ["a"], "numbers": [1]}\n{"words": ["b", "c"], "numbers": [2, 3]}\n')
+    assert hr.open(path)[1]["words"] == ["b", "c"]
+    sidecar = tmp_path / "list.jsonl.headrace"
+    offsets, wrong = (np.array([0, at, 3], np.uint64).tobytes() for at in (1, 1 << 60))
+    whole = sidecar.read_bytes()
+    assert whole.count(offsets) >= 2
+    sidecar.write_bytes(whole.replace(offsets, wrong))
+    for number in range(2):
+        with pytest.raises(ChangedError, match=r"expected a list among 3 items, got those from .* is damaged"):
+            hr.open(path)[number]

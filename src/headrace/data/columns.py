@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import ChangedError
 from .files import Files
 from .strings import StringColumn, Strings
 
@@ -160,9 +161,15 @@ class ListColumn:
     """What the numbers name, if they are class indices."""
 
     def take(self, ids: Ints) -> list[Any]:
+        """Raises ChangedError."""
         return [self._at(int(self.offsets[index]), int(self.offsets[index + 1])) for index in ids.tolist()]
 
     def _at(self, start: int, stop: int) -> Any:
+        if not start <= stop <= len(self.items):  # mapped from a sidecar, whose opening does not look at all of them
+            raise ChangedError(
+                f"expected a list among {len(self.items):,} items, got those from {start:,} to {stop:,}: the sidecar "
+                f"beside the manifest (.headrace) is damaged. Remove it, and open again"
+            )
         if isinstance(self.items, Strings):
             return list(self.items.take(np.arange(start, stop)))
         return self.items[start:stop].copy()
