@@ -95,7 +95,11 @@ class _StrictInfo(tarfile.TarInfo):
 
 
 def damaged(path: str, why: str) -> DatasetError:
-    return DatasetError(f"{path}: {why}. Check it with `tar -tf`, and copy or write it again")
+    """What came before it may be wrong and has its names: the checksum, if there is one, is of the whole."""
+    return DatasetError(
+        f"{path}: {why}. Check it with `tar -tf`, copy or write it again, and unpack that into an empty folder: what "
+        f"was made of this one may be wrong"
+    )
 
 
 def _streamed(path: str, file: _Forward, info: tarfile.TarInfo, end: int) -> StreamedMember:
