@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,7 +20,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import app
-from headrace.errors import NotFoundError
+from headrace.errors import HeadraceError, NotFoundError
 from headrace.peek.duplicates import MOST_BITS, MOST_LEVELS, near_duplicates
 from headrace.peek.fingerprint import Fingerprint
 from headrace.peek.histogram import histogram
@@ -256,6 +258,28 @@ def test_files_that_are_somewhere_else_are_one_error(tmp_path):
     (tmp_path / "list.csv").write_text("image\na.jpg\nb.jpg\n")
     with pytest.raises(NotFoundError, match="Pass as root="):
         peek(tmp_path / "list.csv", "--to", tmp_path)
+
+
+def test_a_full_disk_leaves_no_half_file(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(PIL.Image.Image, "save", fill_the_disk_at(2000))
+    with pytest.raises(HeadraceError, match=r"--to: expected a folder to write, got .*out \(No space left on device\)"):
+        peek(folder, "--to", tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def fill_the_disk_at(size):
+    """`Image.save`, after whose first `size` bytes of a PNG there is no room."""
+    save = PIL.Image.Image.save
+
+    def failing(image, file, kind, **options):
+        if kind != "PNG":
+            return save(image, file, kind, **options)
+        buffer = io.BytesIO()
+        save(image, buffer, kind)
+        file.write(buffer.getvalue()[:size])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return failing
 
 
 def test_nothing_but_the_outcome_goes_to_a_pipe(folder, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -13,6 +13,8 @@ from headrace.errors import HeadraceError
 from .terminal import Json, console_for, track, write_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from headrace.data import Dataset
@@ -72,13 +74,10 @@ def peek(
         sheet_view=" then ".join(repr(step) for step in _view(view, size)),
         note=note,
     )
-    try:
-        to.mkdir(parents=True, exist_ok=True)
-        if picture is not None:
-            picture.save(to / "peek.png")
-        (to / "peek.html").write_text(render(content), encoding="utf-8")
-    except OSError as error:
-        raise HeadraceError(f"--to: expected a folder to write, got {to} ({error.strerror})") from error
+    if picture is not None:
+        _write(to / "peek.png", lambda file: picture.save(file, "PNG"))
+    page = render(content).encode()
+    _write(to / "peek.html", lambda file: file.write(page))
     _say(console, content, to)
     if json is not None:
         write_json(json, document(content))
@@ -103,6 +102,21 @@ def _view(recipe: Recipe, size: int) -> list[View]:
             return [Resize(size * 8 // 7), CenterCrop(size)]  # 256 to 224, as ImageNet's models are validated
         case Recipe.whole:
             return [Letterbox((size, size))]
+
+
+def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """The file has its name once it is complete. Raises HeadraceError."""
+    from headrace.data.partial_file import UnwritableError, finish, partial_file
+
+    def fill(file: BinaryIO) -> None:
+        write(file)
+
+    place = str(path.absolute())
+    try:
+        with partial_file(place) as partial:
+            finish(partial, place, fill)
+    except UnwritableError as error:
+        raise HeadraceError(f"--to: expected a folder to write, got {path.parent} ({error})") from error
 
 
 def _say(console: Console, content: Content, to: Path) -> None:
