@@ -174,6 +174,42 @@ def test_a_file_cut_short_is_named(copy, keep):
         data.open(copy)
 
 
+def test_a_body_cut_short_is_no_fault_of_the_disk(copy):
+    path = copy / "data-00001-of-00003.arrow"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DatasetError, match=r"got otherwise: .*message body.* Save the dataset again"):
+        data.open(copy)
+
+
+@pytest.mark.parametrize("column", ["text", "words", "raw"])
+def test_an_offset_that_leads_out_of_its_buffer_is_not_followed(copy, column):
+    """pyarrow would, and end the process."""
+    path = copy / "data-00000-of-00003.arrow"
+    with pa.memory_map(str(path)) as source:
+        batch = next(iter(pa.ipc.open_stream(source)))
+    _, offsets, *_ = batch.column(column).buffers()
+    content, before = bytearray(path.read_bytes()), offsets.to_pybytes()
+    assert content.count(before) == 1
+    content[content.index(before) + len(before) // 2 + 3] = 0x7F
+    path.write_bytes(content)
+    with pytest.raises(DatasetError, match=rf"{path.name}: expected a file in Arrow's stream format, got otherwise: "):
+        data.open(copy)
+
+
+def test_names_of_columns_that_are_no_utf_8_are_named(copy):
+    for path in copy.glob("*.arrow"):
+        path.write_bytes(path.read_bytes().replace(b"weight", b"w\xffight"))
+    with pytest.raises(DatasetError, match="got otherwise: 'utf-8' codec can't decode"):
+        data.open(copy)
+
+
+def test_lists_of_one_length_may_be_null(tmp_path):
+    features = datasets.Features({"box": datasets.Sequence(datasets.Value("float32"), 2)})
+    datasets.Dataset.from_list([{"box": [1, 2]}, {"box": None}], features=features).save_to_disk(tmp_path / "set")
+    ds = data.open(tmp_path / "set")
+    assert [ds[number]["box"].tolist() for number in range(2)] == [[1, 2], []]
+
+
 def test_a_file_that_is_gone_and_json_that_is_none_are_named(copy):
     (copy / "data-00002-of-00003.arrow").unlink()
     with pytest.raises(ReadError, match=r"data-00002-of-00003\.arrow: could not be read"):

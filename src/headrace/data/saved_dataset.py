@@ -48,7 +48,7 @@ def open_saved_dataset(folder: str) -> Table:
     schema, classes = arrow[0].schema, _class_names(folder)
     of_bytes = [field.name for field in schema if is_bytes(field.type)]
     inside = [field.name for field in schema if holds_bytes(field.type) and field.name not in of_bytes]
-    taken = [name for name in schema.names if name not in inside]
+    taken = [name for name in arrow[0].names if name not in inside]
     held = _held_columns(arrow, [name for name in taken if name not in of_bytes])
     columns: dict[str, Column] = {
         name: _byte_column(arrow, files, name) if name in of_bytes else _labelled(held[name], classes.get(name))
