@@ -222,11 +222,27 @@ def test_a_file_that_is_gone_and_json_that_is_none_are_named(copy):
         data.open(copy)
 
 
-def test_other_columns_in_one_file_are_refused(copy):
-    table = pa.table({"n": np.arange(3)})
-    with pa.ipc.new_stream(copy / "data-00002-of-00003.arrow", table.schema) as sink:
+def write_stream(path: pathlib.Path, table: pa.Table) -> None:
+    with pa.ipc.new_stream(path, table.schema) as sink:
         sink.write_table(table)
-    with pytest.raises((DatasetError, KeyError), match="expected the columns of"):
+
+
+def test_other_columns_in_one_file_are_refused(copy):
+    write_stream(copy / "data-00002-of-00003.arrow", pa.table({"n": np.arange(3)}))
+    says = r"data-00002-of-00003\.arrow: expected the columns of .*data-00000-of-00003\.arrow, got others"
+    with pytest.raises(DatasetError, match=says):
+        data.open(copy)
+    for number, name in enumerate(["image", "image", "other"]):  # and where all of them are bytes
+        write_stream(copy / f"data-0000{number}-of-00003.arrow", pa.table({name: [b"x"]}))
+    with pytest.raises(DatasetError, match=says):
+        data.open(copy)
+
+
+def test_images_that_were_saved_as_paths_are_refused(copy):
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    for path in copy.glob("*.arrow"):
+        write_stream(path, pa.table({"image": pa.array([{"bytes": None, "path": "a.jpg"}, None], kind)}))
+    with pytest.raises(DatasetError, match=r"expected images as bytes in 'image', got the paths .* Save it again: "):
         data.open(copy)
 
 

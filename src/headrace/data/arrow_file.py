@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
 
 from ..errors import DatasetError, ReadError
 from .columns import ABSENT
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
 
@@ -37,8 +36,6 @@ class ArrowFile:
 
     def __init__(self, path: str) -> None:
         """Raises ReadError, or DatasetError for a file that is none, is cut short or damaged."""
-        import pyarrow as pa
-
         self.path = path
         try:
             with pa.memory_map(path) as mapped:
@@ -65,20 +62,22 @@ class ArrowFile:
         """
         return Ranges.join([_empty(), *(self._ranges(array) for array in self._binary(column))])
 
-    def _binary(self, column: str) -> Iterator[pa.Array]:
-        import pyarrow as pa
+    def names_files(self, column: str) -> bool:
+        """Whether a column of images holds the path of any, beside its bytes or instead of them."""
+        kind = self.schema.field(column).type
+        at = kind.get_field_index("path") if types.is_struct(kind) else -1
+        return at >= 0 and any(batch.column(column).field(at).null_count < len(batch) for batch in self.batches)
 
+    def _binary(self, column: str) -> Iterator[pa.Array]:
         for batch in self.batches:
             array = batch.column(column)
-            if pa.types.is_struct(array.type):
+            if types.is_struct(array.type):
                 # Flattened, a child is also null where its parent is.
                 array = array.flatten()[array.type.get_field_index("bytes")]
             yield array
 
     def _ranges(self, array: pa.Array) -> Ranges:
-        import pyarrow as pa
-
-        wide = pa.types.is_large_binary(array.type)
+        wide = types.is_large_binary(array.type)
         _, offsets, data = array.buffers()
         bounds = np.frombuffer(offsets, np.int64 if wide else np.int32)[array.offset : array.offset + len(array) + 1]
         length = np.diff(bounds).astype(np.int64)
@@ -111,8 +110,6 @@ class ArrowFile:
 
 def is_bytes(type: pa.DataType) -> bool:
     """Whether `ranges` has an answer: binary, or Hugging Face's image, a struct with `bytes`."""
-    from pyarrow import types
-
     if types.is_struct(type):
         at = type.get_field_index("bytes")
         return at >= 0 and not types.is_struct(type.field(at).type) and is_bytes(type.field(at).type)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DatasetError, EmptyDatasetError, ReadError
-from .columns import Column, HeldColumn, RangeColumn, ValueColumn
+from .columns import ABSENT, Column, HeldColumn, RangeColumn, ValueColumn
 from .files import Files
 from .keys import NumberKeys
 from .strings import StringColumn
@@ -33,7 +33,8 @@ def open_saved_dataset(folder: str) -> Table:
     A feature of images or of bytes is a column of bytes; a ClassLabel has its names as classes; numbers, texts and
     lists of these are what they are, and all else is a text of JSON.
 
-    Raises DatasetError (several splits, an index beside the files, compressed), EmptyDatasetError or ReadError.
+    Raises DatasetError (several splits, an index beside the files, compressed, paths instead of bytes, damaged),
+    EmptyDatasetError or ReadError.
     """
     names = _data_files(folder)
     # Only here, since they import pyarrow.
@@ -41,6 +42,7 @@ def open_saved_dataset(folder: str) -> Table:
     from .manifest.arrow_columns import holds_bytes
 
     arrow = [ArrowFile(os.path.join(folder, name)) for name in names]
+    _expect_one_schema(arrow)
     count = sum(len(file) for file in arrow)
     if not count:
         raise EmptyDatasetError(f"{folder}: expected rows, got a dataset of none. Check what was saved")
@@ -75,6 +77,14 @@ def _data_files(folder: str) -> list[str]:
         case {"_data_files": [*files]} if all(_names_a_file(file) for file in files):
             return [file["filename"] for file in files]
     raise DatasetError(f"{folder}: expected names of Arrow files in {_STATE}, got none. Save the dataset again")
+
+
+def _expect_one_schema(arrow: Sequence[ArrowFile]) -> None:
+    for file in arrow:
+        if not file.schema.equals(arrow[0].schema):
+            raise DatasetError(
+                f"{file.path}: expected the columns of {arrow[0].path}, got others. Save the dataset again"
+            )
 
 
 def _names_a_file(entry: object) -> bool:
@@ -114,13 +124,14 @@ def _json(folder: str, name: str) -> dict[str, Any]:
 
 def _byte_column(arrow: Sequence[ArrowFile], files: Files, name: str) -> RangeColumn:
     ranges = [file.ranges(name) for file in arrow]
-    return RangeColumn(
-        files,
-        np.repeat(np.arange(len(arrow), dtype=np.int32), [len(file) for file in arrow]),
-        np.concatenate([part.offset for part in ranges]),
-        np.concatenate([part.length for part in ranges]),
-        None,
-    )
+    length = np.concatenate([part.length for part in ranges])
+    if (length == ABSENT).all() and any(file.names_files(name) for file in arrow):
+        raise DatasetError(
+            f"{files.root}: expected images as bytes in {name!r}, got the paths of their files alone, as old versions "
+            f"of datasets saved them. Save it again: datasets.load_from_disk(…).save_to_disk(…)"
+        )
+    path_id = np.repeat(np.arange(len(arrow), dtype=np.int32), [len(file) for file in arrow])
+    return RangeColumn(files, path_id, np.concatenate([part.offset for part in ranges]), length, None)
 
 
 def _held_columns(arrow: Sequence[ArrowFile], names: list[str]) -> Mapping[str, HeldColumn]:
