@@ -114,6 +114,17 @@ def test_several_splits_are_named(saved, tmp_path):
     assert len(data.open(tmp_path / "all" / "train")) == 9
 
 
+def test_lists_of_class_labels_have_their_names(tmp_path):
+    kind = datasets.ClassLabel(names=["cat", "dog"])
+    for number, feature in enumerate([datasets.Sequence(kind), [kind]]):
+        made = datasets.Dataset.from_dict({"label": [[1, 0], []]}, features=datasets.Features({"label": feature}))
+        made.save_to_disk(tmp_path / str(number))
+        ds = data.open(tmp_path / str(number))
+        assert (ds.classes, ds[0]["label"].tolist(), ds.fields) == (("cat", "dog"), [1, 0], {"label": "list"})
+    rewrite(tmp_path / "0", "dataset_info.json", features={"label": [{"_type": "ClassLabel", "names": ["a", "b"]}]})
+    assert data.open(tmp_path / "0").classes == ("a", "b")
+
+
 def test_images_in_lists_are_left_out_and_counted(tmp_path):
     features = datasets.Features({"views": datasets.Sequence(datasets.Image()), "n": datasets.Value("int64")})
     rows = [{"views": [{"bytes": b"1", "path": None}], "n": 4}]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import DatasetError, EmptyDatasetError, ReadError
-from .columns import ABSENT, Column, HeldColumn, RangeColumn, ValueColumn
+from .columns import ABSENT, Column, HeldColumn, ListColumn, RangeColumn, ValueColumn
 from .files import Files
 from .keys import NumberKeys
 from .strings import StringColumn
@@ -30,8 +31,8 @@ def is_saved_dataset(folder: str) -> bool:
 def open_saved_dataset(folder: str) -> Table:
     """The samples of the dataset in `folder` (absolute), in its order; a sample's key is its row.
 
-    A feature of images or of bytes is a column of bytes; a ClassLabel has its names as classes; numbers, texts and
-    lists of these are what they are, and all else is a text of JSON.
+    A feature of images or of bytes is a column of bytes; a ClassLabel, or a list of them, has its names as classes;
+    numbers, texts and lists of these are what they are, and all else is a text of JSON.
 
     Raises DatasetError (several splits, an index beside the files, compressed, paths instead of bytes, damaged),
     EmptyDatasetError or ReadError.
@@ -96,14 +97,18 @@ def _names_a_file(entry: object) -> bool:
 
 
 def _class_names(folder: str) -> dict[str, tuple[str, ...]]:
-    """The names of each ClassLabel, by feature."""
+    """The names of each ClassLabel, or list of them, by feature."""
     if not os.path.isfile(os.path.join(folder, _INFO)):
         return {}
     features = _json(folder, _INFO).get("features")
     found = {}
     for name, feature in features.items() if isinstance(features, dict) else ():
         match feature:
-            case {"_type": "ClassLabel", "names": [*names]}:
+            case (
+                {"_type": "ClassLabel", "names": [*names]}
+                | {"feature": {"_type": "ClassLabel", "names": [*names]}}
+                | [{"_type": "ClassLabel", "names": [*names]}]  # a list, as old versions of datasets wrote it
+            ):
                 found[name] = tuple(map(str, names))
     return found
 
@@ -148,6 +153,6 @@ def _held_columns(arrow: Sequence[ArrowFile], names: list[str]) -> Mapping[str, 
 
 
 def _labelled(column: HeldColumn, classes: tuple[str, ...] | None) -> HeldColumn:
-    if classes is None or not isinstance(column, ValueColumn):
+    if classes is None or not isinstance(column, ValueColumn | ListColumn):
         return column
-    return ValueColumn(column.values, classes)
+    return replace(column, classes=classes)
