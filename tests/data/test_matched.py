@@ -111,7 +111,17 @@ def test_wrong_mappings_are_named(tmp_path):
         data.open({})
     with pytest.raises(NotFoundError, match="masks: expected a folder with the files"):
         data.open({"image": images, "mask": tmp_path / "masks"})
+    with pytest.raises(NotFoundError, match=r"a\.jpg: expected a folder with the files of '.*', got a file"):
+        data.open({"image": images, "mask": f"{images}/a.jpg"})
     with pytest.raises(EmptyDatasetError, match=r"\*\.png: expected files, got none"):
         data.open({"image": images, "mask": f"{images}/*.png"})
     with pytest.raises(UsageError, match="expected a path, a pattern or a list of archives, got 3"):
         data.open({"image": 3})
+
+
+@pytest.mark.parametrize("argument", [{"root": "masks"}, {"columns": ["image"]}, {"classes": True}], ids=str)
+def test_arguments_that_mean_nothing_for_a_mapping_are_refused(tmp_path, argument):
+    images = plant(tmp_path / "i", "a.jpg")
+    name = next(iter(argument))
+    with pytest.raises(UsageError, match=f"{name}: expected none, got .*: what is opened is a mapping of folders"):
+        data.open({"image": images}, **argument)

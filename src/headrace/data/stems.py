@@ -34,7 +34,8 @@ def stemmed_files(where: str) -> StemmedFiles:
     """
     root, pattern = _split(where)
     if not os.path.isdir(root):
-        raise NotFoundError(f"{root}: expected a folder with the files of {where!r}, got nothing. Check the path")
+        got = "a file" if os.path.exists(root) else "nothing"
+        raise NotFoundError(f"{root}: expected a folder with the files of {where!r}, got {got}. Check the path")
     found = sorted(glob.glob(pattern, root_dir=root, recursive=True), key=os.fsencode)
     expression, bare = re.compile(_expression(pattern), re.DOTALL), pattern.endswith("*")
     name_of: dict[str, str] = {}
