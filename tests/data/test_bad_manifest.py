@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
 import tempfile
@@ -18,6 +19,7 @@ from processes import run_python
 
 import headrace as hr
 import headrace.data as data
+from headrace.data import safetensors
 from headrace.data.manifest.checked_text import MAX_LINE_BYTES
 from headrace.errors import DatasetError, EmptyDatasetError, ReadError, UsageError
 
@@ -376,3 +378,16 @@ def test_no_room_for_temporary_files(tmp_path, monkeypatch):
         data.open(path)
     says(caught, f"{tmp_path}/none: expected a folder for temporary files with room for an index, got: No such file")
     says(caught, "set TMPDIR to another folder")
+
+
+def test_no_room_for_what_is_mapped(tmp_path, monkeypatch):
+    def write(file, *_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = write_csv(tmp_path / "list.csv", {"image": ["a"]})
+    monkeypatch.setattr(safetensors, "_IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(safetensors, "write", write)
+    with pytest.raises(
+        DatasetError, match=r"room for an index, got: No space left on device\. Free some, or set TMPDIR"
+    ):
+        data.open(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -29,7 +30,7 @@ from headrace.data.manifest import building, opening
 from headrace.data.open_file import OpenFile
 from headrace.data.stored_strings import StoredStrings
 from headrace.data.strings import StringColumn
-from headrace.errors import ChangedError, ReadError
+from headrace.errors import ChangedError, DatasetError, ReadError
 
 ROWS = 40_000
 
@@ -57,9 +58,9 @@ def built(monkeypatch):
     """Manifests that were built, in order."""
     seen = []
 
-    def counted(source):
+    def counted(source, **where):
         seen.append(source)
-        return build(source)
+        return build(source, **where)
 
     build = building.build_columns
     monkeypatch.setattr(building, "build_columns", counted)
@@ -138,8 +139,8 @@ def test_another_of_the_same_size_and_time(manifest, built, monkeypatch, how, wh
 def test_replaced_while_it_is_read(manifest, monkeypatch):
     build = building.build_columns
 
-    def replaced(source):
-        found = build(source)
+    def replaced(source, **where):
+        found = build(source, **where)
         manifest.write_bytes(manifest.read_bytes().replace(b"class 1", b"class 8"))
         return found
 
@@ -193,6 +194,41 @@ def test_nowhere_to_keep_it(manifest, tmp_path, monkeypatch, built):
     assert isinstance(ds.keys, StoredStrings)
     assert ds[7]["image"] == rows()["image"][7]
     assert len(built) == 1
+
+
+def full_in(monkeypatch, folder):
+    """Every write to an unnamed file there says that the disk is full; a list of the folders that were written to."""
+    seen, pwrite = [], os.pwrite
+
+    def write(descriptor, content, at):
+        where = os.path.dirname(os.readlink(f"/proc/self/fd/{descriptor}"))
+        seen.append(where)
+        if where == str(folder):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(descriptor, content, at)
+
+    monkeypatch.setattr("headrace.data.manifest.spill.os.pwrite", write)
+    return seen
+
+
+def test_what_is_too_long_for_memory_grows_where_the_index_goes(manifest, own_cache, monkeypatch):
+    seen = full_in(monkeypatch, None)
+    data.open(manifest)
+    assert set(seen) == {str(manifest.parent)}
+    seen.clear()
+    Path(f"{manifest}.headrace").unlink()
+    Path(f"{manifest}.headrace.partial").mkdir()
+    data.open(manifest)
+    assert set(seen) == {str(own_cache)}
+
+
+def test_a_full_disk_is_left_for_the_next_place(manifest, own_cache, monkeypatch):
+    full_in(monkeypatch, manifest.parent)
+    assert data.open(manifest)[5]["number"] == 5
+    assert os.listdir(manifest.parent) == ["list.csv"]
+    assert len(os.listdir(own_cache)) == 1
+    with pytest.raises(DatasetError, match=r"cache folder given: .*\.headrace: No space left on device\. Name one"):
+        data.open(manifest, cache=manifest.parent)
 
 
 # --- damage ---
@@ -314,10 +350,10 @@ import sys
 import headrace.data as data
 from headrace.data.manifest import building
 build = building.build_columns
-def told(source):
+def told(source, **where):
     print("building", flush=True)
     sys.stdin.readline()
-    return build(source)
+    return build(source, **where)
 building.build_columns = told
 print(data.open(sys.argv[1]).fingerprint, flush=True)
 """

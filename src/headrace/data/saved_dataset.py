@@ -148,7 +148,7 @@ def _held_columns(arrow: Sequence[ArrowFile], names: list[str]) -> Mapping[str, 
     from .manifest.building import build_columns
     from .manifest.kept import load_kept
 
-    contents, outline = build_columns(ArrowRows(arrow, names))
+    contents, outline = build_columns(ArrowRows(arrow, names), scratch_in=None)
     return load_kept(safetensors.mapped(contents), outline).columns
 
 

@@ -29,8 +29,9 @@ class Sidecar(Generic[T]):
 
     format: str
     """Its name and version: a sidecar of any other is rebuilt."""
-    build: Callable[[str], tuple[Mapping[str, Content], str]]
-    """From the archive's path: named arrays, and a JSON text of what is not an array."""
+    build: Callable[[str, str | None], tuple[Mapping[str, Content], str]]
+    """From the archive's path: named arrays, and a JSON text of what is not an array. The second argument is the folder
+    for what is too long for memory meanwhile; None: where temporary files go. May raise UnwritableError for it."""
     load: Callable[[Arrays, str, int], T]
     """The inverse, from untrusted arrays, text and the archive's bytes. Raises safetensors.InvalidFileError."""
     identify: Callable[[OpenFile], Identity] = identify
@@ -63,7 +64,7 @@ def open_sidecar(sidecar: Sidecar[T], path: str, identity: Identity, *, cache: s
         f"Set HEADRACE_CACHE to a writable folder",
         stacklevel=2,
     )
-    contents, outline = _build(sidecar, path, identity)
+    contents, outline = _build(sidecar, path, identity, scratch_in=None)
     return sidecar.load(mapped(contents), outline, identity.bytes)
 
 
@@ -111,13 +112,16 @@ def _load_or_build(sidecar: Sidecar[T], place: str, path: str, identity: Identit
 
 def _build_and_write(sidecar: Sidecar[T], partial: int, place: str, path: str, identity: Identity) -> None:
     """The arrays are gone when this returns: they would take as much memory again as those that are mapped."""
-    contents, outline = _build(sidecar, path, identity)
+    # Where the index is to lie there has to be room for it, and temporary files may be kept in memory.
+    contents, outline = _build(sidecar, path, identity, scratch_in=os.path.dirname(place))
     metadata = {"format": sidecar.format, "of": identity.to_json(), "outline": outline}
     finish(partial, place, lambda file: safetensors.write(file, contents, metadata))
 
 
-def _build(sidecar: Sidecar[T], path: str, identity: Identity) -> tuple[Mapping[str, Content], str]:
-    built = sidecar.build(path)
+def _build(
+    sidecar: Sidecar[T], path: str, identity: Identity, *, scratch_in: str | None
+) -> tuple[Mapping[str, Content], str]:
+    built = sidecar.build(path, scratch_in)
     if sidecar.identify(OpenFile(os.fsencode(path))) != identity:
         raise ChangedError(f"{path}: it was replaced while it was indexed. Open it again once it is complete")
     return built

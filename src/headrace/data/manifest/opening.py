@@ -54,19 +54,19 @@ def open_manifest(path: str, *, root: PathRoot, columns: Sequence[str] | None, c
 def _open_kept(path: str, columns: Sequence[str] | None, cache: str | None) -> tuple[Kept, bool]:
     """Also whether it is of a size to be kept for the next opening."""
 
-    def build(path: str) -> tuple[dict[str, Content], str]:
+    def build(path: str, folder: str | None) -> tuple[dict[str, Content], str]:
         # Building alone needs pyarrow, which takes a while to import.
         from .building import build_columns
         from .formats import read_manifest
 
-        return build_columns(read_manifest(path, columns))
+        return build_columns(read_manifest(path, columns), scratch_in=folder)
 
     def load(arrays: Arrays, outline: str, _: int) -> Kept:
         return load_kept(arrays, outline)
 
     identity = identify_closely(OpenFile(os.fsencode(path)))
     if identity.bytes < _KEPT_FROM_BYTES:
-        contents, outline = build(path)
+        contents, outline = build(path, None)
         return load_kept(safetensors.mapped(contents), outline), False
     # What is kept depends on what the columns are called.
     sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_closely)
