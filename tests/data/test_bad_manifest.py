@@ -295,6 +295,25 @@ def test_a_parquet_file_that_is_cut_or_changed(tmp_path):
     assert all("list.parquet" in message for message in messages)
 
 
+def test_texts_in_a_parquet_file_that_are_no_utf_8(tmp_path):
+    """Those of a column are kept as they are, as names of files are; others cannot be told."""
+    odd = pa.array([b"a\xff"]).view(pa.string())
+    assert data.open(parquet(tmp_path, image=odd))[0]["image"] == "a\udcff"
+    nested = parquet(tmp_path, image=["a"], s=pa.StructArray.from_arrays([odd], ["x"]))
+    with pytest.raises(DatasetError, match=r"list\.parquet: expected a parquet file, .* 'utf-8' codec can't decode"):
+        data.open(nested)
+    pq.write_table(pa.table({"wxyz": ["a"]}), nested, store_schema=False)
+    nested.write_bytes(nested.read_bytes().replace(b"wxyz", b"w\xffyz"))
+    with pytest.raises(DatasetError, match=r"list\.parquet: expected a parquet file, .* 'utf-8' codec can't decode"):
+        data.open(nested)
+
+
+def test_lists_of_one_length_may_be_null(tmp_path):
+    boxes = pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2))
+    ds = data.open(parquet(tmp_path, image=["a", "b"], box=boxes))
+    assert [ds[row]["box"].tolist() for row in range(2)] == [[1, 2], []]
+
+
 def test_a_parquet_file_without_rows(tmp_path):
     with pytest.raises(EmptyDatasetError, match="expected a row a sample, got none"):
         data.open(parquet(tmp_path, image=pa.array([], pa.string())))
