@@ -27,6 +27,7 @@ import headrace as hr
 import headrace.data as data
 from headrace.data import identity, safetensors, stored_strings
 from headrace.data.manifest import building, opening
+from headrace.data.manifest.untyped import Untyped
 from headrace.data.open_file import OpenFile
 from headrace.data.stored_strings import StoredStrings
 from headrace.data.strings import StringColumn
@@ -136,7 +137,9 @@ def test_another_of_the_same_size_and_time(manifest, built, monkeypatch, how, wh
     assert before.fingerprint != after.fingerprint
 
 
-def test_replaced_while_it_is_read(manifest, monkeypatch):
+@pytest.mark.parametrize("count", [ROWS, 10], ids=["kept", "small"])
+def test_replaced_while_it_is_read(tmp_path, monkeypatch, count):
+    manifest = write_csv(tmp_path / "list.csv", rows(count))
     build = building.build_columns
 
     def replaced(source, **where):
@@ -145,6 +148,23 @@ def test_replaced_while_it_is_read(manifest, monkeypatch):
         return found
 
     monkeypatch.setattr(building, "build_columns", replaced)
+    with pytest.raises(ChangedError, match="it was replaced while it was indexed"):
+        data.open(manifest)
+    assert os.listdir(manifest.parent) == ["list.csv"]
+
+
+@pytest.mark.parametrize("count", [ROWS, 10], ids=["kept", "small"])
+def test_replaced_between_two_looks_at_it(tmp_path, monkeypatch, count):
+    """What were numbers at the first are none at the second: that is not the manifest's fault."""
+    manifest = write_csv(tmp_path / "list.csv", rows(count))
+    find_schema = Untyped.schema
+
+    def replaced(source):
+        found = find_schema(source)
+        write_csv(manifest, rows(count) | {"number": ["none"] * count})
+        return found
+
+    monkeypatch.setattr(Untyped, "schema", replaced)
     with pytest.raises(ChangedError, match="it was replaced while it was indexed"):
         data.open(manifest)
     assert os.listdir(manifest.parent) == ["list.csv"]

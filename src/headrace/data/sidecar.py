@@ -64,7 +64,7 @@ def open_sidecar(sidecar: Sidecar[T], path: str, identity: Identity, *, cache: s
         f"Set HEADRACE_CACHE to a writable folder",
         stacklevel=2,
     )
-    contents, outline = _build(sidecar, path, identity, scratch_in=None)
+    contents, outline = build_unchanged(sidecar, path, identity, scratch_in=None)
     return sidecar.load(mapped(contents), outline, identity.bytes)
 
 
@@ -113,15 +113,27 @@ def _load_or_build(sidecar: Sidecar[T], place: str, path: str, identity: Identit
 def _build_and_write(sidecar: Sidecar[T], partial: int, place: str, path: str, identity: Identity) -> None:
     """The arrays are gone when this returns: they would take as much memory again as those that are mapped."""
     # Where the index is to lie there has to be room for it, and temporary files may be kept in memory.
-    contents, outline = _build(sidecar, path, identity, scratch_in=os.path.dirname(place))
+    contents, outline = build_unchanged(sidecar, path, identity, scratch_in=os.path.dirname(place))
     metadata = {"format": sidecar.format, "of": identity.to_json(), "outline": outline}
     finish(partial, place, lambda file: safetensors.write(file, contents, metadata))
 
 
-def _build(
+def build_unchanged(
     sidecar: Sidecar[T], path: str, identity: Identity, *, scratch_in: str | None
 ) -> tuple[Mapping[str, Content], str]:
-    built = sidecar.build(path, scratch_in)
+    """What `sidecar.build` makes of the file at `path`, and that it had this `identity` all the while: what is wrong
+    with a file that is still being written is nothing to tell. Raises ChangedError, and what building raises."""
+    try:
+        built = sidecar.build(path, scratch_in)
+    except UnwritableError:
+        raise
+    except Exception:
+        _expect_unchanged(sidecar, path, identity)
+        raise
+    _expect_unchanged(sidecar, path, identity)
+    return built
+
+
+def _expect_unchanged(sidecar: Sidecar[T], path: str, identity: Identity) -> None:
     if sidecar.identify(OpenFile(os.fsencode(path))) != identity:
         raise ChangedError(f"{path}: it was replaced while it was indexed. Open it again once it is complete")
-    return built

@@ -22,8 +22,8 @@ def build_columns(source: ManifestSource, *, scratch_in: str | None) -> tuple[di
 
     Raises DatasetError, ReadError, UsageError for a column that is not there, and UnwritableError for the folder.
     """
-    scratch = Scratch(scratch_in)
     schema = source.schema()
+    scratch = Scratch(scratch_in)
     builders = {field.name: column_builder(field.type, scratch) for field in schema}
     rows = 0
     for batch in source.batches():

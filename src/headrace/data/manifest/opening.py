@@ -12,7 +12,7 @@ from ..identity import identify_closely
 from ..open_file import OpenFile
 from ..origin import Origin
 from ..safetensors import Arrays, Content
-from ..sidecar import Sidecar, open_sidecar
+from ..sidecar import Sidecar, build_unchanged, open_sidecar
 from ..table import PathRoot, Table
 from .column_names import check_names
 from .kept import Kept, load_kept
@@ -65,9 +65,9 @@ def _open_kept(path: str, columns: Sequence[str] | None, cache: str | None) -> t
         return load_kept(arrays, outline)
 
     identity = identify_closely(OpenFile(os.fsencode(path)))
-    if identity.bytes < _KEPT_FROM_BYTES:
-        contents, outline = build(path, None)
-        return load_kept(safetensors.mapped(contents), outline), False
     # What is kept depends on what the columns are called.
     sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_closely)
+    if identity.bytes < _KEPT_FROM_BYTES:
+        contents, outline = build_unchanged(sidecar, path, identity, scratch_in=None)
+        return load_kept(safetensors.mapped(contents), outline), False
     return open_sidecar(sidecar, path, identity, cache=cache), True

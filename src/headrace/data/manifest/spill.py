@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,21 +20,23 @@ class Scratch:
 
     def __init__(self, folder: str | None) -> None:
         """In `folder`, or where temporary files go. Raises UnwritableError, or DatasetError where that is None."""
-        self._file: IO[bytes] | None = None
+        self._descriptor: int | None = None
         self._folder = folder
         self._end = 0
-        self._file = scratch_file(folder)
+        # Not the file object: one that an error's traceback holds may be collected before this, and warn.
+        with scratch_file(folder) as file:
+            self._descriptor = os.dup(file.fileno())
 
     def __del__(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
 
     def append(self, data: memoryview) -> int:
         """Where it was put. Raises as making it does."""
         at = self._end
         try:
             while self._end < at + data.nbytes:
-                self._end += os.pwrite(self._descriptor, data[self._end - at :], self._end)
+                self._end += os.pwrite(self._handle, data[self._end - at :], self._end)
         except OSError as error:
             raise no_room(self._folder, error) from error
         return at
@@ -43,14 +45,14 @@ class Scratch:
         found = np.empty(count, dtype)
         left = found.view(np.uint8).data
         while left:
-            got = os.preadv(self._descriptor, [left], at)
+            got = os.preadv(self._handle, [left], at)
             left, at = left[got:], at + got
         return found
 
     @property
-    def _descriptor(self) -> int:
-        assert self._file is not None
-        return self._file.fileno()
+    def _handle(self) -> int:
+        assert self._descriptor is not None
+        return self._descriptor
 
 
 class Spill:
