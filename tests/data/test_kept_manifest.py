@@ -170,11 +170,15 @@ def test_replaced_between_two_looks_at_it(tmp_path, monkeypatch, count):
     assert os.listdir(manifest.parent) == ["list.csv"]
 
 
-def test_other_columns_have_another_index(manifest, built):
-    assert list(data.open(manifest).columns) == ["image", "label", "number"]
-    assert list(data.open(manifest, columns=["number", "label"]).columns) == ["number", "label"]
-    assert list(data.open(manifest).columns) == ["image", "label", "number"]
+def test_other_columns_have_another_index(manifest, built, tmp_path):
+    for _ in range(2):
+        assert list(data.open(manifest).columns) == ["image", "label", "number"]
+        assert list(data.open(manifest, columns=["number", "label"]).columns) == ["number", "label"]
+        assert list(data.open(manifest, columns=["label", "number"]).columns) == ["label", "number"]
     assert len(built) == 3
+    names = sorted(os.listdir(tmp_path))
+    assert len(names) == 4
+    assert all(name.startswith("list.csv") and name.endswith(".headrace") for name in names[1:])
 
 
 # --- where it lies ---

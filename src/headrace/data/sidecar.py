@@ -36,6 +36,8 @@ class Sidecar(Generic[T]):
     """The inverse, from untrusted arrays, text and the archive's bytes. Raises safetensors.InvalidFileError."""
     identify: Callable[[OpenFile], Identity] = identify
     """What tells one archive from another, or from what it was before."""
+    variant: str = ""
+    """A part of its name, where several that differ are kept of one file, beside each other."""
 
 
 def open_sidecar(sidecar: Sidecar[T], path: str, identity: Identity, *, cache: str | None) -> T:
@@ -44,7 +46,7 @@ def open_sidecar(sidecar: Sidecar[T], path: str, identity: Identity, *, cache: s
     It lies beside the archive; with `cache`, or where that cannot be written, in that folder or the default cache
     folder.
     """
-    places = sidecar_places(path, identity, cache)
+    places = sidecar_places(path, identity, cache, variant=sidecar.variant)
     for place in places:
         kept = _load(sidecar, place, identity)
         if kept is not None:
@@ -76,12 +78,13 @@ def cache_folder() -> str:
     return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "headrace")
 
 
-def sidecar_places(path: str, identity: Identity, cache: str | None) -> list[str]:
+def sidecar_places(path: str, identity: Identity, cache: str | None, *, variant: str = "") -> list[str]:
     """Where the sidecar may lie, best first. In a cache the content names it, so a moved archive keeps its index."""
-    cached = f"{os.path.basename(path)}.{identity.sample}{_SUFFIX}"
+    end = f".{variant}{_SUFFIX}" if variant else _SUFFIX
+    cached = f"{os.path.basename(path)}.{identity.sample}{end}"
     if cache is not None:
         return [os.path.join(cache, cached)]
-    return [path + _SUFFIX, os.path.join(cache_folder(), cached)]
+    return [path + end, os.path.join(cache_folder(), cached)]
 
 
 def _load(sidecar: Sidecar[T], place: str, identity: Identity) -> T | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -65,8 +66,9 @@ def _open_kept(path: str, columns: Sequence[str] | None, cache: str | None) -> t
         return load_kept(arrays, outline)
 
     identity = identify_closely(OpenFile(os.fsencode(path)))
-    # What is kept depends on what the columns are called.
-    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_closely)
+    # What is kept depends on what the columns are called: runs that take others do not build it anew in turn.
+    variant = "" if columns is None else hashlib.blake2b(json.dumps(columns).encode(), digest_size=4).hexdigest()
+    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_closely, variant)
     if identity.bytes < _KEPT_FROM_BYTES:
         contents, outline = build_unchanged(sidecar, path, identity, scratch_in=None)
         return load_kept(safetensors.mapped(contents), outline), False
