@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from manifests import write_csv
+from manifests import write_csv, write_json_lines
 from processes import run_python
 
 import headrace as hr
@@ -304,6 +304,19 @@ def test_damage_in_between_is_noticed_where_it_is_read(manifest):
     for index in (99, 100):
         with pytest.raises(ChangedError, match=r"list\.csv\.headrace: .*it is damaged\. Remove it, and open again"):
             ds[index]
+
+
+@pytest.mark.parametrize("offset", [2**63, 2**40, 5], ids=["beyond numbers", "beyond memory", "falling"])
+@pytest.mark.parametrize("items", [[1, 2], ["a", "b"]], ids=["numbers", "texts"])
+def test_damaged_lists_are_noticed_where_they_are_read(tmp_path, monkeypatch, items, offset):
+    monkeypatch.setattr(opening, "_KEPT_FROM_BYTES", 0)
+    path = write_json_lines(tmp_path / "list.jsonl", {"image": ["a", "b", "c"], "items": [items] * 3})
+    data.open(path)
+    edited(path, lambda arrays, _: arrays["column.1.offsets"].__setitem__(1, offset))
+    ds = data.open(path)
+    assert len(ds[2]["items"]) == 2
+    with pytest.raises(ChangedError, match=r"got one from .* is damaged\. Remove it, and open again"):
+        ds[1 if offset == 5 else 0]
 
 
 def test_an_index_that_is_cut_off_under_a_reader(manifest):
