@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -9,10 +10,11 @@ import shutil
 import numpy as np
 import pyarrow as pa
 import pytest
+from damage import damaged
 
 import headrace as hr
 import headrace.data as data
-from headrace.errors import DatasetError, EmptyDatasetError, ReadError, UsageError
+from headrace.errors import ChangedError, DatasetError, EmptyDatasetError, ReadError, UsageError
 
 datasets = pytest.importorskip("datasets")
 datasets.disable_progress_bars()
@@ -205,6 +207,25 @@ def test_an_offset_that_leads_out_of_its_buffer_is_not_followed(copy, column):
     path.write_bytes(content)
     with pytest.raises(DatasetError, match=rf"{path.name}: expected a file in Arrow's stream format, got otherwise: "):
         data.open(copy)
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(10_000, marks=pytest.mark.long)])
+def test_damage_of_any_kind_is_an_error_or_read(copy, count):
+    """A process that pyarrow ends fails the test, too."""
+    path = copy / "data-00000-of-00003.arrow"
+    whole, other = path.read_bytes(), (copy / "data-00001-of-00003.arrow").read_bytes()
+    refused = 0
+    for seed in range(count):
+        path.write_bytes(damaged(whole, [other], np.random.default_rng(seed)))
+        try:
+            ds = data.open(copy)
+        except DatasetError:
+            refused += 1
+            continue
+        for number in range(0, len(ds), 10):
+            with contextlib.suppress(ChangedError, ReadError):
+                assert ds[number]["__key__"] == str(number)
+    assert count / 4 < refused < count
 
 
 def test_names_of_columns_that_are_no_utf_8_are_named(copy):
