@@ -128,5 +128,5 @@ def test_a_list_that_lies_outside_its_items_is_damaged(tmp_path, monkeypatch):
     assert whole.count(offsets) >= 2
     sidecar.write_bytes(whole.replace(offsets, wrong))
     for number in range(2):
-        with pytest.raises(ChangedError, match=r"expected a list among 3 items, got those from .* is damaged"):
+        with pytest.raises(ChangedError, match=r"expected a list within 3 items, got one from .* is damaged"):
             hr.open(path)[number]

@@ -161,14 +161,14 @@ class ListColumn:
     """What the numbers name, if they are class indices."""
 
     def take(self, ids: Ints) -> list[Any]:
-        """Raises ChangedError."""
         return [self._at(int(self.offsets[index]), int(self.offsets[index + 1])) for index in ids.tolist()]
 
     def _at(self, start: int, stop: int) -> Any:
-        if not start <= stop <= len(self.items):  # mapped from a sidecar, whose opening does not look at all of them
+        # Out of a file that anyone may have written, of which opening looks at the ends alone.
+        if not start <= stop <= len(self.items):
             raise ChangedError(
-                f"expected a list among {len(self.items):,} items, got those from {start:,} to {stop:,}: the sidecar "
-                f"beside the manifest (.headrace) is damaged. Remove it, and open again"
+                f"expected a list within {len(self.items):,} items, got one from {start:,} to {stop:,}: the index that "
+                f"is kept of the dataset is damaged. Remove it, and open again"
             )
         if isinstance(self.items, Strings):
             return list(self.items.take(np.arange(start, stop)))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import DatasetError, EmptyDatasetError, ReadError
-from .columns import Column, HeldColumn, RangeColumn, ValueColumn
+from .columns import ABSENT, Column, HeldColumn, ListColumn, RangeColumn, ValueColumn
 from .files import Files
 from .keys import NumberKeys
 from .strings import StringColumn
@@ -30,25 +32,27 @@ def is_saved_dataset(folder: str) -> bool:
 def open_saved_dataset(folder: str) -> Table:
     """The samples of the dataset in `folder` (absolute), in its order; a sample's key is its row.
 
-    A feature of images or of bytes is a column of bytes; a ClassLabel has its names as classes; numbers, texts and
-    lists of these are what they are, and all else is a text of JSON.
+    A feature of images or of bytes is a column of bytes; a ClassLabel, or a list of them, has its names as classes;
+    numbers, texts and lists of these are what they are, and all else is a text of JSON.
 
-    Raises DatasetError (several splits, an index beside the files, compressed), EmptyDatasetError or ReadError.
+    Raises DatasetError (several splits, an index beside the files, compressed, paths instead of bytes, damaged),
+    EmptyDatasetError or ReadError.
     """
     names = _data_files(folder)
     # Only here, since they import pyarrow.
-    from .arrow_file import ArrowFile, common_schema, is_bytes
+    from .arrow_file import ArrowFile, is_bytes
     from .manifest.arrow_columns import holds_bytes
 
     arrow = [ArrowFile(os.path.join(folder, name)) for name in names]
+    _expect_one_schema(arrow)
     count = sum(len(file) for file in arrow)
     if not count:
         raise EmptyDatasetError(f"{folder}: expected rows, got a dataset of none. Check what was saved")
     files = Files(folder, StringColumn.from_list(names), archives=True)
-    schema, classes = common_schema(arrow), _class_names(folder)
+    schema, classes = arrow[0].schema, _class_names(folder)
     of_bytes = [field.name for field in schema if is_bytes(field.type)]
     inside = [field.name for field in schema if holds_bytes(field.type) and field.name not in of_bytes]
-    taken = [name for name in schema.names if name not in inside]
+    taken = [name for name in arrow[0].names if name not in inside]
     held = _held_columns(arrow, [name for name in taken if name not in of_bytes])
     columns: dict[str, Column] = {
         name: _byte_column(arrow, files, name) if name in of_bytes else _labelled(held[name], classes.get(name))
@@ -83,6 +87,21 @@ def _several_splits(folder: str) -> DatasetError:
     return DatasetError(f"{folder}: expected a list of splits in {_SPLITS}, got none. Save the dataset again")
 
 
+def _expect_one_schema(arrow: Sequence[ArrowFile]) -> None:
+    """Of columns whose names differ. Raises DatasetError."""
+    for file in arrow:
+        if not file.schema.equals(arrow[0].schema):
+            raise DatasetError(
+                f"{file.path}: expected the columns of {arrow[0].path}, got others. Save the dataset again"
+            )
+        twice = next((name for name, columns in Counter(file.names).items() if columns > 1), None)
+        if twice is not None:
+            raise DatasetError(
+                f"{file.path}: expected column names that differ, got {twice!r} more than once. Rename one, and "
+                f"save the dataset again"
+            )
+
+
 def _names_a_file(entry: object) -> bool:
     """Of this very folder: a state that anyone may have written leads nowhere else."""
     match entry:
@@ -100,14 +119,18 @@ def _is_file_name(name: str) -> bool:
 
 
 def _class_names(folder: str) -> dict[str, tuple[str, ...]]:
-    """The names of each ClassLabel, by feature."""
+    """The names of each ClassLabel, or list of them, by feature."""
     if not os.path.isfile(os.path.join(folder, _INFO)):
         return {}
     features = _json(folder, _INFO).get("features")
     found = {}
     for name, feature in features.items() if isinstance(features, dict) else ():
         match feature:
-            case {"_type": "ClassLabel", "names": [*names]}:
+            case (
+                {"_type": "ClassLabel", "names": [*names]}
+                | {"feature": {"_type": "ClassLabel", "names": [*names]}}
+                | [{"_type": "ClassLabel", "names": [*names]}]  # a list, as old versions of datasets wrote it
+            ):
                 found[name] = tuple(map(str, names))
     return found
 
@@ -128,13 +151,14 @@ def _json(folder: str, name: str) -> dict[str, Any]:
 
 def _byte_column(arrow: Sequence[ArrowFile], files: Files, name: str) -> RangeColumn:
     ranges = [file.ranges(name) for file in arrow]
-    return RangeColumn(
-        files,
-        np.repeat(np.arange(len(arrow), dtype=np.int32), [len(file) for file in arrow]),
-        np.concatenate([part.offset for part in ranges]),
-        np.concatenate([part.length for part in ranges]),
-        None,
-    )
+    length = np.concatenate([part.length for part in ranges])
+    if (length == ABSENT).all() and any(file.names_files(name) for file in arrow):
+        raise DatasetError(
+            f"{files.root}: expected images as bytes in {name!r}, got the paths of their files alone, as old versions "
+            f"of datasets saved them. Save it again: datasets.load_from_disk(…).save_to_disk(…)"
+        )
+    path_id = np.repeat(np.arange(len(arrow), dtype=np.int32), [len(file) for file in arrow])
+    return RangeColumn(files, path_id, np.concatenate([part.offset for part in ranges]), length, None)
 
 
 def _held_columns(arrow: Sequence[ArrowFile], names: list[str]) -> Mapping[str, HeldColumn]:
@@ -146,11 +170,11 @@ def _held_columns(arrow: Sequence[ArrowFile], names: list[str]) -> Mapping[str, 
     from .manifest.building import build_columns
     from .manifest.kept import load_kept
 
-    contents, outline = build_columns(ArrowRows(arrow, names))
+    contents, outline = build_columns(ArrowRows(arrow, names), scratch_in=None)
     return load_kept(safetensors.mapped(contents), outline).columns
 
 
 def _labelled(column: HeldColumn, classes: tuple[str, ...] | None) -> HeldColumn:
-    if classes is None or not isinstance(column, ValueColumn):
+    if classes is None or not isinstance(column, ValueColumn | ListColumn):
         return column
-    return ValueColumn(column.values, classes)
+    return replace(column, classes=classes)
