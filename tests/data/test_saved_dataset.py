@@ -278,6 +278,20 @@ def test_images_that_were_saved_as_paths_are_refused(copy):
         data.open(copy)
 
 
+@pytest.mark.parametrize("splits", [7, "train", []], ids=["number", "text", "none"])
+def test_splits_that_are_none_are_named(tmp_path, splits):
+    (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": splits}))
+    with pytest.raises(DatasetError, match=r"expected a list of splits in dataset_dict\.json, got none"):
+        data.open(tmp_path)
+
+
+def test_two_columns_of_one_name_are_refused(copy):
+    for path in copy.glob("*.arrow"):
+        write_stream(path, pa.Table.from_arrays([pa.array([b"x"]), pa.array([1])], names=["x", "x"]))
+    with pytest.raises(DatasetError, match="expected column names that differ, got 'x' 2 times"):
+        data.open(copy)
+
+
 def test_arguments_that_mean_nothing_here_are_refused(saved):
     with pytest.raises(UsageError, match="classes: expected none, got True: set is a saved dataset"):
         data.open(saved, classes=True)

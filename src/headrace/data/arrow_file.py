@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -38,7 +40,7 @@ class ArrowFile:
         """Raises ReadError, or DatasetError for a file that is none, is cut short or damaged."""
         self.path = path
         try:
-            with pa.memory_map(path) as mapped:
+            with pa.memory_map(os.fsencode(path)) as mapped:
                 self._bytes = mapped.read_buffer()
             reader = pa.ipc.open_stream(self._bytes)
             self.schema: pa.Schema = reader.schema
@@ -60,7 +62,8 @@ class ArrowFile:
 
         Raises DatasetError where they do not, since the file is compressed.
         """
-        return Ranges.join([_empty(), *(self._ranges(array) for array in self._binary(column))])
+        # One of no rows need not have offsets.
+        return Ranges.join([_empty(), *(self._ranges(array) for array in self._binary(column) if len(array))])
 
     def names_files(self, column: str) -> bool:
         """Whether a column of images holds the path of any, beside its bytes or instead of them."""
@@ -106,6 +109,24 @@ class ArrowFile:
 
     def _unreadable(self, error: OSError) -> ReadError:
         return ReadError(f"{self.path}: could not be read: {error.strerror}. Check its permissions and the disk")
+
+
+def common_schema(files: Sequence[ArrowFile]) -> pa.Schema:
+    """The columns that each of the files (one at least) has.
+
+    Raises DatasetError where they differ, or two have one name.
+    """
+    first, *others = files
+    for file in others:
+        if not file.schema.equals(first.schema):
+            raise DatasetError(f"{file.path}: expected the columns of {first.path}, got others. Save the dataset again")
+    for name, columns in Counter(first.schema.names).items():
+        if columns > 1:
+            raise DatasetError(
+                f"{first.path}: expected column names that differ, got {name!r} {columns} times. Rename the columns "
+                f"and save the dataset again"
+            )
+    return first.schema
 
 
 def is_bytes(type: pa.DataType) -> bool:

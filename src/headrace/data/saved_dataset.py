@@ -39,16 +39,15 @@ def open_saved_dataset(folder: str) -> Table:
     """
     names = _data_files(folder)
     # Only here, since they import pyarrow.
-    from .arrow_file import ArrowFile, is_bytes
+    from .arrow_file import ArrowFile, common_schema, is_bytes
     from .manifest.arrow_columns import holds_bytes
 
     arrow = [ArrowFile(os.path.join(folder, name)) for name in names]
-    _expect_one_schema(arrow)
     count = sum(len(file) for file in arrow)
     if not count:
         raise EmptyDatasetError(f"{folder}: expected rows, got a dataset of none. Check what was saved")
     files = Files(folder, StringColumn.from_list(names), archives=True)
-    schema, classes = arrow[0].schema, _class_names(folder)
+    schema, classes = common_schema(arrow), _class_names(folder)
     of_bytes = [field.name for field in schema if is_bytes(field.type)]
     inside = [field.name for field in schema if holds_bytes(field.type) and field.name not in of_bytes]
     taken = [name for name in arrow[0].names if name not in inside]
@@ -63,11 +62,7 @@ def open_saved_dataset(folder: str) -> Table:
 
 def _data_files(folder: str) -> list[str]:
     if not os.path.isfile(os.path.join(folder, _STATE)):
-        splits = _json(folder, _SPLITS).get("splits", [])
-        raise DatasetError(
-            f"{folder}: expected one dataset, got the splits {', '.join(map(str, splits))}. Open one of them, such as "
-            f"{os.path.join(folder, str(next(iter(splits), 'train')))}"
-        )
+        raise _several_splits(folder)
     state = _json(folder, _STATE)
     if state.get("_indices_data_files") or state.get("_indices_files"):
         raise DatasetError(
@@ -80,20 +75,30 @@ def _data_files(folder: str) -> list[str]:
     raise DatasetError(f"{folder}: expected names of Arrow files in {_STATE}, got none. Save the dataset again")
 
 
-def _expect_one_schema(arrow: Sequence[ArrowFile]) -> None:
-    for file in arrow:
-        if not file.schema.equals(arrow[0].schema):
-            raise DatasetError(
-                f"{file.path}: expected the columns of {arrow[0].path}, got others. Save the dataset again"
+def _several_splits(folder: str) -> DatasetError:
+    match _json(folder, _SPLITS):
+        case {"splits": [first, *others]}:
+            return DatasetError(
+                f"{folder}: expected one dataset, got the splits {', '.join(map(str, [first, *others]))}. Open one of "
+                f"them, such as {os.path.join(folder, str(first))}"
             )
+    return DatasetError(f"{folder}: expected a list of splits in {_SPLITS}, got none. Save the dataset again")
 
 
 def _names_a_file(entry: object) -> bool:
     """Of this very folder: a state that anyone may have written leads nowhere else."""
     match entry:
         case {"filename": str(name)}:
-            return bool(name) and name == os.path.basename(name) and name not in (".", "..")
+            return bool(name) and name == os.path.basename(name) and name not in (".", "..") and _is_file_name(name)
     return False
+
+
+def _is_file_name(name: str) -> bool:
+    """JSON's strings hold more than names can."""
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
 
 
 def _class_names(folder: str) -> dict[str, tuple[str, ...]]:
