@@ -389,10 +389,11 @@ def crash():
             lambda: os.kill(os.getpid(), signal.SIGKILL),
             ["was killed by SIGKILL", "memory runs out", "fewer map_workers"],
         ),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), ["killed by SIGTERM", "Something asked it to end"]),
         (lambda: crash(), ["was killed by SIGSEGV", "Native code", "map_workers=0"]),
         (lambda: os._exit(3), ["ended with exit code 3", "Something that map calls ended the process"]),
     ],
-    ids=["killed", "crashed", "exits"],
+    ids=["killed", "asked to end", "crashed", "exits"],
 )
 def test_a_worker_that_ends(photos, way, end, texts):
     """Its error names the very sample that it was at."""
@@ -526,13 +527,15 @@ def test_wrong_arguments(photos, options, texts):
     says(caught, *texts)
 
 
-def test_a_process_that_may_not_start_others(photos):
+@pytest.mark.parametrize("made", ["there", "before"])
+def test_a_process_that_may_not_start_others(photos, made):
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
+    loader = load(photos, map_functions.unchanged)
 
     def work():
         try:
-            load(photos, map_functions.unchanged)
+            list(loader if made == "before" else load(photos, map_functions.unchanged))
         except UsageError as error:
             queue.put(str(error))
 

@@ -18,7 +18,13 @@ from headrace.feed.map_workers import pickling
 from headrace.feed.map_workers.counters import Counters, CountersPlace
 from headrace.feed.map_workers.inbox import LEAVE_S
 from headrace.feed.map_workers.messages import Begun, Done, FromWorker, NoPlace, Places, Work
-from headrace.feed.map_workers.processes import WorkerProcess, context_of, start_method, warm_fork_server
+from headrace.feed.map_workers.processes import (
+    WorkerProcess,
+    check_may_start,
+    context_of,
+    start_method,
+    warm_fork_server,
+)
 from headrace.feed.map_workers.sent_fields import SentField, send, send_rows, share
 from headrace.feed.map_workers.shared_blocks import SharedBlocks, SharedFile
 from headrace.feed.map_workers.under_way import Mapped, Shapes, UnderWay
@@ -62,6 +68,7 @@ class MapWorkers:
     def _start(self, recipe: Recipe, seed: int) -> None:
         assert recipe.map is not None, "there is something to run in them"
         context, method = context_of(recipe.multiprocessing_context), start_method(recipe.multiprocessing_context)
+        check_may_start(recipe.map_workers)
         warm_fork_server(method)
         file = None if self.memory is None else self.memory.file
         for index in range(recipe.map_workers):
