@@ -12,6 +12,7 @@ CPP := $(shell find core -name '*.cpp' -o -name '*.hpp')
 PHOTOS ?=
 SECONDS ?= 1200
 PEERS_VENV ?= .cache/peers
+PEERS_PHOTOS ?= .cache/photos
 MEASURE ?= throughput
 ROUNDS ?= 3
 DEMO_PHOTOS = $(if $(PHOTOS),--photos "$(PHOTOS)")
@@ -57,11 +58,11 @@ wheel-test: $(VENV)/.tools ## that wheel, and the tests on it where neither comp
 fuzz: build ## feed made-up bytes to every fuzz target, for SECONDS= each (default 1,200), from where it was
 	PYTHON=$(BIN)/python scripts/fuzz.sh $(SECONDS)
 
-bench-peers: build .cache/photos ## beside ten other loaders, several GB (ROUNDS=3, MEASURE="throughput start-up")
+bench-peers: build $(PEERS_PHOTOS) ## beside nine other loaders, several GB (ROUNDS=3 MEASURE="throughput start-up")
 	PYTHON=$(BIN)/python benchmarks/peers/install.sh $(PEERS_VENV)
 	for measure in $(MEASURE); do \
-	    $(BIN)/python benchmarks/peers/run.py $$measure .cache/photos --environment $(PEERS_VENV) --rounds $(ROUNDS) \
-	        || exit; \
+	    $(BIN)/python benchmarks/peers/run.py $$measure $(PEERS_PHOTOS) --environment $(PEERS_VENV) \
+	        --rounds $(ROUNDS) || exit; \
 	done
 
 build: $(VENV)/.package ## the environment and the package, editable

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 seconds=$1
 shift
 python=${PYTHON:-.venv/bin/python}
-[ $# -gt 0 ] || set -- jpeg png png_rows tar view python
+[ $# -gt 0 ] || set -- jpeg png png_rows tar zip index view python
 keep=.cache/fuzz
 build=build/fuzz
 
@@ -29,7 +29,7 @@ run_target() {
 
 run_python() { HEADRACE_FUZZ_SECONDS=$seconds "$python" -m pytest -p no:cacheprovider --timeout 0 tests/fuzz; }
 
-if [[ " $* " =~ " "(jpeg|png|png_rows|tar|view)" " ]]; then
+if [[ " $* " =~ " "(jpeg|png|png_rows|tar|zip|index|view)" " ]]; then
     clang=$(scripts/clang.sh)
     cmake -S . -B "$build" -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_BUILD_TYPE=Release -DHEADRACE_BUILD=fuzz \
         -DHEADRACE_SANITIZE=address,undefined,float-cast-overflow >/dev/null

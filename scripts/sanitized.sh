@@ -22,7 +22,7 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ 
 END
 if [ $# -eq 0 ]; then
     set -- tests/test_png.py tests/test_jpeg_windows.py tests/test_jpeg_baseline.py tests/test_resample.py \
-        tests/test_loader_pixels.py tests/test_bad_*.py tests/test_battery.py \
+        tests/test_loader_pixels.py tests/test_bad_*.py tests/test_battery.py tests/test_zip_source.py \
         tests/test_decode_image.py tests/test_decode_image_errors.py tests/data
 fi
 # Python and numpy keep memory to the end: leaks of theirs are not what is looked for. pytest's own capture hides

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 from fuzz_finds import FINDS
-from originals import jpegs, pngs, tars
+from originals import jpegs, pngs, tars, zips
 
-TARGETS = ("jpeg", "png", "png_rows", "tar", "view")
+TARGETS = ("jpeg", "png", "png_rows", "tar", "zip", "index", "view")
 
 
 def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
@@ -34,6 +34,10 @@ def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
                     yield f"{kind}-{interlaced}", options + rows
         case "tar":  # signed anew?, slice
             yield from ((name, bytes([1, 3]) + file) for name, file in tars())
+        case "zip":
+            yield from zips()
+        case "index":  # small numbers, as the target takes them for offsets that rise
+            yield from ((str(number), rng.integers(0, 20, 200, np.uint8).tobytes()) for number in range(40))
         case "view":  # drawn: the target has meaning for any bytes
             yield from ((str(number), rng.bytes(300)) for number in range(60))
 

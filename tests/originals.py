@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -118,6 +119,22 @@ def _add_link(tar: tarfile.TarFile, name: str, target: str, kind: bytes) -> None
     info = tarfile.TarInfo(name)
     info.type, info.linkname = kind, target
     tar.addfile(info)
+
+
+def zips() -> Iterator[tuple[str, bytes]]:
+    """(name, bytes) of zips: stored, deflated, otherwise packed, in ZIP64's form, behind a program, with a comment."""
+    methods = {"stored": zipfile.ZIP_STORED, "deflated": zipfile.ZIP_DEFLATED, "bzip2": zipfile.ZIP_BZIP2}
+    for name, method in methods.items():
+        for large in (False, True):
+            out = io.BytesIO(b"#!program\n" if large else b"")
+            out.seek(0, io.SEEK_END)
+            with zipfile.ZipFile(out, "a", method) as archive:
+                archive.comment = b"comment" * large
+                for member in ("cat/1.jpg", "cat/1.txt", "größe.jpg", "folder/", "empty"):
+                    content = b"" if member in ("folder/", "empty") else member.encode() * 20
+                    with archive.open(zipfile.ZipInfo(member), "w", force_zip64=large) as file:
+                        file.write(content)
+            yield f"{name}{'-zip64' * large}", out.getvalue()
 
 
 def _without_padding(tar: bytes) -> bytes:

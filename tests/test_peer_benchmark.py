@@ -38,16 +38,10 @@ def results(tmp_path):
     runs += [run("headrace", 400, beside="ffcv-raw"), run("ffcv-raw", 1000)]
     failed = {"kind": "throughput", "task": "train-uint8", "round": 0, "peer": "spdl", "failed": "OSError: no <FFmpeg>"}
     kept = {"kind": "prepare", "peer": "ffcv-raw", "dataset": "photos-1000", "prepare_s": 2.0, "prepared_bytes": 5000}
-    facts = {
-        "cpu": "A CPU",
-        "cores": 2,
-        "system": "Linux",
-        "python": "3.11",
-        "date": "2030-01-02",
-        "versions": {"x": "1"},
-    }
+    facts = {"cpu": "A CPU", "cores": 2, "system": "Linux", "python": "3.11", "date": "2030-01-02"}
+    facts |= {"versions": {"x": "1"}, "photos": 500, "bytes_a_photo": 7000}
     path = tmp_path / "results.json"
-    path.write_text(json.dumps({"facts": facts | {"versions": {"x": "1"}}, "runs": [*runs, failed, kept]}))
+    path.write_text(json.dumps({"facts": facts, "runs": [*runs, failed, kept]}))
     return path
 
 
@@ -56,6 +50,7 @@ def test_the_page_has_medians_and_ratios_and_every_reason(results, tmp_path):
     page.write_text("\n".join(f"BEFORE\n<!-- {mark} -->\nOLD\n<!-- /{mark} -->\nAFTER" for mark in MARKS))
     script("page.py", results, page)
     text = page.read_text()
+    assert "500 photographs of 7,000 bytes" in text
     assert "| dali | 40 | 5.00 × | 0.50 | 0.25 s | 5 MB | 5 MB | 5 MB |" in text
     assert "| headrace | 250 |  | " in text
     assert text.index("| ffcv-raw | 1,000 |") < text.index("| headrace | 250 |") < text.index("| dali | 40 |")
@@ -63,7 +58,7 @@ def test_the_page_has_medians_and_ratios_and_every_reason(results, tmp_path):
     assert "- turboloader: not comparable: " in text
     assert "- grain: not run" in text
     assert "| ffcv-raw | a .beton of pixels | 2.0 s | 5 |" in text
-    assert "- **ffcv-raw**: 2.50 × Headrace in train-uint8" in text
+    assert "- **images/s**: ffcv-raw 4.00 × (train-uint8)\n- **CPU an image**: none" in text
     assert [text.count(word) for word in ("BEFORE", "AFTER", "OLD")] == [len(MARKS), len(MARKS), 0]
     script("page.py", results, page)
     assert page.read_text() == text

@@ -60,6 +60,18 @@ def test_what_fails_for_good_is_raised_with_its_attempts(waits):
     fails(ReadError, load(memory_dataset()), f"cannot read {PATH}: Input/output error, at each of 1 attempts")
 
 
+def test_a_mount_that_is_gone_costs_its_pauses_once(waits):
+    """Not once a sample: the run stops anyway."""
+    waits(0.0, 0.0, 0.0)
+    loader = load(memory_dataset(64), batch_size=64)
+    error = fails(ReadError, loader, "sample 'page 0', field 'image'", "at each of 4 attempts")
+    assert "as another read" not in str(error)
+    assert loader.stats().retries == 3
+    loader = load(memory_dataset(64), batch_size=64, threads=2)
+    fails(ReadError, loader, "at each of 4 attempts")
+    assert loader.stats().retries <= 2 * 3
+
+
 def test_what_passes_is_read_as_if_nothing_had_been(waits):
     waits(*[0.001] * 30_000)
     with memory_window() as window:
@@ -109,7 +121,7 @@ def test_a_job_that_is_dropped_does_not_wait():
     paths = _core.Paths(os.fsencode(files.root), files.names.blob, files.names.offsets, keep_open=True, inside=False)
     at = dataset.locate("image", np.zeros(1, np.int64))
     job = _core.Job(np.zeros(1, np.int64), np.zeros(1, np.uint32), key=0, program=np.zeros((0, 10)))
-    job.add_raw(paths=paths, **at._asdict())
+    job.add_raw(paths=paths, path_id=at.path_id, offset=at.offset, length=at.length)
     engine.submit(job)
     assert eventually(lambda: engine.counters()["retry"][1] == 1)
     del job

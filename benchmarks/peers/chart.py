@@ -7,6 +7,8 @@ Headrace is blue, and a loader whose images were decoded beforehand is an outlin
 """
 
 import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from registry import BY_NAME
 from results import Results
 from task import RECIPES, TASKS
 
+OUTPUTS = {"uint8": "uint8", "float32": "float32, normalised"}
 WIDTH, LABEL, BAR, ROW = 760, 150, 480, 26
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #24292f }
@@ -26,15 +29,21 @@ STYLE = """
 """
 
 
-def panel(title, values, show, top):
-    """Lines of one panel: `values` is [(name, value)], drawn longest first, `show` writes a value."""
-    most = max(value for _, value in values)
-    yield f'<text class="title" x="0" y="{top + 16}">{escape(title)}</text>'
-    for index, (name, value) in enumerate(values):
-        y, width = top + 28 + index * ROW, value / most * BAR
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    values: list[tuple[str, float]]  # from the top
+    show: Callable[[float], str]
+    most: float  # what the longest bar stands for
+
+
+def lines(panel, top):
+    yield f'<text class="title" x="0" y="{top + 16}">{escape(panel.title)}</text>'
+    for index, (name, value) in enumerate(panel.values):
+        y, width = top + 28 + index * ROW, value / panel.most * BAR
         yield f'<text x="{LABEL - 8}" y="{y + 14}" text-anchor="end">{escape(name)}</text>'
         yield f'<rect class="{kind(name)}" x="{LABEL}" y="{y}" width="{width:.0f}" height="18" rx="2"/>'
-        yield f'<text x="{LABEL + width + 8:.0f}" y="{y + 14}">{escape(show(value))}</text>'
+        yield f'<text x="{LABEL + width + 8:.0f}" y="{y + 14}">{escape(panel.show(value))}</text>'
 
 
 def kind(name):
@@ -44,33 +53,34 @@ def kind(name):
 
 
 def svg(panels):
-    """`panels` is [(title, values, show)]; those without values are left out."""
     body, top = [], 0
-    for title, values, show in panels:
-        if values:
-            body += panel(title, values, show, top)
-            top += 28 + len(values) * ROW + 16
+    for panel in panels:
+        body += lines(panel, top)
+        top += 28 + len(panel.values) * ROW + 16
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" width="{WIDTH}" height="{top}">'
     return "\n".join([head, f"<style>{STYLE}</style>", *body, "</svg>"]) + "\n"
 
 
 def throughput(results, tasks):
+    """Fastest first, all panels to one scale; a task without figures has none."""
+    rates = {}
     for name in tasks:
-        task = TASKS[name]
-        output = "float32, normalised" if task.dtype == "float32" else task.dtype
         found = rows(results, BY_NAME, kind="throughput", task=name)
-        values = sorted(((peer, row["images_per_s"]) for peer, row in found), key=lambda pair: -pair[1])
-        yield f"{RECIPES[task.recipe]}, {output}", values, lambda value: f"{value:,.0f} images/s"
+        rates[name] = sorted(((peer, row["images_per_s"]) for peer, row in found), key=lambda pair: -pair[1])
+    most = max(value for values in rates.values() for _, value in values)
+    for name, values in rates.items():
+        if values:
+            title = f"{RECIPES[TASKS[name].recipe]}, {OUTPUTS[TASKS[name].dtype]}"
+            yield Panel(title, values, lambda value: f"{value:,.0f} images/s", most)
 
 
 def start_up(results):
+    """Least first."""
     found = rows(results, BY_NAME, kind="start-up")
-
-    def ascending(figure, scale):
-        return sorted(((name, row[figure] * scale) for name, row in found), key=lambda pair: pair[1])
-
-    yield "First batch over 1,000,000 samples", ascending("first_batch_s", 1), lambda value: f"{value:.2f} s"
-    yield "Memory of all its processes", ascending("memory_bytes", 1e-6), lambda value: f"{value:,.0f} MB"
+    first = sorted(((name, row["first_batch_s"]) for name, row in found), key=lambda pair: pair[1])
+    memory = sorted(((name, row["memory_bytes"] / 1e6) for name, row in found), key=lambda pair: pair[1])
+    yield Panel("First batch over 1,000,000 samples", first, lambda value: f"{value:.2f} s", first[-1][1])
+    yield Panel("Memory of all its processes", memory, lambda value: f"{value:,.0f} MB", memory[-1][1])
 
 
 def main():

@@ -19,15 +19,20 @@ CLASSES = 1000
 TINY_PX = 16
 
 
+def originals(photos):
+    files = sorted(Path(photos).rglob("*.jpg"))
+    if not files:
+        raise SystemExit(f"no *.jpg below {photos}; make them with: python benchmarks/make_photos.py {photos}")
+    return files
+
+
 def long_folder(photos, folder, count):
     """Make `folder` hold `count` photographs: those of `photos` in turn, in their own class folders."""
-    originals = sorted(Path(photos).rglob("*.jpg"))
-    if not originals:
-        raise SystemExit(f"no *.jpg below {photos}; make them with: python benchmarks/make_photos.py {photos}")
+    files = originals(photos)
 
     def fill(partial):
-        for index, path in enumerate(islice(cycle(originals), count)):
-            name = f"{index // len(originals):03d}-{path.name}"
+        for index, path in enumerate(islice(cycle(files), count)):
+            name = f"{index // len(files):03d}-{path.name}"
             link(path, partial / path.parent.name / name)
 
     return made_once(folder / f"photos-{count}", fill)

@@ -6,20 +6,29 @@ A block of the page begins with a line <!-- NAME --> and ends with <!-- /NAME --
 """
 
 import argparse
+import operator
 from pathlib import Path
 
 from figures import figures, missing, own_ratio, rows
-from registry import BY_NAME, OWN
+from registry import BY_NAME, OWN, PEERS
 from results import Results
 from task import RECIPES, TASKS
 
 MB = 1e6
+COMPARED = (
+    ("images/s", "images_per_s", operator.gt),
+    ("CPU an image", "cpu_ms_per_image", operator.lt),
+    ("first batch", "first_batch_s", operator.lt),
+    ("memory", "memory_bytes", operator.lt),
+)
+STEADY = ("images_per_s", "cpu_ms_per_image")  # not of interest over tiny images
+FLAT = 5  # images of one colour that need no word: a window may well fall into a clear sky
 
 
 def machine(results):
     facts, versions = results.facts, results.facts["versions"]
-    yield f"{facts['cores']} cores of {facts['cpu']}, {facts['system']}, Python {facts['python']}, {facts['date'][:10]}"
-    yield ""
+    yield f"{facts['date'][:10]}: {facts['cores']} cores, {facts['cpu']}, {facts['system']}, Python {facts['python']}."
+    yield f"{facts['photos']:,} photographs of {facts['bytes_a_photo']:,} bytes on average."
     yield "Versions: " + ", ".join(f"{package} {number or 'from source'}" for package, number in versions.items()) + "."
 
 
@@ -48,7 +57,7 @@ def throughput(results):
 
 def blank(found):
     for name, row in found:
-        if row["blank_images"] > 0:
+        if row["blank_images"] > FLAT:
             yield name, f"{row['blank_images']:.0f} images of the first and last batch were of one colour"
 
 
@@ -81,12 +90,23 @@ def differences(results):
 
 
 def ahead(results):
-    """Where a peer gave more images a second than Headrace did beside it."""
-    for name in BY_NAME:
-        ratios = {task: own_ratio(results, name, task) for task in TASKS}
-        better = {task: 1 / ratio for task, ratio in ratios.items() if ratio is not None and ratio < 1}
-        if better and not name.startswith(OWN.name):
-            yield f"- **{name}**: " + ", ".join(f"{ratio:.2f} × Headrace in {task}" for task, ratio in better.items())
+    """Each figure in which a peer did better than Headrace, task by task."""
+    for title, name, better in COMPARED:
+        shares = {task: list(better_peers(results, name, better, kind="throughput", task=task)) for task in TASKS}
+        shares["1,000,000 samples"] = (
+            [] if name in STEADY else list(better_peers(results, name, better, kind="start-up"))
+        )
+        told = [f"{', '.join(peers)} ({task})" for task, peers in shares.items() if peers]
+        yield f"- **{title}**: {'; '.join(told) if told else 'none'}"
+
+
+def better_peers(results, name, better, **keys):
+    own = figures(results, OWN.name, **keys)
+    if own is None:
+        return
+    for peer, row in rows(results, [peer.name for peer in PEERS if peer.module != OWN.module], **keys):
+        if better(row[name], own[name]):
+            yield f"{peer} {row[name] / own[name]:.2f} ×"
 
 
 BLOCKS = {block.__name__: block for block in (machine, throughput, start_up, conversion, differences, ahead)}

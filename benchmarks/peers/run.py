@@ -13,11 +13,13 @@ loaders need in another form is converted into WORK once. page.py and chart.py t
 """
 
 import argparse
+import fcntl
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
-from dataset import long_folder, million_folder
+from dataset import long_folder, million_folder, originals
 from launch import FailedError, launch
 from registry import BY_NAME, OWN, PEERS
 from results import Results
@@ -41,25 +43,37 @@ def main():
     ask.add_argument("--peers", nargs="+", choices=[peer.name for peer in PEERS], default=[peer.name for peer in PEERS])
     ask.add_argument("--counted", type=int, default=24, help="batches; with another number, give another --work")
     args = ask.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
-    bench = Bench(args.work, args.environment)
     peers = [BY_NAME[name] for name in args.peers]
-    if args.what == "throughput":
-        bench.throughput(args.photos, peers, [TASKS[name] for name in args.tasks], args.rounds, args.counted)
-    else:
-        bench.start_up([peer for peer in (OWN, *peers) if peer.start_up], args.rounds)
+    with alone(args.work):
+        bench = Bench(args.photos, args.work, args.environment)
+        if args.what == "throughput":
+            bench.throughput(peers, [TASKS[name] for name in args.tasks], args.rounds, args.counted)
+        else:
+            bench.start_up([peer for peer in (OWN, *peers) if peer.start_up], args.rounds)
+
+
+@contextmanager
+def alone(work):
+    """Hold the folder against a second run, which would disturb this one's figures and lose its results."""
+    work.mkdir(parents=True, exist_ok=True)
+    with open(work / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"another run measures in {work}: wait for it, or give another --work") from None
+        yield
 
 
 class Bench:
     """Makes the runs that the results do not have yet."""
 
-    def __init__(self, work, environment):
-        self.work, self.environment = work, environment
+    def __init__(self, photos, work, environment):
+        self.photos, self.work, self.environment = photos, work, environment
         self.results = Results(work / "results.json")
-        self.results.facts |= machine()
+        self.results.facts |= machine() | description(photos)
 
-    def throughput(self, photos, peers, tasks, rounds, counted):
-        folder = long_folder(photos, self.work, (WARM + counted) * tasks[0].batch_size)
+    def throughput(self, peers, tasks, rounds, counted):
+        folder = long_folder(self.photos, self.work, (WARM + counted) * tasks[0].batch_size)
         peers = self.prepared(peers, folder)
         for round_number in range(rounds):
             for task in tasks:
@@ -130,8 +144,12 @@ def rounded(value):
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
+def description(photos):
+    sizes = [path.stat().st_size for path in originals(photos)]
+    return {"photos": len(sizes), "bytes_a_photo": round(sum(sizes) / len(sizes))}
+
+
 def machine():
-    """What the figures are measured on."""
     found = environment()
     return {name: getattr(found, name) for name in ("date", "cpu", "cores", "system", "python")}
 

@@ -61,14 +61,21 @@ std::span<const std::uint8_t> Reader::read(const Ranges& ranges, std::size_t ite
             return read_once(ranges, item, max_file_bytes);
         } catch (const TransportFault& fault) {
             if (!may_pass(fault.error)) throw;
-            if (attempt == retries_.waits.size()) {
-                throw Fault(Code::io, fault.what() + (", at each of " + std::to_string(attempt + 1) + " attempts"));
+            if (attempt == retries_.waits.size() || retries_.given_up.load(std::memory_order_relaxed)) {
+                give_up(fault, attempt);
             }
             if (loses_descriptor(fault.error)) ranges.paths->forget(ranges.path_id[item]);
         }
         retries_.made.fetch_add(1, std::memory_order_relaxed);
         if (!job.pause(retries_.waits[attempt])) throw Fault(Code::cancelled, "cancelled");
     }
+}
+
+void Reader::give_up(const TransportFault& fault, std::size_t attempt) {
+    const std::size_t most = retries_.waits.size();
+    const std::string how = attempt == most ? ", at each of " : ", as another read did at each of ";
+    retries_.given_up.store(true, std::memory_order_relaxed);
+    throw Fault(Code::io, fault.what() + how + std::to_string(most + 1) + " attempts");
 }
 
 std::span<const std::uint8_t> Reader::read_once(const Ranges& ranges, std::size_t item, std::int64_t max_file_bytes) {

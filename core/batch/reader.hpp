@@ -27,6 +27,7 @@ public:
 
 private:
     struct Source;
+    [[noreturn]] void give_up(const TransportFault&, std::size_t attempt);
     std::span<const std::uint8_t> read_once(const Ranges&, std::size_t item, std::int64_t max_file_bytes);
     std::span<const std::uint8_t> read_range(const Source&, std::int64_t offset, std::int64_t length,
                                              const std::uint32_t* check);

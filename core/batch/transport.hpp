@@ -31,10 +31,12 @@ inline const std::vector<std::chrono::nanoseconds> kRetryWaits{
     std::chrono::milliseconds(50), std::chrono::milliseconds(200), std::chrono::milliseconds(800),
     std::chrono::milliseconds(3200)};
 
-// The waits of one engine's readers, and how many attempts beyond the first they have made.
+// What the readers of one engine share. Once a read has failed at every attempt the run is going to stop: the others do
+// not try again, or a mount that is gone would take their pauses once for each sample of a batch.
 struct Retries {
     std::vector<std::chrono::nanoseconds> waits = kRetryWaits;
-    std::atomic<std::int64_t> made{0};
+    std::atomic<std::int64_t> made{0};  // attempts beyond the first
+    std::atomic<bool> given_up{false};
 };
 
 }  // namespace headrace

@@ -33,6 +33,7 @@ SampleWorker& worker_of_this_thread(const Limits& limits) {
     };
     thread_local Own own;
     own.limits = limits;
+    own.retries.given_up.store(false);  // images that are decoded one by one are no run that stops
     return own.worker;
 }
 

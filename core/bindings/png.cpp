@@ -45,12 +45,18 @@ void decode_without_gil(PngDecoder& decoder, int top, int bottom, Layout layout,
     decoder.decode(top, bottom, layout, sink);
 }
 
+// One a level: what tests and benchmarks ask for in turns stays warm.
+PngDecoder& decoder_for(Level level) {
+    thread_local std::unique_ptr<PngDecoder> decoders[kLevels];
+    auto& decoder = decoders[static_cast<int>(level)];
+    if (!decoder) decoder = std::make_unique<PngDecoder>(level);
+    return *decoder;
+}
+
 nb::ndarray<nb::numpy> decode_png(const nb::bytes& data, const std::string& layout_name, int top, int bottom,
                                   const std::string& level, const Limits& limits) {
     const Layout layout = layout_named(layout_name);
-    thread_local PngDecoder scalar(Level::scalar);
-    thread_local PngDecoder best(best_level());
-    PngDecoder& decoder = parse_level(level) == Level::scalar ? scalar : best;
+    PngDecoder& decoder = decoder_for(parse_level(level));
     try {
         const PngInfo& info = decoder.open(bytes_of(data), limits);
         if (bottom < 0) bottom = info.height;

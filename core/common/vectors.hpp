@@ -8,6 +8,13 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
+
+#if defined(__ARM_NEON)
+#include <arm_neon.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace headrace {
 // Unnamed: a function emitted with one file's instruction set must not replace its twin in a file with another.
@@ -15,7 +22,7 @@ namespace {
 
 using u8x16 [[gnu::vector_size(16)]] = std::uint8_t;
 using u16x8 [[gnu::vector_size(16)]] = std::uint16_t;
-using u64x2 [[gnu::vector_size(16)]] = std::uint64_t;
+using i16x8 [[gnu::vector_size(16)]] = std::int16_t;
 
 template <class Vector>
 inline Vector load(const void* from) {
@@ -35,32 +42,96 @@ inline To as(From v) {
     return reinterpret_cast<To>(v);
 }
 
-// The lanes of a, then those of b, by their numbers.
-template <int... At, class Vector>
-inline Vector pick(Vector a, Vector b) {
+// The bytes of a, 0 to 15, and of b, 16 to 31, by their numbers.
+template <int... At>
+inline u8x16 pick(u8x16 a, u8x16 b) {
 #if __has_builtin(__builtin_shufflevector)
     return __builtin_shufflevector(a, b, At...);
 #else
-    return __builtin_shuffle(a, b, Vector{At...});  // GCC before 12
+    return __builtin_shuffle(a, b, u8x16{At...});  // GCC before 12
 #endif
 }
 
+// Such numbers, one for each byte of the result.
+struct Pattern {
+    int at[16];
+};
+
+template <Pattern From>
+inline u8x16 pick_by(u8x16 a, u8x16 b) {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+        return pick<From.at[I]...>(a, b);
+    }(std::make_index_sequence<16>{});
+}
+
+// Bytes of one vector; zeros where the pattern reaches beyond it.
+template <Pattern From>
+inline u8x16 pick_or_zero(u8x16 v) {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+        const u8x16 kept = {(From.at[I] < 16 ? std::uint8_t{255} : std::uint8_t{0})...};
+        return pick<(From.at[I] % 16)...>(v, v) & kept;
+    }(std::make_index_sequence<16>{});
+}
+
+constexpr Pattern consecutive(int first) {
+    Pattern pattern{};
+    for (int i = 0; i < 16; ++i) pattern.at[i] = first + i;
+    return pattern;
+}
+
+// `count` bytes from `first` on, over and over.
+constexpr Pattern repeated(int first, int count) {
+    Pattern pattern{};
+    for (int i = 0; i < 16; ++i) pattern.at[i] = first + i % count;
+    return pattern;
+}
+
+constexpr Pattern evens() {
+    Pattern pattern{};
+    for (int i = 0; i < 16; ++i) pattern.at[i] = 2 * i;
+    return pattern;
+}
+
+// Units of `bytes` bytes in turns from two vectors, from unit `first` of each on.
+constexpr Pattern in_turns(int bytes, int first) {
+    Pattern pattern{};
+    for (int i = 0; i < 16; ++i) pattern.at[i] = i / bytes % 2 * 16 + (first + i / bytes / 2) * bytes + i % bytes;
+    return pattern;
+}
+
+// The lower, or the higher, halves of two vectors in turns.
+template <int Bytes>
+inline u8x16 interleave(u8x16 a, u8x16 b) {
+    return pick_by<in_turns(Bytes, 0)>(a, b);
+}
+template <int Bytes>
+inline u8x16 interleave_high(u8x16 a, u8x16 b) {
+    return pick_by<in_turns(Bytes, 8 / Bytes)>(a, b);
+}
+
 // Bytes 0 to 7, or 8 to 15, as 16-bit lanes.
-inline u16x8 low_bytes(u8x16 v) {
-    return as<u16x8>(pick<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(v, u8x16{}));
-}
-inline u16x8 high_bytes(u8x16 v) {
-    return as<u16x8>(pick<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(v, u8x16{}));
-}
+inline u16x8 low_bytes(u8x16 v) { return as<u16x8>(interleave<1>(v, u8x16{})); }
+inline u16x8 high_bytes(u8x16 v) { return as<u16x8>(interleave_high<1>(v, u8x16{})); }
 
 // 16-bit lanes below 256 as bytes.
 inline u8x16 bytes_of(u16x8 low, u16x8 high) {
-    return pick<0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30>(as<u8x16>(low), as<u8x16>(high));
+#if defined(__SSE2__)
+    return as<u8x16>(_mm_packus_epi16(as<__m128i>(low), as<__m128i>(high)));  // the pattern would take a mask each
+#else
+    return pick_by<evens()>(as<u8x16>(low), as<u8x16>(high));
+#endif
 }
 
-// The lower, and the upper, halves of two vectors side by side.
-inline u16x8 low_halves(u16x8 a, u16x8 b) { return as<u16x8>(pick<0, 2>(as<u64x2>(a), as<u64x2>(b))); }
-inline u16x8 high_halves(u16x8 a, u16x8 b) { return as<u16x8>(pick<1, 3>(as<u64x2>(a), as<u64x2>(b))); }
+// (a + b + 1) / 2: one instruction, which the vector notation has no word for.
+inline u8x16 mean_rounded_up(u8x16 a, u8x16 b) {
+#if defined(__ARM_NEON)
+    return as<u8x16>(vrhaddq_u8(as<uint8x16_t>(a), as<uint8x16_t>(b)));
+#elif defined(__SSE2__)
+    return as<u8x16>(_mm_avg_epu8(as<__m128i>(a), as<__m128i>(b)));
+#else
+    return (a | b) - ((a ^ b) >> 1);
+#endif
+}
 
 }  // namespace
 }  // namespace headrace

@@ -1,20 +1,14 @@
 // Tars: what a scan reports lies in the file and reads back, and its samples are made of its members. Headers may get
 // their checksums anew after a change: without that, damage gets no further than the checksum.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "batch/job.hpp"
-#include "batch/reader.hpp"
-#include "batch/source.hpp"
-#include "batch/transport.hpp"
 #include "common/fault.hpp"
 #include "common/limits.hpp"
+#include "fuzz/archive_file.hpp"
 #include "fuzz/input.hpp"
 #include "fuzz/require.hpp"
 #include "names/name_table.hpp"
@@ -28,25 +22,6 @@ namespace headrace::fuzz {
 namespace {
 
 constexpr std::size_t kBlock = tar_block_bytes, kChecksumAt = 148, kChecksumBytes = 8;
-
-// A file without a name whose content is what the scanner is to read.
-class MemoryFile {
-public:
-    MemoryFile() : fd_(memfd_create("tar", MFD_CLOEXEC)), path_("/proc/self/fd/" + std::to_string(fd_)) {
-        require(fd_ >= 0, "memfd_create");
-    }
-    ~MemoryFile() { close(fd_); }
-    void set(Bytes bytes) {
-        const auto size = static_cast<off_t>(bytes.size());
-        require(ftruncate(fd_, 0) == 0 && ftruncate(fd_, size) == 0, "ftruncate");
-        require(bytes.empty() || pwrite(fd_, bytes.data(), bytes.size(), 0) == size, "pwrite");
-    }
-    const std::string& path() const { return path_; }
-
-private:
-    int fd_;
-    std::string path_;
-};
 
 void sign_header(std::uint8_t* block) {
     std::fill_n(block + kChecksumAt, kChecksumBytes, std::uint8_t{' '});
@@ -140,33 +115,27 @@ void check_samples(const Samples& s, const TarMembers& m) {
 }
 
 // Regular members come back from a reader as they lie in the file.
-void check_reading(const TarMembers& m, Bytes file, const std::string& path) {
-    const std::uint64_t offsets[] = {0, path.size()};
-    const Bytes name(reinterpret_cast<const std::uint8_t*>(path.data()), path.size());
+void check_reading(const TarMembers& m, Bytes file, const ArchiveFile& archive) {
     const std::vector<std::int64_t> path_id(m.size.size(), 0);
-    const Ranges ranges{std::make_shared<Paths>("", name, offsets, true, false), path_id.data(), m.data_offset.data(),
-                        m.size.data(), m.check.data()};
-    static Retries retries;
-    static Reader reader(retries);
-    Job job;
+    const Ranges ranges{archive.paths(), path_id.data(), m.data_offset.data(), m.size.data(), m.check.data(), {}};
     for (std::size_t i = 0; i < m.size.size(); ++i) {
         if (m.type[i] == 'S') continue;
-        const Bytes got = reader.read(ranges, i, Limits{}.max_file_bytes, job);
+        const Bytes got = archive.read(ranges, i);
         const Bytes expected = m.size[i] == 0 ? Bytes{} : file.subspan(m.data_offset[i], m.size[i]);
         require(std::equal(got.begin(), got.end(), expected.begin(), expected.end()), "the bytes of a member");
     }
 }
 
 void run(Input input) {
-    static MemoryFile memory;
+    static ArchiveFile archive;
     const bool sign = input.byte() % 2 == 1;
     const int slice = 1 + input.byte() % 8;
     std::vector<std::uint8_t> file(input.rest().begin(), input.rest().end());
     if (sign) sign_headers(file);
-    memory.set(file);
+    archive.set(file);
     TarMembers members;
     try {
-        TarScanner scanner(memory.path());
+        TarScanner scanner(archive.path());
         while (scanner.advance(slice)) {
         }
         members = scanner.take();
@@ -177,7 +146,7 @@ void run(Input input) {
     }
     check_members(members, file);
     check_samples(group_members(names_of(members.names, members.name_offsets), members.type), members);
-    check_reading(members, file, memory.path());
+    check_reading(members, file, archive);
 }
 
 }  // namespace

@@ -135,9 +135,18 @@ struct Outcome {
 // Kept, as an engine's threads keep theirs.
 struct Worker {
     Counters counters;
+    Retries retries;
     SampleWorker worker;
-    explicit Worker(Level level) : worker(level, kLimits, counters) {}
+    explicit Worker(Level level) : worker(level, kLimits, counters, retries) {}
 };
+
+std::vector<std::unique_ptr<Worker>> workers_of_every_level() {
+    std::vector<std::unique_ptr<Worker>> workers;
+    for (int level = 0; level <= static_cast<int>(best_level()); ++level) {
+        workers.push_back(std::make_unique<Worker>(static_cast<Level>(level)));
+    }
+    return workers;
+}
 
 Outcome cut(Worker& worker, const std::array<Source, 2>& sources, const std::vector<ViewOp>& program,
             const double* given_view, std::uint64_t key, Options options) {
@@ -208,11 +217,9 @@ void run(Input input) {
     }
     for (Source& source : sources) source.pixels = pixels_of(source.size, source.channels, key);
     const double* row = given ? view.data() : nullptr;
-    static const std::unique_ptr<Worker> workers[] = {std::make_unique<Worker>(Level::scalar),
-                                                      std::make_unique<Worker>(std::min(Level::avx2, best_level())),
-                                                      std::make_unique<Worker>(best_level())};
+    static const std::vector<std::unique_ptr<Worker>> workers = workers_of_every_level();
     const Outcome expected = cut(*workers[0], sources, program, row, key, options);
-    for (int level = 1; level <= static_cast<int>(best_level()); ++level) {
+    for (std::size_t level = 1; level < workers.size(); ++level) {
         const Outcome got = cut(*workers[level], sources, program, row, key, options);
         const std::string name(level_name(static_cast<Level>(level)));
         require(expected.failures == got.failures, name + " fails as scalar does: " + expected.failures + got.failures);

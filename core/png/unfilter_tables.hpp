@@ -1,4 +1,4 @@
-// The tables of each level, by Pixels. Only row_filters() chooses among them.
+// Both tables, by Pixels. Only row_filters() chooses among them.
 #pragma once
 
 #include <array>
@@ -20,8 +20,6 @@ constexpr UnfilterTable unfilter_table() {
 }
 
 extern const UnfilterTable unfilter_scalar;
-#if defined(__x86_64__)
-extern const UnfilterTable unfilter_sse41;
-#endif
+extern const UnfilterTable unfilter_vectors;
 
 }  // namespace headrace::png

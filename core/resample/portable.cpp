@@ -1,8 +1,6 @@
 // The passes of the triangle filter for processors without a level of their own, in vectors that are NEON on aarch64
 // and SSE2 on x86-64, where benchmarks/resample_levels.py shows their gain. Products stay within 16 bits, the only
 // ones that all of them have: a weight is split into parts whose products with a byte fit.
-#include <algorithm>
-
 #include "common/vectors.hpp"
 #include "resample/levels.hpp"
 
@@ -15,6 +13,7 @@ namespace {
 struct Weights {
     u16x8 high[2], low[2];
 
+    Weights() = default;
     explicit Weights(const std::int16_t* weight) {
         for (int pair = 0; pair < 2; ++pair, weight += 2) {
             const auto a = static_cast<std::uint16_t>(weight[0]), b = static_cast<std::uint16_t>(weight[1]);
@@ -23,7 +22,6 @@ struct Weights {
             low[pair] = both & 127;
         }
     }
-    Weights() = default;
 };
 
 // The sum of bytes times weights, plus a half, as 128 * high + low; two partial sums of RGBX. Weights add up to
@@ -40,12 +38,15 @@ public:
     }
 
     // Two sums of RGBX in Q7.
-    static u16x8 finished(const Sum& a, const Sum& b) {
-        const u16x8 low = low_halves(a.low_, b.low_) + high_halves(a.low_, b.low_);
-        return low_halves(a.high_, b.high_) + high_halves(a.high_, b.high_) + (low >> 7);
-    }
+    static u16x8 finished(const Sum& a, const Sum& b) { return added(a.high_, b.high_) + (added(a.low_, b.low_) >> 7); }
 
 private:
+    // The halves of each added up.
+    static u16x8 added(u16x8 a, u16x8 b) {
+        const u8x16 x = as<u8x16>(a), y = as<u8x16>(b);
+        return as<u16x8>(interleave<8>(x, y)) + as<u16x8>(interleave_high<8>(x, y));
+    }
+
     u16x8 high_ = {}, low_ = {64, 64, 64, 64};
 };
 

@@ -3,6 +3,7 @@
 //
 //     stress_batch_queue [ROUNDS [SEED]]        exit code 0: all was right; ThreadSanitizer adds its own
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -50,7 +51,7 @@ public:
     std::shared_ptr<Paths> paths(bool keep_open) const {
         return std::make_shared<Paths>(folder_,
                                        std::span(reinterpret_cast<const std::uint8_t*>(names_.data()), names_.size()),
-                                       offsets_, keep_open);
+                                       offsets_, keep_open, false);
     }
     static constexpr int kBad = 7;
 
@@ -126,7 +127,7 @@ using Expected = std::vector<std::vector<std::vector<std::uint8_t>>>;  // by the
 Expected make_alone(const Files& files) {
     Expected expected;
     BlockPool pool(1);
-    Engine engine(1, Limits{}, best_level());
+    Engine engine(1, Limits{}, best_level(), kRetryWaits);
     for (int number = 0; number < kSubmitters * kJobsEach; ++number) {
         Batch batch;
         describe(batch, files.paths(false), number);
@@ -196,7 +197,7 @@ void watch(const Engine& engine, const BlockPool& pool, Paths& paths, const std:
 
 void run_round(const Files& files, const Expected& expected, std::mt19937& random) {
     BlockPool pool(2);
-    auto engine = std::make_unique<Engine>(kEngineThreads, Limits{}, best_level());
+    auto engine = std::make_unique<Engine>(kEngineThreads, Limits{}, best_level(), kRetryWaits);
     const std::shared_ptr<Paths> paths = files.paths(true);
     std::atomic<bool> stop{false};
     std::thread watcher([&] { watch(*engine, pool, *paths, stop); });
@@ -217,7 +218,7 @@ void run_round(const Files& files, const Expected& expected, std::mt19937& rando
 // An engine that is destroyed with jobs in its queue lets those who wait for them go on.
 void close_under_waiters(const Files& files, const Expected& expected) {
     BlockPool pool(2);
-    auto engine = std::make_unique<Engine>(kEngineThreads, Limits{}, best_level());
+    auto engine = std::make_unique<Engine>(kEngineThreads, Limits{}, best_level(), kRetryWaits);
     std::vector<Batch> batches(3);
     std::vector<std::unique_ptr<Lease>> leases;
     std::vector<std::thread> waiters;
@@ -232,6 +233,49 @@ void close_under_waiters(const Files& files, const Expected& expected) {
     for (std::size_t i = 0; i < batches.size(); ++i) check(batches[i], expected[i]);
 }
 
+// This process's memory as a file: where none lies, as in its first pages, a read fails with EIO, which may pass.
+std::shared_ptr<Paths> unreadable() {
+    static const std::string name = "mem";
+    static const std::uint64_t offsets[] = {0, name.size()};
+    return std::make_shared<Paths>(
+        "/proc/self", std::span(reinterpret_cast<const std::uint8_t*>(name.data()), name.size()), offsets, true, false);
+}
+
+// Readers that pause for an hour before they try again are woken by whatever ends their job.
+void cancel_in_pauses(std::mt19937& random) {
+    const std::vector<std::int64_t> zeros(kSamples, 0), offsets(kSamples, 4096), lengths(kSamples, 16);
+    auto engine = std::make_unique<Engine>(kEngineThreads, Limits{}, best_level(),
+                                           std::vector<std::chrono::nanoseconds>{std::chrono::hours(1)});
+    std::vector<std::shared_ptr<Job>> jobs;
+    for (int i = 0; i < 2; ++i) {
+        RawField raw;
+        raw.ranges.paths = unreadable();
+        raw.ranges.path_id = zeros.data();
+        raw.ranges.offset = offsets.data();
+        raw.ranges.length = lengths.data();
+        const auto& job = jobs.emplace_back(std::make_shared<Job>());
+        job->samples = i == 0 ? 1 : kSamples;  // the queue lets go of the first while it pauses
+        job->raws.push_back(raw);
+        engine->submit(job);
+    }
+    std::vector<std::thread> others;
+    for (const auto& job : jobs) others.emplace_back([&job] { job->wait(); });
+    const bool until_paused = random() % 4 != 0;
+    while (until_paused && engine->retries() == 0) std::this_thread::yield();
+    if (random() % 3 == 0) others.emplace_back([&] { jobs.front()->cancel(); });
+    if (random() % 3 == 0) others.emplace_back([&jobs] { jobs.back()->cancel(); });
+    if (random() % 2 == 0) {
+        engine->cancel();
+        for (std::thread& other : others) other.join();
+        others.clear();
+    }
+    engine.reset();
+    for (std::thread& other : others) other.join();
+    for (const auto& job : jobs) {
+        for (const Failure& failure : job->failures) require(failure.code == Code::cancelled, "a pause is cut short");
+    }
+}
+
 int run(int rounds, std::uint32_t seed) {
     std::string folder = std::filesystem::temp_directory_path() / "headrace-stress-XXXXXX";
     require(mkdtemp(folder.data()) != nullptr, "a temporary folder");
@@ -242,6 +286,7 @@ int run(int rounds, std::uint32_t seed) {
         for (int round = 0; round < rounds; ++round) {
             run_round(files, expected, random);
             close_under_waiters(files, expected);
+            cancel_in_pauses(random);
         }
     }
     std::filesystem::remove_all(folder);

@@ -1,7 +1,6 @@
 #include "zip/directory.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <string_view>
 
 #include "common/fault.hpp"

@@ -1,15 +1,17 @@
-"""Where the paths of a manifest lead: a folder that they stay in, and tars that are read in place."""
+"""Where the paths of a manifest lead: a folder that they stay in, and archives that are read in place."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import tarfile
+import zipfile
 
 import numpy as np
 import pytest
 from bad_loads import JPEG, fails, says
 from manifests import write_csv
+from zip_files import zip_members
 
 import headrace as hr
 import headrace.data as data
@@ -202,6 +204,62 @@ def test_damaged_offsets_of_paths_are_noticed():
             lookup.find_paths(blob, np.array(offsets, np.uint64), np.array([which]))
 
 
+# --- zips ---
+
+
+@pytest.fixture
+def zipped(tmp_path):
+    """Names with and without "./", one twice, a folder."""
+    path = tmp_path / "photos.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in [
+            ("plain/", b""),
+            ("plain/1.jpg", b"one"),
+            ("./dotted/2.jpg", b"two"),
+            ("twice.jpg", b"old"),
+        ]:
+            archive.writestr(name, content)
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("twice.jpg", b"new")
+    return path
+
+
+def test_names_in_a_zip(zipped, tmp_path):
+    paths = ["plain/1.jpg", "./plain/1.jpg", "dotted/2.jpg", "./dotted/2.jpg", "twice.jpg"]
+    ds = data.open(listing(tmp_path, *paths), root=zipped)
+    for opened in (ds, pickle.loads(pickle.dumps(ds))):
+        assert [opened.read("image", i) for i in range(5)] == [b"one", b"one", b"two", b"two", b"new"]
+    with zipfile.ZipFile(zipped) as archive:
+        assert ds.where("image", 0) == (str(zipped), archive.getinfo("plain/1.jpg").header_offset)
+
+
+@pytest.mark.parametrize("path", ["gone.jpg", "plain", "plain/", "/plain/1.jpg", "../plain/1.jpg"])
+def test_a_name_that_a_zip_does_not_hold(zipped, tmp_path, path):
+    ds = data.open(listing(tmp_path, "plain/1.jpg", path), root=zipped)
+    with pytest.raises(ReadError) as caught:
+        ds.read("image", 1)
+    says(caught, f"line 3 of list.csv names {path!r}: no file of that name is in {zipped}")
+    fails(ReadError, load(ds.select([1, 0])), f"no file of that name is in {zipped}")
+
+
+def test_a_loader_reads_a_zip_in_place(folder, tmp_path):
+    zips = [
+        zip_members(tmp_path / "p-0.zip", {"./a.jpg": JPEG, "b.jpg": b"not this"}),
+        zip_members(tmp_path / "p-1.zip", {"in/b.jpg": JPEG, "a.jpg": b"not this"}, zipfile.ZIP_STORED),
+    ]
+    manifest = listing(tmp_path, "a.jpg", "./in/b.jpg", "in/b.jpg")
+    opened = [data.open(manifest, root=root) for root in (zips, folder)]
+    batches = [list(load(ds, on_error="raise")) for ds in opened]
+    np.testing.assert_array_equal(batches[0][0]["image"], batches[1][0]["image"])
+    assert opened[0].fingerprint == opened[1].fingerprint
+
+
+def test_tars_and_zips_together_are_no_root(make_tar, zipped, tmp_path):
+    root = [make_tar("a.tar", {"a.jpg": JPEG}), zipped]
+    with pytest.raises(UsageError, match="expected tars alone or zips alone"):
+        data.open(listing(tmp_path, "a.jpg"), root=root)
+
+
 # --- what is wrong ---
 
 
@@ -213,7 +271,7 @@ def test_no_file_of_those_looked_for_is_there(tmp_path, folder):
         caught,
         "manifest list.csv: expected the files that its column 'image' names, got none of 8 looked for",
         f"below {tmp_path}, such as 'photos/0.jpg' (line 2 of list.csv). ",
-        "Pass as root= the folder that the paths begin in, or tars that hold them",
+        "Pass as root= the folder that the paths begin in, or archives that hold them",
     )
     with pytest.raises(NotFoundError, match=f"looked for below {folder}, such as .* Give the folder"):
         load(data.open(manifest, root=folder))
@@ -239,11 +297,15 @@ def test_one_missing_file_is_found_when_it_is_read(folder, tmp_path):
 @pytest.mark.parametrize(
     ("root", "error", "text"),
     [
-        (3, UsageError, "expected the path of a folder or a tar, a pattern, or a list of tars as root=, got 3"),
+        (
+            3,
+            UsageError,
+            "expected the path of a folder or an archive, a pattern, or a list of archives as root=, got 3",
+        ),
         ("", UsageError, "expected a path, got an empty string"),
-        ("phots", NotFoundError, "root: expected a folder or a tar, got nothing at "),
+        ("phots", NotFoundError, "root: expected a folder or an archive, got nothing at "),
         ("*.zzz", NotFoundError, "expected files that match '*.zzz', got none"),
-        (["root", "root"], DatasetError, "root: expected one folder, or tars alone, got the folder "),
+        (["root", "root"], DatasetError, "root: expected one folder, or archives alone, got the folder "),
         ("list.csv", DatasetError, "list.csv"),
     ],
     ids=str,

@@ -232,15 +232,15 @@ def test_what_nothing_opens_is_an_error_with_the_way_out(tmp_path, target):
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_a_zip_becomes_what_zipfile_makes_of_it(tmp_path, compression):
-    members = [(f"a/{'b/' * (i % 3)}{i}", noise(i * 700, seed=i)) for i in range(20)]
-    members += [("large", noise(1_200_001)), ("same", bytes(2_500_000)), ("ünïcödé", b"x"), ("empty/", b"")]
+    members = [(f"a/{'b/' * (i % 3)}{i}", noise(i * 700, seed=i)) for i in range(8)]
+    members += [("large", noise(1_100_001)), ("same", bytes(2_200_000)), ("ünïcödé", b"x"), ("empty/", b"")]
     path = write_zip(tmp_path / "a.zip", members, compression=compression)
     (report,) = unpack([path], to=tmp_path / "ours", threads=2, verify=True)
     with zipfile.ZipFile(path) as archive:
         archive.extractall(tmp_path / "theirs")
     options = {"modes": False, "times": False}  # zipfile sets neither
     assert tree(tmp_path / "ours", **options) == tree(tmp_path / "theirs", **options)
-    assert (report.made, report.verified, report.folders) == (23, 23, 1)
+    assert (report.made, report.verified, report.folders) == (11, 11, 1)
 
 
 def test_a_zip_gives_permissions_and_times_as_unzip_has_them(tmp_path, target):

@@ -24,3 +24,4 @@ def write_tar(photos, path):
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT, dereference=True) as tar:
         for file, _ in samples(photos):
             tar.add(file, arcname=os.path.relpath(file, photos))
+            tar.members.clear()  # or it keeps a million of them

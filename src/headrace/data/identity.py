@@ -10,7 +10,7 @@ from .open_file import OpenFile
 
 _END_SAMPLE_BYTES = 1 << 16
 _MIDDLE_SAMPLES, _MIDDLE_SAMPLE_BYTES = 6, 1 << 12
-_WHOLE_BYTES = 1 << 24
+_WHOLE_BYTES, _PIECE_BYTES = 1 << 24, 1 << 18
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,13 @@ def identify_closely(file: OpenFile) -> Identity:
     """
     size = file.size()
     if size <= _WHOLE_BYTES:
-        return Identity(size, hashlib.blake2b(file.read(0, size), digest_size=16).hexdigest())
+        state = hashlib.blake2b(digest_size=16)
+        for at in range(0, size, _PIECE_BYTES):
+            state.update(file.read(at, _PIECE_BYTES))
+        return Identity(size, state.hexdigest())
     sampled, status = identify(file), file.status()
-    state = json.dumps([sampled.sample, status.st_ctime_ns, status.st_mtime_ns, status.st_ino])
-    return Identity(size, hashlib.blake2b(state.encode(), digest_size=16).hexdigest())
+    known = json.dumps([sampled.sample, status.st_ctime_ns, status.st_mtime_ns, status.st_ino])
+    return Identity(size, hashlib.blake2b(known.encode(), digest_size=16).hexdigest())
 
 
 def _sampled_ranges(size: int) -> list[tuple[int, int]]:

@@ -182,7 +182,11 @@ def _open_tar(path: str, identity: Identity, cache: str | None) -> Counts:
 
 
 def _open_zip(path: str, identity: Identity, cache: str | None) -> Counts:
-    return Counts(len(zip_sidecar.open_members(path, identity, cache=cache)), None)
+    members = len(zip_sidecar.open_members(path, identity, cache=cache))
+    try:
+        return Counts(members, len(zip_sidecar.open_index(path, cache=cache).samples))
+    except DatasetError:  # as of a tar
+        return Counts(members, None)
 
 
 def _open_manifest(path: str, _: Identity, cache: str | None) -> Counts:

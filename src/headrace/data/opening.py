@@ -16,7 +16,7 @@ from .paths import nearby, path_text, resolve
 from .saved_dataset import is_saved_dataset, open_saved_dataset
 from .table import Table
 from .tar import open_tars
-from .zip import is_zip, open_zips
+from .zip import are_zips, open_zips
 
 Path = str | os.PathLike[str]
 Where = Path | Sequence[Path] | Mapping[str, Path]
@@ -45,7 +45,7 @@ def open_dataset(
     - a folder that Hugging Face datasets' `save_to_disk` wrote.
 
     `classes`: take first-level folder names as classes; None: only for a folder without images directly in it.
-    `root`: the folder that the paths in a manifest or annotations lead into, and not out of, or tars that hold the
+    `root`: the folder that the paths in a manifest or annotations lead into, and not out of, or archives that hold the
     files; None: paths are relative to its own folder, or absolute.
     `columns`: names for a manifest without a header; of one that has names, those to take.
     `cache`: folder for the indices of archives and manifests; None: beside each, or in the default cache folder where
@@ -89,7 +89,7 @@ def _open_files(
         _refuse(path, "COCO's annotations, whose columns are named", classes=classes, columns=columns)
         return open_coco(path, open_root(root, manifest=path, cache=cache))
     _refuse(paths[0], "no manifest", root=root, columns=columns)
-    open_archives = open_zips if _are_zips(paths) else open_tars
+    open_archives = open_zips if are_zips(paths) else open_tars
     return open_archives(paths, classes=bool(classes), cache=cache)
 
 
@@ -108,17 +108,6 @@ def _refuse(path: str, what: str, **arguments: object) -> None:
 
 def _path(path: object) -> str:
     return path_text(path, "a path, a pattern or a list of archives")
-
-
-def _are_zips(paths: Sequence[str]) -> bool:
-    """Whether all are zips rather than tars. Raises UsageError where only some are."""
-    zips = [is_zip(path) for path in paths]
-    if any(zips) and not all(zips):
-        raise UsageError(
-            f"expected tars alone or zips alone, got the zip {paths[zips.index(True)]} and the tar "
-            f"{paths[zips.index(False)]}. Open them apart"
-        )
-    return any(zips)
 
 
 def _expect_file(path: str) -> None:

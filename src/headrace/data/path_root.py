@@ -22,10 +22,14 @@ from .table import PathRoot
 from .tar_data import TarData
 from .tar_members import TarMembers
 from .tar_sidecar import open_members as open_tar_members
+from .zip import are_zips
+from .zip_data import ZipData
+from .zip_members import ZipMembers
+from .zip_sidecar import open_members as open_zip_members
 
 Root: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-_EXPECTED = "the path of a folder or a tar, a pattern, or a list of tars as root="
+_EXPECTED = "the path of a folder or an archive, a pattern, or a list of archives as root="
 
 
 def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoot:
@@ -42,8 +46,11 @@ def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoo
         return FolderRoot(paths[0], inside=True)
     for path in paths:
         _expect_file(path)
-    members = [_open_tar(path, cache) for path in paths]
-    return ArchiveRoot(archive_files(paths), members, TarData.of(members))
+    if are_zips(paths):
+        zips = [_open_zip(path, cache) for path in paths]
+        return ArchiveRoot(archive_files(paths), zips, ZipData.of(zips))
+    tars = [_open_tar(path, cache) for path in paths]
+    return ArchiveRoot(archive_files(paths), tars, TarData.of(tars))
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class FolderRoot:
     @property
     def advice(self) -> str:
         how = "Give" if self.inside else "Pass as root="
-        return f"{how} the folder that the paths begin in, or tars that hold them"
+        return f"{how} the folder that the paths begin in, or archives that hold them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +101,14 @@ def _open_tar(path: str, cache: str | None) -> TarMembers:
     return open_tar_members(path, identify(OpenFile(os.fsencode(path))), cache=cache)
 
 
+def _open_zip(path: str, cache: str | None) -> ZipMembers:
+    return open_zip_members(path, identify(OpenFile(os.fsencode(path))), cache=cache)
+
+
 def _expect_file(path: str) -> None:
     if os.path.isdir(path):
-        raise DatasetError(f"root: expected one folder, or tars alone, got the folder {path} among others")
+        raise DatasetError(f"root: expected one folder, or archives alone, got the folder {path} among others")
     if not os.path.exists(path):
-        raise NotFoundError(f"root: expected a folder or a tar, got nothing at {path}. {nearby(path)}")
+        raise NotFoundError(f"root: expected a folder or an archive, got nothing at {path}. {nearby(path)}")
     if not os.path.isfile(path):
-        raise DatasetError(f"root: expected a folder or a tar, got the special file {path}")
+        raise DatasetError(f"root: expected a folder or an archive, got the special file {path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..errors import UsageError
 from .archive_table import ArchiveKind, open_archives
 from .table import Table
 from .zip_data import ZipData
@@ -15,7 +16,18 @@ _MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 """Of a first member, and of the end of a zip that has none."""
 
 
-def is_zip(path: str) -> bool:
+def are_zips(paths: Sequence[str]) -> bool:
+    """Whether all are zips rather than tars. Raises UsageError where only some are."""
+    zips = [_is_zip(path) for path in paths]
+    if any(zips) and not all(zips):
+        raise UsageError(
+            f"expected tars alone or zips alone, got the zip {paths[zips.index(True)]} and the tar "
+            f"{paths[zips.index(False)]}. Open them apart"
+        )
+    return any(zips)
+
+
+def _is_zip(path: str) -> bool:
     """Whether a file is named as a zip is, or begins as one does."""
     if path.lower().endswith(_SUFFIX):
         return True

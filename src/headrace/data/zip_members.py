@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,9 +72,24 @@ class ZipMembers:
             check[number],
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ZipMembers, (self.names, *(getattr(self, name) for name in _COLUMNS))
+
     def find(self, name: str) -> int | None:
         """The last member of exactly that name."""
         return self.names.find(name)
+
+    @property
+    def first_name(self) -> str | None:
+        return self.names[0] if len(self) else None
+
+    def find_files(self, paths: StringColumn, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The position of the file that each of the paths numbered `which` names; -1 where there is none. A leading
+        "./" makes no difference."""
+        found = self.names.find_paths(paths, which)
+        there = np.flatnonzero(found >= 0)
+        found[there[are_folders(self.names.strings.take(found[there]))]] = -1
+        return found
 
     def fit(self, zip_bytes: int) -> bool:
         """Whether all members lie in a zip of that size."""
@@ -113,6 +129,14 @@ _COLUMNS: dict[str, type[np.generic]] = {
     "check": np.uint32,
     "end": np.int64,
 }
+
+
+def are_folders(names: StringColumn) -> npt.NDArray[np.bool_]:
+    """Which names are those of folders: they end in a slash."""
+    found = np.zeros(len(names), np.bool_)
+    named = np.flatnonzero(names.lengths() > 0)
+    found[named] = names.blob[names.offsets.view(np.int64)[1:][named] - 1] == ord("/")
+    return found
 
 
 def _ends(offset: npt.NDArray[np.int64], directory_at: int) -> npt.NDArray[np.int64]:

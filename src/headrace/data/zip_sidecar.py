@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import DatasetError, ReadError
 from .identity import Identity, identify
@@ -13,10 +12,9 @@ from .kept_samples import keep_samples
 from .open_file import OpenFile
 from .safetensors import Arrays
 from .sidecar import Sidecar, open_sidecar
-from .strings import StringColumn
 from .zip_data import ZipData
 from .zip_index import ZipIndex
-from .zip_members import ZipMembers
+from .zip_members import ZipMembers, are_folders
 
 FORMAT = "headrace zip index 2"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
@@ -45,7 +43,7 @@ def build_index(path: str) -> tuple[Arrays, str]:
     """The central directory and its samples as arrays, and the samples' outline. Raises ReadError or DatasetError."""
     members = _read(path)
     names = members.names.strings
-    is_folder = _end_in_slash(names)
+    is_folder = are_folders(names)
     types = np.where(is_folder, _FOLDER, _FILE)
     skipped = {"directories": int(np.count_nonzero(is_folder))}
     samples, outline = keep_samples(path, names, types, skipped, ZipData.of([members]))
@@ -69,11 +67,3 @@ def _read(path: str) -> ZipMembers:
             f"again"
         )
     return members
-
-
-def _end_in_slash(names: StringColumn) -> npt.NDArray[np.bool_]:
-    """Which names are those of folders."""
-    found = np.zeros(len(names), np.bool_)
-    named = np.flatnonzero(names.lengths() > 0)
-    found[named] = names.blob[names.offsets.view(np.int64)[1:][named] - 1] == ord("/")
-    return found

@@ -35,6 +35,7 @@ def unpack_indexed(archive: IndexedArchive, job: Job, report: Report) -> None:
     _place_links(archive, plan, job, report)
     for number in plan.folders:
         job.target.set_folder_time(plan.path(number), archive.attributes(number).mtime_ns)
+    report.end_making()
     if job.verify:
         report.verified = 0
         job.work_through(_files(plan), lambda file: _verify(archive, file, job, report))

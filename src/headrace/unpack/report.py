@@ -35,8 +35,10 @@ class Report:
     replaced: list[str] = field(default_factory=list)
     """Names whose path a later member makes."""
     refused: list[Refusal] = field(default_factory=list)
+    made_s: float | None = None
+    """Until all was in its place. None: it is not yet."""
     wall_s: float | None = None
-    """None: it is not done yet."""
+    """With the verification. None: it is not done yet."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,9 +64,14 @@ class Report:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        begin = time.perf_counter()
+        """Around all that is done with the archive."""
+        self._begin = time.perf_counter()
         yield
-        self.wall_s = time.perf_counter() - begin
+        self.wall_s = time.perf_counter() - self._begin
+
+    def end_making(self) -> None:
+        """All is in its place."""
+        self.made_s = time.perf_counter() - self._begin
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -80,5 +87,6 @@ class Report:
             "links": self.links,
             "replaced": self.replaced,
             "refused": [refusal._asdict() for refusal in self.refused],
+            "made_s": self.made_s,
             "wall_s": self.wall_s,
         }

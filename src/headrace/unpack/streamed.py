@@ -25,6 +25,7 @@ def unpack_streamed(archive: str, compression: str, job: Job, report: Report) ->
     for number, streamed in enumerate(_stoppable(archive, compression, job)):
         run.place(number, streamed)
     run.finish()
+    report.end_making()
     if job.verify:
         report.verified = 0
         for number, streamed in enumerate(_stoppable(archive, compression, job)):

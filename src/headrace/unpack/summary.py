@@ -14,9 +14,9 @@ _NAMED_MOST = 5
 def summary(reports: Sequence[Report], to: str) -> Iterator[str]:
     """The outcome first, then what is not as everybody would expect."""
     made, made_bytes = sum(report.made for report in reports), sum(report.made_bytes for report in reports)
-    wall_s = sum(report.wall_s or 0.0 for report in reports)
-    rate = f", {decimal(int(made_bytes / wall_s))}/s" if made and wall_s else ""
-    yield f"{made:,} files of {decimal(made_bytes)} unpacked into {to} in {wall_s:.1f} s{rate}"
+    made_s = sum(report.made_s or 0.0 for report in reports)
+    rate = f", {decimal(int(made_bytes / made_s))}/s" if made and made_s else ""
+    yield f"{made:,} files of {decimal(made_bytes)} unpacked into {to} in {made_s:.1f} s{rate}"
     kept = sum(report.kept for report in reports)
     if kept:
         yield f"{kept:,} files were there already, with the same size and time"

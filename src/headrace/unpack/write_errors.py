@@ -15,6 +15,7 @@ _NEXT = {
     errno.EPERM: "The file system does not allow it: unpack into a folder on another one",
     errno.ENAMETOOLONG: "The file system does not take names that long: unpack into a folder on another one",
     errno.EFBIG: "The file system, or ulimit -f, does not allow files that large",
+    errno.EXDEV: "Another file system is mounted below the target: unpack into each by itself",
     errno.ENOTDIR: "A file is where a folder should be: unpack into another folder",
 }
 

@@ -7,6 +7,7 @@ import io
 import os
 from typing import Protocol, TypeAlias
 
+from headrace.data.retrying import attempts_text, patiently
 from headrace.errors import LimitError, ReadError, UsageError
 
 
@@ -29,11 +30,16 @@ def path_of(path: str | os.PathLike[str]) -> bytes:
 
 def read_path(path: str | os.PathLike[str]) -> bytes:
     """The file's bytes. Raises ReadError."""
-    try:
+
+    def read() -> bytes:
         with open(path, "rb") as file:
             return file.read()
+
+    try:
+        return patiently(read)
     except OSError as error:
-        raise ReadError(f"{os.fsdecode(path)}: {error}; is the file still there, and readable?") from error
+        why = f"{error}{attempts_text(error)}"
+        raise ReadError(f"{os.fsdecode(path)}: {why}; is the file still there, and readable?") from error
 
 
 def content_of(source: bytes | bytearray | memoryview | BinaryFile, max_bytes: int) -> memoryview:

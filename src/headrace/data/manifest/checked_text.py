@@ -11,7 +11,10 @@ from ...errors import DatasetError, ReadError
 MAX_LINE_BYTES = 8 << 20
 """Longer lines are no manifest's: memory is bounded by this, whatever the file."""
 
+READ_BYTES = 1 << 20
+"""A good size for a buffer over `CheckedText`, which costs something a read."""
 _UTF8_MARK = codecs.BOM_UTF8
+_MARK_BYTES = 4
 _OTHER_MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16: it begins with the same two bytes
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -32,12 +35,13 @@ class CheckedText(io.RawIOBase):
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._unfinished = 0  # bytes of the line that the last block ended in
         self.line_ends = 0
+        self._start = io.BytesIO()
         try:
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115  # closed by `close`
         except OSError as error:
             raise self._unreadable(error) from error
         try:
-            self._skip_mark()
+            self._begin()
         except BaseException:
             self._file.close()
             raise
@@ -47,7 +51,7 @@ class CheckedText(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the io module hands a memoryview
         try:
-            count = self._file.readinto(buffer)
+            count = self._start.readinto(buffer) or self._file.readinto(buffer)
         except OSError as error:
             raise self._unreadable(error) from error
         assert count is not None, "no file on a disk is non-blocking"
@@ -64,15 +68,16 @@ class CheckedText(io.RawIOBase):
         """Lines read so far; one that the file ends in without a line end counts."""
         return self.line_ends + (self._unfinished > 0)
 
-    def _skip_mark(self) -> None:
-        start = self._file.read(4)
+    def _begin(self) -> None:
+        start = self._file.read(_MARK_BYTES)
         for mark, encoding in _OTHER_MARKS.items():
             if start.startswith(mark):
                 raise DatasetError(
                     f"{self._name}: expected UTF-8, got {encoding} (its byte-order mark). Convert it: "
                     f"iconv -f {encoding} -t UTF-8 {self._name}"
                 )
-        self._file.seek(len(_UTF8_MARK) if start.startswith(_UTF8_MARK) else 0)
+        self._start.write(start.removeprefix(_UTF8_MARK))
+        self._start.seek(0)
 
     def _check(self, block: bytes) -> None:
         """`block` is empty at the end of the file."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...errors import DatasetError, UsageError
+from ...errors import DatasetError, EmptyDatasetError, UsageError
 from .source import MAX_COLUMNS
 
 _SHOWN = 10
@@ -33,7 +33,9 @@ def header_names(manifest: str, first: Sequence[str]) -> list[str]:
 
 
 def differing(manifest: str, names: Sequence[str]) -> list[str]:
-    """Names as a list. Raises DatasetError where there are two of one name, or too many."""
+    """Names as a list. Raises DatasetError where there are two of one name, too many, or none."""
+    if not names:
+        raise EmptyDatasetError(f"{manifest}: expected at least one column, got none. Check the file")
     if len(names) > MAX_COLUMNS:
         raise DatasetError(f"{manifest}: expected at most {MAX_COLUMNS:,} columns, got {len(names):,}")
     seen: set[str] = set()

@@ -6,14 +6,13 @@ import csv
 import io
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
-from itertools import islice
+from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from ...errors import DatasetError, EmptyDatasetError
-from .checked_text import MAX_LINE_BYTES, CheckedText
+from .checked_text import MAX_LINE_BYTES, READ_BYTES, CheckedText
 from .column_names import header_names, is_header
 
 _BLOCK_BYTES = MAX_LINE_BYTES + (1 << 20)
@@ -49,24 +48,35 @@ class DelimitedText:
         self._rows = 0
         header = int(self._has_header)
         with closing(CheckedText(self._path)) as text:
-            for batch in self._but_last(self._parsed(_WithLastRow(text, self._delimiter.join(self._last_row)))):
+            # Buffered, since each read makes a block: those of the raw file end where they like.
+            whole = io.BufferedReader(_WithLastRow(text, self._delimiter.join(self._last_row)), READ_BYTES)
+            for batch in self._but_last(self._parsed(whole)):
                 batch, header = batch.slice(header), 0
                 self._rows += len(batch)
                 if len(batch):
                     yield batch.select(self._taken)
             self._lines = text.lines
+        if not self._rows:
+            raise EmptyDatasetError(
+                f"{self._name}: expected a row a sample, got a header and no row after it. Check the path"
+            )
 
     @property
     def first_line(self) -> int | None:
         return 1 + self._has_header if self._lines == self._rows + self._has_header else None
 
     def _first_row(self) -> list[str]:
-        row = next(self._rows_and_lines(), None)
-        if row is None:
+        first = next(self._rows_and_lines(), None)
+        if first is None:
             raise EmptyDatasetError(f"{self._name}: expected a row a sample, got an empty file. Check the path")
-        return row[0]
+        if not first[0]:
+            raise DatasetError(
+                f"{self._name} line {first[1]}: expected fields of at most {csv.field_size_limit():,} characters in "
+                f"the first row, got more. Is a quote never closed?"
+            )
+        return first[0]
 
-    def _parsed(self, text: io.RawIOBase) -> Iterator[pa.RecordBatch]:
+    def _parsed(self, text: io.BufferedIOBase) -> Iterator[pa.RecordBatch]:
         ragged: list[arrow_csv.InvalidRow] = []
 
         def refuse(row: arrow_csv.InvalidRow) -> str:
@@ -90,12 +100,9 @@ class DelimitedText:
         except pa.ArrowInvalid as error:
             if ragged:
                 raise self._ragged(ragged[0]) from None
-            raise DatasetError(
-                f"{self._name}: expected rows of at most {MAX_LINE_BYTES:,} bytes, got a longer one after row "
-                f"{self._rows:,}. Is a quote never closed?"
-                if "straddl" in str(error)
-                else f"{self._name}: could not be read: {error}"
-            ) from None
+            if "straddl" in str(error):
+                raise self._open_quote(None) from None
+            raise DatasetError(f"{self._name}: could not be read: {error}") from error
 
     @property
     def _last_row(self) -> list[str]:
@@ -109,30 +116,45 @@ class DelimitedText:
             held = batch
         last = held.slice(len(held) - 1)
         if [column[0].as_py() for column in last.columns] != self._last_row:
-            row = self._rows + len(held) - self._has_header * (self._rows == 0)
-            raise DatasetError(
-                f"{self._name}: expected every quote to be closed, got one that is open from row {row:,} to the end. "
-                f"Close it, or write it twice inside quotes"
-            )
+            raise self._open_quote(self._rows + len(held) - (self._has_header and not self._rows))
         yield held.slice(0, len(held) - 1)
 
-    def _ragged(self, row: arrow_csv.InvalidRow) -> DatasetError:
-        where = f"row {row.number:,}"
-        with suppress(csv.Error):
-            _, line = next(islice(self._rows_and_lines(), row.number - 1, None))
-            where = f"line {line:,}"
-        quote = " A field that holds the delimiter, a quote or a line end goes in quotes" if '"' in row.text else ""
+    def _open_quote(self, row: int | None) -> DatasetError:
         return DatasetError(
-            f"{self._name} {where}: expected {row.expected_columns} fields as in the first line, got "
-            f"{row.actual_columns}: {_shown(row.text)}.{quote}"
+            f"{self._name} line {self._line_of(row):,}: expected every quote to be closed within {MAX_LINE_BYTES:,} "
+            f"bytes, got one that is open for longer, or to the end. Close it, or write it twice inside quotes"
         )
 
+    def _ragged(self, row: arrow_csv.InvalidRow) -> DatasetError:
+        quote = " A field that holds the delimiter, a quote or a line end goes in quotes" if '"' in row.text else ""
+        return DatasetError(
+            f"{self._name} line {self._line_of(row.number - 1):,}: expected {row.expected_columns} fields as in the "
+            f"first line, got {row.actual_columns}: {_shown(row.text)}.{quote}"
+        )
+
+    def _line_of(self, row: int | None) -> int:
+        """The line that a row, counted from 0 with the header, begins in, or the last row; all before it is read."""
+        found = 1
+        for number, (_, line) in enumerate(self._rows_and_lines()):
+            found = line
+            if number == row:
+                break
+        return found
+
     def _rows_and_lines(self) -> Iterator[tuple[list[str], int]]:
-        """Each row, and the line that it ends in, as Python's own parser finds them."""
+        """Each row, and the line that it begins in, as Python's own parser finds them. One with a field that is too
+        long for it is empty, and the last."""
         with closing(CheckedText(self._path)) as text:
-            lines = io.TextIOWrapper(io.BufferedReader(text), encoding="utf-8", newline="")
+            lines = io.TextIOWrapper(io.BufferedReader(text, READ_BYTES), encoding="utf-8", newline="")
             rows = csv.reader(lines, delimiter=self._delimiter)
-            yield from ((row, rows.line_num) for row in rows if row)
+            ended = 0
+            try:
+                for row in rows:
+                    if row:
+                        yield row, ended + 1
+                    ended = rows.line_num
+            except csv.Error:
+                yield [], ended + 1
 
 
 class _WithLastRow(io.RawIOBase):

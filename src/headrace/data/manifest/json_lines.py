@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from ...errors import DatasetError, EmptyDatasetError
-from .checked_text import CheckedText
+from .checked_text import READ_BYTES, CheckedText
 from .column_names import chosen, differing
 from .json_values import JsonValues, converted
 from .source import BATCH_ROWS, MAX_COLUMNS
@@ -65,7 +65,7 @@ class JsonLines:
     def _objects(self) -> Iterator[list[Row]]:
         self._rows = 0
         with closing(CheckedText(self._path)) as text:
-            rows = self._decoded(io.BufferedReader(text))
+            rows = self._decoded(io.BufferedReader(text, READ_BYTES))
             while batch := list(islice(rows, BATCH_ROWS)):
                 self._rows += len(batch)
                 yield batch

@@ -11,7 +11,7 @@ from itertools import islice
 import pyarrow as pa
 
 from ...errors import DatasetError, EmptyDatasetError
-from .checked_text import CheckedText
+from .checked_text import READ_BYTES, CheckedText
 from .source import BATCH_ROWS
 
 _ONLY_COLUMN = "image"
@@ -34,7 +34,7 @@ class LinesText:
     def texts(self) -> Iterator[pa.RecordBatch]:
         self._rows = 0
         with closing(CheckedText(self._path)) as text:
-            rows = self._split(io.BufferedReader(text))
+            rows = self._split(io.BufferedReader(text, READ_BYTES))
             while batch := list(islice(rows, BATCH_ROWS)):
                 self._rows += len(batch)
                 fields = zip(*batch, strict=True)

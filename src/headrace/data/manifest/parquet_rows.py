@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +16,7 @@ from .source import BATCH_ROWS
 
 _BATCH_BYTES = 16 << 20
 _BUFFER_BYTES = 1 << 20
-"""Read at a time of each column; without it, pyarrow reads all of a row group's."""
+"""Read at a time of each column; otherwise, or with pre_buffer, pyarrow holds all of a row group's."""
 
 
 class ParquetRows:
@@ -28,7 +28,7 @@ class ParquetRows:
         """Raises DatasetError, ReadError, and UsageError for a column that is not there."""
         self._path = path
         self._name = os.path.basename(path)
-        with closing(self._open()) as file:
+        with self._open() as file:
             self._file_schema = file.schema_arrow
             self._batch_rows = _batch_rows(file.metadata)
             if not file.metadata.num_rows:
@@ -60,27 +60,26 @@ class ParquetRows:
                 raise self._damaged(error) from error
 
     def _read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with closing(self._open()) as file:
-            try:
-                yield from file.iter_batches(batch_size=self._batch_rows, columns=columns)
-            except pa.ArrowException as error:
-                raise self._damaged(error) from error
-            except OSError as error:
-                raise self._unreadable(error) from error
+        with self._open() as file:
+            yield from file.iter_batches(batch_size=self._batch_rows, columns=columns)
 
-    def _open(self) -> pq.ParquetFile:
+    @contextmanager
+    def _open(self) -> Iterator[pq.ParquetFile]:
         try:
-            return pq.ParquetFile(self._path, buffer_size=_BUFFER_BYTES)
+            with pa.OSFile(self._path) as file:  # its own: a ParquetFile that cannot be made would leave it open
+                yield pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         except pa.ArrowException as error:
             raise self._damaged(error) from error
         except OSError as error:
-            raise self._unreadable(error) from error
+            # Also what the decoder of its metadata raises, then without a number.
+            raise self._damaged(error) if error.errno is None else self._unreadable(error) from error
 
     def _damaged(self, error: Exception) -> DatasetError:
-        return DatasetError(f"{self._name}: expected a parquet file, got one that cannot be read: {error}")
+        why = " ".join(str(error).split())
+        return DatasetError(f"{self._name}: expected a parquet file, got one that cannot be read: {why}")
 
     def _unreadable(self, error: OSError) -> ReadError:
-        return ReadError(f"{self._name}: could not be read: {error}; check its permissions and the disk")
+        return ReadError(f"{self._name}: could not be read: {error.strerror}; check its permissions and the disk")
 
     def _bytes_inside(self, name: str) -> DatasetError:
         others = [other for other in self._columns if not holds_bytes(self._file_schema.field(other).type)]
