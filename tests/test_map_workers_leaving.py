@@ -310,6 +310,27 @@ def runs(pid):
         return False
 
 
+def test_a_fork_keeps_the_parents_batches(photos):
+    """As it was at the fork, whatever the parent and its workers do from then on."""
+    read, write = os.pipe()
+    iterator = iter(load(photos))
+    batch = next(iterator)
+    expected = batch["brighter"].tobytes()
+    kept = batch["brighter"]
+    del batch
+
+    def work():
+        os.read(read, 1)
+        return bytes([kept.tobytes() == expected])
+
+    child = in_fork(work)
+    kept = None
+    assert sum(1 for _ in iterator) == COUNT / 4 - 1
+    os.write(write, b".")
+    assert child() == b"\x01"
+    os.close(read), os.close(write)
+
+
 # --- other processes ---
 
 SCRIPT = """
