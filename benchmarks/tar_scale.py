@@ -132,6 +132,7 @@ def write_first_drawn(path: Path, size: int) -> None:
             at = dataset.locate("image", plan.batch(0, step).samples)
             for offset in at.offset:
                 os.pwrite(file.fileno(), picture, int(offset))
+    hr.open(path)  # where a picture changed what the tar is known by, it is indexed anew
 
 
 def _picture(size: int) -> bytes:

@@ -30,7 +30,7 @@ def source_paths() -> list[str]:
 def start_python(source: str, *args: object, warnings: str = "error") -> subprocess.Popen[str]:
     """Runs `source` in a fresh interpreter that imports headrace and the tests' modules as this one does."""
     return subprocess.Popen(
-        [sys.executable, "-W", warnings, "-c", textwrap.dedent(source), *map(str, args)],
+        [sys.executable, "-X", "faulthandler", "-W", warnings, "-c", textwrap.dedent(source), *map(str, args)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -45,7 +45,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     try:
         out, error = process.communicate(timeout=DEADLINE_S)
     except subprocess.TimeoutExpired:
-        process.kill()
+        process.send_signal(signal.SIGABRT)  # on which faulthandler tells the stacks
         out, error = process.communicate()
         raise AssertionError(f"hangs; it said:\n{out}\n{error}") from None
     return process.returncode, out, error
@@ -56,7 +56,11 @@ def run_python(source: str, *args: object, warnings: str = "error") -> tuple[int
 
 
 def interrupt_when_ready(source: str, *args: object) -> tuple[int, str, str]:
-    """Sends SIGINT once the process has printed a line."""
+    """Sends SIGINT once the process has printed a line.
+
+    It may arrive just before a wait that begins then, which it does not end: Python looks for signals before, and the
+    system's call comes after. What waits there must wake up now and then.
+    """
     process = start_python(source, *args)
     assert process.stdout is not None
     line = process.stdout.readline()

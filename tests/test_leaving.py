@@ -471,7 +471,8 @@ def test_ctrl_c_in_the_users_code(place):
         + """
 for batch in loader():
     print("ready", flush=True)
-    threading.Event().wait()
+    while True:
+        threading.Event().wait(0.05)
 """,
         place,
     )

@@ -386,7 +386,8 @@ def test_ctrl_c_in_the_users_code(folder):
     body = """
 for batch in loader():
     print("ready", flush=True)
-    threading.Event().wait()
+    while True:
+        threading.Event().wait(0.05)
 """
     code, _, error = interrupt_when_ready(SCRIPT + body, folder)
     assert code == -signal.SIGINT

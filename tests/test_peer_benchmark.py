@@ -85,15 +85,20 @@ def test_what_has_finished_is_kept_and_what_failed_is_tried_again(tmp_path):
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     where = [photos.parent, "--environment", tmp_path / "environment", "--work", tmp_path / "work"]
-    arguments = ["throughput", *where, "--rounds", 1, "--counted", 1, "--tasks", "train-uint8", "--peers", "dali"]
+    options = ["--rounds", 1, "--counted", 1, "--tasks", "train-uint8", "--peers", "dali", "ffcv-jpeg"]
+    arguments = ["throughput", *where, *options]
     lines = script("run.py", *arguments).splitlines()
     assert [line.split(" ")[:5] for line in lines] == [
+        ["prepare", "ffcv-jpeg", "photos-1792", "failed", "there"],
         ["throughput", "train-uint8", "0", "headrace", "dali"],
         ["throughput", "train-uint8", "0", "dali", "failed"],
     ]
-    own, failed = json.loads((tmp_path / "work" / "results.json").read_text())["runs"]
+    unconverted, own, failed = json.loads((tmp_path / "work" / "results.json").read_text())["runs"]
+    assert unconverted["failed"].endswith("environment-ffcv/bin/python: benchmarks/peers/install.sh makes it")
     assert own["images_per_s"] > 0
     assert own["cpu_ms_per_image"] >= 0
     assert own["memory_bytes"] >= own["imported_bytes"] > 0
     assert failed["failed"] == "ModuleNotFoundError: No module named 'nvidia'"
-    assert [line.split(" ")[3] for line in script("run.py", *arguments).splitlines()] == ["dali"]
+    again = script("run.py", *arguments).splitlines()
+    tried = [line.partition(" failed")[0] for line in again]
+    assert tried == ["prepare ffcv-jpeg photos-1792", "throughput train-uint8 0 dali"]

@@ -20,7 +20,8 @@ install=(apt-get install -y --no-install-recommends)
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
         echo "Installing from the system's packages: ${missing[*]}" >&2
-        apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive "${install[@]}" -qq "${missing[@]}" >/dev/null
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive "${install[@]}" -qq "${missing[@]}"; } >/dev/null ||
+            echo "Could not install them: SPDL and FFCV will not work" >&2
     else
         echo "SPDL and FFCV need: sudo ${install[*]} ${missing[*]}" >&2
     fi
@@ -39,10 +40,9 @@ once() {
 # Each line by itself, under the versions of all, so that one that fails takes no other with it.
 requirements() {
     local environment=$1 file=$2 failed=0
-    shift 2
     [ -x "$environment/bin/python" ] || "$python" -m venv "$environment"
     while read -r line; do
-        "$environment/bin/pip" install --quiet --disable-pip-version-check --constraint "$file" "$@" "$line" || {
+        "$environment/bin/pip" install --quiet --disable-pip-version-check --constraint "$file" "$line" || {
             echo "Could not install $line into $environment" >&2
             failed=1
         }

@@ -14,7 +14,7 @@ from processes import tree_memory
 
 MEASURE = Path(__file__).parent / "measure.py"
 WATCH_EVERY_S = 0.2
-GRACE_S = 5
+GRACE_S = 20
 
 
 class FailedError(Exception):
@@ -26,7 +26,11 @@ def launch(python, arguments, cores, timeout_s):
 
     Beside them: memory_bytes and memory_file_bytes, the largest proportional set size of the tree, which is read from
     outside and not while batches are counted; imported_bytes, the same right after the imports.
+
+    Raises FailedError with the process's last word, also where there is no such Python.
     """
+    if not os.path.exists(python):
+        raise FailedError(f"there is no {python}: benchmarks/peers/install.sh makes it")
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         process = subprocess.Popen(
             [python, MEASURE, *map(str, arguments)],
@@ -36,7 +40,7 @@ def launch(python, arguments, cores, timeout_s):
             start_new_session=True,
             preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores]),
         )
-        overdue = threading.Timer(timeout_s, end_group, [process])
+        overdue = threading.Timer(timeout_s, kill_group, [process])
         overdue.start()
         try:
             facts = follow(process)
@@ -45,7 +49,9 @@ def launch(python, arguments, cores, timeout_s):
         finally:
             timed_out = not overdue.is_alive()
             overdue.cancel()
-            end_group(process)
+            kill_group(process)
+            process.wait()
+            process.stdout.close()
         errors.seek(0)
         if facts.pop("event", None) != "finished":
             raise FailedError(f"not done after {timeout_s:.0f} s" if timed_out else last_word(errors.read()))
@@ -106,11 +112,9 @@ class Peak:
                     self.most = now
 
 
-def end_group(process):
-    with suppress(ProcessLookupError):
+def kill_group(process):
+    with suppress(ProcessLookupError):  # all of it may have ended by itself
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
 
 
 def last_word(errors):

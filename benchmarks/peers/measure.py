@@ -88,11 +88,14 @@ def run(start, task, warm, counted):
         count += len(images)
     wall_s, cpu_s = time.perf_counter() - start_s, tree_cpu_s() - cpu_s
     event("counted")
+    blank += blank_images(images, labels, task)
+    if hasattr(batches, "close"):
+        batches.close()  # what it left in /dev/shm would be there for ever
     return {
         "first_batch_s": first_batch_s,
         "images_per_s": count / wall_s,
         "cpu_ms_per_image": cpu_s / count * 1e3,
-        "blank_images": blank + blank_images(images, labels, task),
+        "blank_images": blank,
     }
 
 

@@ -26,7 +26,7 @@ FLAT = 5  # images of one colour that need no word: a window may well fall into 
 
 
 def machine(results):
-    facts, versions = results.facts, results.facts["versions"]
+    facts, versions = results.facts, results.facts.get("versions", {})
     yield f"{facts['date'][:10]}: {facts['cores']} cores, {facts['cpu']}, {facts['system']}, Python {facts['python']}."
     yield f"{facts['photos']:,} photographs of {facts['bytes_a_photo']:,} bytes on average."
     yield "Versions: " + ", ".join(f"{package} {number or 'from source'}" for package, number in versions.items()) + "."
@@ -34,6 +34,11 @@ def machine(results):
 
 def throughput(results):
     """A table a task, fastest first, then those without figures and why."""
+    if results.find(kind="throughput"):
+        yield "![Images a second beside nine other loaders](../throughput.svg)"
+        yield ""
+        yield "Blue is Headrace; an outline is a loader whose images were decoded beforehand."
+        yield ""
     for task in TASKS.values():
         keys = {"kind": "throughput", "task": task.name}
         found = sorted(rows(results, BY_NAME, **keys), key=lambda row: -row[1]["images_per_s"])
@@ -65,6 +70,9 @@ def start_up(results):
     """Soonest first batch first; what each had to do beforehand stands beside it."""
     keys = {"kind": "start-up"}
     names = [name for name, peer in BY_NAME.items() if peer.start_up]
+    if results.find(**keys):
+        yield "![First batch and memory over 1,000,000 samples](start-up.svg)"
+        yield ""
     yield "| loader | first batch | imports | memory | of imports | of files | converted beforehand in |"
     yield "|---|--:|--:|--:|--:|--:|--:|"
     for name, row in sorted(rows(results, names, **keys), key=lambda row: row[1]["first_batch_s"]):

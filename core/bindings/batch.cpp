@@ -20,6 +20,7 @@
 #include "batch/block_pool.hpp"
 #include "batch/engine.hpp"
 #include "batch/transport.hpp"
+#include "common/freed_memory.hpp"
 #include "common/versions.hpp"
 #include "image_options.hpp"
 
@@ -460,6 +461,8 @@ void bind_batch(nb::module_& m) {
         "The instruction-set levels that this processor has, the slowest first.");
     m.def("parse_level", [](const std::string& name) { return std::string(level_name(parse_level(name))); }, "name"_a);
     m.def("codec_versions", &codec_versions);
+    m.def("return_freed_memory", &return_freed_memory, nb::call_guard<nb::gil_scoped_release>(),
+          "Gives memory back to the system that was freed and that the C library keeps.");
 }
 
 }  // namespace headrace

@@ -28,12 +28,12 @@ Names borrowed(const BytesIn& blob, const OffsetsIn& offsets) {
 }
 
 nb::tuple build(BytesIn names, OffsetsIn offsets) {
-    const std::span<const std::uint64_t> bounds(offsets.data(), offsets.shape(0));
+    const Names all = borrowed(names, offsets);
     NameTable table;
     try {
-        check_offsets(text_of(names), bounds);
+        check_offsets(all.text, all.offsets);
         nb::gil_scoped_release release;
-        table = build_name_table(names_of(text_of(names), bounds));
+        table = build_name_table(all.size(), [&](std::int64_t id) { return all.at(id); });
     } catch (const Fault& fault) {
         raise(PyExc_ValueError, fault);
     }

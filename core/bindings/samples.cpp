@@ -31,7 +31,7 @@ Samples group(const BytesIn& names, const OffsetsIn& offsets, const BytesIn& typ
     check_offsets(text, span_of(offsets));
     if (types.shape(0) + 1 != offsets.shape(0)) throw Fault(Code::corrupt, "expected as many types as names");
     nb::gil_scoped_release release;
-    return group_members(names_of(text, span_of(offsets)), span_of(types));
+    return group_members({text, span_of(offsets)}, span_of(types));
 }
 
 nb::tuple group_names(BytesIn names, OffsetsIn offsets, BytesIn types) {

@@ -77,11 +77,11 @@ void check_members(const TarMembers& m, Bytes file) {
 // By key and extension, the last member of that name: what groups of members must come to.
 using Named = std::map<std::pair<std::string, std::string>, std::int64_t>;
 
-Named named(const std::vector<std::string_view>& names, const std::vector<std::uint8_t>& types) {
+Named named(const Names& names, const std::vector<std::uint8_t>& types) {
     Named found;
     for (std::size_t i = 0; i < names.size(); ++i) {
         if (types[i] != '0' && types[i] != '7') continue;
-        const MemberName split = split_name(names[i]);
+        const MemberName split = split_name(names.at(static_cast<std::int64_t>(i)));
         std::string extension(split.extension);
         for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 'a' - 'A') : c;
         if (!split.key.empty()) found[{std::string(split.key), extension}] = static_cast<std::int64_t>(i);
@@ -90,8 +90,7 @@ Named named(const std::vector<std::string_view>& names, const std::vector<std::u
 }
 
 void check_samples(const Samples& s, const TarMembers& m) {
-    const std::vector<std::string_view> names = names_of(m.names, m.name_offsets);
-    const Named expected = named(names, m.type);
+    const Named expected = named({m.names, m.name_offsets}, m.type);
     SampleFinder finder;
     finder.add({m.names, m.name_offsets, s.first, s.member, s.extension});
     require(static_cast<std::size_t>(finder.size()) == s.folder_of.size(), "a folder a sample, or none");
@@ -145,7 +144,7 @@ void run(Input input) {
         return;
     }
     check_members(members, file);
-    check_samples(group_members(names_of(members.names, members.name_offsets), members.type), members);
+    check_samples(group_members({members.names, members.name_offsets}, members.type), members);
     check_reading(members, file, archive);
 }
 

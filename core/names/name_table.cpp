@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -22,29 +23,21 @@ std::uint64_t hash_of(std::string_view name) {
 
 }  // namespace
 
-std::vector<std::string_view> names_of(std::string_view names, std::span<const std::uint64_t> name_offsets) {
-    std::vector<std::string_view> all(name_offsets.size() - 1);
-    for (std::size_t i = 0; i < all.size(); ++i)
-        all[i] = names.substr(name_offsets[i], name_offsets[i + 1] - name_offsets[i]);
-    return all;
-}
-
-NameTable build_name_table(std::span<const std::string_view> names) {
-    if (names.size() > max_names)
-        throw Fault(Code::limit, std::to_string(names.size()) + " names, more than max_names = 2147483647");
-    const std::size_t buckets = std::bit_ceil(std::max<std::size_t>(1, names.size()));
-    std::vector<std::uint32_t> bucket_of(names.size());
-    NameTable table{std::vector<std::uint32_t>(buckets + 1), std::vector<std::int32_t>(names.size())};
-    for (std::size_t i = 0; i < names.size(); ++i) {
-        bucket_of[i] = static_cast<std::uint32_t>(hash_of(names[i]) & (buckets - 1));
-        ++table.starts[bucket_of[i] + 1];
+NameTable build_name_table(std::size_t count, const std::function<std::string_view(std::int64_t)>& name_of) {
+    if (count > max_names) throw Fault(Code::limit, std::to_string(count) + " names, more than max_names = 2147483647");
+    const std::size_t buckets = std::bit_ceil(std::max<std::size_t>(1, count));
+    std::vector<std::uint32_t> bucket_of(count);
+    NameTable table{std::vector<std::uint32_t>(buckets + 1), std::vector<std::int32_t>(count)};
+    for (std::size_t i = 0; i < count; ++i) {
+        bucket_of[i] = static_cast<std::uint32_t>(hash_of(name_of(static_cast<std::int64_t>(i))) & (buckets - 1));
+        ++table.starts[bucket_of[i]];
     }
-    for (std::size_t b = 0; b < buckets; ++b) table.starts[b + 1] += table.starts[b];
-    std::vector<std::uint32_t> next(table.starts.begin(), table.starts.end() - 1);
-    for (std::size_t i = 0; i < names.size(); ++i) table.order[next[bucket_of[i]]++] = static_cast<std::int32_t>(i);
+    // Each bucket's end, which moves to its start as it is filled from there.
+    std::partial_sum(table.starts.begin(), table.starts.end(), table.starts.begin());
+    for (std::size_t i = count; i-- > 0;) table.order[--table.starts[bucket_of[i]]] = static_cast<std::int32_t>(i);
     for (std::size_t b = 0; b < buckets; ++b)
         std::sort(table.order.begin() + table.starts[b], table.order.begin() + table.starts[b + 1],
-                  [&](std::int32_t x, std::int32_t y) { return std::pair(names[x], x) < std::pair(names[y], y); });
+                  [&](std::int32_t x, std::int32_t y) { return std::pair(name_of(x), x) < std::pair(name_of(y), y); });
     return table;
 }
 

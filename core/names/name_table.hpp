@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -11,9 +12,6 @@ namespace headrace {
 // Names in one table. Numbers of members take 4 bytes wherever they are kept.
 constexpr std::size_t max_names = 0x7fffffff;
 
-// Name i is names[name_offsets[i] .. name_offsets[i + 1]); the offsets must divide the names.
-std::vector<std::string_view> names_of(std::string_view names, std::span<const std::uint64_t> name_offsets);
-
 // Ids of the names, sorted by bucket (their hash), then by name, then by id: those of bucket b are
 // order[starts[b] .. starts[b + 1]). The number of buckets is a power of two, and at least that of the names.
 // A bucket is searched by halving, so that names chosen to share one cost O(log n) and not O(n).
@@ -22,17 +20,18 @@ struct NameTable {
     std::vector<std::int32_t> order;
 };
 
-// Throws Fault(limit) beyond max_names.
-NameTable build_name_table(std::span<const std::string_view> names);
-
 // Names, borrowed: name i is text[offsets[i] .. offsets[i + 1]).
 struct Names {
     std::string_view text;
     std::span<const std::uint64_t> offsets;
 
+    std::size_t size() const { return offsets.size() - 1; }
     // Checked, since they may come from a file: throws Fault(corrupt) unless it lies within the text.
     std::string_view at(std::int64_t id) const;
 };
+
+// Throws Fault: limit beyond max_names, and what `name_of` throws.
+NameTable build_name_table(std::size_t count, const std::function<std::string_view(std::int64_t)>& name_of);
 
 // A table and its names, all borrowed. Every index in them is checked when it is used: they may come from a file.
 struct NameLookup {

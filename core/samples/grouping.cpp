@@ -48,28 +48,38 @@ private:
 struct Entry {
     std::int32_t member;
     std::uint8_t extension;
-    std::uint32_t run;  // members in a row that share a key
+    bool opens_run;
+};
+
+// Members in a row that share a key, by the first of them. Half of what the key itself as a view would take.
+struct Run {
+    std::int32_t member;
+    std::uint32_t key_bytes;
 };
 
 class Grouper {
 public:
     Samples samples;
 
-    void add(std::int32_t member, std::string_view name) {
-        const MemberName split = split_name(name);
+    explicit Grouper(const Names& names) : names_(names) {}
+
+    void add(std::int32_t member) {
+        const MemberName split = split_name(names_.at(member));
         samples.metadata += split.metadata;
         samples.hidden += split.hidden;
         samples.without_extension += split.key.empty() && !split.metadata && !split.hidden;
         if (split.key.empty()) return;
-        if (keys_.empty() || keys_.back() != split.key) keys_.push_back(split.key);
-        entries_.push_back({member, extension(split.extension), static_cast<std::uint32_t>(keys_.size() - 1)});
+        const int order = runs_.empty() ? 1 : split.key.compare(key(runs_.size() - 1));
+        rising_ = rising_ && order >= 0;
+        if (order != 0) runs_.push_back({member, static_cast<std::uint32_t>(split.key.size())});
+        entries_.push_back({member, extension(split.extension), order != 0});
     }
 
     // Once all members are in.
     void finish() {
         number_samples();
         std::vector<std::uint32_t> end = place_samples();
-        for (const Entry& entry : entries_) place(entry, end[sample_of_[entry.run]]);
+        each_entry([&](const Entry& entry, std::uint32_t sample) { place(entry, sample, end[sample]); });
         close_gaps(end);
     }
 
@@ -91,22 +101,23 @@ private:
     void number_samples() {
         const std::vector<std::int32_t> like = first_runs();
         std::uint32_t count = 0;
-        sample_of_.reserve(keys_.size());
-        for (std::size_t run = 0; run < keys_.size(); ++run) {
+        sample_of_.reserve(runs_.size());
+        for (std::size_t run = 0; run < runs_.size(); ++run) {
             const bool is_new = like[run] == static_cast<std::int32_t>(run);
-            if (is_new) samples.folder_of.push_back(folder(keys_[run]));
+            if (is_new) samples.folder_of.push_back(folder(key(run)));
             sample_of_.push_back(is_new ? count++ : sample_of_[like[run]]);
         }
     }
 
     // For each run, the first of the same key.
     std::vector<std::int32_t> first_runs() const {
-        std::vector<std::int32_t> like(keys_.size());
-        const std::vector<std::int32_t> order = build_name_table(keys_).order;  // equal keys are neighbours, and rise
-        for (std::size_t i = 0; i < order.size(); ++i) {
-            const bool is_new = i == 0 || keys_[order[i]] != keys_[order[i - 1]];
-            like[order[i]] = is_new ? order[i] : like[order[i - 1]];
-        }
+        std::vector<std::int32_t> like(runs_.size());
+        std::iota(like.begin(), like.end(), 0);
+        if (rising_) return like;  // as in most archives, so that no key comes twice
+        // Equal keys are neighbours there, and rise.
+        const auto order = build_name_table(runs_.size(), [this](std::int64_t run) { return key(run); }).order;
+        for (std::size_t i = 1; i < order.size(); ++i)
+            if (key(order[i]) == key(order[i - 1])) like[order[i]] = like[order[i - 1]];
         return like;
     }
 
@@ -121,10 +132,20 @@ private:
         return number;
     }
 
+    // Each entry with its sample.
+    template <typename F>
+    void each_entry(F use) const {
+        std::size_t runs = 0;
+        for (const Entry& entry : entries_) {
+            runs += entry.opens_run;
+            use(entry, sample_of_[runs - 1]);
+        }
+    }
+
     // Room for every member of each sample. Returns where each sample's next one goes.
     std::vector<std::uint32_t> place_samples() {
         samples.first.assign(samples.folder_of.size() + 1, 0);
-        for (const Entry& entry : entries_) ++samples.first[sample_of_[entry.run] + 1];
+        each_entry([&](const Entry&, std::uint32_t sample) { ++samples.first[sample + 1]; });
         std::partial_sum(samples.first.begin(), samples.first.end(), samples.first.begin());
         samples.member.resize(entries_.size());
         samples.extension.resize(entries_.size());
@@ -132,8 +153,8 @@ private:
     }
 
     // At most max_extensions steps, however many duplicates there are.
-    void place(const Entry& entry, std::uint32_t& end) {
-        const auto from = samples.extension.begin() + samples.first[sample_of_[entry.run]];
+    void place(const Entry& entry, std::uint32_t sample, std::uint32_t& end) {
+        const auto from = samples.extension.begin() + samples.first[sample];
         const auto to = samples.extension.begin() + end;
         const auto same = std::find(from, to, entry.extension);
         samples.member[same - samples.extension.begin()] = entry.member;
@@ -156,7 +177,13 @@ private:
         samples.extension.resize(to);
     }
 
-    std::vector<std::string_view> keys_;  // of each run, into the caller's names
+    std::string_view key(std::size_t run) const {
+        return without_dot_slash(names_.at(runs_[run].member)).substr(0, runs_[run].key_bytes);
+    }
+
+    Names names_;
+    std::vector<Run> runs_;
+    bool rising_ = true;  // bytewise, each run's key above the one before
     std::vector<Entry> entries_;
     std::vector<std::uint32_t> sample_of_;  // for each run
     Numbering extension_numbers_, folder_numbers_;
@@ -164,11 +191,11 @@ private:
 
 }  // namespace
 
-Samples group_members(std::span<const std::string_view> names, std::span<const std::uint8_t> types) {
-    if (names.size() > max_names) throw Fault(Code::limit, "more than max_names = 2147483647 members");
-    Grouper grouper;
-    for (std::size_t i = 0; i < names.size(); ++i)
-        if (is_regular(types[i])) grouper.add(static_cast<std::int32_t>(i), names[i]);
+Samples group_members(const Names& names, std::span<const std::uint8_t> types) {
+    if (types.size() > max_names) throw Fault(Code::limit, "more than max_names = 2147483647 members");
+    Grouper grouper(names);
+    for (std::size_t i = 0; i < types.size(); ++i)
+        if (is_regular(types[i])) grouper.add(static_cast<std::int32_t>(i));
     grouper.finish();
     return std::move(grouper.samples);
 }

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "names/name_table.hpp"
+
 namespace headrace {
 
 // Extensions take one byte a member.
@@ -27,8 +29,8 @@ struct Samples {
 };
 
 // Groups the regular files among the members (types are those of tar), wherever they lie in the archive, by the keys
-// that split_name gives them. Of members with the same key and extension the last counts, as when extracting.
-// Throws Fault(limit) beyond max_extensions or max_names.
-Samples group_members(std::span<const std::string_view> names, std::span<const std::uint8_t> types);
+// that split_name gives them; the names' offsets must divide them. Of members with the same key and extension the last
+// counts, as when extracting. Throws Fault(limit) beyond max_extensions or max_names.
+Samples group_members(const Names& names, std::span<const std::uint8_t> types);
 
 }  // namespace headrace

@@ -11,12 +11,17 @@ bool is_metadata(std::string_view name) {
 
 }  // namespace
 
-MemberName split_name(std::string_view name) {
+std::string_view without_dot_slash(std::string_view name) {
     while (name.starts_with("./")) name.remove_prefix(2);
-    if (is_metadata(name)) return {.metadata = true};
+    return name;
+}
+
+MemberName split_name(std::string_view name) {
+    name = without_dot_slash(name);
+    if (is_metadata(name)) return {{}, {}, false, true};
     const std::size_t base = name.rfind('/') + 1;  // npos + 1 is 0
     const std::size_t dot = name.find('.', base);
-    if (dot == base) return {.hidden = true};
+    if (dot == base) return {{}, {}, true, false};
     if (dot == std::string_view::npos || dot + 1 == name.size()) return {};
     return {name.substr(0, dot), name.substr(dot + 1)};
 }

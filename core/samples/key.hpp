@@ -11,6 +11,9 @@ struct MemberName {
     bool hidden = false, metadata = false;
 };
 
+// The name less the leading "./" that says nothing.
+std::string_view without_dot_slash(std::string_view name);
+
 // The key is the name, less a leading "./", up to the first dot of its last component and the extension what follows
 // (as webdataset's base_plus_ext). Names whose last component begins with a dot (hidden), webdataset's own "__name__"
 // entries (metadata) and those without an extension belong to no sample.

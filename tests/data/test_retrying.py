@@ -174,5 +174,5 @@ def test_a_dataset_reads_again(tmp_path, monkeypatch, pauses):
     assert pauses == [RETRY_WAITS_S[0]]
     monkeypatch.undo()
     Path(ds.where("image", 0)[0]).unlink()
-    with pytest.raises(ReadError, match="it is gone since it was indexed"):
+    with pytest.raises(ReadError, match="it is not there, or no longer"):
         ds.read("image", 0)

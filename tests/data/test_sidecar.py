@@ -334,6 +334,15 @@ def test_error_while_writing_leaves_nothing(make_tar, own_cache, monkeypatch):
     assert list(own_cache.iterdir()) == []
 
 
+def test_an_index_that_does_not_come_back_is_scanned_again_each_time(make_tar, scans, monkeypatch):
+    path = make_tar("a.tar", MEMBERS)
+    monkeypatch.setattr(safetensors, "write", lambda file, *_: file.write(b"what a broken disk makes of it"))
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=r"a\.tar cannot be kept.*what was written there does not come back"):
+            assert len(data.open(path)) == 3
+    assert len(scans) == 6  # beside the tar, in the cache folder, and for itself alone
+
+
 @pytest.fixture
 def read_only_tar(make_tar):
     """A tar in a folder that only root may write; pytest's own folders are closed to others."""

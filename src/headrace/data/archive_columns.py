@@ -6,6 +6,8 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,12 +55,18 @@ class ArchiveColumn(ByteColumn):
         return here
 
     def parts(self) -> Iterator[Part]:
-        count = len(self.samples)
-        starts = range(0, max(count, 1), _SAMPLES_AT_ONCE)  # so that what is looked up on the way takes little memory
-        some = (np.arange(start, min(start + _SAMPLES_AT_ONCE, count)) for start in starts)
-        pieces = [list(self.data.parts(*self.samples.find(ids, self.ranks))) for ids in some]
-        for part in zip(*pieces, strict=True):
-            yield np.concatenate([array for array, _ in part]), part[0][1]
+        nobody = np.empty(0, np.int64)
+        for number, (like, dtype) in enumerate(self.data.parts(nobody, nobody)):
+            yield None if like is None else self._part(number, like.dtype), dtype
+
+    def _part(self, number: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """One of the data's parts, of all samples: looked up piece by piece, each part anew, to take little memory."""
+        whole = np.empty(len(self.samples), dtype)
+        for start in range(0, len(whole), _SAMPLES_AT_ONCE):
+            ids = np.arange(start, min(start + _SAMPLES_AT_ONCE, len(whole)))
+            part, _ = next(islice(self.data.parts(*self.samples.find(ids, self.ranks)), number, None))
+            whole[ids] = part
+        return whole
 
 
 def archive_files(paths: Sequence[str]) -> Files:

@@ -101,7 +101,7 @@ class OpenFile:
 
 def unreadable(path: bytes, offset: int, error: OSError) -> ReadError:
     hint = (
-        "it is gone since it was indexed: open it again"
+        "it is not there, or no longer: check its path, or open the dataset again"
         if isinstance(error, FileNotFoundError)
         else "check its permissions and the disk"
     )

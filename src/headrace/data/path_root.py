@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..errors import DatasetError, NotFoundError
 from .archive_columns import MemberData, archive_files
@@ -44,13 +44,17 @@ def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoo
     paths = [path for part in given for path in resolve(path_text(part, _EXPECTED))]
     if len(paths) == 1 and os.path.isdir(paths[0]):
         return FolderRoot(paths[0], inside=True)
+    return open_archive_root(paths, cache)
+
+
+def open_archive_root(paths: Sequence[str], cache: str | None) -> ArchiveRoot:
     for path in paths:
         _expect_file(path)
     if are_zips(paths):
         zips = [_open_zip(path, cache) for path in paths]
-        return ArchiveRoot(archive_files(paths), zips, ZipData.of(zips))
+        return ArchiveRoot(paths, cache, archive_files(paths), zips, ZipData.of(zips))
     tars = [_open_tar(path, cache) for path in paths]
-    return ArchiveRoot(archive_files(paths), tars, TarData.of(tars))
+    return ArchiveRoot(paths, cache, archive_files(paths), tars, TarData.of(tars))
 
 
 @dataclass(frozen=True)
@@ -78,17 +82,24 @@ class FolderRoot:
 class ArchiveRoot:
     """Files that archives hold, all of one kind."""
 
+    paths: Sequence[str]
+    cache: str | None
     files: Files
+    """Of all columns, so that each archive is open once."""
     names: Sequence[MemberNames]
     data: MemberData
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Opened again in another process: that is quicker than to send the indices there."""
+        return open_archive_root, (self.paths, self.cache)
 
     def column(self, paths: Strings) -> ByteColumn:
         return NamedMembers(self.files, paths, self.names, self.data)
 
     @property
     def place(self) -> str:
-        first, last = (os.fsdecode(self.files.path(number)) for number in (0, len(self.files) - 1))
-        return f"in {first}" if len(self.files) == 1 else f"in {len(self.files):,} archives {first} … {last}"
+        first, last = self.paths[0], self.paths[-1]
+        return f"in {first}" if len(self.paths) == 1 else f"in {len(self.paths):,} archives {first} … {last}"
 
     @property
     def advice(self) -> str:

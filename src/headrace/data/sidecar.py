@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from .._core import return_freed_memory
 from ..errors import ChangedError, DatasetError
 from . import safetensors
 from .identity import Identity, identify
@@ -99,12 +100,20 @@ def _load_or_build(sidecar: Sidecar[T], place: str, path: str, identity: Identit
         kept = _load(sidecar, place, identity)
         if kept is not None:
             return kept
-        contents, outline = _build(sidecar, path, identity)
-        metadata = {"format": sidecar.format, "of": identity.to_json(), "outline": outline}
-        finish(partial, place, lambda file: safetensors.write(file, contents, metadata))
+        _build_and_write(sidecar, partial, place, path, identity)
+        return_freed_memory()
         # Mapped from the file, its pages are shared with every other process.
         kept = _load(sidecar, place, identity)
-        return sidecar.load(mapped(contents), outline, identity.bytes) if kept is None else kept
+        if kept is None:
+            raise UnwritableError("what was written there does not come back")
+        return kept
+
+
+def _build_and_write(sidecar: Sidecar[T], partial: int, place: str, path: str, identity: Identity) -> None:
+    """The arrays are gone when this returns: they would take as much memory again as those that are mapped."""
+    contents, outline = _build(sidecar, path, identity)
+    metadata = {"format": sidecar.format, "of": identity.to_json(), "outline": outline}
+    finish(partial, place, lambda file: safetensors.write(file, contents, metadata))
 
 
 def _build(sidecar: Sidecar[T], path: str, identity: Identity) -> tuple[Mapping[str, Content], str]:

@@ -36,14 +36,14 @@ MAX_ATTEMPTS = 100
 
 def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, column: str) -> HeadraceError:
     """The exception for a failure that the core reported of a dataset's sample."""
-    named = dataset.named(column, sample)
-    at = f"sample {dataset.key(sample)!r}{'' if named is None else f' ({named})'}, field {field!r}"
+    key, named = dataset.key(sample), dataset.named(column, sample)
     if code == _OUTSIDE:
-        return OutsideRootError(f"{at}: {outside(why)}")
+        return OutsideRootError(f"{_place(key, named, field)}: {outside(why)}")
     if code == _MISSING:
-        return ReadError(f"{at}: {why} {dataset.table.place}; correct it, or leave the sample out")
+        where = dataset.table.place
+        return ReadError(f"{_place(key, named, field)}: {why} {where}; correct it, or leave the sample out")
     shard, offset = dataset.where(column, sample)
-    return error_at(code, why, key=dataset.key(sample), shard=shard, offset=offset, field=field, named=named)
+    return error_at(code, why, key=key, shard=shard, offset=offset, field=field, named=named)
 
 
 def error_at(
@@ -54,7 +54,7 @@ def error_at(
         if _KINDS[code] is LimitError:
             why += "; raise it with limits=headrace.Limits(...) if you trust the file"
         return _KINDS[code](why, key=key, shard=shard, offset=offset, field=field)
-    at = f"sample {key!r}{'' if named is None else f' ({named})'}, field {field!r}"
+    at = _place(key, named, field)
     if code == _IO:
         return ReadError(f"{at}: {why}; is the file still there, and readable?")
     if code == _CHANGED:
@@ -62,6 +62,10 @@ def error_at(
     if code == _VIEW:
         return UsageError(f"{at}: {why}")
     return HeadraceError(f"{at}: {why}")
+
+
+def _place(key: str, named: str | None, field: str) -> str:
+    return f"sample {key!r}{'' if named is None else f' ({named})'}, field {field!r}"
 
 
 class BadSamples:

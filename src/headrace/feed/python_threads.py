@@ -28,7 +28,7 @@ class PythonThreads:
             raise Closed
         futures = []
         try:
-            futures = [self._executor.submit(function, row) for row in rows]
+            futures = [self._executor.submit(self._unless_cancelled, function, row) for row in rows]
             return [future.result() for future in futures]
         except BaseException:
             for future in futures:
@@ -38,6 +38,12 @@ class PythonThreads:
             raise
         finally:
             del futures  # a failed one holds its error, whose traceback holds this frame, and so the batch
+
+    def _unless_cancelled(self, function: Callable[[int], T], row: int) -> T:
+        """A thread that is free may take the next row before `cancel` has come to clear them."""
+        if self._cancelled:
+            raise Closed
+        return function(row)
 
     def cancel(self) -> None:
         """Rows not yet begun are left; `each` raises Closed. From any thread, at any time."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import NamedTuple
 
 from .job import Job
@@ -16,6 +15,7 @@ class _File(NamedTuple):
     path: bytes
     number: int
     """Of the member whose bytes it has."""
+    size: int
 
 
 def unpack_indexed(archive: IndexedArchive, job: Job, report: Report) -> None:
@@ -27,7 +27,7 @@ def unpack_indexed(archive: IndexedArchive, job: Job, report: Report) -> None:
     report.replaced += plan.replaced
     job.refuse(report, plan.refused)
     report.total_files = len(plan.files) + len(plan.copies)
-    report.total_bytes = sum(archive.member(file.number).size for file in _files(plan))
+    report.total_bytes = plan.total_bytes
     for number in plan.folders:
         job.target.place_folder(plan.path(number))
     report.folders = len(plan.folders)
@@ -42,19 +42,21 @@ def unpack_indexed(archive: IndexedArchive, job: Job, report: Report) -> None:
 
 
 def _files(plan: Plan) -> Iterator[_File]:
-    return chain((_File(plan.path(number), number) for number in plan.files), (_File(*copy) for copy in plan.copies))
+    for number in plan.files:
+        yield _File(plan.path(number), number, plan.sizes[number])
+    for path, number in plan.copies:
+        yield _File(path, number, plan.sizes[number])
 
 
 def _place(archive: IndexedArchive, file: _File, job: Job, report: Report) -> None:
-    size = archive.member(file.number).size
     placed = job.target.place_file(
         file.path,
-        size,
+        file.size,
         archive.attributes(file.number),
         lambda: job.stoppable(archive.pieces(file.number)),
     )
     job.expect_placed(placed, file.path)
-    report.count(placed, size)
+    report.count(placed, file.size)
 
 
 def _place_links(archive: IndexedArchive, plan: Plan, job: Job, report: Report) -> None:
@@ -66,7 +68,6 @@ def _place_links(archive: IndexedArchive, plan: Plan, job: Job, report: Report) 
 
 
 def _verify(archive: IndexedArchive, file: _File, job: Job, report: Report) -> None:
-    size = archive.member(file.number).size
-    if not job.target.holds_file(file.path, size, lambda: job.stoppable(archive.pieces(file.number))):
+    if not job.target.holds_file(file.path, file.size, lambda: job.stoppable(archive.pieces(file.number))):
         raise job.differs(archive.path, file.path)
-    report.count_verified(size)
+    report.count_verified(file.size)

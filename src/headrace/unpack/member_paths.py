@@ -48,11 +48,11 @@ def member_path(name: str) -> bytes:
         raise RefusedError("its name holds '..'")
     if parts and parts[0] == STAGING:
         raise RefusedError(f"its name begins with {STAGING.decode()!r}, which is kept for unpacking")
-    if any(len(part) > _NAME_MOST_BYTES for part in parts):
-        raise RefusedError(f"a part of its name is longer than {_NAME_MOST_BYTES} bytes")
     path = b"/".join(parts)
     if len(path) > _PATH_MOST_BYTES:
         raise RefusedError(f"its name is longer than {_PATH_MOST_BYTES} bytes")
+    if len(path) > _NAME_MOST_BYTES and max(map(len, parts)) > _NAME_MOST_BYTES:
+        raise RefusedError(f"a part of its name is longer than {_NAME_MOST_BYTES} bytes")
     return path
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from headrace.data.names import NameTable
@@ -17,6 +18,7 @@ _LINKS_AT_MOST = 40
 """Hard links that lead from one to the next before they count as a circle."""
 _NOWHERE = b"\0"
 """In place of the path of a member that is refused: no path holds a zero byte."""
+_KINDS = tuple(Kind)
 _WORDS = {Kind.FILE: "a file", Kind.SYMBOLIC_LINK: "a symbolic link", Kind.HARD_LINK: "a hard link"}
 
 
@@ -38,6 +40,8 @@ class Plan:
 
     paths: NameTable
     """By the member's number; those that are refused have none that could be found."""
+    sizes: array[int]
+    """Bytes, by the member's number."""
     files: array[int] = field(default_factory=lambda: array("q"))
     """Numbers of members, in the order of the archive."""
     copies: list[tuple[bytes, int]] = field(default_factory=list)
@@ -52,6 +56,11 @@ class Plan:
     def path(self, number: int) -> bytes:
         return encode(self.paths[number])
 
+    @property
+    def total_bytes(self) -> int:
+        """Of all files."""
+        return sum(self.sizes[number] for number in chain(self.files, (number for _, number in self.copies)))
+
 
 def make_plan(count: int, member: Callable[[int], Member]) -> Plan:
     """`member` gives each of `count` members by its number."""
@@ -61,32 +70,34 @@ def make_plan(count: int, member: Callable[[int], Member]) -> Plan:
 class _Planner:
     def __init__(self, count: int, member: Callable[[int], Member]) -> None:
         self._member = member
-        refused: list[Refusal] = []
-        self.plan = Plan(NameTable.build(StringColumn.from_list(_paths(count, member, refused))), refused=refused)
         self._obstacles: dict[str, str | None] = {"": None}
+        paths, kinds, sizes, refused = _look_through(count, member)
+        self.plan = Plan(NameTable.build(StringColumn.from_list(paths)), sizes, refused=refused)
+        del paths  # an object each, as the table has none
         for number in range(count):
             path = self.plan.paths[number]
             if path != _NOWHERE.decode():
-                self._add(number, path, member(number))
+                self._add(number, path, _KINDS[kinds[number]])
 
-    def _add(self, number: int, path: str, member: Member) -> None:
+    def _add(self, number: int, path: str, kind: Kind) -> None:
         plan = self.plan
         if not self._counts(number, path):
-            plan.replaced.append(member.name)
+            plan.replaced.append(self._member(number).name)
             return
         try:
             self._expect_no_obstacle(path)
-            match member.kind:
+            match kind:
                 case Kind.FILE:
                     plan.files.append(number)
                 case Kind.FOLDER:
                     plan.folders.append(number)
                 case Kind.SYMBOLIC_LINK:
-                    plan.symbolic_links.append(Link(encode(path), link_target(encode(path), member.link), number))
+                    target = link_target(encode(path), self._member(number).link)
+                    plan.symbolic_links.append(Link(encode(path), target, number))
                 case Kind.HARD_LINK:
-                    self._add_hard_link(number, path, member)
+                    self._add_hard_link(number, path, self._member(number))
         except RefusedError as error:
-            plan.refused.append(Refusal(member.name, str(error)))
+            plan.refused.append(Refusal(self._member(number).name, str(error)))
 
     def _add_hard_link(self, number: int, path: str, member: Member) -> None:
         """As what it leads to: another name of a file, a copy of one that will not be there, or a symbolic link."""
@@ -145,13 +156,18 @@ class _Planner:
         return None if kind is Kind.FOLDER else f"it lies below {path!r}, which is {_WORDS[kind]} in the archive"
 
 
-def _paths(count: int, member: Callable[[int], Member], refused: list[Refusal]) -> Sequence[bytes]:
-    paths = []
+def _look_through(
+    count: int, member: Callable[[int], Member]
+) -> tuple[list[bytes], bytearray, array[int], list[Refusal]]:
+    """Each member's path, kind (into `_KINDS`) and size, and what is refused for what it is by itself."""
+    paths, kinds, sizes, refused = [], bytearray(), array("q"), []
     for number in range(count):
         one = member(number)
+        kinds.append(_KINDS.index(one.kind))
+        sizes.append(one.size)
         try:
             paths.append(checked_path(one))
         except RefusedError as error:
             refused.append(Refusal(one.name, str(error)))
             paths.append(_NOWHERE)
-    return paths
+    return paths, kinds, sizes, refused

@@ -33,7 +33,7 @@ class TarArchive:
         self._members = open_members(path, identify(self._file), cache=cache)
         self._sparse: dict[int, tarfile.TarInfo] = {}
         # Global headers elsewhere come of tars that were joined, and none is known to give a time.
-        self._every_mtime_ns = self._pax_mtimes_ns(0)[1] if len(self._members) else None
+        self._every_mtime_ns = self._pax_mtimes_ns(0, self._members.member(0))[1] if len(self._members) else None
 
     def __len__(self) -> int:
         return len(self._members)
@@ -55,9 +55,11 @@ class TarArchive:
                 f"{self.path} at byte {member.offset_data}: expected the header of member {member.name!r}, got "
                 f"another: the tar has been rewritten since it was indexed. Run it again once it is complete"
             )
-        times = (*self._pax_mtimes_ns(number), self._every_mtime_ns)
-        mtime_ns = next((time for time in times if time is not None), None)
-        return Attributes(read_mode(header), read_mtime_ns(header) if mtime_ns is None else mtime_ns)
+        own, every = self._pax_mtimes_ns(number, member)
+        for mtime_ns in (own, every, self._every_mtime_ns):
+            if mtime_ns is not None:
+                return Attributes(read_mode(header), mtime_ns)
+        return Attributes(read_mode(header), read_mtime_ns(header))
 
     def pieces(self, number: int) -> Iterator[Piece]:
         member = self._members.member(number)
@@ -65,10 +67,10 @@ class TarArchive:
             return self._sparse_pieces(number)
         return range_pieces(self._file, member.offset_data, member.size)
 
-    def _pax_mtimes_ns(self, number: int) -> tuple[int | None, int | None]:
+    def _pax_mtimes_ns(self, number: int, member: TarMember) -> tuple[int | None, int | None]:
         """What the extension headers before the member say: its own time, and that of all members from it on."""
         start = self._start(number)
-        size = self._members.member(number).offset_data - BLOCK_BYTES - start
+        size = member.offset_data - BLOCK_BYTES - start
         if size > _HEADERS_MOST_BYTES:
             raise DamagedMemberError(
                 f"{self._place(number)}: expected extension headers of at most {_HEADERS_MOST_BYTES:,} bytes, got "

@@ -6,6 +6,8 @@ import hashlib
 import json
 from typing import Any
 
+import pyarrow as pa
+
 from ..safetensors import Content
 from .column_builders import ColumnBuilder, column_builder
 from .source import ManifestSource
@@ -27,6 +29,7 @@ def build_columns(source: ManifestSource) -> tuple[dict[str, Content], str]:
         rows += len(batch)
         for builder, array in zip(builders.values(), batch.columns, strict=True):
             builder.add(array)
+    pa.default_memory_pool().release_unused()  # no use to the training that follows
     outline = {
         "rows": rows,
         "columns": [[name, builder.kind] for name, builder in builders.items()],

@@ -6,7 +6,6 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from ...errors import DatasetError, EmptyDatasetError
 from .checked_text import READ_BYTES, CheckedText
 from .column_names import chosen, differing
 from .json_values import JsonValues, converted
-from .source import BATCH_ROWS, MAX_COLUMNS
+from .source import MAX_COLUMNS, batched
 
 Row = dict[str, Any]
 
@@ -56,29 +55,28 @@ class JsonLines:
                 for name, value in row.items():
                     if name not in seen:
                         seen[name] = JsonValues()
+                        if len(seen) > MAX_COLUMNS:
+                            differing(self._name, list(seen))
                     seen[name].see(value)
-            if len(seen) > MAX_COLUMNS:
-                differing(self._name, list(seen))
         names = chosen(self._name, list(seen), self._columns)
         return pa.schema([(name, seen[name].type(of=self._rows)) for name in names])
 
     def _objects(self) -> Iterator[list[Row]]:
         self._rows = 0
         with closing(CheckedText(self._path)) as text:
-            rows = self._decoded(io.BufferedReader(text, READ_BYTES))
-            while batch := list(islice(rows, BATCH_ROWS)):
+            for batch in batched(self._decoded(io.BufferedReader(text, READ_BYTES))):
                 self._rows += len(batch)
                 yield batch
             self._lines = text.lines
         if not self._rows:
             raise EmptyDatasetError(f"{self._name}: expected a JSON object a line, got no line. Check the path")
 
-    def _decoded(self, lines: io.BufferedReader) -> Iterator[Row]:
+    def _decoded(self, lines: io.BufferedReader) -> Iterator[tuple[Row, int]]:
         decode = msgspec.json.Decoder(dict[str, Any]).decode
         for number, line in enumerate(lines, 1):
             if not line.isspace():
                 try:
-                    yield decode(line)
+                    yield decode(line), len(line)
                 except (msgspec.DecodeError, RecursionError) as error:
                     raise DatasetError(
                         f"{self._name} line {number:,}: expected a JSON object, such as "

@@ -6,13 +6,12 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import islice
 
 import pyarrow as pa
 
 from ...errors import DatasetError, EmptyDatasetError
 from .checked_text import READ_BYTES, CheckedText
-from .source import BATCH_ROWS
+from .source import batched
 
 _ONLY_COLUMN = "image"
 
@@ -34,8 +33,7 @@ class LinesText:
     def texts(self) -> Iterator[pa.RecordBatch]:
         self._rows = 0
         with closing(CheckedText(self._path)) as text:
-            rows = self._split(io.BufferedReader(text, READ_BYTES))
-            while batch := list(islice(rows, BATCH_ROWS)):
+            for batch in batched(self._split(io.BufferedReader(text, READ_BYTES))):
                 self._rows += len(batch)
                 fields = zip(*batch, strict=True)
                 yield pa.record_batch([pa.array(field, pa.string()) for field in fields], names=self._columns)
@@ -47,14 +45,14 @@ class LinesText:
     def first_line(self) -> int | None:
         return 1 if self._lines == self._rows else None
 
-    def _split(self, lines: io.BufferedReader) -> Iterator[Sequence[bytes]]:
+    def _split(self, lines: io.BufferedReader) -> Iterator[tuple[Sequence[bytes], int]]:
         expected = len(self._columns)
         for number, line in enumerate(lines, 1):
             fields = line.split()
             if expected == 1 and fields and not (self._guessed and len(fields) > 1):
-                yield (line.strip(),)
+                yield (line.strip(),), len(line)
             elif len(fields) == expected:
-                yield fields
+                yield fields, len(line)
             elif fields:
                 raise self._unexpected(number, fields)
 

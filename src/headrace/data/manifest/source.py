@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 1 << 16
+BATCH_BYTES = 4 << 20
 MAX_COLUMNS = 1_000
+
+T = TypeVar("T")
 
 
 class ManifestSource(Protocol):
@@ -31,3 +34,17 @@ class ManifestSource(Protocol):
     def first_line(self) -> int | None:
         """The line, from 1, of the first row, if row after row takes one line; known once `batches` has ended."""
         ...
+
+
+def batched(rows: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
+    """Rows, each given with its bytes in the file, so many at a time as memory should hold."""
+    batch: list[T] = []
+    total = 0
+    for row, size in rows:
+        batch.append(row)
+        total += size
+        if len(batch) == BATCH_ROWS or total >= BATCH_BYTES:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +21,11 @@ class Scratch:
 
     def __init__(self) -> None:
         """Raises DatasetError."""
-        self._file: BinaryIO | None = None
+        self._file: IO[bytes] | None = None
         self._end = 0
         try:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the last reference
+            # Without a buffer, so that a full disk is noticed by `append`.
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed with the last reference
         except OSError as error:
             raise _unwritable(error) from error
 
@@ -35,21 +37,24 @@ class Scratch:
         """Where it was put. Raises DatasetError."""
         at = self._end
         try:
-            self._open.seek(at)
-            self._open.write(data)
+            while self._end < at + data.nbytes:
+                self._end += os.pwrite(self._descriptor, data[self._end - at :], self._end)
         except OSError as error:
             raise _unwritable(error) from error
-        self._end += data.nbytes
         return at
 
     def read(self, at: int, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        self._open.seek(at)
-        return np.frombuffer(self._open.read(count * dtype.itemsize), dtype)
+        found = np.empty(count, dtype)
+        left = found.view(np.uint8).data
+        while left:
+            got = os.preadv(self._descriptor, [left], at)
+            left, at = left[got:], at + got
+        return found
 
     @property
-    def _open(self) -> BinaryIO:
+    def _descriptor(self) -> int:
         assert self._file is not None
-        return self._file
+        return self._file.fileno()
 
 
 class Spill:
