@@ -12,6 +12,7 @@ from pathlib import Path
 from processes import eventually, own_threads
 
 from headrace.bench.processes import tree
+from headrace.forks import forget_ended_forks
 
 SELF_FD = Path("/proc/self/fd")
 SHARED_MEMORY = Path("/dev/shm")
@@ -34,6 +35,7 @@ class Inventory:
 
 
 def inventory() -> Inventory:
+    forget_ended_forks()  # what is kept for them is let go of when the next pass or fork looks
     return Inventory(
         threads=frozenset(_threads()),
         processes=frozenset(_children()),

@@ -8,12 +8,12 @@ import weakref
 
 import numpy as np
 import pytest
-from processes import eventually, in_fork
+from processes import in_fork
 
 from headrace import _core
 from headrace.feed.map_workers.counters import Counters, CountersPlace
 from headrace.feed.map_workers.shared_blocks import MappedBlocks, SharedBlocks, SharedFile
-from headrace.forks import kept_by_fork
+from headrace.forks import forget_ended_forks
 
 PAGE = 4096
 
@@ -75,13 +75,17 @@ def test_idle_blocks_beyond_the_most_give_their_memory_back(blocks):
 
 
 def test_memory_that_is_held_outlives_the_rest(blocks):
-    """A consumer may keep a batch: memory that nobody uses must not stay with it, as it would in a file that is only
+    """A consumer may keep a batch: the others' memory must not stay with it, as it would in a file that is only
     unmapped."""
     kept, idle = blocks.acquire(PAGE), blocks.acquire(64 * PAGE)
     kept[:], idle[:] = 3, 4
+    late = blocks.acquire(PAGE)
+    late[:] = 5
     view = os.dup(blocks.file.fileno())
     del idle
     blocks.retire()
+    assert os.fstat(view).st_blocks * 512 == 2 * PAGE
+    del late
     assert os.fstat(view).st_blocks * 512 == PAGE
     assert (kept == 3).all()
     os.close(view)
@@ -109,36 +113,25 @@ def test_what_a_fork_may_look_at_stays_as_it_is_while_the_fork_lives(blocks):
     os.close(read), os.close(write)
 
 
-def test_a_fork_of_a_fork_may_look_as_well(blocks):
-    block = blocks.acquire(PAGE)
-    block[:], at = 8, place_of(block)
+def test_what_a_fork_may_look_at_stays_when_the_pass_is_over(blocks):
     read, write = os.pipe()
-
-    def forks():
-        if os.fork() == 0:
-            os.read(read, 1)
-            os._exit(0)
-        return b""
-
-    assert in_fork(forks)() == b""
-    del block
-    assert place_of(blocks.acquire(PAGE)) != at
-    os.write(write, b".")
-    assert eventually(lambda: place_of(blocks.acquire(PAGE)) == at)
-    os.close(read), os.close(write)
-
-
-def test_a_fork_of_ours_looks_at_nothing(blocks):
     block = blocks.acquire(PAGE)
-    at = place_of(block)
-    read, write = os.pipe()
-    with kept_by_fork():
-        child = in_fork(lambda: os.read(read, 1))
-    del block
-    assert place_of(blocks.acquire(PAGE)) == at
+    block[:] = 8
+
+    def looks():
+        os.read(read, 1)
+        return bytes(block[:3])
+
+    child = in_fork(looks)
+    view = os.dup(blocks.file.fileno())
+    blocks.retire()
+    del block, blocks
+    assert os.fstat(view).st_blocks * 512 == PAGE
     os.write(write, b".")
-    assert child() == b"."
-    os.close(read), os.close(write)
+    assert child() == b"\x08\x08\x08"
+    forget_ended_forks()
+    assert os.fstat(view).st_blocks == 0
+    os.close(read), os.close(write), os.close(view)
 
 
 def test_a_fork_touches_nothing_of_its_parents_memory(blocks):

@@ -29,7 +29,6 @@ BlockPool::BlockPool(std::size_t most_idle, int file) : owner_(::getpid()), file
 
 BlockPool::~BlockPool() {
     for (const Block& block : idle_) free(block);
-    for (const Block& block : aside_) ::munmap(block.at, block.bytes);
 }
 
 BlockPool::Block BlockPool::make(std::size_t bytes) {
@@ -70,25 +69,16 @@ void BlockPool::release(std::uint8_t* at) {
     std::lock_guard lock(mutex_);
     auto found = std::find_if(used_.begin(), used_.end(), [&](const Block& block) { return block.at == at; });
     if (found == used_.end()) return;
-    const Block block = *found;
+    idle_.push_back(*found);
     used_.erase(found);
-    if (block.fork > taken_back_) {
-        aside_.push_back(block);
-    } else {
-        keep_idle(block);
-    }
+    drop_idle_beyond(most_idle_);
 }
 
-void BlockPool::keep_idle(const Block& block) {
-    if (retired_) {
-        // Left in the file, if there is one, to be freed with it: nobody tells of forks any more.
-        ::munmap(block.at, block.bytes);
-        return;
+void BlockPool::drop_idle_beyond(std::size_t most) {
+    while (idle_.size() > most) {
+        free(idle_.front());  // the oldest: its size may be out of use
+        idle_.erase(idle_.begin());
     }
-    idle_.push_back(block);
-    if (idle_.size() <= most_idle_) return;
-    free(idle_.front());  // the oldest: its size may be out of use
-    idle_.erase(idle_.begin());
 }
 
 std::size_t BlockPool::offset(const std::uint8_t* at) const {
@@ -101,28 +91,13 @@ std::size_t BlockPool::offset(const std::uint8_t* at) const {
 void BlockPool::retire() {
     if (::getpid() != owner_) return;
     std::lock_guard lock(mutex_);
-    retired_ = true;
-    for (const Block& block : idle_) free(block);
-    idle_.clear();
-}
-
-void BlockPool::set_aside(std::uint64_t fork) {
-    std::lock_guard lock(mutex_);
-    for (Block& block : used_) block.fork = fork;
-}
-
-void BlockPool::take_back(std::uint64_t fork) {
-    std::lock_guard lock(mutex_);
-    taken_back_ = fork;
-    const auto taken = std::partition(aside_.begin(), aside_.end(), [&](const Block& b) { return b.fork > fork; });
-    std::for_each(taken, aside_.end(), [&](const Block& block) { keep_idle(block); });
-    aside_.erase(taken, aside_.end());
+    most_idle_ = 0;
+    drop_idle_beyond(0);
 }
 
 BlockPool::Usage BlockPool::usage() const {
     std::lock_guard lock(mutex_);
-    Usage usage{used_.size(), idle_.size() + aside_.size(), 0, made_};
-    for (const Block& block : aside_) usage.bytes += block.bytes;
+    Usage usage{used_.size(), idle_.size(), 0, made_};
     for (const Block& block : idle_) usage.bytes += block.bytes;
     for (const Block& block : used_) usage.bytes += block.bytes;
     return usage;

@@ -29,11 +29,6 @@ public:
     // Keeps no idle block from now on: each gives its memory back to the system, in the file too.
     void retire();
 
-    // A process is forked that may look at what is in use now, in the file's own memory: such blocks are neither used
-    // again nor freed before `take_back` is told of this fork or a later one. Forks are numbered from 1 up.
-    void set_aside(std::uint64_t fork);
-    void take_back(std::uint64_t fork);
-
     struct Usage {
         std::size_t in_use, idle, bytes, made;  // bytes: of both; made: blocks ever allocated
     };
@@ -43,20 +38,17 @@ private:
     struct Block {
         std::uint8_t* at;
         std::size_t bytes, offset;
-        std::uint64_t fork = 0;  // the latest that may look at it
     };
     Block make(std::size_t bytes);
     void free(const Block& block) const;
-    void keep_idle(const Block& block);
+    void drop_idle_beyond(std::size_t most);
 
     const int owner_;  // process
     const int file_;   // borrowed; -1: private memory
     std::size_t file_bytes_ = 0;
     mutable std::mutex mutex_;
     std::size_t most_idle_, made_ = 0;
-    std::uint64_t taken_back_ = 0;
-    bool retired_ = false;
-    std::vector<Block> idle_, used_, aside_;
+    std::vector<Block> idle_, used_;
 };
 
 }  // namespace headrace

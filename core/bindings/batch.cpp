@@ -433,10 +433,6 @@ void bind_batch(nb::module_& m) {
             },
             "address"_a)
         .def("retire", [](PyBlockPool& self) { self.pool->retire(); })
-        .def(
-            "set_aside", [](PyBlockPool& self, std::uint64_t fork) { self.pool->set_aside(fork); }, "fork"_a)
-        .def(
-            "take_back", [](PyBlockPool& self, std::uint64_t fork) { self.pool->take_back(fork); }, "fork"_a)
         .def("usage", [](PyBlockPool& self) {
             const BlockPool::Usage u = self.pool->usage();
             return std::make_tuple(u.in_use, u.idle, u.bytes, u.made);

@@ -1,4 +1,4 @@
-"""Forks of this process: what they must let go of, and which of them still live."""
+"""Forks of this process: what they must let go of, and what this process must keep for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Closeable(Protocol):
@@ -17,59 +17,61 @@ class Closeable(Protocol):
     def close(self) -> None: ...
 
 
-class Sharer(Protocol):
-    """Shares memory with every fork, in which a write on one side is seen on the other."""
+class _Fork:
+    """A fork of this process and all that it forks in turn, with what they may look at."""
 
-    def forking(self, fork: Fork) -> None:
-        """A fork is about to be made, which may look at all that is in use."""
-        ...
-
-
-class Fork:
-    """A fork of this process, and what it forks in turn."""
-
-    def __init__(self) -> None:
+    def __init__(self, sees: list[Any]) -> None:
+        self.sees = sees
         self._read, self._write = os.pipe()
 
     def __del__(self) -> None:
         os.close(self._read)
 
-    @property
-    def lives(self) -> bool:
-        """Whether any of them still runs the program that this process ran. Costs two system calls."""
-        return select.select([self._read], [], [], 0)[0] == []
-
     def in_parent(self) -> None:
         os.close(self._write)
 
-    def in_child(self) -> None:
-        """The write end stays open: it is what tells the parent, until this process ends or runs another program."""
-        _told_by.append(self)
+    @property
+    def lives(self) -> bool:
+        """Whether any of them still runs this program: nobody closes the write end there, so the system does when they
+        end or run another."""
+        ended = select.poll()
+        ended.register(self._read, 0)
+        return not ended.poll(0)
 
 
-_held: weakref.WeakSet[Closeable] = weakref.WeakSet()
-_sharers: weakref.WeakSet[Sharer] = weakref.WeakSet()
-_told_by: list[Fork] = []
+_closed: weakref.WeakSet[Closeable] = weakref.WeakSet()
 _kept: tuple[int, tuple[Closeable, ...]] | None = None
 """The thread that forks a child of ours, and what that child keeps."""
 _starting = threading.Lock()
+_shared: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""By identity: arrays have no hash."""
+_forks: set[_Fork] = set()
 _forking = threading.local()
 
 
 def close_in_forks(thing: Closeable) -> None:
     """Every fork of this process closes it at once, but for one that is made under `kept_by_fork`: held there, a
     descriptor would hide this process's end from whoever waits for it."""
-    _held.add(thing)
+    _closed.add(thing)
 
 
-def tell_of_forks(sharer: Sharer) -> None:
-    """From now on, `sharer` is told before each fork, but for those under `kept_by_fork`."""
-    _sharers.add(sharer)
+def keep_for_forks(memory: Any) -> None:
+    """Memory that forks do not copy but share: each that is made while it is alive keeps it so, for as long as that
+    fork lives. Else it would be used for something else here, under the fork's eyes. Forks under `kept_by_fork` look
+    at none."""
+    _shared[id(memory)] = memory
+
+
+def forget_ended_forks() -> None:
+    """Lets go of what was kept for forks that have ended. Two system calls for each that has not."""
+    for fork in list(_forks):
+        if not fork.lives:
+            _forks.discard(fork)
 
 
 @contextmanager
 def kept_by_fork(*things: Closeable) -> Iterator[None]:
-    """A fork that this thread makes meanwhile keeps these, and looks at no memory that is shared already."""
+    """A fork that this thread makes meanwhile is a child of ours, which keeps these."""
     global _kept
     with _starting:
         _kept = threading.get_ident(), things
@@ -84,11 +86,12 @@ def _kept_here() -> tuple[Closeable, ...] | None:
 
 
 def _before() -> None:
+    forget_ended_forks()
     _forking.fork = None
-    if _sharers and _kept_here() is None:
-        fork = _forking.fork = Fork()
-        for sharer in list(_sharers):
-            sharer.forking(fork)
+    sees = [memory for each in _shared.valuerefs() if (memory := each()) is not None]
+    if sees and _kept_here() is None:
+        _forking.fork = _Fork(sees)
+        _forks.add(_forking.fork)
 
 
 def _in_parent() -> None:
@@ -98,16 +101,16 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    global _kept, _starting
-    if _forking.fork is not None:
-        _forking.fork.in_child()
+    global _kept, _starting, _shared
     kept = _kept_here() or ()
-    for thing in list(_held):
+    for thing in list(_closed):
         if not any(thing is each for each in kept):
             thing.close()
-            _held.discard(thing)
-    _sharers.clear()
+            _closed.discard(thing)
     _kept, _starting = None, threading.Lock()
+    _shared = weakref.WeakValueDictionary()  # the parent's, and it keeps it
+    _forks.clear()
+    _forking.fork = None
 
 
 os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
-from itertools import count
 from multiprocessing import reduction
 from typing import Any, Protocol
 
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import SharedMemoryError
-from headrace.forks import Fork, close_in_forks, tell_of_forks
+from headrace.forks import close_in_forks, forget_ended_forks, keep_for_forks
 
 MAPPED_BLOCKS = 256
 """Blocks that a worker keeps mapped: more than are ever under way, few beside what the kernel allows (65,530)."""
@@ -65,39 +63,25 @@ def _handed(duplicate: _Duplicate) -> SharedFile:
 class SharedBlocks:
     """The parent's side: blocks that belong to whoever holds them, and are used again once nobody does.
 
-    A fork of the parent is one that may hold them, too: as long as it lives, it finds what it held when it was made.
+    A fork of the parent holds those that were held when it was made.
     """
 
     def __init__(self, file: SharedFile, *, most_idle: int) -> None:
         self.file = file
         self._pool = _core.BlockPool(most_idle=most_idle, file=file.fileno())
-        self._forks: deque[tuple[int, Fork]] = deque()  # that may live, by number
-        self._numbers = count(1)
-        self._lock = threading.Lock()
-        tell_of_forks(self)
-
-    def forking(self, fork: Fork) -> None:
-        with self._lock:
-            number = next(self._numbers)
-            self._forks.append((number, fork))
-            self._pool.set_aside(number)
 
     def acquire(self, bytes: int) -> NDArray[np.uint8]:
         """Raises SharedMemoryError."""
-        self._take_back()
+        forget_ended_forks()
         try:
-            return self._pool.acquire(bytes)[:bytes]
+            block = self._pool.acquire(bytes)
         except OSError as error:
             raise SharedMemoryError(
                 f"no memory to share with map workers: {bytes:,} bytes more could not be had: {error.strerror}. Check "
                 "free memory, the container's memory limit, and `ulimit -f -v`"
             ) from error
-
-    def _take_back(self) -> None:
-        """What the oldest forks might have looked at, once they are gone."""
-        with self._lock:
-            while self._forks and not self._forks[0][1].lives:
-                self._pool.take_back(self._forks.popleft()[0])
+        keep_for_forks(block)
+        return block[:bytes]
 
     def offset_of(self, array: NDArray[Any]) -> int | None:
         """Where in the file an array begins that lies at a block's start; None for any other."""
@@ -112,9 +96,8 @@ class SharedBlocks:
 
     def retire(self) -> None:
         """No more blocks: those that are idle, or come back, give their memory to the system."""
+        forget_ended_forks()
         self._pool.retire()
-        with self._lock:
-            self._forks.clear()
         self.file.close()
 
 
