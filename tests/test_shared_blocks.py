@@ -125,7 +125,7 @@ def test_what_a_fork_may_look_at_stays_when_the_pass_is_over(blocks):
     child = in_fork(looks)
     view = os.dup(blocks.file.fileno())
     blocks.retire()
-    del block, blocks
+    block = blocks = None
     assert os.fstat(view).st_blocks * 512 == PAGE
     os.write(write, b".")
     assert child() == b"\x08\x08\x08"
