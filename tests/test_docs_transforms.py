@@ -13,18 +13,19 @@ import pytest
 from loader_data import CLASSES, encode, photograph
 
 PAGE = Path(__file__).parents[1] / "docs" / "transforms.md"
-PER_CLASS = 20
+PER_CLASS = 17
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
-@pytest.fixture
-def train(tmp_path, monkeypatch):
-    """The folder of which the examples speak, in the directory in which they run."""
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """With the folder of which the examples speak."""
+    root = tmp_path_factory.mktemp("transforms")
     for number in range(PER_CLASS * len(CLASSES)):
-        path = tmp_path / "train" / CLASSES[number // PER_CLASS] / f"{number}.jpg"
+        path = root / "train" / CLASSES[number // PER_CLASS] / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encode(photograph(number, 280, 260), quality=90))
-    monkeypatch.chdir(tmp_path)
+    return root
 
 
 def needs(example):
@@ -34,8 +35,9 @@ def needs(example):
 
 
 @pytest.fixture
-def scope(train, monkeypatch):
+def scope(directory, monkeypatch):
     """Runs the examples before `last`, and it; those that lack a library are left out."""
+    monkeypatch.chdir(directory)
     monkeypatch.setattr("multiprocessing.set_forkserver_preload", lambda names: None)
 
     def run(last):

@@ -22,6 +22,7 @@ from processes import DEADLINE_S, eventually, in_fork, interrupt_when_ready, own
 import headrace as hr
 from headrace.errors import MapWorkerError
 from headrace.feed import map_stage, runner
+from headrace.feed.map_workers import MapWorkers
 from headrace.feed.map_workers import workers as map_workers
 from headrace.feed.map_workers.shared_blocks import SharedFile
 
@@ -211,6 +212,26 @@ def test_closing_wakes_a_consumer_in_another_thread(photos):
         thread.join(DEADLINE_S)
         assert not thread.is_alive(), "hangs"
     assert ended == [[]]
+
+
+def test_a_worker_is_answered_while_the_pass_closes(photos, monkeypatch):
+    """The thread that hears it may be late: memory and descriptors must still be the pass's own."""
+    asked, still_open = threading.Event(), []
+    answer = MapWorkers._give_places
+
+    def late(self, *question):
+        asked.set()
+        assert eventually(lambda: children() == [])
+        still_open.append(self.memory.file._descriptor is not None)
+        answer(self, *question)
+
+    monkeypatch.setattr(MapWorkers, "_give_places", late)
+    iterator = iter(load(photos))
+    assert asked.wait(DEADLINE_S)
+    iterator.close()
+    assert still_open
+    assert all(still_open)
+    assert nothing_runs()
 
 
 def test_two_iterators_at_once(photos):

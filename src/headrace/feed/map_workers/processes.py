@@ -48,7 +48,6 @@ class WorkerProcess:
             target=run, args=(setup, theirs), name=f"headrace-map-{setup.index}", daemon=True
         )
         self._method = method
-        self._ended = False
         try:
             with kept_by_fork(*kept), _without_interrupts():
                 self._process.start()
@@ -75,13 +74,13 @@ class WorkerProcess:
             pass
 
     def end(self, wait_s: float) -> None:
-        """Waits for its end, and kills it after that time. May be called twice."""
-        if self._ended:
-            return
-        self._ended = True
+        """Waits for its end, and kills it after that time."""
         if not wait([self._process.sentinel], wait_s):
             self._process.kill()
         self._process.join()
+
+    def give_back(self) -> None:
+        """Its descriptors, once it has ended and nobody listens to it or asks how it did."""
         self.connection.close()
         with suppress(ValueError):  # multiprocessing cannot tell, since another has waited for the process
             self._process.close()

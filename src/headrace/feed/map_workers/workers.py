@@ -35,7 +35,8 @@ from headrace.feed.recipe import Recipe
 class MapWorkers:
     """Owns the processes and the memory that they share.
 
-    `submit` is one thread's and `collect` another's; `hang_up` is anybody's, and `end` comes when both are done.
+    `submit` is one thread's and `collect` another's; `hang_up` is anybody's. `end` comes when nobody submits any
+    more, and `give_back` when nobody collects.
     """
 
     def __init__(self, recipe: Recipe, *, seed: int) -> None:
@@ -48,7 +49,7 @@ class MapWorkers:
             self.memory = SharedBlocks(file, most_idle=2 * (recipe.prefetch + 1) * len(recipe.fields))
             self._counters, self._counters_place = _place_counters(self.memory, recipe)
         self._lock = threading.RLock()  # reentrant: the garbage collector may hang up anywhere
-        self._hung_up = self._ended = False
+        self._hung_up = False
         self.processes: list[WorkerProcess] = []
         self._sending: list[threading.Lock] = []
         self._heard: dict[Connection, WorkerProcess] = {}
@@ -63,6 +64,7 @@ class MapWorkers:
             self._start(recipe, seed)
         except BaseException:
             self.end(0)
+            self.give_back()
             raise
 
     def _start(self, recipe: Recipe, seed: int) -> None:
@@ -183,18 +185,22 @@ class MapWorkers:
         """Each worker ends after the row that it is at, and `submit` and `collect` raise Closed. From any thread."""
         with self._lock:
             self._hung_up = True
-            if not self._ended:
-                for process in self.processes:
-                    process.hang_up()
+            for process in self.processes:
+                process.hang_up()
 
     def end(self, wait_s: float | None = None) -> None:
-        """Waits for the workers, kills those that are not done by then (None: `LEAVE_S`), and gives the memory back."""
+        """Waits for the workers, and kills those that are not done by then (None: `LEAVE_S`)."""
         self.hang_up()
-        with self._lock:
-            self._ended = True
         deadline = time.monotonic() + (LEAVE_S if wait_s is None else wait_s)
         for process in self.processes:
             process.end(max(0.0, deadline - time.monotonic()))
+
+    def give_back(self) -> None:
+        """Descriptors and memory, after `end`. Then there are no workers, and both may be called again."""
+        with self._lock:
+            processes, self.processes = self.processes, []
+        for process in processes:
+            process.give_back()
         self._under_way.clear()
         self._kept.clear()
         self._counters = None
