@@ -413,6 +413,16 @@ def test_a_worker_that_ends(photos, way, end, texts):
     assert len(list(load(photos, map_functions.unchanged))) == COUNT / 10, "the next pass is as if nothing had been"
 
 
+def test_a_handler_of_the_parents_is_none_of_a_workers(photos):
+    """One that saves the training's state and exits, say, when the job is told to end."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        loader = load(photos, lambda sample, rng: os.kill(os.getpid(), signal.SIGTERM))
+        fails(MapWorkerError, loader, "was killed by SIGTERM", "Something asked it to end")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_an_idle_worker_that_is_killed(photos, way):
     loader = load(photos, map_functions.unchanged, batch_size=10, prefetch=1)
     iterator = iter(loader)

@@ -361,10 +361,6 @@ import headrace as hr
 def doubled(sample, rng):
     return sample | {"large": sample["image"] * 2, "rng": rng.random()}
 
-def told(sample, rng):
-    os.write(1, b".")
-    return doubled(sample, rng)
-
 def loader(map=doubled, **options):
     given = {"view": hr.Resize((40, 40)), "batch_size": 4, "threads": 2, "output": "numpy", "map_workers": 2}
     return hr.Loader(sys.argv[1], **(given | options), map=map)
@@ -479,6 +475,8 @@ threading.Event().wait()
 def kill_parent(folder, moment, method):
     """Kills a training process once its workers have begun so many samples, and looks at what becomes of them."""
     body = f"""
+from map_functions import told
+
 if __name__ == "__main__":
     training = loader(told, multiprocessing_context={method!r})
     while True:
@@ -519,6 +517,7 @@ def test_a_parent_killed_at_50_moments(folder, photos):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_a_parent_killed_under_other_start_methods(folder, method):
     for moment in moments(5, seed=3):
