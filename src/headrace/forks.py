@@ -39,7 +39,7 @@ class _Fork:
         return not ended.poll(0)
 
 
-_closed: weakref.WeakSet[Closeable] = weakref.WeakSet()
+_to_close: weakref.WeakSet[Closeable] = weakref.WeakSet()
 _kept: tuple[int, tuple[Closeable, ...]] | None = None
 """The thread that forks a child of ours, and what that child keeps."""
 _starting = threading.Lock()
@@ -52,7 +52,7 @@ _forking = threading.local()
 def close_in_forks(thing: Closeable) -> None:
     """Every fork of this process closes it at once, but for one that is made under `kept_by_fork`: held there, a
     descriptor would hide this process's end from whoever waits for it."""
-    _closed.add(thing)
+    _to_close.add(thing)
 
 
 def keep_for_forks(memory: Any) -> None:
@@ -86,8 +86,8 @@ def _kept_here() -> tuple[Closeable, ...] | None:
 
 
 def _before() -> None:
-    forget_ended_forks()
     _forking.fork = None
+    forget_ended_forks()
     sees = [memory for each in _shared.valuerefs() if (memory := each()) is not None]
     if sees and _kept_here() is None:
         _forking.fork = _Fork(sees)
@@ -103,10 +103,10 @@ def _in_parent() -> None:
 def _in_child() -> None:
     global _kept, _starting, _shared
     kept = _kept_here() or ()
-    for thing in list(_closed):
+    for thing in list(_to_close):
         if not any(thing is each for each in kept):
             thing.close()
-            _closed.discard(thing)
+            _to_close.discard(thing)
     _kept, _starting = None, threading.Lock()
     _shared = weakref.WeakValueDictionary()  # the parent's, and it keeps it
     _forks.clear()
