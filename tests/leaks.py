@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ def inventory() -> Inventory:
         threads=frozenset(_threads()),
         processes=frozenset(_children()),
         descriptors=frozenset(_descriptors()),
-        shared_memory=frozenset(path.name for path in SHARED_MEMORY.iterdir()),
+        shared_memory=frozenset(_shared_memory()),
     )
 
 
@@ -65,11 +66,14 @@ def _threads() -> Iterable[str]:
 
 
 def _children() -> Iterable[str]:
+    yield from (f"{pid} ({_command(pid)})" for pid in _own_children())
+
+
+def _own_children() -> list[int]:
     try:
-        pids = list(_descendants(os.getpid()))
+        return list(_descendants(os.getpid()))
     except OSError:  # a kernel without these lists, or a task ended meanwhile and another adopted its children
-        pids = tree(os.getpid())[1:]
-    yield from (f"{pid} ({_command(pid)})" for pid in pids)
+        return tree(os.getpid())[1:]
 
 
 def _descendants(pid: int) -> Iterable[int]:
@@ -87,6 +91,26 @@ def _descriptors() -> Iterable[str]:
             yield f"{entry.name} -> {entry.readlink()}"
         except OSError:  # the one that lists this folder
             continue
+
+
+def _shared_memory() -> Iterable[str]:
+    """Names that nobody has, or this process or its children: those of programs beside it come and go."""
+    names = {path.name for path in SHARED_MEMORY.iterdir()}
+    return names - _mapped_by_others() if names else names
+
+
+def _mapped_by_others() -> set[str]:
+    ours = {os.getpid(), *_own_children()}
+    found: set[str] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        if int(folder.name) in ours:
+            continue
+        try:
+            maps = (folder / "maps").read_text()
+        except OSError:  # ended meanwhile, or another user's
+            continue
+        found.update(re.findall(rf" {SHARED_MEMORY}/(\S+)", maps))
+    return found
 
 
 def _command(pid: int) -> str:
