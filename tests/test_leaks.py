@@ -95,7 +95,7 @@ def test_memory_of_a_program_beside_it_is_none_of_a_tests(monkeypatch: pytest.Mo
         process.stdout.readline()
         assert path.name in inventory().shared_memory, "its own child's is"
         with monkeypatch.context() as patch:
-            patch.setattr("leaks._own_children", lambda: [])
+            patch.setattr("leaks._own_children", list)
             assert path.name not in inventory().shared_memory
         process.communicate(b"\n")
     path.unlink()
