@@ -94,14 +94,16 @@ def _descriptors() -> Iterable[str]:
 
 
 def _shared_memory() -> Iterable[str]:
-    """Names that nobody has, or this process or its children: those of programs beside it come and go."""
-    names = {path.name for path in SHARED_MEMORY.iterdir()}
-    return names - _mapped_by_others() if names else names
+    """Names of what nobody has, or this process or its children: that of programs beside it comes and goes."""
+    files = {entry.name: entry.inode() for entry in os.scandir(SHARED_MEMORY)}
+    others = _mapped_by_others() if files else set()
+    return [name for name, inode in files.items() if inode not in others]
 
 
-def _mapped_by_others() -> set[str]:
+def _mapped_by_others() -> set[int]:
+    """By inode: a semaphore is mapped under another name than it gets."""
     ours = {os.getpid(), *_own_children()}
-    found: set[str] = set()
+    found: set[int] = set()
     for folder in Path("/proc").glob("[0-9]*"):
         if int(folder.name) in ours:
             continue
@@ -109,7 +111,7 @@ def _mapped_by_others() -> set[str]:
             maps = (folder / "maps").read_text()
         except OSError:  # ended meanwhile, or another user's
             continue
-        found.update(re.findall(rf" {SHARED_MEMORY}/(\S+)", maps))
+        found.update(map(int, re.findall(rf" (\d+) +{SHARED_MEMORY}/", maps)))
     return found
 
 
