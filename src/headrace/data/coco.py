@@ -36,8 +36,8 @@ class _Image(msgspec.Struct, gc=False):
 class _Annotation(msgspec.Struct, gc=False):
     """What of an annotation becomes a column. `segmentation` and `keypoints` stay the JSON that they are."""
 
-    image_id: int
-    category_id: int | None = None
+    image_id: _Int
+    category_id: _Int | None = None
     bbox: tuple[_Float, _Float, _Float, _Float] | None = None
     area: _Float | None = None
     iscrowd: _Int | None = None
@@ -47,7 +47,7 @@ class _Annotation(msgspec.Struct, gc=False):
 
 
 class _Category(msgspec.Struct, gc=False):
-    id: int
+    id: _Int
     name: str
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -40,16 +39,15 @@ def open_saved_dataset(folder: str) -> Table:
     """
     names = _data_files(folder)
     # Only here, since they import pyarrow.
-    from .arrow_file import ArrowFile, is_bytes
+    from .arrow_file import ArrowFile, common_schema, is_bytes
     from .manifest.arrow_columns import holds_bytes
 
     arrow = [ArrowFile(os.path.join(folder, name)) for name in names]
-    _expect_one_schema(arrow)
     count = sum(len(file) for file in arrow)
     if not count:
         raise EmptyDatasetError(f"{folder}: expected rows, got a dataset of none. Check what was saved")
     files = Files(folder, StringColumn.from_list(names), archives=True)
-    schema, classes = arrow[0].schema, _class_names(folder)
+    schema, classes = common_schema(arrow), _class_names(folder)
     of_bytes = [field.name for field in schema if is_bytes(field.type)]
     inside = [field.name for field in schema if holds_bytes(field.type) and field.name not in of_bytes]
     taken = [name for name in arrow[0].names if name not in inside]
@@ -85,21 +83,6 @@ def _several_splits(folder: str) -> DatasetError:
                 f"them, such as {os.path.join(folder, str(first))}"
             )
     return DatasetError(f"{folder}: expected a list of splits in {_SPLITS}, got none. Save the dataset again")
-
-
-def _expect_one_schema(arrow: Sequence[ArrowFile]) -> None:
-    """Of columns whose names differ. Raises DatasetError."""
-    for file in arrow:
-        if not file.schema.equals(arrow[0].schema):
-            raise DatasetError(
-                f"{file.path}: expected the columns of {arrow[0].path}, got others. Save the dataset again"
-            )
-        twice = next((name for name, columns in Counter(file.names).items() if columns > 1), None)
-        if twice is not None:
-            raise DatasetError(
-                f"{file.path}: expected column names that differ, got {twice!r} more than once. Rename one, and "
-                f"save the dataset again"
-            )
 
 
 def _names_a_file(entry: object) -> bool:
