@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -108,6 +109,24 @@ class ArrowFile:
 
     def _unreadable(self, error: OSError) -> ReadError:
         return ReadError(f"{self.path}: could not be read: {error.strerror}. Check its permissions and the disk")
+
+
+def common_schema(files: Sequence[ArrowFile]) -> pa.Schema:
+    """The columns that each of the files (one at least) has.
+
+    Raises DatasetError where they differ, or two have one name.
+    """
+    first, *others = files
+    for file in others:
+        if not file.schema.equals(first.schema):
+            raise DatasetError(f"{file.path}: expected the columns of {first.path}, got others. Save the dataset again")
+    for name, columns in Counter(first.schema.names).items():
+        if columns > 1:
+            raise DatasetError(
+                f"{first.path}: expected column names that differ, got {name!r} {columns} times. Rename the columns "
+                f"and save the dataset again"
+            )
+    return first.schema
 
 
 def is_bytes(type: pa.DataType) -> bool:

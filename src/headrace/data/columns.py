@@ -161,6 +161,7 @@ class ListColumn:
     """What the numbers name, if they are class indices."""
 
     def take(self, ids: Ints) -> list[Any]:
+        """Raises ChangedError."""
         return [self._at(int(self.offsets[index]), int(self.offsets[index + 1])) for index in ids.tolist()]
 
     def _at(self, start: int, stop: int) -> Any:
