@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from core_images import jpeg, photograph, run, view_row
 from fuzz_finds import (
@@ -130,3 +131,11 @@ def test_a_list_that_lies_outside_its_items_is_damaged(tmp_path, monkeypatch):
     for number in range(2):
         with pytest.raises(ChangedError, match=r"expected a list within 3 items, got one from .* is damaged"):
             hr.open(path)[number]
+
+
+def test_a_parquet_file_whose_column_has_no_name_in_utf8_is_damaged(tmp_path):
+    path = tmp_path / "list.parquet"
+    pq.write_table(pa.table({"names": ["a.jpg"]}), path)
+    path.write_bytes(path.read_bytes().replace(b"names", b"n\x80mes"))
+    with pytest.raises(DatasetError, match=r"list\.parquet: expected a parquet file, got one that cannot be read"):
+        hr.open(path)
