@@ -17,6 +17,8 @@ from headrace.forks import forget_ended_forks
 
 SELF_FD = Path("/proc/self/fd")
 SHARED_MEMORY = Path("/dev/shm")
+TQDM_THREAD = "tqdm_monitor"
+"""tqdm, which datasets shows its progress by, starts it with the first bar and keeps it for the next."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def _beyond(before: Inventory) -> list[str]:
 
 def _threads() -> Iterable[str]:
     """Every Python thread, and the feed's native ones; torch keeps native threads of its own for good."""
-    yield from (f"{thread.name} ({thread.ident})" for thread in threading.enumerate())
+    yield from (f"{thread.name} ({thread.ident})" for thread in threading.enumerate() if thread.name != TQDM_THREAD)
     yield from own_threads()
 
 

@@ -76,6 +76,11 @@ def made_up(*, busy=None, **numbers):
             "Python limits this run: the consumer waited 40% of the time while the core's threads idled.",
         ),
         (
+            {"idle_s": 17.5, "map_workers": 3, "busy": {"map": 25.0}},
+            "map",
+            "The loader limits this run: the consumer waited 40% of the time, most of it for map in 3 processes.",
+        ),
+        (
             {"idle_s": 0.0, "map_workers": 3, "busy": {"map": 25.0}},
             "decode",
             "The loader limits this run: the consumer waited 40% of the time, most of it for decode on 2 threads.",
