@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import random
+import struct
 
 import numpy as np
 import pytest
@@ -97,6 +99,55 @@ def test_windows_of_tall_sampling(data: st.DataObject) -> None:
     full = whole(file)
     assert np.array_equal(full, pillow(file))
     assert np.array_equal(window(file, box), full[box[1] : box[3], box[0] : box[2]])
+
+
+FACTORS = ["4x2 1x1", "2x4 1x1", "4x1 1x1", "1x4 1x1", "3x1 1x1", "2x2 2x1", "2x2 1x2", "1x2 2x1", "1x1 2x2"]
+
+
+def flat_blocks(luma: str, chroma: str, width: int, height: int, seed: int) -> bytes:
+    """Blocks of one colour each under any sampling factors: most of these are what no encoder at hand writes."""
+    factors = [tuple(map(int, factor.split("x"))) for factor in (luma, chroma, chroma)]
+    across, down = (max(factor[i] for factor in factors) for i in (0, 1))
+    mcus = -(-width // (8 * across)) * -(-height // (8 * down))
+    draw = random.Random(seed)
+    # Each block is 0 (category 3) and three bits of DC, then 0 (the end of the block): no byte is ever 255.
+    bits = "".join(f"0{draw.randrange(8):03b}0" for _ in range(mcus * sum(h * v for h, v in factors)))
+    scan = int(bits + "0" * (-len(bits) % 8), 2).to_bytes(-(-len(bits) // 8), "big")
+
+    def segment(marker: int, body: bytes) -> bytes:
+        return bytes([0xFF, marker]) + (len(body) + 2).to_bytes(2, "big") + body
+
+    components = b"".join(bytes([number, h << 4 | v, 0]) for number, (h, v) in enumerate(factors, 1))
+    return b"".join([
+        b"\xff\xd8",
+        segment(0xDB, bytes([0] + [16] * 64)),
+        segment(0xC0, struct.pack(">BHHB", 8, height, width, 3) + components),
+        segment(0xC4, bytes([0x00, 1, *[0] * 15, 3])),
+        segment(0xC4, bytes([0x10, 1, *[0] * 15, 0])),
+        segment(0xDA, bytes([3, 1, 0, 2, 0, 3, 0, 0, 63, 0])),
+        scan,
+        b"\xff\xd9",
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("eighths", [8, 4, 2, 1])
+@pytest.mark.parametrize("factors", FACTORS)
+def test_windows_of_odd_sampling(factors: str, eighths: int) -> None:
+    """libjpeg leaves some of a cropped component as its memory was, where the DCT scales that component by more than
+    the others: another image is decoded before, so that its pixels would be there."""
+    luma, chroma = factors.split()
+    width, height = 203, 150
+    file, other = (flat_blocks(luma, chroma, width, height, seed) for seed in (1, 2))
+    full, beyond = (_core.decode_jpeg(each, eighths=eighths, path="libjpeg")[1][..., :3] for each in (file, other))
+    assert not np.array_equal(full, beyond)
+    rows, columns = full.shape[:2]
+    draw = random.Random(3)
+    for _ in range(20):
+        left, top = draw.randrange(columns), draw.randrange(rows)
+        right, bottom = draw.randint(left + 1, columns), draw.randint(top + 1, rows)
+        _core.decode_jpeg(other, eighths=eighths, path="libjpeg")
+        first, part = _core.decode_jpeg(file, eighths=eighths, window=(left, top, right, bottom), path="libjpeg")
+        assert np.array_equal(part[:, left - first : right - first, :3], full[top:bottom, left:right])
 
 
 @pytest.mark.parametrize("kind", KINDS)

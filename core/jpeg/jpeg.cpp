@@ -108,6 +108,19 @@ bool lacks_scans(const jpeg_decompress_struct& info) {
     return false;
 }
 
+// Whether jpeg_crop_scanline crops every component rightly. It takes each to be as many times narrower than the image
+// as its sampling says, also where the DCT has scaled it by more than the others (4:1:0 at a quarter, say); an
+// upsampler then makes too few columns, and the rest is what its memory held.
+bool can_crop(const jpeg_decompress_struct& info) {
+    const auto crops = [&](const jpeg_component_info& part) {
+        const int extra = part.DCT_scaled_size / info.min_DCT_scaled_size;
+        const bool as_it_is = part.h_samp_factor * extra == info.max_h_samp_factor &&
+                              part.v_samp_factor * extra == info.max_v_samp_factor;
+        return extra == 1 || as_it_is;
+    };
+    return std::all_of(info.comp_info, info.comp_info + info.num_components, crops);
+}
+
 }  // namespace
 
 struct JpegDecoder::State {
@@ -242,7 +255,11 @@ JpegDecoder::Columns JpegDecoder::State::begin_libjpeg() {
     JDIMENSION first = static_cast<JDIMENSION>(std::max(0, left - kMargin));
     const int end = std::min<int>(static_cast<int>(info.output_width), right + kMargin);
     JDIMENSION width = static_cast<JDIMENSION>(end) - first;
-    if (width < info.output_width) jpeg_crop_scanline(&info, &first, &width);
+    if (!can_crop(info)) {
+        first = 0;
+    } else if (width < info.output_width) {
+        jpeg_crop_scanline(&info, &first, &width);
+    }
     row_bytes = static_cast<int>(4 * info.output_width);
     const std::size_t stride = static_cast<std::size_t>(row_bytes) + kReadableBeyond;
     if (band.size() < kBandRows * stride) band.resize(kBandRows * stride);
