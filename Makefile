@@ -29,9 +29,10 @@ test: build $(VENV)/.browser ## the tests, less those marked long
 	$(BIN)/python -m pytest -m "not long and not alone" --numprocesses auto --maxprocesses 4 --dist loadfile
 	$(BIN)/python -m pytest -m "not long and alone"
 
-test-long: build $(VENV)/.browser ## every test, and those that feed odd bytes once more under sanitizers
+test-long: build $(VENV)/.browser ## every test, those that reach the core once more under sanitizers, the queue under load
 	$(BIN)/python -m pytest
 	PYTHON=$(BIN)/python scripts/sanitized.sh
+	scripts/stress.sh 100
 
 check: build ## lint, format, types, layers
 	$(BIN)/ruff check

@@ -1,7 +1,7 @@
 """Write what the fuzzers of core/fuzz start from, and their finds so far: python tests/fuzz_seeds.py FOLDER
 
 Each target has a folder of its name. A seed is a sound file behind the option bytes that its target reads first
-(core/fuzz/NAME.cpp); a find is as libFuzzer minimised it (fuzz_finds.py).
+(core/fuzz/NAME.cpp).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from fuzz_finds import FINDS
+from fuzz_finds import finds
 from originals import jpegs, pngs, tars, zips
 
 TARGETS = ("jpeg", "png", "png_rows", "tar", "zip", "index", "view")
@@ -48,9 +48,8 @@ def write_seeds(folder: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
         for name, data in seeds_of(target):
             (root / name).write_bytes(data)
-        for find in FINDS:
-            if find.target == target:
-                (root / f"find-{find.name}").write_bytes(find.data)
+    for target, name, data in finds():
+        (folder / target / f"find-{name}").write_bytes(data)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,9 +13,12 @@ from pathlib import Path
 from processes import eventually, own_threads
 
 from headrace.bench.processes import tree
+from headrace.forks import forget_ended_forks
 
 SELF_FD = Path("/proc/self/fd")
 SHARED_MEMORY = Path("/dev/shm")
+TQDM_THREAD = "tqdm_monitor"
+"""tqdm, which datasets shows its progress by, starts it with the first bar and keeps it for the next."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,12 @@ class Inventory:
 
 
 def inventory() -> Inventory:
+    forget_ended_forks()  # what is kept for them is let go of when the next pass or fork looks
     return Inventory(
         threads=frozenset(_threads()),
         processes=frozenset(_children()),
         descriptors=frozenset(_descriptors()),
-        shared_memory=frozenset(path.name for path in SHARED_MEMORY.iterdir()),
+        shared_memory=frozenset(_shared_memory()),
     )
 
 
@@ -58,16 +63,19 @@ def _beyond(before: Inventory) -> list[str]:
 
 def _threads() -> Iterable[str]:
     """Every Python thread, and the feed's native ones; torch keeps native threads of its own for good."""
-    yield from (f"{thread.name} ({thread.ident})" for thread in threading.enumerate())
+    yield from (f"{thread.name} ({thread.ident})" for thread in threading.enumerate() if thread.name != TQDM_THREAD)
     yield from own_threads()
 
 
 def _children() -> Iterable[str]:
+    yield from (f"{pid} ({_command(pid)})" for pid in _own_children())
+
+
+def _own_children() -> list[int]:
     try:
-        pids = list(_descendants(os.getpid()))
+        return list(_descendants(os.getpid()))
     except OSError:  # a kernel without these lists, or a task ended meanwhile and another adopted its children
-        pids = tree(os.getpid())[1:]
-    yield from (f"{pid} ({_command(pid)})" for pid in pids)
+        return tree(os.getpid())[1:]
 
 
 def _descendants(pid: int) -> Iterable[int]:
@@ -85,6 +93,28 @@ def _descriptors() -> Iterable[str]:
             yield f"{entry.name} -> {entry.readlink()}"
         except OSError:  # the one that lists this folder
             continue
+
+
+def _shared_memory() -> Iterable[str]:
+    """Names of what nobody has, or this process or its children: that of programs beside it comes and goes."""
+    files = {entry.name: entry.inode() for entry in os.scandir(SHARED_MEMORY)}
+    others = _mapped_by_others() if files else set()
+    return [name for name, inode in files.items() if inode not in others]
+
+
+def _mapped_by_others() -> set[int]:
+    """By inode: a semaphore is mapped under another name than it gets."""
+    ours = {os.getpid(), *_own_children()}
+    found: set[int] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        if int(folder.name) in ours:
+            continue
+        try:
+            maps = (folder / "maps").read_text()
+        except OSError:  # ended meanwhile, or another user's
+            continue
+        found.update(map(int, re.findall(rf" (\d+) +{SHARED_MEMORY}/", maps)))
+    return found
 
 
 def _command(pid: int) -> str:

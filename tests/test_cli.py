@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -99,6 +100,15 @@ def test_wrong_use_is_exit_code_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
+def test_a_file_too_small_for_an_index_is_no_index_that_was_there(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("image,label\n1.jpg,0\n")
+    result = CliRunner().invoke(app, ["index", str(tmp_path / "a.csv"), str(tmp_path / "b.csv")])
+    first, _, total = result.stdout.splitlines()
+    assert first == f"{tmp_path}/a.csv: no index needed, 1 members, 1 samples, 20 bytes"
+    assert total.startswith("2 files: 0 built, 0 already there, 2 too small to need one, 0 failed; ")
+
+
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `headrace ARGUMENTS` as a process."""
     source = "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"
@@ -118,6 +128,16 @@ def test_an_error_is_one_message_without_a_traceback(arguments: list[str], words
     assert done.stderr.startswith("headrace: ")
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_path_that_is_no_text_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As standard output is in most locales."""
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-8:strict")
+    path = tmp_path / os.fsdecode(b"\xff.csv")
+    path.write_text("image\n1.jpg\n")
+    done = call("index", str(path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "/\\udcff.csv: no index needed, 1 members" in done.stdout
 
 
 def test_figures_that_cannot_be_written_are_an_error(

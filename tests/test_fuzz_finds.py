@@ -1,56 +1,60 @@
-"""What fuzzers found (docs/trust.md), each told again without one."""
+"""What fuzzers and the corpus of damaged files found (docs/trust.md), each told again without them."""
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from core_images import jpeg, photograph, run, view_row
-from png_writer import SIGNATURE, chunk, header
+from fuzz_finds import (
+    HUFFMAN_TABLES,
+    QUANTISATION_TABLES,
+    jpeg_that_claims,
+    jpeg_without,
+    jpegs_cut_between_scans,
+    png_that_claims,
+)
 
 import headrace as hr
-from headrace.errors import DecodeError
-
-
-def without_segments(file: bytes, markers: set[int]) -> bytes:
-    """The JPEG less its segments of these kinds, up to the first scan."""
-    kept, at = bytearray(file[:2]), 2
-    while file[at + 1] != 0xDA:
-        end = at + 2 + int.from_bytes(file[at + 2 : at + 4], "big")
-        if file[at + 1] not in markers:
-            kept += file[at:end]
-        at = end
-    return bytes(kept + file[at:])
+from headrace.data.manifest import opening
+from headrace.errors import ChangedError, DatasetError, DecodeError
 
 
 @pytest.mark.parametrize(
-    ("markers", "message"),
-    [({0xC4}, "Huffman table 0x00 was not defined"), ({0xDB}, "Quantization table 0x00 was not defined")],
+    ("marker", "message"),
+    [
+        (HUFFMAN_TABLES, "Huffman table 0x00 was not defined"),
+        (QUANTISATION_TABLES, "Quantization table 0x00 was not defined"),
+    ],
     ids=["Huffman", "quantisation"],
 )
-def test_a_jpeg_without_tables_is_bad_whatever_came_before(markers: set[int], message: str) -> None:
+def test_a_jpeg_without_tables_is_bad_whatever_came_before(marker: int, message: str) -> None:
     """libjpeg keeps tables from file to file, so what such a file looked like depended on the thread that got it."""
-    whole = jpeg(photograph(40, 50), progressive=True)
-    hr.decode_image(whole)
+    hr.decode_image(jpeg(photograph(40, 50), progressive=True))
     with pytest.raises(DecodeError, match=message):
-        hr.decode_image(without_segments(whole, markers))
+        hr.decode_image(jpeg_without({marker}, progressive=True))
 
 
 def test_motion_jpeg_has_the_tables_of_the_standard() -> None:
     """Frames of a film leave the standard's tables out; they are taken, not those of the file before."""
     pixels = photograph(40, 50)
-    frame = without_segments(jpeg(pixels), {0xC4})
     hr.decode_image(jpeg(pixels, optimize=True))
-    np.testing.assert_array_equal(hr.decode_image(frame), hr.decode_image(jpeg(pixels)))
+    np.testing.assert_array_equal(hr.decode_image(jpeg_without({HUFFMAN_TABLES})), hr.decode_image(jpeg(pixels)))
 
 
 def test_a_progressive_jpeg_that_ends_between_scans_is_cut_short() -> None:
     """Each scan that came is whole, so the decoder itself has nothing to say."""
-    whole = jpeg(photograph(40, 50), progressive=True)
-    first = whole.index(b"\xff\xda")
-    for at in (at for at in range(first + 1, len(whole)) if whole[at : at + 2] in (b"\xff\xc4", b"\xff\xda")):
+    for file in jpegs_cut_between_scans():
         with pytest.raises(DecodeError, match="cut short"):
-            hr.decode_image(whole[:at])
-    assert hr.decode_image(whole[:-2]).shape == (3, 40, 50)  # the end marker alone is missing
+            hr.decode_image(file)
+
+
+def test_a_jpeg_without_its_end_marker_alone_is_whole() -> None:
+    for progressive in (False, True):
+        whole = jpeg(photograph(40, 50), progressive=progressive)
+        np.testing.assert_array_equal(hr.decode_image(whole[:-2]), hr.decode_image(whole))
 
 
 PROBE = 1
@@ -59,25 +63,70 @@ PROBE = 1
 
 @pytest.mark.parametrize("size", [(1, 1 << 24), (1 << 24, 1), (10_000, 10_000)], ids=["tall", "wide", "large"])
 def test_a_small_png_cannot_ask_for_a_large_images_memory(size: tuple[int, int]) -> None:
-    file = SIGNATURE + header(*size, 8, 2) + chunk(b"IDAT", bytes(20)) + chunk(b"IEND")
+    """Weights of a tall one's rows took more than its pixels would have."""
     with pytest.raises(ValueError, match="more than they can hold") as caught:
-        run(file, view_row((0, 0, 1, 1), (0, 0, 1, 1), (1, 1)))
+        run(png_that_claims(*size), view_row((0, 0, 1, 1), (0, 0, 1, 1), (1, 1)))
     assert caught.value.args[1] == PROBE
 
 
 @pytest.mark.parametrize("progressive", [False, True], ids=["baseline", "progressive"])
 def test_a_small_jpeg_cannot_ask_for_a_large_images_memory(progressive: bool) -> None:
     """A progressive one would take 6 bytes a pixel for its coefficients."""
-    file = jpeg(photograph(40, 50), progressive=progressive)
-    at = file.index(b"\xff\xc2" if progressive else b"\xff\xc0") + 5
-    file = file[:at] + (2_000).to_bytes(2, "big") + (60_000).to_bytes(2, "big") + file[at + 4 :]
+    file = jpeg_that_claims(60_000, 2_000, progressive=progressive)
     with pytest.raises(ValueError, match=f"60000x2000 pixels, which no {len(file)} bytes can hold") as caught:
         run(file, view_row((0, 0, 1, 1), (0, 0, 1, 1), (1, 1)))
     assert caught.value.args[1] == PROBE
 
 
-def test_the_least_that_a_jpeg_can_take_is_enough() -> None:
-    """One colour throughout: two bits a block, four times as much as is asked for."""
+@pytest.mark.parametrize("options", [{}, {"progressive": True}], ids=["baseline", "progressive"])
+def test_the_least_that_a_jpeg_can_take_is_enough(options: dict[str, object]) -> None:
+    """One colour throughout."""
     pixels = np.full((2_000, 3_000, 3), 77, np.uint8)
-    for options in ({}, {"progressive": True}):
-        assert hr.decode_image(jpeg(pixels, optimize=True, **options)).shape == (3, 2_000, 3_000)
+    assert hr.decode_image(jpeg(pixels, optimize=True, **options)).shape == (3, 2_000, 3_000)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A dataset as save_to_disk leaves it: one column of texts."""
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    table = pa.table({"text": ["one", "two", "three"]})
+    with pa.OSFile(str(folder / "data.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
+    return folder
+
+
+def test_an_arrow_file_whose_texts_lie_outside_it_is_damaged(saved) -> None:
+    """pyarrow takes offsets on trust: the process ended with a segmentation fault."""
+    path = saved / "data.arrow"
+    offsets = np.array([0, 3, 6, 11], np.int32).tobytes()
+    whole = path.read_bytes()
+    assert hr.open(saved)[2]["text"] == "three"
+    assert whole.count(offsets) == 1
+    path.write_bytes(whole.replace(offsets, np.array([0, 3, 1 << 30, 11], np.int32).tobytes()))
+    with pytest.raises(DatasetError, match=r"data\.arrow: expected a file in Arrow's stream format"):
+        hr.open(saved)
+
+
+@pytest.mark.parametrize("name", ["\ud800.arrow", "a\0b.arrow"], ids=["surrogate", "zero"])
+def test_a_saved_dataset_that_names_no_file(saved, name: str) -> None:
+    (saved / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
+    with pytest.raises(DatasetError, match="expected names of Arrow files"):
+        hr.open(saved)
+
+
+def test_a_list_that_lies_outside_its_items_is_damaged(tmp_path, monkeypatch):
+    """Texts were counted out up to where the sidecar said: 16 GB of numbers for a list of 2**31."""
+    monkeypatch.setattr(opening, "_KEPT_FROM_BYTES", 0)
+    path = tmp_path / "list.jsonl"
+    path.write_text('{"words": ["a"], "numbers": [1]}\n{"words": ["b", "c"], "numbers": [2, 3]}\n')
+    assert hr.open(path)[1]["words"] == ["b", "c"]
+    sidecar = tmp_path / "list.jsonl.headrace"
+    offsets, wrong = (np.array([0, at, 3], np.uint64).tobytes() for at in (1, 1 << 60))
+    whole = sidecar.read_bytes()
+    assert whole.count(offsets) >= 2
+    sidecar.write_bytes(whole.replace(offsets, wrong))
+    for number in range(2):
+        with pytest.raises(ChangedError, match=r"expected a list within 3 items, got one from .* is damaged"):
+            hr.open(path)[number]

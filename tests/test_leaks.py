@@ -76,6 +76,27 @@ def test_sees_what_is_left_behind(left: Callable[[], AbstractContextManager[None
     assert leaks_of(before) == []
 
 
+SEMAPHORE = """
+import multiprocessing
+semaphore = multiprocessing.get_context("spawn").Semaphore()
+print(semaphore._semlock.name, flush=True)
+input()
+"""
+
+
+def test_memory_of_a_program_beside_it_is_none_of_a_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SEMAPHORE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        name = process.stdout.readline().strip().replace("/", "sem.")
+        assert name in inventory().shared_memory, "its own child's is"
+        with monkeypatch.context() as patch:
+            patch.setattr("leaks._own_children", list)
+            assert name not in inventory().shared_memory
+        process.communicate("\n")
+
+
 class Holder:
     """Holds a file in a cycle, which only a garbage collection undoes."""
 

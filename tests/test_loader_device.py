@@ -39,9 +39,9 @@ def host_as_device(monkeypatch):
 
 @pytest.fixture
 def make(folder):
-    def make(**overrides):
+    def make(data=folder, **overrides):
         given = {"view": VIEW, "batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2, "device": "cuda"}
-        return hr.Loader(folder, FIELDS, **(given | overrides))
+        return hr.Loader(data, FIELDS, **(given | overrides))
 
     return make
 
@@ -64,6 +64,27 @@ def test_what_map_sees_is_what_it_sees_without_a_device(make):
 
     with_device, without = (battery.kept(make(batch_map=brightest, device=device)) for device in ("cuda", None))
     battery.assert_equal(with_device, without, "batch_map")
+
+
+def brightest(sample, rng):
+    return sample | {"brightest": sample["image"].amax(), "drawn": rng.random(), "half": sample["image"] / 2}
+
+
+def test_what_map_workers_make_comes_to_the_device(make):
+    by_workers, by_threads = (battery.kept(make(map=brightest, map_workers=workers)) for workers in (2, 0))
+    battery.assert_equal(by_workers, by_threads, "map_workers")
+
+
+def test_skipped_samples_move_the_position(make, tmp_path):
+    """The number of the step travels with the batch through the thread that copies it."""
+    damaged = write_folder(tmp_path / "photos")
+    for path in sorted(damaged.rglob("*.*"))[GLOBAL_BATCH : 2 * GLOBAL_BATCH]:
+        path.write_bytes(b"damaged")
+    loader = make(data=hr.open(damaged), on_error="skip", max_bad=1.0, shuffle=False)
+    iterator = iter(loader)
+    positions = [(next(iterator), loader.state_dict()["samples"])[1] for _ in range(2)]
+    assert positions == [GLOBAL_BATCH, 3 * GLOBAL_BATCH]
+    iterator.close()
 
 
 def test_world_sizes(make):

@@ -389,10 +389,11 @@ def crash():
             lambda: os.kill(os.getpid(), signal.SIGKILL),
             ["was killed by SIGKILL", "memory runs out", "fewer map_workers"],
         ),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), ["killed by SIGTERM", "Something asked it to end"]),
         (lambda: crash(), ["was killed by SIGSEGV", "Native code", "map_workers=0"]),
         (lambda: os._exit(3), ["ended with exit code 3", "Something that map calls ended the process"]),
     ],
-    ids=["killed", "crashed", "exits"],
+    ids=["killed", "asked to end", "crashed", "exits"],
 )
 def test_a_worker_that_ends(photos, way, end, texts):
     """Its error names the very sample that it was at."""
@@ -410,6 +411,16 @@ def test_a_worker_that_ends(photos, way, end, texts):
     says(caught, "map worker ", "(process ", "epoch 0, position 1", *texts)
     assert any(text in str(caught.value) for text in at)
     assert len(list(load(photos, map_functions.unchanged))) == COUNT / 10, "the next pass is as if nothing had been"
+
+
+def test_a_handler_of_the_parents_is_none_of_a_workers(photos):
+    """One that saves the training's state and exits, say, when the job is told to end."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        loader = load(photos, lambda sample, rng: os.kill(os.getpid(), signal.SIGTERM))
+        fails(MapWorkerError, loader, "was killed by SIGTERM", "Something asked it to end")
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_an_idle_worker_that_is_killed(photos, way):
@@ -526,13 +537,15 @@ def test_wrong_arguments(photos, options, texts):
     says(caught, *texts)
 
 
-def test_a_process_that_may_not_start_others(photos):
+@pytest.mark.parametrize("made", ["there", "before"])
+def test_a_process_that_may_not_start_others(photos, made):
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
+    loader = load(photos, map_functions.unchanged)
 
     def work():
         try:
-            load(photos, map_functions.unchanged)
+            list(loader if made == "before" else load(photos, map_functions.unchanged))
         except UsageError as error:
             queue.put(str(error))
 

@@ -94,6 +94,7 @@ def test_world_sizes(places):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_the_whole_battery(places, case, way, workers):
@@ -108,6 +109,7 @@ def test_the_whole_battery(places, case, way, workers):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.leaks(reason="the server of forkserver lives to the end of the program")
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_the_battery_under_other_start_methods(places, method):

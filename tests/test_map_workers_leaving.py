@@ -22,6 +22,7 @@ from processes import DEADLINE_S, eventually, in_fork, interrupt_when_ready, own
 import headrace as hr
 from headrace.errors import MapWorkerError
 from headrace.feed import map_stage, runner
+from headrace.feed.map_workers import MapWorkers
 from headrace.feed.map_workers import workers as map_workers
 from headrace.feed.map_workers.shared_blocks import SharedFile
 
@@ -213,6 +214,26 @@ def test_closing_wakes_a_consumer_in_another_thread(photos):
     assert ended == [[]]
 
 
+def test_a_worker_is_answered_while_the_pass_closes(photos, monkeypatch):
+    """The thread that hears it may be late: memory and descriptors must still be the pass's own."""
+    asked, still_open = threading.Event(), []
+    answer = MapWorkers._give_places
+
+    def late(self, *question):
+        asked.set()
+        assert eventually(lambda: children() == [])
+        still_open.append(self.memory.file._descriptor is not None)
+        answer(self, *question)
+
+    monkeypatch.setattr(MapWorkers, "_give_places", late)
+    iterator = iter(load(photos))
+    assert asked.wait(DEADLINE_S)
+    iterator.close()
+    assert still_open
+    assert all(still_open)
+    assert nothing_runs()
+
+
 def test_two_iterators_at_once(photos):
     expected = battery.kept(load(photos))
     loader = load(photos)
@@ -310,6 +331,27 @@ def runs(pid):
         return False
 
 
+def test_a_fork_keeps_the_parents_batches(photos):
+    """As it was at the fork, whatever the parent and its workers do from then on."""
+    read, write = os.pipe()
+    iterator = iter(load(photos))
+    batch = next(iterator)
+    expected = batch["brighter"].tobytes()
+    kept = batch["brighter"]
+    del batch
+
+    def work():
+        os.read(read, 1)
+        return bytes([kept.tobytes() == expected])
+
+    child = in_fork(work)
+    kept = None
+    assert sum(1 for _ in iterator) == COUNT / 4 - 1
+    os.write(write, b".")
+    assert child() == b"\x01"
+    os.close(read), os.close(write)
+
+
 # --- other processes ---
 
 SCRIPT = """
@@ -318,10 +360,6 @@ import headrace as hr
 
 def doubled(sample, rng):
     return sample | {"large": sample["image"] * 2, "rng": rng.random()}
-
-def told(sample, rng):
-    os.write(1, b".")
-    return doubled(sample, rng)
 
 def loader(map=doubled, **options):
     given = {"view": hr.Resize((40, 40)), "batch_size": 4, "threads": 2, "output": "numpy", "map_workers": 2}
@@ -437,6 +475,8 @@ threading.Event().wait()
 def kill_parent(folder, moment, method):
     """Kills a training process once its workers have begun so many samples, and looks at what becomes of them."""
     body = f"""
+from map_functions import told
+
 if __name__ == "__main__":
     training = loader(told, multiprocessing_context={method!r})
     while True:
@@ -477,6 +517,7 @@ def test_a_parent_killed_at_50_moments(folder, photos):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_a_parent_killed_under_other_start_methods(folder, method):
     for moment in moments(5, seed=3):

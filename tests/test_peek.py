@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,6 +20,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import app
+from headrace.errors import HeadraceError, NotFoundError
 from headrace.peek.duplicates import MOST_BITS, MOST_LEVELS, near_duplicates
 from headrace.peek.fingerprint import Fingerprint
 from headrace.peek.histogram import histogram
@@ -111,6 +114,13 @@ def test_groups_are_those_of_all_pairs(greys, data):
     assert sorted(near_duplicates(prints)) == sorted(group for group in expected if len(group) > 1)
 
 
+@pytest.mark.parametrize("levels", [1, 256])
+def test_plain_pictures_by_the_thousand_are_grouped(levels):
+    """Their hashes are all alike. Each compared with each would take minutes."""
+    prints = [Fingerprint(np.full((8, 9), number % levels, np.uint8)) for number in range(10_000)]
+    assert near_duplicates(prints) == [list(range(10_000))]
+
+
 def test_bits_of_the_hash_are_steps_to_the_right():
     grey = np.zeros((8, 9), np.uint8)
     grey[0, 1:] = 3  # one step up, of exactly what counts
@@ -127,6 +137,8 @@ def test_every_number_lies_in_a_bar(values):
     assert list(bars.edges) == sorted(set(bars.edges))
     assert (bars.smallest, bars.largest) == (min(values), max(values))
     assert bars.median == pytest.approx(np.median(values))
+    widths = np.diff(bars.edges)
+    assert bars.is_logarithmic or widths.max() <= 2 * max(widths.min(), 1), "bars of one width, unless it is said"
 
 
 def test_nothing_makes_no_bars():
@@ -142,6 +154,12 @@ def test_the_sheet_holds_the_pixels_and_a_line_of_ink_under_each():
         under = sheet[top + 40 : top + 54, left : left + 60]
         assert (under < 128).any()
         assert (sheet[top : top + 54, left + 60 : left + 66] == 255).all(), "ink beyond the cell"
+
+
+def test_keys_of_letters_that_the_font_lacks_are_told_apart():
+    image = np.zeros((1, 3, 20, 100), np.uint8)
+    sheets = [np.asarray(contact_sheet(image, [key], columns=1)) for key in ("日本", "本日", "ü", "\udcff")]
+    assert len({sheet.tobytes() for sheet in sheets}) == len(sheets)
 
 
 class Addresses(HTMLParser):
@@ -203,6 +221,69 @@ def test_a_data_set_of_which_nothing_loads_has_a_page(tmp_path):
     assert "No sheet: " in said
     assert not (tmp_path / "peek.png").exists()
     assert len(re.findall("no format that Pillow knows", (tmp_path / "peek.html").read_text())) >= 2
+
+
+def test_a_manifest_without_a_header_leads_into_its_root(folder, tmp_path):
+    names = ("cat/0.jpg", "dog/2.webp")
+    (tmp_path / "list.csv").write_text("".join(f"{name},{name}\n" for name in names))
+    said = json.loads(
+        peek(
+            tmp_path / "list.csv",
+            "--root",
+            folder,
+            "--columns",
+            "rgb,copy",
+            "--image",
+            "copy",
+            "--to",
+            tmp_path,
+            "--json",
+            "-",
+        )
+    )
+    assert (said["formats"], said["failures"]) == ({"JPEG": 1, "WEBP": 1}, [])
+
+
+@pytest.mark.parametrize("column", ["label", "depth"])
+def test_a_column_without_images_is_wrong_use(folder, tmp_path, column):
+    result = CliRunner().invoke(app, ["peek", str(folder), "--image", column, "--to", str(tmp_path)])
+    assert result.exit_code == 2
+    assert f"expected a column of files, got '{column}'; there is image" in " ".join(
+        re.findall(r"[^\s│]+", result.stderr)
+    )
+    assert not (tmp_path / "peek.html").exists()
+
+
+def test_files_that_are_somewhere_else_are_one_error(tmp_path):
+    (tmp_path / "list.csv").write_text("image\na.jpg\nb.jpg\n")
+    with pytest.raises(NotFoundError, match="Pass as root="):
+        peek(tmp_path / "list.csv", "--to", tmp_path)
+
+
+def test_a_full_disk_leaves_no_half_file(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(PIL.Image.Image, "save", fill_the_disk_at(2000))
+    with pytest.raises(HeadraceError, match=r"--to: expected a folder to write, got .*out \(No space left on device\)"):
+        peek(folder, "--to", tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def fill_the_disk_at(size):
+    """`Image.save`, after whose first `size` bytes of a PNG there is no room."""
+    save = PIL.Image.Image.save
+
+    def failing(image, file, kind, **options):
+        if kind != "PNG":
+            return save(image, file, kind, **options)
+        buffer = io.BytesIO()
+        save(image, buffer, kind)
+        file.write(buffer.getvalue()[:size])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return failing
+
+
+def test_nothing_but_the_outcome_goes_to_a_pipe(folder, tmp_path):
+    assert peek(folder, "--to", tmp_path).splitlines()[0] == "2 of 6 samples read cannot be loaded"
 
 
 def test_keys_in_a_batch_are_those_of_its_samples_also_of_replacements(folder):

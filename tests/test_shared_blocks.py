@@ -13,6 +13,7 @@ from processes import in_fork
 from headrace import _core
 from headrace.feed.map_workers.counters import Counters, CountersPlace
 from headrace.feed.map_workers.shared_blocks import MappedBlocks, SharedBlocks, SharedFile
+from headrace.forks import forget_ended_forks
 
 PAGE = 4096
 
@@ -88,6 +89,49 @@ def test_memory_that_is_held_outlives_the_rest(blocks):
     assert os.fstat(view).st_blocks * 512 == PAGE
     assert (kept == 3).all()
     os.close(view)
+
+
+def test_what_a_fork_may_look_at_stays_as_it_is_while_the_fork_lives(blocks):
+    """Shared memory is not copied by a fork: used again, it would change under the fork's eyes."""
+    read, write = os.pipe()
+    block = blocks.acquire(PAGE)
+    block[:], at = 8, place_of(block)
+
+    def looks():
+        os.read(read, 1)
+        return bytes(block[:3])
+
+    child = in_fork(looks)
+    block = None
+    later = [blocks.acquire(PAGE) for _ in range(3)]
+    for each in later:
+        each[:] = 9
+    assert at not in map(place_of, later)
+    os.write(write, b".")
+    assert child() == b"\x08\x08\x08"
+    assert place_of(blocks.acquire(PAGE)) == at, "it comes back once the fork has gone"
+    os.close(read), os.close(write)
+
+
+def test_what_a_fork_may_look_at_stays_when_the_pass_is_over(blocks):
+    read, write = os.pipe()
+    block = blocks.acquire(PAGE)
+    block[:] = 8
+
+    def looks():
+        os.read(read, 1)
+        return bytes(block[:3])
+
+    child = in_fork(looks)
+    view = os.dup(blocks.file.fileno())
+    blocks.retire()
+    block = blocks = None
+    assert os.fstat(view).st_blocks * 512 == PAGE
+    os.write(write, b".")
+    assert child() == b"\x08\x08\x08"
+    forget_ended_forks()
+    assert os.fstat(view).st_blocks == 0
+    os.close(read), os.close(write), os.close(view)
 
 
 def test_a_fork_touches_nothing_of_its_parents_memory(blocks):

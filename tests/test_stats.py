@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from loader_data import COUNT, encode, photograph, write_folder
+from processes import eventually
 
 import headrace as hr
 from headrace.feed import StageStats, Stats
@@ -64,6 +65,26 @@ def made_up(*, busy=None, **numbers):
             "python",
             "Python limits this run: the consumer waited 40% of the time while the core's threads idled.",
         ),
+        (
+            {"idle_s": 100.0, "map_workers": 3, "busy": {"map": 25.0}},
+            "map",
+            "The loader limits this run: the consumer waited 40% of the time, most of it for map in 3 processes.",
+        ),
+        (
+            {"idle_s": 100.0, "map_workers": 3, "busy": {"map": 5.0}},
+            "python",
+            "Python limits this run: the consumer waited 40% of the time while the core's threads idled.",
+        ),
+        (
+            {"idle_s": 17.5, "map_workers": 3, "busy": {"map": 25.0}},
+            "map",
+            "The loader limits this run: the consumer waited 40% of the time, most of it for map in 3 processes.",
+        ),
+        (
+            {"idle_s": 0.0, "map_workers": 3, "busy": {"map": 25.0}},
+            "decode",
+            "The loader limits this run: the consumer waited 40% of the time, most of it for decode on 2 threads.",
+        ),
     ],
 )
 def test_what_limits_in_words(numbers, limit, words):
@@ -85,6 +106,21 @@ def test_the_whole_text():
         "  5 times a read failed for a reason that may pass, and was tried again",
         "  an epoch leaves out 12 samples and repeats 0",
     ]
+
+
+def test_map_is_a_stage_like_the_others():
+    lines = str(made_up(busy={"map": 17.5})).splitlines()
+    assert lines[2:7] == [
+        "  read        3%    1,000.0 µs an item",
+        "  probe       1%      500.0 µs an item",
+        "  decode     34%   12,000.0 µs an item",
+        "  resample   11%    4,000.0 µs an item",
+        "  map        50%   17,500.0 µs an item",
+    ]
+
+
+def test_skipped_samples_in_words():
+    assert "  2 bad samples, 0 replacements, 2 skipped" in str(made_up(bad=2, skipped=2)).splitlines()
 
 
 def test_what_was_not_measured_is_none():
@@ -134,6 +170,16 @@ def test_stats_of_a_finished_pass_stand_still(photos):
     loader = load(photos)
     list(loader)
     assert loader.stats() == loader.stats()
+
+
+def test_idle_time_is_counted_while_threads_wait(photos):
+    """Nothing is asked of the core while the consumer keeps what is ready: that is idle time, too."""
+    loader = load(photos, batch_size=4, prefetch=1)
+    iterator = iter(loader)
+    next(iterator)
+    first = loader.stats()
+    assert eventually(lambda: loader.stats().idle_s > first.idle_s + 0.01)
+    iterator.close()
 
 
 def test_counts_in_mid_epoch(photos):

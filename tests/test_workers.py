@@ -76,6 +76,31 @@ def test_an_interrupt_while_they_start_ends_all(monkeypatch):
     assert not [name for name in own_threads() if "test" in name]
 
 
+def test_one_long_item_in_a_thread_of_its_own_is_ticked_meanwhile():
+    ticked = threading.Event()
+    work_through([1], lambda _: _expect(ticked.wait(20)), name="test", threads=1, one_is_here=False, tick=ticked.set)
+
+
+def test_threads_that_cannot_all_be_started_end(monkeypatch):
+    start = threading.Thread.start
+    begun: list[threading.Thread] = []
+
+    def start_two(thread: threading.Thread) -> None:
+        if len(begun) == 2:
+            raise RuntimeError("can't start new thread")
+        begun.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_two)
+    with pytest.raises(RuntimeError, match="new thread"):
+        work_through(iter(int, 1), lambda _: None, name="test", threads=3)
+    assert not any(thread.is_alive() for thread in begun)
+
+
+def _expect(truth: bool) -> None:
+    assert truth
+
+
 def wait_until_stopped(stop: Stop) -> None:
     """Ends as work does that looks whether it is still wanted."""
     pause = threading.Event()

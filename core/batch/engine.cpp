@@ -61,6 +61,11 @@ void Engine::cancel() {
     }
 }
 
+std::int64_t Engine::idle_ns() const {
+    std::lock_guard lock(mutex_);
+    return idle_ns_ + idle_threads_ * now_ns();
+}
+
 StageTotals Engine::totals(Stage stage) const {
     StageTotals totals;
     for (const Counters& counters : counters_) counters[static_cast<int>(stage)].add_to(totals);
@@ -72,9 +77,11 @@ StageTotals Engine::totals(Stage stage) const {
 std::shared_ptr<Job> Engine::next_job(int index) {
     std::unique_lock lock(mutex_);
     if (queue_.empty()) {
-        const std::int64_t since = now_ns();
+        ++idle_threads_;
+        idle_ns_ -= now_ns();
         wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-        idle_ns_.fetch_add(now_ns() - since, std::memory_order_relaxed);
+        idle_ns_ += now_ns();
+        --idle_threads_;
     }
     if (queue_.empty()) return nullptr;
     return in_progress_[index] = queue_.front();

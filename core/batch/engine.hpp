@@ -32,8 +32,8 @@ public:
     // Cancels every job that is queued or in progress, and each that is submitted from now on.
     void cancel();
     StageTotals totals(Stage) const;
-    // Time that all threads together waited for work. High: the core is not what limits.
-    std::int64_t idle_ns() const { return idle_ns_.load(std::memory_order_relaxed); }
+    // Time that all threads together waited for work, waits that go on included. High: the core is not what limits.
+    std::int64_t idle_ns() const;
     // Attempts at reading beyond the first. High: a disk or a network that fails now and then.
     std::int64_t retries() const { return retries_.made.load(std::memory_order_relaxed); }
     int threads() const { return static_cast<int>(threads_.size()); }
@@ -46,9 +46,10 @@ private:
     const Limits limits_;
     const Level level_;
     std::vector<Counters> counters_;  // one set a thread
-    std::atomic<std::int64_t> idle_ns_{0};
     Retries retries_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
+    std::int64_t idle_ns_ = 0;  // less the moments at which the present waits began
+    int idle_threads_ = 0;
     std::condition_variable wake_;
     std::deque<std::shared_ptr<Job>> queue_;         // jobs that may have samples left
     std::vector<std::shared_ptr<Job>> in_progress_;  // what each thread works on, or null

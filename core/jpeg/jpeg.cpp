@@ -110,13 +110,15 @@ bool lacks_scans(const jpeg_decompress_struct& info) {
 
 // Whether jpeg_crop_scanline crops every component rightly. It takes each to be as many times narrower than the image
 // as its sampling says, also where the DCT has scaled it by more than the others (4:1:0 at a quarter, say); an
-// upsampler then makes too few columns, and the rest is what its memory held.
+// upsampler then makes too few columns, and the rest is what its memory held. Told from the components' sizes, since
+// the scales have other names where the library has libjpeg 7's or 8's interface.
 bool can_crop(const jpeg_decompress_struct& info) {
     const auto crops = [&](const jpeg_component_info& part) {
-        const int extra = part.DCT_scaled_size / info.min_DCT_scaled_size;
-        const bool as_it_is = part.h_samp_factor * extra == info.max_h_samp_factor &&
-                              part.v_samp_factor * extra == info.max_v_samp_factor;
-        return extra == 1 || as_it_is;
+        const auto most = static_cast<JDIMENSION>(info.max_h_samp_factor);
+        const JDIMENSION taken_for = (info.output_width * part.h_samp_factor + most - 1) / most;
+        const bool as_it_is =
+            part.downsampled_width == info.output_width && part.downsampled_height == info.output_height;
+        return part.downsampled_width == taken_for || as_it_is;
     };
     return std::all_of(info.comp_info, info.comp_info + info.num_components, crops);
 }

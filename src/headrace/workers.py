@@ -39,18 +39,22 @@ def work_through(
     *,
     name: str,
     threads: int,
+    one_is_here: bool = True,
     stop: Stop | None = None,
     tick: Callable[[], None] | None = None,
 ) -> None:
     """Calls `work` with each item in up to `threads` threads of that `name` side by side, and `tick` every now and then
     in this one.
 
+    `one_is_here`: if there is to be but one thread it is this one, where Ctrl-C reaches native code, too; `tick` is
+    then called between two items only, so items that take long had better have a thread of their own.
+
     Returns once all threads have ended. Raises the first error of any of them, or what comes here meanwhile, such as
     KeyboardInterrupt; then `stop` is set, which `work` may look at, and nothing more is begun.
     """
     stop = Stop() if stop is None else stop
     tick = tick or _nothing
-    if threads == 1:  # here, where Ctrl-C reaches native code, too
+    if threads == 1 and one_is_here:
         for item in items:
             stop.check()
             work(item)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
 import tempfile
@@ -18,6 +19,7 @@ from processes import run_python
 
 import headrace as hr
 import headrace.data as data
+from headrace.data import safetensors
 from headrace.data.manifest.checked_text import MAX_LINE_BYTES
 from headrace.errors import DatasetError, EmptyDatasetError, ReadError, UsageError
 
@@ -293,6 +295,25 @@ def test_a_parquet_file_that_is_cut_or_changed(tmp_path):
     assert all("list.parquet" in message for message in messages)
 
 
+def test_texts_in_a_parquet_file_that_are_no_utf_8(tmp_path):
+    """Those of a column are kept as they are, as names of files are; others cannot be told."""
+    odd = pa.array([b"a\xff"]).view(pa.string())
+    assert data.open(parquet(tmp_path, image=odd))[0]["image"] == "a\udcff"
+    nested = parquet(tmp_path, image=["a"], s=pa.StructArray.from_arrays([odd], ["x"]))
+    with pytest.raises(DatasetError, match=r"list\.parquet: expected a parquet file, .* 'utf-8' codec can't decode"):
+        data.open(nested)
+    pq.write_table(pa.table({"wxyz": ["a"]}), nested, store_schema=False)
+    nested.write_bytes(nested.read_bytes().replace(b"wxyz", b"w\xffyz"))
+    with pytest.raises(DatasetError, match=r"list\.parquet: expected a parquet file, .* 'utf-8' codec can't decode"):
+        data.open(nested)
+
+
+def test_lists_of_one_length_may_be_null(tmp_path):
+    boxes = pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2))
+    ds = data.open(parquet(tmp_path, image=["a", "b"], box=boxes))
+    assert [ds[row]["box"].tolist() for row in range(2)] == [[1, 2], []]
+
+
 def test_a_parquet_file_without_rows(tmp_path):
     with pytest.raises(EmptyDatasetError, match="expected a row a sample, got none"):
         data.open(parquet(tmp_path, image=pa.array([], pa.string())))
@@ -376,3 +397,16 @@ def test_no_room_for_temporary_files(tmp_path, monkeypatch):
         data.open(path)
     says(caught, f"{tmp_path}/none: expected a folder for temporary files with room for an index, got: No such file")
     says(caught, "set TMPDIR to another folder")
+
+
+def test_no_room_for_what_is_mapped(tmp_path, monkeypatch):
+    def write(file, *_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = write_csv(tmp_path / "list.csv", {"image": ["a"]})
+    monkeypatch.setattr(safetensors, "_IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(safetensors, "write", write)
+    with pytest.raises(
+        DatasetError, match=r"room for an index, got: No space left on device\. Free some, or set TMPDIR"
+    ):
+        data.open(path)

@@ -118,6 +118,19 @@ def test_sizes_that_some_images_lack_are_no_column(write):
     assert list(ds.fields) == ["image", "image_id"]
 
 
+def test_test_images_come_without_annotations(write):
+    """As in COCO's image_info_test2017.json."""
+    ds = data.open(write({"images": [image(1), image(2)], "categories": CATEGORIES}))
+    assert (list(ds.fields), len(ds)) == (["image", "image_id", "width", "height"], 2)
+
+
+def test_a_byte_order_mark_is_passed_over(write):
+    path = write(INSTANCES)
+    expected = data.open(path).fingerprint
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert data.open(path).fingerprint == expected
+
+
 def without(annotation: dict[str, object], key: str) -> dict[str, object]:
     return {name: value for name, value in annotation.items() if name != key}
 
@@ -127,16 +140,36 @@ def without(annotation: dict[str, object], key: str) -> dict[str, object]:
     [
         ("{", "expected COCO's annotations, an object with images and annotations, got otherwise: "),
         ([1], "got otherwise: Expected `object`"),
-        ({"images": [image(1)]}, "missing required field `annotations`"),
+        ({"annotations": []}, "missing required field `images`"),
         ({"images": [image(1)], "annotations": [{"image_id": "x"}]}, r"Expected `int`, got `str`"),
         (INSTANCES | {"images": [image(1), image(1)]}, "expected an id of its own for each image"),
+        (INSTANCES | {"categories": CATEGORIES * 2}, "expected an id of its own for each category"),
+        ({"images": [image(2**63)]}, r"Expected `int` .* at `\$\.images\[0\]\.id`"),
+        ({"images": [image(1, width=-(2**70))]}, r"Expected `int` .* at `\$\.images\[0\]\.width`"),
+        ({"images": [image(1)], "annotations": [box(1, 1, 1) | {"area": 1e39}]}, r"Expected `float` .*\.area"),
+        ({"images": [image(1)], "annotations": [box(1, 1, 1) | {"iscrowd": 2**64}]}, r"Expected `int` .*\.iscrowd"),
+        ('{"images": [], "more": ' + "[" * 100_000 + "]" * 100_000 + "}", "recursion"),
         (INSTANCES | {"categories": []}, r"expected the ids of categories \(0 of them\), got 90"),
         (
             INSTANCES | {"annotations": [box(1, 9, 1), without(box(2, 7, 1), "bbox")]},
             "expected 'bbox' in every annotation, since some have it, got none in one of image 7",
         ),
     ],
-    ids=["cut", "list", "no annotations", "text id", "same id", "category", "bbox"],
+    ids=[
+        "cut",
+        "list",
+        "no images",
+        "text id",
+        "same id",
+        "same category",
+        "long id",
+        "width",
+        "area",
+        "crowd",
+        "deep",
+        "category",
+        "bbox",
+    ],
 )
 def test_what_is_not_coco_is_named(write, content, says):
     with pytest.raises(DatasetError, match=rf"annotations\.json: .*{says}"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -19,17 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from manifests import write_csv
+from manifests import write_csv, write_json_lines
 from processes import run_python
 
 import headrace as hr
 import headrace.data as data
 from headrace.data import identity, safetensors, stored_strings
 from headrace.data.manifest import building, opening
+from headrace.data.manifest.untyped import Untyped
 from headrace.data.open_file import OpenFile
 from headrace.data.stored_strings import StoredStrings
 from headrace.data.strings import StringColumn
-from headrace.errors import ChangedError, ReadError
+from headrace.errors import ChangedError, DatasetError, ReadError
 
 ROWS = 40_000
 
@@ -57,9 +59,9 @@ def built(monkeypatch):
     """Manifests that were built, in order."""
     seen = []
 
-    def counted(source):
+    def counted(source, **where):
         seen.append(source)
-        return build(source)
+        return build(source, **where)
 
     build = building.build_columns
     monkeypatch.setattr(building, "build_columns", counted)
@@ -135,11 +137,13 @@ def test_another_of_the_same_size_and_time(manifest, built, monkeypatch, how, wh
     assert before.fingerprint != after.fingerprint
 
 
-def test_replaced_while_it_is_read(manifest, monkeypatch):
+@pytest.mark.parametrize("count", [ROWS, 10], ids=["kept", "small"])
+def test_replaced_while_it_is_read(tmp_path, monkeypatch, count):
+    manifest = write_csv(tmp_path / "list.csv", rows(count))
     build = building.build_columns
 
-    def replaced(source):
-        found = build(source)
+    def replaced(source, **where):
+        found = build(source, **where)
         manifest.write_bytes(manifest.read_bytes().replace(b"class 1", b"class 8"))
         return found
 
@@ -149,11 +153,32 @@ def test_replaced_while_it_is_read(manifest, monkeypatch):
     assert os.listdir(manifest.parent) == ["list.csv"]
 
 
-def test_other_columns_have_another_index(manifest, built):
-    assert list(data.open(manifest).columns) == ["image", "label", "number"]
-    assert list(data.open(manifest, columns=["number", "label"]).columns) == ["number", "label"]
-    assert list(data.open(manifest).columns) == ["image", "label", "number"]
+@pytest.mark.parametrize("count", [ROWS, 10], ids=["kept", "small"])
+def test_replaced_between_two_looks_at_it(tmp_path, monkeypatch, count):
+    """What were numbers at the first are none at the second: that is not the manifest's fault."""
+    manifest = write_csv(tmp_path / "list.csv", rows(count))
+    find_schema = Untyped.schema
+
+    def replaced(source):
+        found = find_schema(source)
+        write_csv(manifest, rows(count) | {"number": ["none"] * count})
+        return found
+
+    monkeypatch.setattr(Untyped, "schema", replaced)
+    with pytest.raises(ChangedError, match="it was replaced while it was indexed"):
+        data.open(manifest)
+    assert os.listdir(manifest.parent) == ["list.csv"]
+
+
+def test_other_columns_have_another_index(manifest, built, tmp_path):
+    for _ in range(2):
+        assert list(data.open(manifest).columns) == ["image", "label", "number"]
+        assert list(data.open(manifest, columns=["number", "label"]).columns) == ["number", "label"]
+        assert list(data.open(manifest, columns=["label", "number"]).columns) == ["label", "number"]
     assert len(built) == 3
+    names = sorted(os.listdir(tmp_path))
+    assert len(names) == 4
+    assert all(name.startswith("list.csv") and name.endswith(".headrace") for name in names[1:])
 
 
 # --- where it lies ---
@@ -193,6 +218,41 @@ def test_nowhere_to_keep_it(manifest, tmp_path, monkeypatch, built):
     assert isinstance(ds.keys, StoredStrings)
     assert ds[7]["image"] == rows()["image"][7]
     assert len(built) == 1
+
+
+def full_in(monkeypatch, folder):
+    """Every write to an unnamed file there says that the disk is full; a list of the folders that were written to."""
+    seen, pwrite = [], os.pwrite
+
+    def write(descriptor, content, at):
+        where = os.path.dirname(os.readlink(f"/proc/self/fd/{descriptor}"))
+        seen.append(where)
+        if where == str(folder):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(descriptor, content, at)
+
+    monkeypatch.setattr("headrace.data.manifest.spill.os.pwrite", write)
+    return seen
+
+
+def test_what_is_too_long_for_memory_grows_where_the_index_goes(manifest, own_cache, monkeypatch):
+    seen = full_in(monkeypatch, None)
+    data.open(manifest)
+    assert set(seen) == {str(manifest.parent)}
+    seen.clear()
+    Path(f"{manifest}.headrace").unlink()
+    Path(f"{manifest}.headrace.partial").mkdir()
+    data.open(manifest)
+    assert set(seen) == {str(own_cache)}
+
+
+def test_a_full_disk_is_left_for_the_next_place(manifest, own_cache, monkeypatch):
+    full_in(monkeypatch, manifest.parent)
+    assert data.open(manifest)[5]["number"] == 5
+    assert os.listdir(manifest.parent) == ["list.csv"]
+    assert len(os.listdir(own_cache)) == 1
+    with pytest.raises(DatasetError, match=r"cache folder given: .*\.headrace: No space left on device\. Name one"):
+        data.open(manifest, cache=manifest.parent)
 
 
 # --- damage ---
@@ -244,6 +304,19 @@ def test_damage_in_between_is_noticed_where_it_is_read(manifest):
     for index in (99, 100):
         with pytest.raises(ChangedError, match=r"list\.csv\.headrace: .*it is damaged\. Remove it, and open again"):
             ds[index]
+
+
+@pytest.mark.parametrize("offset", [2**63, 2**40, 5], ids=["beyond numbers", "beyond memory", "falling"])
+@pytest.mark.parametrize("items", [[1, 2], ["a", "b"]], ids=["numbers", "texts"])
+def test_damaged_lists_are_noticed_where_they_are_read(tmp_path, monkeypatch, items, offset):
+    monkeypatch.setattr(opening, "_KEPT_FROM_BYTES", 0)
+    path = write_json_lines(tmp_path / "list.jsonl", {"image": ["a", "b", "c"], "items": [items] * 3})
+    data.open(path)
+    edited(path, lambda arrays, _: arrays["column.1.offsets"].__setitem__(1, offset))
+    ds = data.open(path)
+    assert len(ds[2]["items"]) == 2
+    with pytest.raises(ChangedError, match=r"got one from .* is damaged\. Remove it, and open again"):
+        ds[1 if offset == 5 else 0]
 
 
 def test_an_index_that_is_cut_off_under_a_reader(manifest):
@@ -314,10 +387,10 @@ import sys
 import headrace.data as data
 from headrace.data.manifest import building
 build = building.build_columns
-def told(source):
+def told(source, **where):
     print("building", flush=True)
     sys.stdin.readline()
-    return build(source)
+    return build(source, **where)
 building.build_columns = told
 print(data.open(sys.argv[1]).fingerprint, flush=True)
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 import headrace.data as data
 from headrace.data.stems import _expression
-from headrace.errors import DatasetError, EmptyDatasetError, NotFoundError, UsageError
+from headrace.errors import DatasetError, EmptyDatasetError, NotFoundError, ReadError, UsageError
 
 
 def plant(root: Path, *names: str) -> str:
@@ -65,6 +66,25 @@ def test_a_pattern_of_all_files_is_the_folder(tmp_path, end):
     assert list(ds.keys) == ["2", "a/1"]
 
 
+@pytest.mark.parametrize("end", ["", "/**"], ids=["folder", "stars"])
+def test_links_that_lead_back_are_followed_once(tmp_path, end):
+    """Two of them: to follow both at every turn would never end."""
+    images, masks = plant(tmp_path / "i", "a/1.jpg"), plant(tmp_path / "m", "a/1.png", "b/1.png")
+    for name in ("i/a/one", "i/a/two"):
+        (tmp_path / name).symlink_to("..")
+    (tmp_path / "i/b").symlink_to("a")
+    assert list(data.open({"image": images + end, "mask": masks + end}).keys) == ["a/1", "b/1"]
+
+
+def test_a_folder_that_cannot_be_listed_is_named(as_nobody):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        images, masks = plant(Path(folder) / "i", "a.jpg", "b/1.jpg"), plant(Path(folder) / "m", "a.png", "b/1.png")
+        os.chmod(Path(folder) / "m/b", 0)
+        with as_nobody(), pytest.raises(ReadError, match=r"m/b: could not be listed: Permission denied\. Make it"):
+            data.open({"image": images, "mask": masks})
+
+
 NAMES = st.lists(st.text("ab/_.[-]!", min_size=1, max_size=6), max_size=6)
 PATTERNS = st.lists(
     st.sampled_from(["*", "?", "**/", "[ab]", "[!a]", "[a-b]", "a", "b", "_", ".", "/", "]", "x"]), max_size=5
@@ -111,7 +131,17 @@ def test_wrong_mappings_are_named(tmp_path):
         data.open({})
     with pytest.raises(NotFoundError, match="masks: expected a folder with the files"):
         data.open({"image": images, "mask": tmp_path / "masks"})
+    with pytest.raises(NotFoundError, match=r"a\.jpg: expected a folder with the files of '.*', got a file"):
+        data.open({"image": images, "mask": f"{images}/a.jpg"})
     with pytest.raises(EmptyDatasetError, match=r"\*\.png: expected files, got none"):
         data.open({"image": images, "mask": f"{images}/*.png"})
     with pytest.raises(UsageError, match="expected a path, a pattern or a list of archives, got 3"):
         data.open({"image": 3})
+
+
+@pytest.mark.parametrize("argument", [{"root": "masks"}, {"columns": ["image"]}, {"classes": True}], ids=str)
+def test_arguments_that_mean_nothing_for_a_mapping_are_refused(tmp_path, argument):
+    images = plant(tmp_path / "i", "a.jpg")
+    name = next(iter(argument))
+    with pytest.raises(UsageError, match=f"{name}: expected none, got .*: what is opened is a mapping of folders"):
+        data.open({"image": images}, **argument)

@@ -64,9 +64,16 @@ def test_paths_stay_below_a_root_that_is_given(folder, tmp_path):
         assert ds.read("image", 0) == ds.read("image", 1) == JPEG
         with pytest.raises(OutsideRootError) as caught:
             ds.read("image", 2)
-        says(caught, f"the path {path!r} leads out of {folder}", "or open without root=")
+        named = f"line 4 of list.csv names {path!r}: "
+        says(caught, f"{named}the path {path!r} leads out of {folder}", "or open without root=")
         loader = load(ds.select([0, 1, 2, 0]), on_error="replace")
         fails(OutsideRootError, loader, f"sample {path!r}", "line 4 of list.csv", str(folder))
+
+
+def test_a_path_that_leads_out_is_named_before_the_run(folder, tmp_path):
+    with pytest.raises(OutsideRootError) as caught:
+        load(data.open(listing(tmp_path, "../secret.jpg", "a.jpg"), root=folder))
+    says(caught, f"line 2 of list.csv: the path '../secret.jpg' leads out of {folder}")
 
 
 def test_without_a_root_paths_may_lead_anywhere(folder, tmp_path):
@@ -302,6 +309,7 @@ def test_one_missing_file_is_found_when_it_is_read(folder, tmp_path):
             UsageError,
             "expected the path of a folder or an archive, a pattern, or a list of archives as root=, got 3",
         ),
+        ([], UsageError, "or a list of archives as root=, got an empty list"),
         ("", UsageError, "expected a path, got an empty string"),
         ("phots", NotFoundError, "root: expected a folder or an archive, got nothing at "),
         ("*.zzz", NotFoundError, "expected files that match '*.zzz', got none"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -9,10 +10,11 @@ import shutil
 import numpy as np
 import pyarrow as pa
 import pytest
+from damage import damaged
 
 import headrace as hr
 import headrace.data as data
-from headrace.errors import DatasetError, EmptyDatasetError, ReadError, UsageError
+from headrace.errors import ChangedError, DatasetError, EmptyDatasetError, ReadError, UsageError
 
 datasets = pytest.importorskip("datasets")
 datasets.disable_progress_bars()
@@ -114,6 +116,17 @@ def test_several_splits_are_named(saved, tmp_path):
     assert len(data.open(tmp_path / "all" / "train")) == 9
 
 
+def test_lists_of_class_labels_have_their_names(tmp_path):
+    kind = datasets.ClassLabel(names=["cat", "dog"])
+    for number, feature in enumerate([datasets.Sequence(kind), [kind]]):
+        made = datasets.Dataset.from_dict({"label": [[1, 0], []]}, features=datasets.Features({"label": feature}))
+        made.save_to_disk(tmp_path / str(number))
+        ds = data.open(tmp_path / str(number))
+        assert (ds.classes, ds[0]["label"].tolist(), ds.fields) == (("cat", "dog"), [1, 0], {"label": "list"})
+    rewrite(tmp_path / "0", "dataset_info.json", features={"label": [{"_type": "ClassLabel", "names": ["a", "b"]}]})
+    assert data.open(tmp_path / "0").classes == ("a", "b")
+
+
 def test_images_in_lists_are_left_out_and_counted(tmp_path):
     features = datasets.Features({"views": datasets.Sequence(datasets.Image()), "n": datasets.Value("int64")})
     rows = [{"views": [{"bytes": b"1", "path": None}], "n": 4}]
@@ -174,6 +187,61 @@ def test_a_file_cut_short_is_named(copy, keep):
         data.open(copy)
 
 
+def test_a_body_cut_short_is_no_fault_of_the_disk(copy):
+    path = copy / "data-00001-of-00003.arrow"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DatasetError, match=r"got otherwise: .*message body.* Save the dataset again"):
+        data.open(copy)
+
+
+@pytest.mark.parametrize("column", ["text", "words", "raw"])
+def test_an_offset_that_leads_out_of_its_buffer_is_not_followed(copy, column):
+    """pyarrow would, and end the process."""
+    path = copy / "data-00000-of-00003.arrow"
+    with pa.memory_map(str(path)) as source:
+        batch = next(iter(pa.ipc.open_stream(source)))
+    _, offsets, *_ = batch.column(column).buffers()
+    content, before = bytearray(path.read_bytes()), offsets.to_pybytes()
+    assert content.count(before) == 1
+    content[content.index(before) + len(before) // 2 + 3] = 0x7F
+    path.write_bytes(content)
+    with pytest.raises(DatasetError, match=rf"{path.name}: expected a file in Arrow's stream format, got otherwise: "):
+        data.open(copy)
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(10_000, marks=pytest.mark.long)])
+def test_damage_of_any_kind_is_an_error_or_read(copy, count):
+    """A process that pyarrow ends fails the test, too."""
+    path = copy / "data-00000-of-00003.arrow"
+    whole, other = path.read_bytes(), (copy / "data-00001-of-00003.arrow").read_bytes()
+    refused = 0
+    for seed in range(count):
+        path.write_bytes(damaged(whole, [other], np.random.default_rng(seed)))
+        try:
+            ds = data.open(copy)
+        except DatasetError:
+            refused += 1
+            continue
+        for number in range(0, len(ds), 10):
+            with contextlib.suppress(ChangedError, ReadError):
+                assert ds[number]["__key__"] == str(number)
+    assert count / 4 < refused < count
+
+
+def test_names_of_columns_that_are_no_utf_8_are_named(copy):
+    for path in copy.glob("*.arrow"):
+        path.write_bytes(path.read_bytes().replace(b"weight", b"w\xffight"))
+    with pytest.raises(DatasetError, match="got otherwise: 'utf-8' codec can't decode"):
+        data.open(copy)
+
+
+def test_lists_of_one_length_may_be_null(tmp_path):
+    features = datasets.Features({"box": datasets.Sequence(datasets.Value("float32"), 2)})
+    datasets.Dataset.from_list([{"box": [1, 2]}, {"box": None}], features=features).save_to_disk(tmp_path / "set")
+    ds = data.open(tmp_path / "set")
+    assert [ds[number]["box"].tolist() for number in range(2)] == [[1, 2], []]
+
+
 def test_a_file_that_is_gone_and_json_that_is_none_are_named(copy):
     (copy / "data-00002-of-00003.arrow").unlink()
     with pytest.raises(ReadError, match=r"data-00002-of-00003\.arrow: could not be read"):
@@ -186,11 +254,41 @@ def test_a_file_that_is_gone_and_json_that_is_none_are_named(copy):
         data.open(copy)
 
 
-def test_other_columns_in_one_file_are_refused(copy):
-    table = pa.table({"n": np.arange(3)})
-    with pa.ipc.new_stream(copy / "data-00002-of-00003.arrow", table.schema) as sink:
+def write_stream(path: pathlib.Path, table: pa.Table) -> None:
+    with pa.ipc.new_stream(path, table.schema) as sink:
         sink.write_table(table)
-    with pytest.raises((DatasetError, KeyError), match="expected the columns of"):
+
+
+def test_other_columns_in_one_file_are_refused(copy):
+    write_stream(copy / "data-00002-of-00003.arrow", pa.table({"n": np.arange(3)}))
+    says = r"data-00002-of-00003\.arrow: expected the columns of .*data-00000-of-00003\.arrow, got others"
+    with pytest.raises(DatasetError, match=says):
+        data.open(copy)
+    for number, name in enumerate(["image", "image", "other"]):  # and where all of them are bytes
+        write_stream(copy / f"data-0000{number}-of-00003.arrow", pa.table({name: [b"x"]}))
+    with pytest.raises(DatasetError, match=says):
+        data.open(copy)
+
+
+def test_images_that_were_saved_as_paths_are_refused(copy):
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    for path in copy.glob("*.arrow"):
+        write_stream(path, pa.table({"image": pa.array([{"bytes": None, "path": "a.jpg"}, None], kind)}))
+    with pytest.raises(DatasetError, match=r"expected images as bytes in 'image', got the paths .* Save it again: "):
+        data.open(copy)
+
+
+@pytest.mark.parametrize("splits", [7, "train", []], ids=["number", "text", "none"])
+def test_splits_that_are_none_are_named(tmp_path, splits):
+    (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": splits}))
+    with pytest.raises(DatasetError, match=r"expected a list of splits in dataset_dict\.json, got none"):
+        data.open(tmp_path)
+
+
+def test_two_columns_of_one_name_are_refused(copy):
+    for path in copy.glob("*.arrow"):
+        write_stream(path, pa.Table.from_arrays([pa.array([b"x"]), pa.array([1])], names=["x", "x"]))
+    with pytest.raises(DatasetError, match="expected column names that differ, got 'x' 2 times"):
         data.open(copy)
 
 

@@ -61,7 +61,9 @@ def tables(draw: st.DrawFn) -> list[list[str]]:
 
 def delimited(rows: list[list[str]], delimiter: str, line_end: str) -> bytes:
     buffer = io.StringIO()
-    csv.writer(buffer, delimiter=delimiter, lineterminator=line_end).writerows(rows)
+    bare = any("\r" in cell for row in rows for cell in row)  # before Python 3.13, the writer leaves it without quotes
+    quoting = csv.QUOTE_ALL if bare else csv.QUOTE_MINIMAL
+    csv.writer(buffer, delimiter=delimiter, lineterminator=line_end, quoting=quoting).writerows(rows)
     return buffer.getvalue().encode()
 
 

@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 import numpy as np
+from fuzzed_files import edited_bytes
 from hypothesis import strategies as st
 
 NUMPY_TYPES = {"U8": "<u1", "I32": "<i4", "U32": "<u4", "I64": "<i8", "U64": "<u8"}
@@ -34,14 +35,6 @@ def edited_sidecars(draw: st.DrawFn, sound: bytes) -> bytes:
     text += b" " * (-len(text) % 8)
     file = struct.pack("<Q", len(text)) + text + bytes(body)
     return draw(edited_bytes(file)) if draw(st.integers(0, 7)) == 0 else file
-
-
-@st.composite
-def edited_bytes(draw: st.DrawFn, file: bytes) -> bytes:
-    """Without regard to any form."""
-    at = draw(st.integers(0, len(file)))
-    gone, put = draw(st.integers(0, 30)), draw(st.binary(max_size=30))
-    return file[:at] + put + file[at + gone :] if draw(st.booleans()) else file[:at]
 
 
 def _edit_values(draw: st.DrawFn, header: dict[str, Any], body: bytearray) -> None:

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fuzzed_files import edited_bytes, fuzzed
 from fuzzed_manifests import NAMES, columns, delimited, json_rows, json_text, odd_bytes, odd_texts, tables
-from fuzzed_sidecars import edited_bytes, edited_sidecars
+from fuzzed_sidecars import edited_sidecars
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -38,12 +39,14 @@ def samples(dataset: hr.Dataset) -> list[dict[str, Any]]:
     return [dataset[number] for number in range(len(dataset))]
 
 
+@fuzzed
 @given(name=st.sampled_from(NAMES), content=st.one_of(odd_bytes, odd_texts), columns=columns)
 def test_any_bytes(folder: Path, name: str, content: bytes, columns: list[str] | None) -> None:
     with suppress(HeadraceError):
         samples(opened(folder, name, content, columns=columns))
 
 
+@fuzzed
 @given(content=odd_texts, delimiter=st.sampled_from(",\t"))
 def test_odd_fields_are_those_that_python_finds(folder: Path, content: bytes, delimiter: str) -> None:
     """Python's own parser does not mind a quote that never closes, nor rows of unequal length: we do."""
@@ -55,6 +58,7 @@ def test_odd_fields_are_those_that_python_finds(folder: Path, content: bytes, de
         assert_holds(dataset, rows)
 
 
+@fuzzed
 @given(
     rows=tables(),
     delimiter=st.sampled_from(",\t"),
@@ -91,6 +95,7 @@ def _number(text: str) -> float:
     return math.nan
 
 
+@fuzzed
 @given(rows=json_rows())
 def test_objects_come_back(folder: Path, rows: list[dict[str, Any]]) -> None:
     assume(any(rows))
@@ -111,6 +116,7 @@ def _same(got: Any, value: Any) -> bool:
     return json.dumps(got, sort_keys=True) == json.dumps(value, sort_keys=True)
 
 
+@fuzzed
 @given(data=st.data())
 def test_damaged_parquet(folder: Path, data: st.DataObject) -> None:
     buffer = io.BytesIO()
@@ -135,6 +141,7 @@ def kept(folder: Path) -> tuple[Path, bytes]:
     return path, Path(f"{path}.headrace").read_bytes()
 
 
+@fuzzed
 @given(data=st.data())
 def test_damaged_sidecars(kept: tuple[Path, bytes], data: st.DataObject) -> None:
     path, sound = kept

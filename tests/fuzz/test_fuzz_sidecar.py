@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from fuzzed_files import fuzzed
 from fuzzed_sidecars import edited_sidecars
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +74,7 @@ def read_members(archive: Archive) -> Iterator[bytes]:
                     yield opened.read(which)
 
 
+@fuzzed
 @given(data=st.data())
 def test_samples_of_a_tar(tar: Archive, data: st.DataObject) -> None:
     tar.keep(data.draw(edited_sidecars(tar.sound)))
@@ -84,6 +86,7 @@ def test_samples_of_a_tar(tar: Archive, data: st.DataObject) -> None:
                 assert not isinstance(value, bytes) or value in raw
 
 
+@fuzzed
 @given(data=st.data())
 def test_members_of_a_tar(tar: Archive, data: st.DataObject) -> None:
     tar.keep(data.draw(edited_sidecars(tar.sound)))
@@ -91,6 +94,7 @@ def test_members_of_a_tar(tar: Archive, data: st.DataObject) -> None:
     assert all(content in raw for content in read_members(tar))
 
 
+@fuzzed
 @given(data=st.data())
 def test_members_of_a_zip(zipped: Archive, data: st.DataObject) -> None:
     """Their CRC is in the sidecar, so that what it says of a size or a place cannot make other bytes of them."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,7 @@ NAMESPACE = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m", "sh", "-c"
 ELSEWHERE = "Unpack into a folder that can be written"
 UNPACK = """
 import sys
+import threading
 from headrace.errors import WriteError
 from headrace.unpack import unpack
 try:
@@ -102,7 +105,9 @@ def test_what_the_system_says_becomes_what_to_do(number, words):
 
 def test_a_target_that_is_a_file(tmp_path, target):
     target.write_bytes(b"x")
-    with pytest.raises(WriteError, match="target: could not be written: File exists"):
+    with pytest.raises(
+        WriteError, match=r"target: could not be written: Not a directory\. A file is where a folder should be"
+    ):
         unpack([write_tar(tmp_path / "a.tar", [])], to=target)
 
 
@@ -161,6 +166,33 @@ def test_a_tar_that_becomes_shorter_meanwhile(tmp_path, target):
     with pytest.raises(ChangedError, match=r"a\.tar at byte \d+: expected \d+ bytes, got"):
         unpack([path], to=target, threads=1, tick=cut)
     assert all(entry[1] == noise(2_000) for name, entry in tree(target).items() if name != b".")
+
+
+def test_a_compressed_tar_whose_checksum_is_wrong(tmp_path, target):
+    """It comes last, when all files have their names."""
+    path = write_tar(tmp_path / "a.tar.gz", [file("a", noise(1_000))], how="w:gz")
+    raw = bytearray(path.read_bytes())
+    raw[-8] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(
+        DatasetError, match=r"a\.tar\.gz: CRC check failed .* into an empty folder: what was made of this"
+    ):
+        unpack([path], to=target)
+    assert tree(target)[b"a"][1] == noise(1_000)
+
+
+def test_a_compressed_tar_tells_how_far_it_is(tmp_path, target):
+    """It is one piece of work, of which something must be heard before it ends."""
+    path = write_tar(tmp_path / "a.tar.gz", [file(f"{number}", noise(100)) for number in range(3)], how="w:gz")
+    ticked, opened = threading.Event(), gzip.open
+
+    def open_late(where):
+        assert ticked.wait(20)
+        return opened(where)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gzip, "open", open_late)
+        unpack([path], to=target, threads=1, tick=lambda _: ticked.set())
 
 
 def test_a_zip_whose_bytes_are_wrong(tmp_path, target):

@@ -187,6 +187,22 @@ def test_an_old_tar_without_magic(tmp_path):
     unpack_both(path, tmp_path)
 
 
+@pytest.mark.parametrize("options", [["--label=name"], ["--incremental"]], ids=["label", "incremental"])
+@pytest.mark.parametrize("compress", [[], ["-z"]], ids=["plain", "gzip"])
+def test_what_gnu_tar_writes_beside_files(tmp_path, target, options, compress):
+    """Nothing is made of a label. An incremental dump's folders are of another type, and its headers have times where
+    those of POSIX have the beginning of a name."""
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    (source / "sub/file").write_bytes(b"content")
+    os.utime(source / "sub/file", (MTIME, MTIME))
+    path = tmp_path / "a.tar"
+    subprocess.run(["tar", "--format=gnu", *options, *compress, "-cf", path, "-C", tmp_path, "source"], check=True)
+    (report,) = unpack([path], to=target, verify=True)
+    assert (report.made, report.folders, report.verified) == (1, 2, 1)
+    assert tree(target / "source") == tree(source)
+
+
 @pytest.mark.parametrize("how", HOWS)
 def test_an_empty_tar(tmp_path, target, how):
     (report,) = unpack([write_tar(tmp_path / "a.tar", [], how=HOWS[how])], to=target)

@@ -59,15 +59,16 @@ def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
             continue
         samples = "" if outcome.samples is None else f"{outcome.samples:,} samples, "
         yield (
-            f"{outcome.path}: {_what(outcome)}, {outcome.members:,} members, {samples}{decimal(outcome.bytes)}: "
-            f"{outcome.kept_at or 'a file of this size needs none'}"
+            f"{outcome.path}: {_what(outcome)}, {outcome.members:,} members, {samples}{decimal(outcome.bytes)}"
+            + ("" if outcome.kept_at is None else f": {outcome.kept_at}")
         )
     found = [outcome for outcome in outcomes if isinstance(outcome, Indexed)]
     if len(outcomes) > 1:
         members, size = sum(one.members for one in found), sum(one.bytes for one in found)
-        built = sum(one.built for one in found)
+        built, none = sum(one.built for one in found), sum(one.kept_at is None for one in found)
+        needless = f"{none:,} too small to need one, " if none else ""
         yield (
-            f"{len(outcomes):,} files: {built:,} built, {len(found) - built:,} already there, "
+            f"{len(outcomes):,} files: {built:,} built, {len(found) - built - none:,} already there, {needless}"
             f"{len(outcomes) - len(found):,} failed; {members:,} members, {decimal(size)}"
         )
 
@@ -85,6 +86,8 @@ def document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def _what(indexed: Indexed) -> str:
+    if indexed.kept_at is None:
+        return "no index needed"
     if not indexed.built:
         return "already there"
     return f"built in {indexed.wall_s:.2f} s ({indexed.members / indexed.wall_s:,.0f} members/s)"

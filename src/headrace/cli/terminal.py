@@ -27,10 +27,10 @@ def console_for(json: str | None) -> Console:
 
 
 def track(items: Iterable[T], what: str, total: int, console: Console) -> Iterator[T]:
-    """`items`, with a bar of how many of `total` have come."""
+    """`items`, with a bar of how many of `total` have come, where somebody can see it."""
     from rich.progress import track
 
-    return iter(track(items, what, total=total, console=console, transient=True))
+    return iter(track(items, what, total=total, console=console, transient=True, disable=not console.is_terminal))
 
 
 def write_json(where: str, document: dict[str, Any]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from ..errors import DatasetError
 from .arrow_file import ArrowFile
 from .manifest.arrow_columns import IntegerRange, converted, held_as, needs_range
 
@@ -17,21 +16,18 @@ class ArrowRows:
     first_line = None
 
     def __init__(self, files: Sequence[ArrowFile], names: Sequence[str]) -> None:
-        """Raises DatasetError where their schemas differ."""
         self._files = files
         self._fields = [files[0].schema.field(name) for name in names]
-        for file in files:
-            if not file.schema.equals(files[0].schema):
-                raise DatasetError(
-                    f"{file.path}: expected the columns of {files[0].path}, got others. Save the dataset again"
-                )
+        self._schema: pa.Schema | None = None
 
     def schema(self) -> pa.Schema:
-        ranges = {field.name: IntegerRange() for field in self._fields if needs_range(field.type)}
-        for batch in self._batches():
-            for name, seen in ranges.items():
-                seen.see(batch.column(name))
-        return pa.schema([(field.name, held_as(field.type, ranges.get(field.name))) for field in self._fields])
+        if self._schema is None:
+            ranges = {field.name: IntegerRange() for field in self._fields if needs_range(field.type)}
+            for batch in self._batches():
+                for name, seen in ranges.items():
+                    seen.see(batch.column(name))
+            self._schema = pa.schema([(f.name, held_as(f.type, ranges.get(f.name))) for f in self._fields])
+        return self._schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         schema = self.schema()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -17,39 +18,43 @@ from .strings import StringColumn
 from .table import PathRoot, Table
 
 Ints = npt.NDArray[np.int64]
-
+# What the arrays hold; anything beyond is refused with its place in the file.
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_MOST = float(np.finfo(np.float32).max)
+_Float = Annotated[float, msgspec.Meta(ge=-_MOST, le=_MOST)]
 
 _ABSENT = (None, msgspec.Raw())
 
 
 class _Image(msgspec.Struct, gc=False):
-    id: int
+    id: _Int
     file_name: str
-    width: int | None = None
-    height: int | None = None
+    width: _Int | None = None
+    height: _Int | None = None
 
 
 class _Annotation(msgspec.Struct, gc=False):
     """What of an annotation becomes a column. `segmentation` and `keypoints` stay the JSON that they are."""
 
-    image_id: int
-    category_id: int | None = None
-    bbox: tuple[float, float, float, float] | None = None
-    area: float | None = None
-    iscrowd: int | None = None
+    image_id: _Int
+    category_id: _Int | None = None
+    bbox: tuple[_Float, _Float, _Float, _Float] | None = None
+    area: _Float | None = None
+    iscrowd: _Int | None = None
     segmentation: msgspec.Raw = msgspec.Raw()
     keypoints: msgspec.Raw = msgspec.Raw()
     caption: str | None = None
 
 
 class _Category(msgspec.Struct, gc=False):
-    id: int
+    id: _Int
     name: str
 
 
 class _File(msgspec.Struct, gc=False):
     images: list[_Image]
-    annotations: list[_Annotation]
+    annotations: list[_Annotation] = []
+    """None in the files of COCO's test images."""
     categories: list[_Category] = []
 
 
@@ -85,13 +90,13 @@ def open_coco(path: str, root: PathRoot) -> Table:
 def _read(path: str) -> _File:
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=_File)
+            return msgspec.json.decode(file.read().removeprefix(codecs.BOM_UTF8), type=_File)
     except OSError as error:
         raise ReadError(f"{path}: could not be read: {error.strerror}. Check its permissions and the disk") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DatasetError(
             f"{path}: expected COCO's annotations, an object with images and annotations, got otherwise: {error}. "
-            f"Give a file with an object a line the ending .jsonl"
+            f"Check the file; give one with an object a line the ending .jsonl"
         ) from error
 
 
@@ -171,6 +176,8 @@ def _labels(lists: _Lists, categories: Iterable[_Category]) -> ListColumn:
     """Categories' ids have gaps; classes are numbered without, in the order of their ids."""
     known = sorted(categories, key=lambda category: category.id)
     index_of = {category.id: index for index, category in enumerate(known)}
+    if len(index_of) < len(known):
+        raise DatasetError(f"{lists.path}: expected an id of its own for each category, got some twice. Check the file")
     ids = lists.all("category_id")
     strange = next((each for each in ids if each not in index_of), None)
     if strange is not None:

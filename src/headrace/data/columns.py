@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import ChangedError
 from .files import Files
 from .strings import StringColumn, Strings
 
@@ -160,9 +161,16 @@ class ListColumn:
     """What the numbers name, if they are class indices."""
 
     def take(self, ids: Ints) -> list[Any]:
+        """Raises ChangedError."""
         return [self._at(int(self.offsets[index]), int(self.offsets[index + 1])) for index in ids.tolist()]
 
     def _at(self, start: int, stop: int) -> Any:
+        # Out of a file that anyone may have written, of which opening looks at the ends alone.
+        if not start <= stop <= len(self.items):
+            raise ChangedError(
+                f"expected a list within {len(self.items):,} items, got one from {start:,} to {stop:,}: the index that "
+                f"is kept of the dataset is damaged. Remove it, and open again"
+            )
         if isinstance(self.items, Strings):
             return list(self.items.take(np.arange(start, stop)))
         return self.items[start:stop].copy()

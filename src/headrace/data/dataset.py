@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ReadError
+from ..errors import OutsideRootError, ReadError
 from .columns import ABSENT, MISSING, ByteColumn, Column, Location, TextColumn
 from .expected_files import expect_files
 from .files import Files
@@ -29,7 +29,8 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Samples as columns. Immutable, picklable, and without open files, so a fork may use it freely.
+    """Samples as columns. Immutable, picklable, and without a file that is open at a position, so a fork may use it
+    freely.
 
     `ds[i]` reads sample `i`: a dict of its `"__key__"` and each column's value (bytes, a number, a text, or a list of
     these); a member that this sample does not have is absent. Slices and `select` give datasets that share the same
@@ -127,13 +128,13 @@ class Dataset:
         return self.table.bytes_of(column).files
 
     def read(self, column: str, index: SupportsIndex) -> bytes:
-        """The bytes of one sample's member. Raises ReadError, ChangedError, KeyError where the sample has none; from a
-        zip also DecodeError (damaged), UnsupportedError (encrypted, another method) or LimitError."""
+        """The bytes of one sample's member. Raises ReadError, ChangedError, OutsideRootError, KeyError where the sample
+        has none; from a zip also DecodeError (damaged), UnsupportedError (encrypted, another method) or LimitError."""
         try:
             data = self._read(column, self.table.bytes_of(column), self._base_id(index))
-        except ReadError as error:
+        except (ReadError, OutsideRootError) as error:
             named = self.named(column, index)
-            raise error if named is None else ReadError(f"{named}: {error}") from error
+            raise error if named is None else type(error)(f"{named}: {error}") from error
         if data is None:
             raise KeyError(f"sample {self.key(index)!r} has no {column!r}")
         return data

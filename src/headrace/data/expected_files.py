@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from ..errors import NotFoundError, ReadError
+from ..errors import NotFoundError, OutsideRootError, ReadError
 from .columns import MISSING, TextColumn
 from .table import Table
 
@@ -26,10 +26,9 @@ def expect_files(table: Table, column: str) -> None:
     if not named or any(_is_there(table, column, base_id) for base_id in named):
         return
     name = texts.strings[named[0]]
-    place = f"sample {table.keys[named[0]]!r}" if table.origin is None else table.origin.of(named[0])
     raise NotFoundError(
         f"{table.source}: expected the files that its column {column!r} names, got none of {len(named)} looked "
-        f"for {table.root.place}, such as {name!r} ({place}). {table.root.advice}"
+        f"for {table.root.place}, such as {name!r} ({_place(table, named[0])}). {table.root.advice}"
     )
 
 
@@ -42,3 +41,9 @@ def _is_there(table: Table, column: str, base_id: int) -> bool:
         return os.path.exists(found.path(at))
     except ReadError:
         return False
+    except OutsideRootError as error:
+        raise OutsideRootError(f"{_place(table, base_id)}: {error}") from error
+
+
+def _place(table: Table, base_id: int) -> str:
+    return f"sample {table.keys[base_id]!r}" if table.origin is None else table.origin.of(base_id)

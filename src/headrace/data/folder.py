@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DatasetError, EmptyDatasetError, ReadError
+from ..errors import DatasetError, EmptyDatasetError
 from .columns import Column, FileColumn, ValueColumn
 from .files import Files
 from .formats import IMAGE_EXTENSIONS, is_image_name
 from .strings import StringColumn
 from .table import Table
+from .walking import walk
 
 _NAMES_IN_MESSAGE = 5
 
@@ -61,25 +62,11 @@ def open_folder(root: str, *, classes: bool | None) -> Table:
 
 
 def _walk(root: bytes, skipped: Counter[str], others: Counter[str]) -> Iterator[_Folder]:
-    """Visits every folder below `root`, through links, but never one that it is inside of."""
-    todo: list[tuple[bytes, tuple[tuple[int, int], ...]]] = [(b"", ())]
-    while todo:
-        path, above = todo.pop()
-        full = os.path.join(root, path) if path else root
-        try:
-            status = os.stat(full)
-            here = (status.st_dev, status.st_ino)
-            if here in above:
-                skipped["folder links that lead back"] += 1
-                continue
-            subfolders, images = _scan(full, skipped, others)
-        except OSError as error:
-            raise ReadError(
-                f"{os.fsdecode(full)}: could not be listed: {error.strerror}. "
-                f"Make it readable, or move it out of the dataset"
-            ) from error
+    def count_circle() -> None:
+        skipped["folder links that lead back"] += 1
+
+    for path, images in walk(root, lambda full: _scan(full, skipped, others), in_circle=count_circle):
         prefix = path + b"/" if path else b""
-        todo += [(prefix + name, (*above, here)) for name in subfolders]
         images.sort()
         lengths = np.fromiter(map(len, images), np.int64, len(images)) + len(prefix)
         yield _Folder(path, b"".join([prefix + name for name in images]), lengths)

@@ -18,7 +18,8 @@ def open_matched(columns: Mapping[str, str]) -> Table:
     """One sample for each stem that every column has; the first column's order. `columns` maps names to folders or
     patterns; a sample's key is its stem.
 
-    Raises UsageError, NotFoundError, EmptyDatasetError, or DatasetError where stems are double or nothing matches.
+    Raises UsageError, NotFoundError, EmptyDatasetError, ReadError, or DatasetError where stems are double or nothing
+    matches.
     """
     if not columns:
         raise UsageError("expected folders or patterns by the names of columns, got an empty mapping")

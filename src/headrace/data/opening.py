@@ -54,6 +54,7 @@ def open_dataset(
     Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError.
     """
     if isinstance(where, Mapping):
+        _refuse("what is opened", "a mapping of folders", classes=classes, root=root, columns=columns)
         return Dataset(open_matched({name: _path(path) for name, path in where.items()}))
     if isinstance(where, list | tuple):
         paths = [path for part in where for path in resolve(_path(part))]

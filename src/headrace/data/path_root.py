@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..errors import DatasetError, NotFoundError
+from ..errors import DatasetError, NotFoundError, UsageError
 from .archive_columns import MemberData, archive_files
 from .columns import ByteColumn
 from .compressed import refuse_compressed
@@ -42,6 +42,8 @@ def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoo
         return FolderRoot(os.path.dirname(manifest), inside=False)
     given = list(root) if isinstance(root, list | tuple) else [root]
     paths = [path for part in given for path in resolve(path_text(part, _EXPECTED))]
+    if not paths:
+        raise UsageError(f"expected {_EXPECTED}, got an empty list")
     if len(paths) == 1 and os.path.isdir(paths[0]):
         return FolderRoot(paths[0], inside=True)
     return open_archive_root(paths, cache)

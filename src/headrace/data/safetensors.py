@@ -11,13 +11,13 @@ import mmap
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from .open_file import OpenFile
+from .scratch_file import no_room, scratch_file
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -98,13 +98,16 @@ def read(path: str) -> tuple[Mapped, dict[str, str]]:
 
 
 def mapped(contents: Mapping[str, Content]) -> Arrays:
-    """What `read` would give of these in a file: out of an unnamed one, unless they are few. Raises OSError."""
+    """What `read` would give of these in a file: out of an unnamed one, unless they are few. Raises DatasetError."""
     if sum(content.nbytes for content in contents.values()) <= _IN_MEMORY_BYTES:
         return {name: np.concatenate([np.empty(0, c.dtype), *_pieces(c)]) for name, c in contents.items()}
-    with TemporaryFile() as file:
-        write(file, contents, {})
-        file.flush()
-        return read(f"/proc/self/fd/{file.fileno()}")[0]
+    with scratch_file(None) as scratch:
+        try:
+            with os.fdopen(scratch.fileno(), "wb", closefd=False) as file:
+                write(file, contents, {})
+        except OSError as error:
+            raise no_room(None, error) from error
+        return read(f"/proc/self/fd/{scratch.fileno()}")[0]
 
 
 def _pieces(content: Content) -> Iterable[npt.NDArray[Any]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import DatasetError, EmptyDatasetError, ReadError
-from .columns import Column, HeldColumn, RangeColumn, ValueColumn
+from .columns import ABSENT, Column, HeldColumn, ListColumn, RangeColumn, ValueColumn
 from .files import Files
 from .keys import NumberKeys
 from .strings import StringColumn
@@ -30,14 +31,15 @@ def is_saved_dataset(folder: str) -> bool:
 def open_saved_dataset(folder: str) -> Table:
     """The samples of the dataset in `folder` (absolute), in its order; a sample's key is its row.
 
-    A feature of images or of bytes is a column of bytes; a ClassLabel has its names as classes; numbers, texts and
-    lists of these are what they are, and all else is a text of JSON.
+    A feature of images or of bytes is a column of bytes; a ClassLabel, or a list of them, has its names as classes;
+    numbers, texts and lists of these are what they are, and all else is a text of JSON.
 
-    Raises DatasetError (several splits, an index beside the files, compressed), EmptyDatasetError or ReadError.
+    Raises DatasetError (several splits, an index beside the files, compressed, paths instead of bytes, damaged),
+    EmptyDatasetError or ReadError.
     """
     names = _data_files(folder)
     # Only here, since they import pyarrow.
-    from .arrow_file import ArrowFile, is_bytes
+    from .arrow_file import ArrowFile, common_schema, is_bytes
     from .manifest.arrow_columns import holds_bytes
 
     arrow = [ArrowFile(os.path.join(folder, name)) for name in names]
@@ -45,10 +47,10 @@ def open_saved_dataset(folder: str) -> Table:
     if not count:
         raise EmptyDatasetError(f"{folder}: expected rows, got a dataset of none. Check what was saved")
     files = Files(folder, StringColumn.from_list(names), archives=True)
-    schema, classes = arrow[0].schema, _class_names(folder)
+    schema, classes = common_schema(arrow), _class_names(folder)
     of_bytes = [field.name for field in schema if is_bytes(field.type)]
     inside = [field.name for field in schema if holds_bytes(field.type) and field.name not in of_bytes]
-    taken = [name for name in schema.names if name not in inside]
+    taken = [name for name in arrow[0].names if name not in inside]
     held = _held_columns(arrow, [name for name in taken if name not in of_bytes])
     columns: dict[str, Column] = {
         name: _byte_column(arrow, files, name) if name in of_bytes else _labelled(held[name], classes.get(name))
@@ -60,11 +62,7 @@ def open_saved_dataset(folder: str) -> Table:
 
 def _data_files(folder: str) -> list[str]:
     if not os.path.isfile(os.path.join(folder, _STATE)):
-        splits = _json(folder, _SPLITS).get("splits", [])
-        raise DatasetError(
-            f"{folder}: expected one dataset, got the splits {', '.join(map(str, splits))}. Open one of them, such as "
-            f"{os.path.join(folder, str(next(iter(splits), 'train')))}"
-        )
+        raise _several_splits(folder)
     state = _json(folder, _STATE)
     if state.get("_indices_data_files") or state.get("_indices_files"):
         raise DatasetError(
@@ -77,23 +75,45 @@ def _data_files(folder: str) -> list[str]:
     raise DatasetError(f"{folder}: expected names of Arrow files in {_STATE}, got none. Save the dataset again")
 
 
+def _several_splits(folder: str) -> DatasetError:
+    match _json(folder, _SPLITS):
+        case {"splits": [first, *others]}:
+            return DatasetError(
+                f"{folder}: expected one dataset, got the splits {', '.join(map(str, [first, *others]))}. Open one of "
+                f"them, such as {os.path.join(folder, str(first))}"
+            )
+    return DatasetError(f"{folder}: expected a list of splits in {_SPLITS}, got none. Save the dataset again")
+
+
 def _names_a_file(entry: object) -> bool:
     """Of this very folder: a state that anyone may have written leads nowhere else."""
     match entry:
         case {"filename": str(name)}:
-            return bool(name) and name == os.path.basename(name) and name not in (".", "..")
+            return bool(name) and name == os.path.basename(name) and name not in (".", "..") and _is_file_name(name)
     return False
 
 
+def _is_file_name(name: str) -> bool:
+    """JSON's strings hold more than names can."""
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+
+
 def _class_names(folder: str) -> dict[str, tuple[str, ...]]:
-    """The names of each ClassLabel, by feature."""
+    """The names of each ClassLabel, or list of them, by feature."""
     if not os.path.isfile(os.path.join(folder, _INFO)):
         return {}
     features = _json(folder, _INFO).get("features")
     found = {}
     for name, feature in features.items() if isinstance(features, dict) else ():
         match feature:
-            case {"_type": "ClassLabel", "names": [*names]}:
+            case (
+                {"_type": "ClassLabel", "names": [*names]}
+                | {"feature": {"_type": "ClassLabel", "names": [*names]}}
+                | [{"_type": "ClassLabel", "names": [*names]}]  # a list, as old versions of datasets wrote it
+            ):
                 found[name] = tuple(map(str, names))
     return found
 
@@ -114,13 +134,14 @@ def _json(folder: str, name: str) -> dict[str, Any]:
 
 def _byte_column(arrow: Sequence[ArrowFile], files: Files, name: str) -> RangeColumn:
     ranges = [file.ranges(name) for file in arrow]
-    return RangeColumn(
-        files,
-        np.repeat(np.arange(len(arrow), dtype=np.int32), [len(file) for file in arrow]),
-        np.concatenate([part.offset for part in ranges]),
-        np.concatenate([part.length for part in ranges]),
-        None,
-    )
+    length = np.concatenate([part.length for part in ranges])
+    if (length == ABSENT).all() and any(file.names_files(name) for file in arrow):
+        raise DatasetError(
+            f"{files.root}: expected images as bytes in {name!r}, got the paths of their files alone, as old versions "
+            f"of datasets saved them. Save it again: datasets.load_from_disk(…).save_to_disk(…)"
+        )
+    path_id = np.repeat(np.arange(len(arrow), dtype=np.int32), [len(file) for file in arrow])
+    return RangeColumn(files, path_id, np.concatenate([part.offset for part in ranges]), length, None)
 
 
 def _held_columns(arrow: Sequence[ArrowFile], names: list[str]) -> Mapping[str, HeldColumn]:
@@ -132,11 +153,11 @@ def _held_columns(arrow: Sequence[ArrowFile], names: list[str]) -> Mapping[str, 
     from .manifest.building import build_columns
     from .manifest.kept import load_kept
 
-    contents, outline = build_columns(ArrowRows(arrow, names))
+    contents, outline = build_columns(ArrowRows(arrow, names), scratch_in=None)
     return load_kept(safetensors.mapped(contents), outline).columns
 
 
 def _labelled(column: HeldColumn, classes: tuple[str, ...] | None) -> HeldColumn:
-    if classes is None or not isinstance(column, ValueColumn):
+    if classes is None or not isinstance(column, ValueColumn | ListColumn):
         return column
-    return ValueColumn(column.values, classes)
+    return replace(column, classes=classes)

@@ -29,12 +29,15 @@ class Sidecar(Generic[T]):
 
     format: str
     """Its name and version: a sidecar of any other is rebuilt."""
-    build: Callable[[str], tuple[Mapping[str, Content], str]]
-    """From the archive's path: named arrays, and a JSON text of what is not an array."""
+    build: Callable[[str, str | None], tuple[Mapping[str, Content], str]]
+    """From the archive's path: named arrays, and a JSON text of what is not an array. The second argument is the folder
+    for what is too long for memory meanwhile; None: where temporary files go. May raise UnwritableError for it."""
     load: Callable[[Arrays, str, int], T]
     """The inverse, from untrusted arrays, text and the archive's bytes. Raises safetensors.InvalidFileError."""
     identify: Callable[[OpenFile], Identity] = identify
     """What tells one archive from another, or from what it was before."""
+    variant: str = ""
+    """A part of its name, where several that differ are kept of one file, beside each other."""
 
 
 def open_sidecar(sidecar: Sidecar[T], path: str, identity: Identity, *, cache: str | None) -> T:
@@ -43,7 +46,7 @@ def open_sidecar(sidecar: Sidecar[T], path: str, identity: Identity, *, cache: s
     It lies beside the archive; with `cache`, or where that cannot be written, in that folder or the default cache
     folder.
     """
-    places = sidecar_places(path, identity, cache)
+    places = sidecar_places(path, identity, cache, variant=sidecar.variant)
     for place in places:
         kept = _load(sidecar, place, identity)
         if kept is not None:
@@ -63,7 +66,7 @@ def open_sidecar(sidecar: Sidecar[T], path: str, identity: Identity, *, cache: s
         f"Set HEADRACE_CACHE to a writable folder",
         stacklevel=2,
     )
-    contents, outline = _build(sidecar, path, identity)
+    contents, outline = build_unchanged(sidecar, path, identity, scratch_in=None)
     return sidecar.load(mapped(contents), outline, identity.bytes)
 
 
@@ -75,12 +78,13 @@ def cache_folder() -> str:
     return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "headrace")
 
 
-def sidecar_places(path: str, identity: Identity, cache: str | None) -> list[str]:
+def sidecar_places(path: str, identity: Identity, cache: str | None, *, variant: str = "") -> list[str]:
     """Where the sidecar may lie, best first. In a cache the content names it, so a moved archive keeps its index."""
-    cached = f"{os.path.basename(path)}.{identity.sample}{_SUFFIX}"
+    end = f".{variant}{_SUFFIX}" if variant else _SUFFIX
+    cached = f"{os.path.basename(path)}.{identity.sample}{end}"
     if cache is not None:
         return [os.path.join(cache, cached)]
-    return [path + _SUFFIX, os.path.join(cache_folder(), cached)]
+    return [path + end, os.path.join(cache_folder(), cached)]
 
 
 def _load(sidecar: Sidecar[T], place: str, identity: Identity) -> T | None:
@@ -111,13 +115,28 @@ def _load_or_build(sidecar: Sidecar[T], place: str, path: str, identity: Identit
 
 def _build_and_write(sidecar: Sidecar[T], partial: int, place: str, path: str, identity: Identity) -> None:
     """The arrays are gone when this returns: they would take as much memory again as those that are mapped."""
-    contents, outline = _build(sidecar, path, identity)
+    # Where the index is to lie there has to be room for it, and temporary files may be kept in memory.
+    contents, outline = build_unchanged(sidecar, path, identity, scratch_in=os.path.dirname(place))
     metadata = {"format": sidecar.format, "of": identity.to_json(), "outline": outline}
     finish(partial, place, lambda file: safetensors.write(file, contents, metadata))
 
 
-def _build(sidecar: Sidecar[T], path: str, identity: Identity) -> tuple[Mapping[str, Content], str]:
-    built = sidecar.build(path)
+def build_unchanged(
+    sidecar: Sidecar[T], path: str, identity: Identity, *, scratch_in: str | None
+) -> tuple[Mapping[str, Content], str]:
+    """What `sidecar.build` makes of the file at `path`, and that it had this `identity` all the while: what is wrong
+    with a file that is still being written is nothing to tell. Raises ChangedError, and what building raises."""
+    try:
+        built = sidecar.build(path, scratch_in)
+    except UnwritableError:
+        raise
+    except Exception:
+        _expect_unchanged(sidecar, path, identity)
+        raise
+    _expect_unchanged(sidecar, path, identity)
+    return built
+
+
+def _expect_unchanged(sidecar: Sidecar[T], path: str, identity: Identity) -> None:
     if sidecar.identify(OpenFile(os.fsencode(path))) != identity:
         raise ChangedError(f"{path}: it was replaced while it was indexed. Open it again once it is complete")
-    return built

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 
 from ..errors import DatasetError, EmptyDatasetError, NotFoundError
 from .sidecar import INDEX_SUFFIXES
+from .walking import walk
 
 _PART = re.compile(r"\*\*/|\*|\?|\[!?\]?[^\]]*\]")
 """What of a pattern is no plain text; a `**` that is no whole part of a path is two stars, as in `glob`."""
+
+
+_ALL = "**/*"
 
 
 @dataclass(frozen=True)
@@ -30,15 +34,17 @@ def stemmed_files(where: str) -> StemmedFiles:
     A stem is what the wildcards stand for; below a folder, and for a pattern that ends in `*`, it is without the
     extension. Hidden files and folders are passed over.
 
-    Raises NotFoundError, EmptyDatasetError, or DatasetError where two files have one stem.
+    Raises NotFoundError, EmptyDatasetError, DatasetError where two files have one stem, or ReadError for a folder below
+    a folder that cannot be listed.
     """
     root, pattern = _split(where)
     if not os.path.isdir(root):
-        raise NotFoundError(f"{root}: expected a folder with the files of {where!r}, got nothing. Check the path")
-    found = sorted(glob.glob(pattern, root_dir=root, recursive=True), key=os.fsencode)
+        got = "a file" if os.path.exists(root) else "nothing"
+        raise NotFoundError(f"{root}: expected a folder with the files of {where!r}, got {got}. Check the path")
+    found = _files_below(root) if pattern == _ALL else glob.glob(pattern, root_dir=root, recursive=True)
     expression, bare = re.compile(_expression(pattern), re.DOTALL), pattern.endswith("*")
     name_of: dict[str, str] = {}
-    for name in found:
+    for name in sorted(found, key=os.fsencode):
         if name.endswith(INDEX_SUFFIXES) or not os.path.isfile(os.path.join(root, name)):
             continue
         stem = _stem(expression, name)
@@ -55,10 +61,28 @@ def stemmed_files(where: str) -> StemmedFiles:
     return StemmedFiles(root, name_of)
 
 
+def _files_below(root: str) -> list[str]:
+    """What the pattern of all files names. A glob would pass over folders that it may not list, and follow a link that
+    leads back until the system refuses."""
+    below = walk(os.fsencode(root), _entries)
+    return [os.fsdecode(os.path.join(path, name)) for path, names in below for name in names]
+
+
+def _entries(folder: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Names of the subfolders and of all else in a folder, but for hidden ones."""
+    subfolders: list[bytes] = []
+    others: list[bytes] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith(b"."):
+                (subfolders if entry.is_dir() else others).append(entry.name)
+    return subfolders, others
+
+
 def _split(where: str) -> tuple[str, str]:
     """The folder that holds all files, and the pattern below it."""
     if os.path.isdir(where) or not glob.has_magic(where):
-        return os.path.abspath(where), "**/*"
+        return os.path.abspath(where), _ALL
     parts = where.split("/")
     plain = next(at for at, part in enumerate(parts) if glob.has_magic(part))
     if parts[-1] == "**":  # files are meant, and those are what the star after it names

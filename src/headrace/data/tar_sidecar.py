@@ -23,7 +23,7 @@ def open_index(path: str, *, cache: str | None) -> TarIndex:
         return TarIndex.from_arrays(path, arrays, outline, tar_bytes)
 
     identity = identify(OpenFile(os.fsencode(path)))
-    return open_sidecar(Sidecar(FORMAT, build_index, load), path, identity, cache=cache)
+    return open_sidecar(Sidecar(FORMAT, _build, load), path, identity, cache=cache)
 
 
 def open_members(path: str, identity: Identity, *, cache: str | None) -> TarMembers:
@@ -32,4 +32,9 @@ def open_members(path: str, identity: Identity, *, cache: str | None) -> TarMemb
     def load(arrays: Arrays, _: str, tar_bytes: int) -> TarMembers:
         return TarMembers.from_arrays(arrays, tar_bytes)
 
-    return open_sidecar(Sidecar(FORMAT, build_index, load), path, identity, cache=cache)
+    return open_sidecar(Sidecar(FORMAT, _build, load), path, identity, cache=cache)
+
+
+def _build(path: str, _: str | None) -> tuple[Arrays, str]:
+    """In memory, however large the archive is: a member takes less than a hundred bytes."""
+    return build_index(path)

@@ -155,6 +155,7 @@ class WorkerMap:
         self._workers.hang_up()
         self._workers.end()
         self._thread.join()
+        self._workers.give_back()
         error, self._error = self._error, None
         return error
 

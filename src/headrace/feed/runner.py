@@ -66,6 +66,7 @@ class Runner:
         recipe = self._recipe
         workers = _start_workers(recipe, self._epoch)  # first: they may be forked, and this pass has no threads yet
         if workers is not None:
+            undo.callback(workers.give_back)
             undo.callback(workers.end, 0)
             memory = memory if workers.memory is None else workers.memory
         self._engine = _core.Engine(

@@ -66,11 +66,16 @@ class Stats:
             return "start"
         if self.consumer_wait_s < 0.02 * self.wall_s:
             return "consumer"
-        busy = {name: self.stages[name].busy_s for name in STAGES}
+        if self._map_share > max(self._core_share, 0.5):
+            return "map"
         # Threads that idle while the consumer waits: what is slow is not the core.
-        if sum(busy.values()) < 0.5 * self.idle_s:
-            return "map" if self._map_share > 0.5 else "python"
-        return max(busy, key=lambda name: busy[name])
+        return "python" if self._core_share < 1 / 3 else max(STAGES, key=lambda name: self.stages[name].busy_s)
+
+    @property
+    def _core_share(self) -> float:
+        """The share of their time in which the core's threads work."""
+        busy_s = sum(self.stages[name].busy_s for name in STAGES)
+        return busy_s / (busy_s + self.idle_s) if busy_s else 0.0
 
     @property
     def _map_share(self) -> float:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 _BARS = 24
 _WIDE = 16.0
-"""From this ratio of the largest to the smallest on, bars grow by a factor and not by a step."""
+"""From this ratio of the largest to the smallest on, bars grow by a factor."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Histogram:
     smallest: float
     median: float
     largest: float
+    is_logarithmic: bool
+    """Whether bars grow by a factor and not by a step."""
 
 
 def histogram(values: npt.ArrayLike) -> Histogram | None:
@@ -28,18 +30,21 @@ def histogram(values: npt.ArrayLike) -> Histogram | None:
     numbers = np.asarray(values)
     if not len(numbers):
         return None
-    edges = _edges(numbers)
+    is_logarithmic = numbers.min() > 0 and float(numbers.max()) / float(numbers.min()) >= _WIDE
+    edges = _edges(numbers, is_logarithmic=is_logarithmic)
     counts, _ = np.histogram(numbers, edges)
     low, middle, high = np.quantile(numbers, (0, 0.5, 1))
-    return Histogram(tuple(edges.tolist()), tuple(counts.tolist()), float(low), float(middle), float(high))
+    return Histogram(
+        tuple(edges.tolist()), tuple(counts.tolist()), float(low), float(middle), float(high), is_logarithmic
+    )
 
 
-def _edges(numbers: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
+def _edges(numbers: npt.NDArray[np.generic], *, is_logarithmic: bool) -> npt.NDArray[np.float64]:
     low, high = float(numbers.min()), float(numbers.max())
     whole = numbers.dtype.kind in "iu"
     if high == low:
         return np.array([low, low + 1])
-    if low > 0 and high / low >= _WIDE:
+    if is_logarithmic:
         edges = np.geomspace(low, high, _BARS + 1)
         edges = np.unique(np.round(edges)) if whole else edges
     elif whole:

@@ -36,7 +36,8 @@ def _fitted(
     font: PIL.ImageFont.ImageFont | PIL.ImageFont.FreeTypeFont,
 ) -> str:
     """The key, or as much of its end as `width` pixels hold."""
-    text = key.encode("utf-8", "backslashreplace").decode()  # names that are no UTF-8 cannot be drawn
+    # The font has the letters of western Europe; all others would be one and the same box.
+    text = key.encode("latin-1", "backslashreplace").decode("latin-1")
     if draw.textlength(text, font=font) <= width:
         return text
     while text and draw.textlength(_CUT + text, font=font) > width:

@@ -6,6 +6,7 @@ leads nothing astray.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -54,6 +55,8 @@ class Folders:
         try:
             os.makedirs(root, exist_ok=True)
             descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileExistsError as error:
+            raise unwritable(root, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))) from error
         except OSError as error:
             raise unwritable(root, error) from error
         self.root = Folder(descriptor, root)

@@ -30,12 +30,15 @@ class Job:
     stop: Stop = field(default_factory=Stop)
     tick: Callable[[], None] = lambda: None
 
-    def work_through(self, items: Iterable[T], work: Callable[[T], None], *, threads: int | None = None) -> None:
+    def work_through(
+        self, items: Iterable[T], work: Callable[[T], None], *, threads: int | None = None, one_is_here: bool = True
+    ) -> None:
         work_through(
             items,
             work,
             name="unpack",
             threads=self.threads if threads is None else threads,
+            one_is_here=one_is_here,
             stop=self.stop,
             tick=self.tick,
         )

@@ -19,6 +19,8 @@ class Kind(Enum):
     SYMBOLIC_LINK = "symbolic link"
     HARD_LINK = "hard link"
     SPECIAL = "special file"
+    LABEL = "label"
+    """A name of the archive itself, of which nothing is made."""
 
 
 class Member(NamedTuple):

@@ -17,7 +17,7 @@ from .members import Kind, Member
 _LINKS_AT_MOST = 40
 """Hard links that lead from one to the next before they count as a circle."""
 _NOWHERE = b"\0"
-"""In place of the path of a member that is refused: no path holds a zero byte."""
+"""In place of the path of a member that is refused, or of which nothing is made: no path holds a zero byte."""
 _KINDS = tuple(Kind)
 _WORDS = {Kind.FILE: "a file", Kind.SYMBOLIC_LINK: "a symbolic link", Kind.HARD_LINK: "a hard link"}
 
@@ -39,7 +39,7 @@ class Plan:
     """Paths are relative to the target. Each is made once: of members with one path the last counts, as with tar."""
 
     paths: NameTable
-    """By the member's number; those that are refused have none that could be found."""
+    """By the member's number; those that are refused, or labels, have none that could be found."""
     sizes: array[int]
     """Bytes, by the member's number."""
     files: array[int] = field(default_factory=lambda: array("q"))
@@ -165,6 +165,9 @@ def _look_through(
         one = member(number)
         kinds.append(_KINDS.index(one.kind))
         sizes.append(one.size)
+        if one.kind is Kind.LABEL:
+            paths.append(_NOWHERE)
+            continue
         try:
             paths.append(checked_path(one))
         except RefusedError as error:

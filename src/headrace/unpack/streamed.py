@@ -52,6 +52,8 @@ class _Run:
 
     def place(self, number: int, streamed: StreamedMember) -> None:
         member = streamed.member
+        if member.kind is Kind.LABEL:
+            return
         try:
             path = checked_path(member)
             if path in self._made and member.kind is not Kind.FOLDER:

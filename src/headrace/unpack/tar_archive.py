@@ -18,6 +18,7 @@ from headrace.errors import ChangedError, DamagedMemberError
 from .members import Attributes, Kind, Member, Piece
 from .ranges import range_pieces, sparse_map
 from .tar_attributes import BLOCK_BYTES, info_attributes, pax_mtimes_ns, read_mode, read_mtime_ns
+from .tar_kinds import kind_of
 
 _HEADERS_MOST_BYTES = 1 << 24
 """Of the extension headers of one member, or the map of a sparse file."""
@@ -43,7 +44,8 @@ class TarArchive:
         if member.issparse():
             info = self._sparse_info(number)
             return Member(info.name, Kind.FILE, info.size, "")
-        return Member(member.name, _kind(member), member.size, member.linkname)
+        kind = kind_of(member.type)
+        return Member(member.name, kind, member.size if kind is Kind.FILE else 0, member.linkname)
 
     def attributes(self, number: int) -> Attributes:
         member = self._members.member(number)
@@ -115,13 +117,3 @@ class TarArchive:
     def _place(self, number: int) -> str:
         member = self._members.member(number)
         return f"{self.path} at byte {member.offset_data}: member {member.name!r}"
-
-
-def _kind(member: TarMember) -> Kind:
-    if member.isreg():
-        return Kind.FILE
-    if member.isdir():
-        return Kind.FOLDER
-    if member.issym():
-        return Kind.SYMBOLIC_LINK
-    return Kind.HARD_LINK if member.islnk() else Kind.SPECIAL

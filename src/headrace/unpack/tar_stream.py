@@ -12,13 +12,7 @@ from .decompressed import open_decompressed
 from .members import PIECE_BYTES, Kind, Member, Piece, StreamedMember
 from .ranges import sparse_map
 from .tar_attributes import info_attributes
-
-_KINDS = {
-    tarfile.DIRTYPE: Kind.FOLDER,
-    tarfile.SYMTYPE: Kind.SYMBOLIC_LINK,
-    tarfile.LNKTYPE: Kind.HARD_LINK,
-    **dict.fromkeys(tarfile.REGULAR_TYPES, Kind.FILE),
-}
+from .tar_kinds import kind_of
 
 
 def stream_tar(path: str, compression: str) -> Iterator[StreamedMember]:
@@ -81,26 +75,37 @@ class _Forward:
         return data
 
 
+_NAME, _MAGIC = slice(0, 100), slice(257, 265)
+
+
 class _StrictInfo(tarfile.TarInfo):
-    """tarfile itself takes a damaged header for the end of the archive."""
+    """tarfile itself takes a damaged header for the end of the archive, and the times that GNU tar writes into an
+    incremental dump's headers for the beginning of a name, which POSIX has in their place."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         try:
-            return super().frombuf(buf, encoding, errors)
+            info = super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as error:
             if not any(buf):
                 raise  # the end mark, or the end
             raise tarfile.ReadError(f"expected a header, got a block that is none: {error}") from error
+        if buf[_MAGIC] == tarfile.GNU_MAGIC:
+            info.name = tarfile.nts(buf[_NAME], encoding, errors)  # type: ignore[attr-defined]
+        return info
 
 
 def damaged(path: str, why: str) -> DatasetError:
-    return DatasetError(f"{path}: {why}. Check it with `tar -tf`, and copy or write it again")
+    """What came before it may be wrong and has its names: the checksum, if there is one, is of the whole."""
+    return DatasetError(
+        f"{path}: {why}. Check it with `tar -tf`, copy or write it again, and unpack that into an empty folder: what "
+        f"was made of this one may be wrong"
+    )
 
 
 def _streamed(path: str, file: _Forward, info: tarfile.TarInfo, end: int) -> StreamedMember:
     """`end` is where the next header lies."""
-    kind = _KINDS.get(info.type, Kind.SPECIAL)
+    kind = kind_of(info.type)
     member = Member(info.name, kind, info.size if kind is Kind.FILE else 0, info.linkname)
     return StreamedMember(member, info_attributes(info), _pieces(path, file, info, end))
 

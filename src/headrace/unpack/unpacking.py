@@ -110,4 +110,5 @@ def _unpack_streams(sources: Sequence[_Source], job: Job, *, in_order: bool) -> 
         with source.report.timed():
             unpack_streamed(source.path, source.compression, job, source.report)
 
-    job.work_through(sources, work, threads=1 if in_order else min(job.threads, len(sources)))
+    threads = 1 if in_order else min(job.threads, len(sources))
+    job.work_through(sources, work, threads=threads, one_is_here=False)

@@ -73,6 +73,8 @@ def converted(array: pa.Array, type: pa.DataType) -> pa.Array:
     """An array as `held_as` says."""
     array = _plain(array)
     if types.is_list(type):
+        if types.is_fixed_size_list(array.type):  # whose nulls have a length, too
+            array = array.cast(pa.list_(array.type.value_type))
         if array.null_count:
             array = pc.fill_null(array, pa.scalar([], array.type))
         return array.cast(type)

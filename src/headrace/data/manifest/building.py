@@ -16,13 +16,14 @@ from .spill import Scratch
 _KEY_NAMES = ("__key__", "key")
 
 
-def build_columns(source: ManifestSource) -> tuple[dict[str, Content], str]:
-    """Arrays, and an outline of what is not an array.
+def build_columns(source: ManifestSource, *, scratch_in: str | None) -> tuple[dict[str, Content], str]:
+    """Arrays, and an outline of what is not an array. The arrays grow in a file in the folder `scratch_in`, or where
+    temporary files go.
 
-    Raises DatasetError, ReadError, and UsageError for a column that is not there.
+    Raises DatasetError, ReadError, UsageError for a column that is not there, and UnwritableError for the folder.
     """
     schema = source.schema()
-    scratch = Scratch()
+    scratch = Scratch(scratch_in)
     builders = {field.name: column_builder(field.type, scratch) for field in schema}
     rows = 0
     for batch in source.batches():

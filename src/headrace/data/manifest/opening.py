@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from ..identity import identify_closely
 from ..open_file import OpenFile
 from ..origin import Origin
 from ..safetensors import Arrays, Content
-from ..sidecar import Sidecar, open_sidecar
+from ..sidecar import Sidecar, build_unchanged, open_sidecar
 from ..table import PathRoot, Table
 from .column_names import check_names
 from .kept import Kept, load_kept
@@ -54,20 +55,21 @@ def open_manifest(path: str, *, root: PathRoot, columns: Sequence[str] | None, c
 def _open_kept(path: str, columns: Sequence[str] | None, cache: str | None) -> tuple[Kept, bool]:
     """Also whether it is of a size to be kept for the next opening."""
 
-    def build(path: str) -> tuple[dict[str, Content], str]:
+    def build(path: str, folder: str | None) -> tuple[dict[str, Content], str]:
         # Building alone needs pyarrow, which takes a while to import.
         from .building import build_columns
         from .formats import read_manifest
 
-        return build_columns(read_manifest(path, columns))
+        return build_columns(read_manifest(path, columns), scratch_in=folder)
 
     def load(arrays: Arrays, outline: str, _: int) -> Kept:
         return load_kept(arrays, outline)
 
     identity = identify_closely(OpenFile(os.fsencode(path)))
+    # What is kept depends on what the columns are called: runs that take others do not build it anew in turn.
+    variant = "" if columns is None else hashlib.blake2b(json.dumps(columns).encode(), digest_size=4).hexdigest()
+    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_closely, variant)
     if identity.bytes < _KEPT_FROM_BYTES:
-        contents, outline = build(path)
+        contents, outline = build_unchanged(sidecar, path, identity, scratch_in=None)
         return load_kept(safetensors.mapped(contents), outline), False
-    # What is kept depends on what the columns are called.
-    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_closely)
     return open_sidecar(sidecar, path, identity, cache=cache), True

@@ -19,6 +19,10 @@ _BUFFER_BYTES = 1 << 20
 """Read at a time of each column; otherwise, or with pre_buffer, pyarrow holds all of a row group's."""
 
 
+_DAMAGED = (pa.ArrowException, UnicodeDecodeError)
+"""What pyarrow raises of a file's content; the latter of texts that become Python's, such as names of columns."""
+
+
 class ParquetRows:
     """The rows of a parquet file; `columns` picks some."""
 
@@ -30,10 +34,11 @@ class ParquetRows:
         self._name = os.path.basename(path)
         with self._open() as file:
             self._file_schema = file.schema_arrow
+            names: list[str] = self._file_schema.names
             self._batch_rows = _batch_rows(file.metadata)
             if not file.metadata.num_rows:
                 raise EmptyDatasetError(f"{self._name}: expected a row a sample, got none. Check the path")
-        self._columns = chosen(self._name, self._file_schema.names, columns)
+        self._columns = chosen(self._name, names, columns)
         for name in self._columns:
             if holds_bytes(self._file_schema.field(name).type):
                 raise self._bytes_inside(name)
@@ -56,7 +61,7 @@ class ParquetRows:
                 yield pa.record_batch(
                     [converted(batch.column(field.name), field.type) for field in schema], schema=schema
                 )
-            except pa.ArrowException as error:
+            except _DAMAGED as error:
                 raise self._damaged(error) from error
 
     def _read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -68,7 +73,7 @@ class ParquetRows:
         try:
             with pa.OSFile(self._path) as file:  # its own: a ParquetFile that cannot be made would leave it open
                 yield pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-        except pa.ArrowException as error:
+        except _DAMAGED as error:
             raise self._damaged(error) from error
         except OSError as error:
             # Also what the decoder of its metadata raises, then without a number.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DatasetError
+from ..scratch_file import no_room, scratch_file
 
 _PIECE_BYTES = 4 << 20
 
@@ -19,42 +18,41 @@ _PIECE_BYTES = 4 << 20
 class Scratch:
     """An unnamed file that arrays grow in, in turn; gone with the last of them, and with the process."""
 
-    def __init__(self) -> None:
-        """Raises DatasetError."""
-        self._file: IO[bytes] | None = None
+    def __init__(self, folder: str | None) -> None:
+        """In `folder`, or where temporary files go. Raises UnwritableError, or DatasetError where that is None."""
+        self._descriptor: int | None = None
+        self._folder = folder
         self._end = 0
-        try:
-            # Without a buffer, so that a full disk is noticed by `append`.
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed with the last reference
-        except OSError as error:
-            raise _unwritable(error) from error
+        # Not the file object: one that an error's traceback holds may be collected before this, and warn.
+        with scratch_file(folder) as file:
+            self._descriptor = os.dup(file.fileno())
 
     def __del__(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
 
     def append(self, data: memoryview) -> int:
-        """Where it was put. Raises DatasetError."""
+        """Where it was put. Raises as making it does."""
         at = self._end
         try:
             while self._end < at + data.nbytes:
-                self._end += os.pwrite(self._descriptor, data[self._end - at :], self._end)
+                self._end += os.pwrite(self._handle, data[self._end - at :], self._end)
         except OSError as error:
-            raise _unwritable(error) from error
+            raise no_room(self._folder, error) from error
         return at
 
     def read(self, at: int, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         found = np.empty(count, dtype)
         left = found.view(np.uint8).data
         while left:
-            got = os.preadv(self._descriptor, [left], at)
+            got = os.preadv(self._handle, [left], at)
             left, at = left[got:], at + got
         return found
 
     @property
-    def _descriptor(self) -> int:
-        assert self._file is not None
-        return self._file.fileno()
+    def _handle(self) -> int:
+        assert self._descriptor is not None
+        return self._descriptor
 
 
 class Spill:
@@ -90,10 +88,3 @@ class Spill:
     def digest(self) -> str:
         """Hex hash of the array."""
         return self._hash.hexdigest()
-
-
-def _unwritable(error: OSError) -> DatasetError:
-    return DatasetError(
-        f"{tempfile.gettempdir()}: expected a folder for temporary files with room for an index, got: "
-        f"{error.strerror}. Free some, or set TMPDIR to another folder"
-    )

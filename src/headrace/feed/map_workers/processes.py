@@ -8,7 +8,7 @@ import pickle
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -63,10 +63,7 @@ class WorkerProcess:
             raise
         finally:
             theirs.close()
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid
+        self.pid = self._process.pid
 
     def hang_up(self) -> None:
         """The worker ends after the row that it is at. From any thread; whoever sends to it meanwhile is woken."""
@@ -81,7 +78,12 @@ class WorkerProcess:
         if not wait([self._process.sentinel], wait_s):
             self._process.kill()
         self._process.join()
+
+    def give_back(self) -> None:
+        """Its descriptors, once it has ended and nobody listens to it or asks how it did."""
         self.connection.close()
+        with suppress(ValueError):  # multiprocessing cannot tell, since another has waited for the process
+            self._process.close()
 
     def close(self) -> None:
         """In a fork of this process, which is not the worker's parent: multiprocessing would end it at the fork's exit
@@ -108,6 +110,8 @@ class WorkerProcess:
                 "The kernel kills so where memory runs out (see dmesg): use fewer map_workers, or a smaller prefetch "
                 "or batch_size"
             )
+        if code in (-signal.SIGTERM, -signal.SIGHUP):
+            return "Something asked it to end, as job managers do with all processes of a job"
         if code is not None and code < 0:
             return "Native code that map calls crashed: try that sample with map_workers=0 and python -X faulthandler"
         if at is None and self._method != "fork":

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import SharedMemoryError
-from headrace.forks import close_in_forks
+from headrace.forks import close_in_forks, forget_ended_forks, keep_for_forks
 
 MAPPED_BLOCKS = 256
 """Blocks that a worker keeps mapped: more than are ever under way, few beside what the kernel allows (65,530)."""
@@ -61,7 +61,10 @@ def _handed(duplicate: _Duplicate) -> SharedFile:
 
 
 class SharedBlocks:
-    """The parent's side: blocks that belong to whoever holds them, and are used again once nobody does."""
+    """The parent's side: blocks that belong to whoever holds them, and are used again once nobody does.
+
+    A fork of the parent holds those that were held when it was made.
+    """
 
     def __init__(self, file: SharedFile, *, most_idle: int) -> None:
         self.file = file
@@ -69,13 +72,16 @@ class SharedBlocks:
 
     def acquire(self, bytes: int) -> NDArray[np.uint8]:
         """Raises SharedMemoryError."""
+        forget_ended_forks()
         try:
-            return self._pool.acquire(bytes)[:bytes]
+            block = self._pool.acquire(bytes)
         except OSError as error:
             raise SharedMemoryError(
                 f"no memory to share with map workers: {bytes:,} bytes more could not be had: {error.strerror}. Check "
                 "free memory, the container's memory limit, and `ulimit -f -v`"
             ) from error
+        keep_for_forks(block)
+        return block[:bytes]
 
     def offset_of(self, array: NDArray[Any]) -> int | None:
         """Where in the file an array begins that lies at a block's start; None for any other."""
@@ -90,6 +96,7 @@ class SharedBlocks:
 
     def retire(self) -> None:
         """No more blocks: those that are idle, or come back, give their memory to the system."""
+        forget_ended_forks()
         self._pool.retire()
         self.file.close()
 

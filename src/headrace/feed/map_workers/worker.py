@@ -48,6 +48,7 @@ def run(setup: Setup, connection: Connection) -> None:
     """Maps what the parent sends until it sends no more."""
     close_in_forks(connection)  # a child of the user's would hide this process's end
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # and so is a handler that saves the training's state
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     gc.freeze()  # what was the parent's is neither looked through, which would copy it, nor finalised here
     _use_one_core()
@@ -70,7 +71,7 @@ def _seed_globals(seed: int) -> None:
     np.random.seed(seed & 0xFFFF_FFFF)
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
 
 
 class PassEnded(Exception):  # noqa: N818  # how a worker ends, no error

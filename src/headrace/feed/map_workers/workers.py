@@ -18,7 +18,13 @@ from headrace.feed.map_workers import pickling
 from headrace.feed.map_workers.counters import Counters, CountersPlace
 from headrace.feed.map_workers.inbox import LEAVE_S
 from headrace.feed.map_workers.messages import Begun, Done, FromWorker, NoPlace, Places, Work
-from headrace.feed.map_workers.processes import WorkerProcess, context_of, start_method, warm_fork_server
+from headrace.feed.map_workers.processes import (
+    WorkerProcess,
+    check_may_start,
+    context_of,
+    start_method,
+    warm_fork_server,
+)
 from headrace.feed.map_workers.sent_fields import SentField, send, send_rows, share
 from headrace.feed.map_workers.shared_blocks import SharedBlocks, SharedFile
 from headrace.feed.map_workers.under_way import Mapped, Shapes, UnderWay
@@ -29,7 +35,8 @@ from headrace.feed.recipe import Recipe
 class MapWorkers:
     """Owns the processes and the memory that they share.
 
-    `submit` is one thread's and `collect` another's; `hang_up` is anybody's, and `end` comes when both are done.
+    `submit` is one thread's and `collect` another's; `hang_up` is anybody's. `end` comes when nobody submits any
+    more, and `give_back` when nobody collects.
     """
 
     def __init__(self, recipe: Recipe, *, seed: int) -> None:
@@ -42,7 +49,7 @@ class MapWorkers:
             self.memory = SharedBlocks(file, most_idle=2 * (recipe.prefetch + 1) * len(recipe.fields))
             self._counters, self._counters_place = _place_counters(self.memory, recipe)
         self._lock = threading.RLock()  # reentrant: the garbage collector may hang up anywhere
-        self._hung_up = self._ended = False
+        self._hung_up = False
         self.processes: list[WorkerProcess] = []
         self._sending: list[threading.Lock] = []
         self._heard: dict[Connection, WorkerProcess] = {}
@@ -57,11 +64,13 @@ class MapWorkers:
             self._start(recipe, seed)
         except BaseException:
             self.end(0)
+            self.give_back()
             raise
 
     def _start(self, recipe: Recipe, seed: int) -> None:
         assert recipe.map is not None, "there is something to run in them"
         context, method = context_of(recipe.multiprocessing_context), start_method(recipe.multiprocessing_context)
+        check_may_start(recipe.map_workers)
         warm_fork_server(method)
         file = None if self.memory is None else self.memory.file
         for index in range(recipe.map_workers):
@@ -176,18 +185,22 @@ class MapWorkers:
         """Each worker ends after the row that it is at, and `submit` and `collect` raise Closed. From any thread."""
         with self._lock:
             self._hung_up = True
-            if not self._ended:
-                for process in self.processes:
-                    process.hang_up()
+            for process in self.processes:
+                process.hang_up()
 
     def end(self, wait_s: float | None = None) -> None:
-        """Waits for the workers, kills those that are not done by then (None: `LEAVE_S`), and gives the memory back."""
+        """Waits for the workers, and kills those that are not done by then (None: `LEAVE_S`)."""
         self.hang_up()
-        with self._lock:
-            self._ended = True
         deadline = time.monotonic() + (LEAVE_S if wait_s is None else wait_s)
         for process in self.processes:
             process.end(max(0.0, deadline - time.monotonic()))
+
+    def give_back(self) -> None:
+        """Descriptors and memory, after `end`. Then there are no workers, and both may be called again."""
+        with self._lock:
+            processes, self.processes = self.processes, []
+        for process in processes:
+            process.give_back()
         self._under_way.clear()
         self._kept.clear()
         self._counters = None
