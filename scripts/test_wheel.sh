@@ -5,9 +5,8 @@
 # The wheel goes into a fresh environment in a folder of its own, where the tests, and the docs and benchmarks that they
 # read, lie beside it; the package's sources do not. Compilers and the system's libjpeg and libdeflate are covered by
 # empty files for this run alone, which takes a mount namespace (unshare, of util-linux), and so is Chromium's driver,
-# since Debian's Chromium links that libjpeg. In the same namespace /dev/shm is the run's own: the tests look there for
-# what is left behind, and other programs put theirs into the machine's. TORCH=no leaves torch out: then tests/doctor is
-# left out, and the others that need it, or another package that is there for tests only, are skipped and counted.
+# since Debian's Chromium links that libjpeg. TORCH=no leaves torch out: then tests/doctor is left out, and the others
+# that need it, or another package that is there for tests only, are skipped and counted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -46,7 +45,6 @@ unshare --mount "${own[@]}" env --ignore-environment HOME="$work" LANG=C.UTF-8 P
         covered=$1 && shift
         for file in "${@:1:covered}"; do mount --bind /dev/null "$file"; done
         shift "$covered"
-        mount -t tmpfs tmpfs /dev/shm
         python -c "import headrace._core as c; print(c.__file__, c.codec_versions(), c.levels(), sep=chr(10))"
         exec python -m pytest -p no:cacheprovider "$@"
     ' bash "${#covered[@]}" "${covered[@]}" "$@"
