@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 _EXTRAS = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+_MODULES = {"opencv-python-headless": "cv2"}  # of the requirements that are imported by another name than their own
 _LACKING = {
-    name
+    module
     for requirement in [*_EXTRAS["torch"], *_EXTRAS["dev"]]
-    for name in re.findall(r"^\w+", requirement)
-    if importlib.util.find_spec(name) is None
+    for module in re.findall(r"^\w+", _MODULES.get(requirement, requirement))
+    if importlib.util.find_spec(module) is None
 }
 _SAYS_SO = re.compile(r"No module named '(\w+)|(\w+) is not installed")
 

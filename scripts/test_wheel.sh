@@ -4,9 +4,9 @@
 #
 # The wheel goes into a fresh environment in a folder of its own, where the tests, and the docs and benchmarks that they
 # read, lie beside it; the package's sources do not. Compilers and the system's libjpeg and libdeflate are covered by
-# empty files for this run alone, which takes a mount namespace (unshare, of util-linux). TORCH=no leaves torch out:
-# then tests/doctor is left out, and the others that need it, or another package that is there for tests only, are
-# skipped and counted.
+# empty files for this run alone, which takes a mount namespace (unshare, of util-linux), and so is Chromium's driver,
+# since Debian's Chromium links that libjpeg. TORCH=no leaves torch out: then tests/doctor is left out, and the others
+# that need it, or another package that is there for tests only, are skipped and counted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -33,7 +33,7 @@ fi
 
 mapfile -t covered < <({
     ldconfig -p | awk '/lib(jpeg|turbojpeg|deflate)\.so/ { print $NF }'
-    for tool in cc c++ gcc g++ clang clang++ cmake ninja make nasm; do command -v "$tool" || true; done
+    for tool in cc c++ gcc g++ clang clang++ cmake ninja make nasm chromedriver; do command -v "$tool" || true; done
 } | xargs --no-run-if-empty realpath | sort -u)
 
 cd "$work"

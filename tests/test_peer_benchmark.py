@@ -95,6 +95,7 @@ def test_what_has_finished_is_kept_and_what_failed_is_tried_again(tmp_path):
     ]
     unconverted, own, failed = json.loads((tmp_path / "work" / "results.json").read_text())["runs"]
     assert unconverted["failed"].endswith("environment-ffcv/bin/python: benchmarks/peers/install.sh makes it")
+    assert own.get("failed") is None
     assert own["images_per_s"] > 0
     assert own["cpu_ms_per_image"] >= 0
     assert own["memory_bytes"] >= own["imported_bytes"] > 0

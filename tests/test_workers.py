@@ -62,6 +62,20 @@ def test_what_the_tick_raises_ends_all(threads):
         work_through(iter(int, 1), work, name="test", threads=threads, stop=stop, tick=tick)
 
 
+def test_an_interrupt_while_they_start_ends_all(monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    stop = Stop()
+    with pytest.raises(KeyboardInterrupt):
+        work_through(iter(int, 1), lambda _: wait_until_stopped(stop), name="test", threads=3, stop=stop)
+    assert not [name for name in own_threads() if "test" in name]
+
+
 def test_one_long_item_in_a_thread_of_its_own_is_ticked_meanwhile():
     ticked = threading.Event()
     work_through([1], lambda _: _expect(ticked.wait(20)), name="test", threads=1, one_is_here=False, tick=ticked.set)

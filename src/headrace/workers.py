@@ -89,8 +89,8 @@ class _Pool(Generic[T]):
         # Daemons, so that a second Ctrl-C ends a process whose first one waits for native code.
         for number in range(threads):
             thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}{name}-{number}", daemon=True)
+            self._threads.append(thread)  # first, so that one is waited for whose start is interrupted
             thread.start()
-            self._threads.append(thread)
 
     def wait(self, tick: Callable[[], None]) -> None:
         for thread in self._threads:
