@@ -18,7 +18,7 @@ import headrace.data as data
 from headrace._core import NameLookup, leads_out
 from headrace.data.names import NameTable
 from headrace.data.strings import StringColumn
-from headrace.errors import DatasetError, NotFoundError, OutsideRootError, ReadError, UsageError
+from headrace.errors import ChangedError, DatasetError, NotFoundError, OutsideRootError, ReadError, UsageError
 
 
 def listing(tmp_path, *paths):
@@ -139,6 +139,16 @@ def test_names_in_a_tar(tar, tmp_path, path, content):
     assert ds.where("image", 1)[0] == str(tar)
     again = pickle.loads(pickle.dumps(ds))
     assert again.read("image", 1) == content
+
+
+def test_a_tar_that_was_replaced_before_another_process_opens_it(tar, tmp_path):
+    sent = pickle.dumps(data.open(listing(tmp_path, "plain/1.jpg"), root=tar))
+    whole, status = tar.read_bytes(), tar.stat()
+    tar.write_bytes(whole.replace(b"one" + bytes(509), b"two" + bytes(509)))
+    os.utime(tar, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert tar.stat().st_size == len(whole)
+    with pytest.raises(ChangedError, match=r"\.tar: expected the archive that was opened first, got another"):
+        pickle.loads(sent)
 
 
 @pytest.mark.parametrize("path", ["gone.jpg", "circle", "nowhere", "plain", "plain/", "/plain/1.jpg", "../plain/1.jpg"])

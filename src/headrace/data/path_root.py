@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..errors import DatasetError, NotFoundError, UsageError
+from ..errors import ChangedError, DatasetError, NotFoundError, UsageError
 from .archive_columns import MemberData, archive_files
 from .columns import ByteColumn
 from .compressed import refuse_compressed
 from .files import Files
-from .identity import identify
+from .identity import Identity, identify
 from .named_files import NamedFiles
 from .named_members import MemberNames, NamedMembers
 from .open_file import OpenFile
@@ -20,11 +20,9 @@ from .paths import nearby, path_text, resolve
 from .strings import Strings
 from .table import PathRoot
 from .tar_data import TarData
-from .tar_members import TarMembers
 from .tar_sidecar import open_members as open_tar_members
 from .zip import are_zips
 from .zip_data import ZipData
-from .zip_members import ZipMembers
 from .zip_sidecar import open_members as open_zip_members
 
 Root: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -53,10 +51,23 @@ def open_archive_root(paths: Sequence[str], cache: str | None) -> ArchiveRoot:
     for path in paths:
         _expect_file(path)
     if are_zips(paths):
-        zips = [_open_zip(path, cache) for path in paths]
-        return ArchiveRoot(paths, cache, archive_files(paths), zips, ZipData.of(zips))
-    tars = [_open_tar(path, cache) for path in paths]
-    return ArchiveRoot(paths, cache, archive_files(paths), tars, TarData.of(tars))
+        identities = [_identity(path) for path in paths]
+        zips = [open_zip_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
+        return ArchiveRoot(paths, cache, identities, archive_files(paths), zips, ZipData.of(zips))
+    for path in paths:
+        refuse_compressed(path)
+    identities = [_identity(path) for path in paths]
+    tars = [open_tar_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
+    return ArchiveRoot(paths, cache, identities, archive_files(paths), tars, TarData.of(tars))
+
+
+def _open_again(paths: Sequence[str], cache: str | None, identities: Sequence[Identity]) -> ArchiveRoot:
+    """Raises ChangedError beside what opening raises."""
+    root = open_archive_root(paths, cache)
+    for path, known, found in zip(paths, identities, root.identities, strict=True):
+        if found != known:
+            raise ChangedError(f"{path}: expected the archive that was opened first, got another. Open the list again")
+    return root
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,8 @@ class ArchiveRoot:
 
     paths: Sequence[str]
     cache: str | None
+    identities: Sequence[Identity]
+    """Of the archives, in their order."""
     files: Files
     """Of all columns, so that each archive is open once."""
     names: Sequence[MemberNames]
@@ -93,7 +106,7 @@ class ArchiveRoot:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Opened again in another process: that is quicker than to send the indices there."""
-        return open_archive_root, (self.paths, self.cache)
+        return _open_again, (self.paths, self.cache, self.identities)
 
     def column(self, paths: Strings) -> ByteColumn:
         return NamedMembers(self.files, paths, self.names, self.data)
@@ -109,13 +122,8 @@ class ArchiveRoot:
         return f"The first name there is {first!r}: write paths as there, or give another root="
 
 
-def _open_tar(path: str, cache: str | None) -> TarMembers:
-    refuse_compressed(path)
-    return open_tar_members(path, identify(OpenFile(os.fsencode(path))), cache=cache)
-
-
-def _open_zip(path: str, cache: str | None) -> ZipMembers:
-    return open_zip_members(path, identify(OpenFile(os.fsencode(path))), cache=cache)
+def _identity(path: str) -> Identity:
+    return identify(OpenFile(os.fsencode(path)))
 
 
 def _expect_file(path: str) -> None:
