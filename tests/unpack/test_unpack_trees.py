@@ -195,6 +195,7 @@ def test_what_gnu_tar_writes_beside_files(tmp_path, target, options, compress):
     source = tmp_path / "source"
     (source / "sub").mkdir(parents=True)
     (source / "sub/file").write_bytes(b"content")
+    (source / "sub/link").symlink_to("a" * 150)  # its target has a header of its own before the link's
     os.utime(source / "sub/file", (MTIME, MTIME))
     path = tmp_path / "a.tar"
     subprocess.run(["tar", "--format=gnu", *options, *compress, "-cf", path, "-C", tmp_path, "source"], check=True)

@@ -34,12 +34,16 @@ def stream_tar(path: str, compression: str) -> Iterator[StreamedMember]:
 
 
 class _Forward:
-    """What tarfile needs of a file that cannot go back. Raises ReadError or DatasetError."""
+    """What tarfile needs of a file that cannot go back. Raises ReadError or DatasetError.
+
+    `block` is what it was last asked for a block of: once tarfile has read a header, that header.
+    """
 
     def __init__(self, path: str, file: Any) -> None:
         self._path = path
         self._file = file
         self._at = 0
+        self.block = b""
 
     def tell(self) -> int:
         return self._at
@@ -53,10 +57,14 @@ class _Forward:
     def read(self, size: int) -> bytes:
         """Fewer bytes only at the end."""
         parts = []
-        while size > 0 and (part := self._read(size)):
+        missing = size
+        while missing > 0 and (part := self._read(missing)):
             parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+            missing -= len(part)
+        data = b"".join(parts)
+        if size == tarfile.BLOCKSIZE:
+            self.block = data
+        return data
 
     def drain(self) -> None:
         while self.read(PIECE_BYTES):
@@ -75,23 +83,28 @@ class _Forward:
         return data
 
 
-_NAME, _MAGIC = slice(0, 100), slice(257, 265)
+_MAGIC, _PREFIX = slice(257, 265), slice(345, 500)
 
 
 class _StrictInfo(tarfile.TarInfo):
     """tarfile itself takes a damaged header for the end of the archive, and the times that GNU tar writes into an
-    incremental dump's headers for the beginning of a name, which POSIX has in their place."""
+    incremental dump's headers for the beginning of a name, which POSIX has in their place.
+
+    Told by what it has read, as later releases of Python no longer call `frombuf` for it.
+    """
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+    def fromtarfile(cls, tar: tarfile.TarFile) -> Self:
+        forward: _Forward = tar.fileobj  # type: ignore[assignment]
         try:
-            info = super().frombuf(buf, encoding, errors)
+            info = super().fromtarfile(tar)
         except tarfile.HeaderError as error:
-            if not any(buf):
+            if not any(forward.block):
                 raise  # the end mark, or the end
             raise tarfile.ReadError(f"expected a header, got a block that is none: {error}") from error
-        if buf[_MAGIC] == tarfile.GNU_MAGIC:
-            info.name = tarfile.nts(buf[_NAME], encoding, errors)  # type: ignore[attr-defined]
+        if forward.block[_MAGIC] == tarfile.GNU_MAGIC:
+            times = tarfile.nts(forward.block[_PREFIX], tar.encoding, tar.errors)  # type: ignore[attr-defined]
+            info.name = info.name.removeprefix(f"{times}/" if times else "")
         return info
 
 
