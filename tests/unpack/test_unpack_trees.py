@@ -222,6 +222,8 @@ def test_sparse_files_keep_their_holes(tmp_path, form, how):
             file_.write(noise(4096, seed=number))
         file_.truncate(16 << 20)
     (sparse.parent / "plain").write_bytes(noise(5000))
+    for name in ("sparse", "plain"):  # a time of now may lie where tarfile's float rounds otherwise
+        os.utime(sparse.parent / name, (MTIME, MTIME))
     options = ["--format=gnu"] if form == "gnu" else ["--format=pax", f"--sparse-version={form}"]
     path = tmp_path / f"a{how}"
     subprocess.run(["tar", "--sparse", *options, "-caf", path, "-C", sparse.parent, "sparse", "plain"], check=True)
