@@ -148,7 +148,8 @@ def without(annotation: dict[str, object], key: str) -> dict[str, object]:
         ({"images": [image(1, width=-(2**70))]}, r"Expected `int` .* at `\$\.images\[0\]\.width`"),
         ({"images": [image(1)], "annotations": [box(1, 1, 1) | {"area": 1e39}]}, r"Expected `float` .*\.area"),
         ({"images": [image(1)], "annotations": [box(1, 1, 1) | {"iscrowd": 2**64}]}, r"Expected `int` .*\.iscrowd"),
-        ('{"images": [], "more": ' + "[" * 100_000 + "]" * 100_000 + "}", "recursion"),
+        # Python 3.14 and later read that much.
+        ('{"images": [], "more": ' + "[" * 100_000 + "]" * 100_000 + "}", "recursion|expected images"),
         (INSTANCES | {"categories": []}, r"expected the ids of categories \(0 of them\), got 90"),
         (
             INSTANCES | {"annotations": [box(1, 9, 1), without(box(2, 7, 1), "bbox")]},
