@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass
 
 from .open_file import OpenFile
@@ -29,6 +30,11 @@ def identify(file: OpenFile) -> Identity:
     for at, length in _sampled_ranges(size):
         state.update(file.read(at, length))
     return Identity(size, state.hexdigest())
+
+
+def identify_archive(path: str) -> Identity:
+    """Of the file that lies there now. Raises ReadError."""
+    return identify(OpenFile(os.fsencode(path)))
 
 
 def identify_closely(file: OpenFile) -> Identity:

@@ -12,10 +12,9 @@ from .archive_columns import MemberData, archive_files
 from .columns import ByteColumn
 from .compressed import refuse_compressed
 from .files import Files
-from .identity import Identity, identify
+from .identity import Identity, identify_archive
 from .named_files import NamedFiles
 from .named_members import MemberNames, NamedMembers
-from .open_file import OpenFile
 from .paths import nearby, path_text, resolve
 from .strings import Strings
 from .table import PathRoot
@@ -50,13 +49,13 @@ def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoo
 def open_archive_root(paths: Sequence[str], cache: str | None) -> ArchiveRoot:
     for path in paths:
         _expect_file(path)
-    if are_zips(paths):
-        identities = [_identity(path) for path in paths]
+    of_zips = are_zips(paths)
+    identities = [identify_archive(path) for path in paths]
+    if of_zips:
         zips = [open_zip_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
         return ArchiveRoot(paths, cache, identities, archive_files(paths), zips, ZipData.of(zips))
     for path in paths:
         refuse_compressed(path)
-    identities = [_identity(path) for path in paths]
     tars = [open_tar_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
     return ArchiveRoot(paths, cache, identities, archive_files(paths), tars, TarData.of(tars))
 
@@ -120,10 +119,6 @@ class ArchiveRoot:
     def advice(self) -> str:
         first = next((names.first_name for names in self.names if names.first_name), "")
         return f"The first name there is {first!r}: write paths as there, or give another root="
-
-
-def _identity(path: str) -> Identity:
-    return identify(OpenFile(os.fsencode(path)))
 
 
 def _expect_file(path: str) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
-from .identity import Identity, identify
+from .identity import Identity, identify_archive
 from .index import TarIndex
 from .indexing import build_index
-from .open_file import OpenFile
 from .safetensors import Arrays
 from .sidecar import Sidecar, open_sidecar
 from .tar_members import TarMembers
@@ -22,7 +19,7 @@ def open_index(path: str, *, cache: str | None) -> TarIndex:
     def load(arrays: Arrays, outline: str, tar_bytes: int) -> TarIndex:
         return TarIndex.from_arrays(path, arrays, outline, tar_bytes)
 
-    identity = identify(OpenFile(os.fsencode(path)))
+    identity = identify_archive(path)
     return open_sidecar(Sidecar(FORMAT, _build, load), path, identity, cache=cache)
 
 

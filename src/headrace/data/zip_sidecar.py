@@ -7,9 +7,8 @@ import os
 import numpy as np
 
 from ..errors import DatasetError, ReadError
-from .identity import Identity, identify
+from .identity import Identity, identify_archive
 from .kept_samples import keep_samples
-from .open_file import OpenFile
 from .safetensors import Arrays
 from .sidecar import Sidecar, open_sidecar
 from .zip_data import ZipData
@@ -26,7 +25,7 @@ def open_index(path: str, *, cache: str | None) -> ZipIndex:
     def load(arrays: Arrays, outline: str, zip_bytes: int) -> ZipIndex:
         return ZipIndex.from_arrays(path, arrays, outline, zip_bytes)
 
-    identity = identify(OpenFile(os.fsencode(path)))
+    identity = identify_archive(path)
     return open_sidecar(Sidecar(FORMAT, _build, load), path, identity, cache=cache)
 
 
