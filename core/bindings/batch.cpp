@@ -20,8 +20,7 @@
 #include "batch/block_pool.hpp"
 #include "batch/engine.hpp"
 #include "batch/transport.hpp"
-#include "common/freed_memory.hpp"
-#include "common/versions.hpp"
+#include "common/level.hpp"
 #include "image_options.hpp"
 
 namespace nb = nanobind;
@@ -444,21 +443,6 @@ void bind_batch(nb::module_& m) {
     m.attr("RETRY_WAITS_S") = nb::tuple(nb::cast(seconds(kRetryWaits)));
     m.def("may_pass", &may_pass, "error"_a, "Whether an errno tells of what may be over at the next attempt.");
     m.def("loses_descriptor", &loses_descriptor, "error"_a, "Whether only opening the file again can help.");
-    m.def("best_level", [] { return std::string(level_name(best_level())); });
-    m.def(
-        "levels",
-        [] {
-            std::vector<std::string> names;
-            for (int i = 0; i <= static_cast<int>(best_level()); ++i) {
-                names.emplace_back(level_name(static_cast<Level>(i)));
-            }
-            return names;
-        },
-        "The instruction-set levels that this processor has, the slowest first.");
-    m.def("parse_level", [](const std::string& name) { return std::string(level_name(parse_level(name))); }, "name"_a);
-    m.def("codec_versions", &codec_versions);
-    m.def("return_freed_memory", &return_freed_memory, nb::call_guard<nb::gil_scoped_release>(),
-          "Gives memory back to the system that was freed and that the C library keeps.");
 }
 
 }  // namespace headrace

@@ -5,6 +5,7 @@
 
 namespace headrace {
 
+void bind_machine(nanobind::module_&);
 void bind_rng(nanobind::module_&);
 void bind_view(nanobind::module_&);
 void bind_names(nanobind::module_&);

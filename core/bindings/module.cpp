@@ -4,6 +4,7 @@ NB_MODULE(_core, m) {
     // A forked child cannot free what the frames of its parent's threads hold; that is no news to its user.
     nanobind::set_leak_warnings(false);
     m.doc() = "Headrace's native core: what touches pixels or must not hold the GIL.";
+    headrace::bind_machine(m);
     headrace::bind_rng(m);
     headrace::bind_view(m);
     headrace::bind_names(m);
