@@ -1,4 +1,4 @@
-"""Fields: how the bytes of a column become a tensor of the batch."""
+"""`Image`: a picture for people's eyes, resampled with antialiasing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from headrace.errors import UsageError
 
 DType: TypeAlias = Literal["uint8", "float32", "float16", "bfloat16"]
+Floats: TypeAlias = Literal["float32", "float16", "bfloat16"]
 Mode: TypeAlias = Literal["RGB", "L"]
 Filter: TypeAlias = Literal["triangle", "nearest"]
 
@@ -71,25 +72,3 @@ class Image:
     @property
     def channels(self) -> int:
         return 3 if self.mode == "RGB" else 1
-
-
-@dataclass(frozen=True)
-class Label:
-    """A number a sample, as int64 (or the column's own float type) [N].
-
-    The class of a class folder, a value column, or a member of text that holds one whole number (`.cls`).
-    """
-
-    _: KW_ONLY
-    source: str | None = None
-
-
-@dataclass(frozen=True)
-class Raw:
-    """A column's bytes as they are: a list of N `bytes` (a value column: an array)."""
-
-    _: KW_ONLY
-    source: str | None = None
-
-
-Field: TypeAlias = Image | Label | Raw

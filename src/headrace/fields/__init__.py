@@ -1,0 +1,33 @@
+"""Fields: how what a dataset holds of a sample becomes a tensor of the batch."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from headrace.fields.dense import Depth, Mask, MaskDType, Normals, Quantiles
+from headrace.fields.image import DTYPES, IMAGENET, DType, Filter, Image, Mode, Normalize
+from headrace.fields.values import Label, Raw
+
+Spatial: TypeAlias = Image | Mask | Depth | Normals
+"""Fields of pixels: all of a sample's are cut by its one view."""
+
+Field: TypeAlias = Spatial | Label | Raw
+
+__all__ = [
+    "DTYPES",
+    "IMAGENET",
+    "DType",
+    "Depth",
+    "Field",
+    "Filter",
+    "Image",
+    "Label",
+    "Mask",
+    "MaskDType",
+    "Mode",
+    "Normalize",
+    "Normals",
+    "Quantiles",
+    "Raw",
+    "Spatial",
+]

@@ -1,0 +1,149 @@
+"""Fields of one value a pixel that must not be blended: classes, distances, directions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, TypeAlias
+
+from headrace.errors import UsageError
+from headrace.fields.image import Floats
+
+MaskDType: TypeAlias = Literal["uint8", "int16", "int32", "int64"]
+
+MASK_DTYPES: tuple[MaskDType, ...] = ("uint8", "int16", "int32", "int64")
+FLOAT_DTYPES: tuple[Floats, ...] = ("float32", "float16", "bfloat16")
+
+_MOST = {"uint8": 255, "int16": (1 << 15) - 1, "int32": (1 << 31) - 1, "int64": (1 << 63) - 1}
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A class a pixel: the index of a PNG's palette, or a grey value. Cut by the sample's view, nearest-exact.
+
+    In the batch: [N, H, W] of `dtype`, as `torch.nn.functional.cross_entropy` takes it (int64, or uint8 and `.long()`
+    on the device). Padding is `ignore`. `remap` changes values: a mapping changes those that it names and leaves the
+    others as they are; a sequence has the new value of 0, 1, 2, … and a mask with a value beyond its end is a bad
+    sample. So is one of several channels, and a JPEG, whose values have been blended. Grey of 1, 2 or 4 bits is
+    scaled to 0…255, as Pillow's mode "L" has it.
+    """
+
+    _: KW_ONLY
+    source: str | None = None
+    ignore: int = 255
+    remap: Mapping[int, int] | Sequence[int] | None = None
+    dtype: MaskDType = "uint8"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in MASK_DTYPES:
+            raise UsageError(f"Mask: expected dtype to be one of {MASK_DTYPES}, got {self.dtype!r}")
+        self._check_value("ignore", self.ignore)
+        if self.remap is None:
+            return
+        old, new = _pairs(self.remap)
+        if not all(type(value) is int and 0 <= value <= 0xFFFF for value in old):
+            raise UsageError(f"Mask: expected remap to change values from 0 to 65535, got {self.remap!r}")
+        for value in new:
+            self._check_value("remap", value)
+
+    def _check_value(self, name: str, value: object) -> None:
+        low = 0 if self.dtype == "uint8" else -_MOST[self.dtype] - 1
+        if type(value) is not int or not low <= value <= _MOST[self.dtype]:
+            raise UsageError(
+                f"Mask: expected {name} to be an int from {low} to {_MOST[self.dtype]} for dtype={self.dtype!r}, got "
+                f"{value!r}; name another dtype of {MASK_DTYPES}"
+            )
+
+
+def _pairs(remap: Mapping[int, int] | Sequence[int]) -> tuple[list[object], list[object]]:
+    if isinstance(remap, Mapping):
+        return list(remap.keys()), list(remap.values())
+    if isinstance(remap, Sequence) and not isinstance(remap, str | bytes) and len(remap) <= 1 << 16:
+        return list(range(len(remap))), list(remap)
+    raise UsageError(f"Mask: expected remap to be a mapping or a sequence of ints, got {type(remap).__name__}")
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Maps a depth map's own `low` quantile to `range[0]` and its `high` quantile to `range[1]`, linearly.
+
+    Of the whole map's valid depths, before any view, so that a crop does not change what a distance becomes; values
+    between two order statistics are interpolated, as torch.quantile does by default. Exact: what is counted are the
+    values themselves. `clip` bounds the result to `range`. A map of one single depth becomes `range[0]`. Method: Ke et
+    al., "Repurposing diffusion-based image generators for monocular depth estimation", CVPR 2024 (Marigold).
+    """
+
+    low: float = 0.02
+    high: float = 0.98
+    _: KW_ONLY
+    range: tuple[float, float] = (-1.0, 1.0)
+    clip: bool = True
+
+    def __post_init__(self) -> None:
+        if not (_is_number(self.low) and _is_number(self.high) and 0 <= self.low < self.high <= 1):
+            raise UsageError(f"Quantiles: expected 0 <= low < high <= 1, got low={self.low!r}, high={self.high!r}")
+        bounds = self.range
+        if not (isinstance(bounds, tuple | list) and len(bounds) == 2 and all(map(_is_number, bounds))):
+            raise UsageError(f"Quantiles: expected range to be two finite numbers, got {bounds!r}")
+
+
+@dataclass(frozen=True)
+class Depth:
+    """A distance a pixel. Cut by the sample's view, nearest-exact.
+
+    In the batch: [N, 1, H, W] of `dtype`, the file's value times `scale` (millimetres to metres: 1 / 1000), or what
+    `normalize` makes of that; and, unless `valid` is False, bool [N, 1, H, W] under the field's name + "_valid".
+
+    Not valid is what equals `invalid` in the file, is not finite, or does not lie between `near` and `far` (in the unit
+    that `scale` gives; None: no bound). There, and in padding, the depth is `invalid` itself. Depth is read from 16-bit
+    grey PNG by the core, and from float TIFF, EXR, PFM, `.npy` and `.npz` through their libraries; 8-bit files are bad
+    samples. With `normalize`, so is a map without any valid pixel.
+    """
+
+    scale: float = 1.0
+    _: KW_ONLY
+    source: str | None = None
+    invalid: float = 0
+    near: float | None = None
+    far: float | None = None
+    normalize: Quantiles | None = None
+    valid: bool = True
+    dtype: Floats = "float32"
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.scale) or self.scale <= 0:
+            raise UsageError(f"Depth: expected scale to be a finite number above 0, got {self.scale!r}")
+        if not _is_number(self.invalid):
+            raise UsageError(f"Depth: expected invalid to be a finite number, got {self.invalid!r}; NaN is never valid")
+        for name in ("near", "far"):
+            if getattr(self, name) is not None and not _is_number(getattr(self, name)):
+                raise UsageError(f"Depth: expected {name} to be None or a finite number, got {getattr(self, name)!r}")
+        if self.near is not None and self.far is not None and self.near >= self.far:
+            raise UsageError(f"Depth: expected near below far, got near={self.near!r}, far={self.far!r}")
+        if self.normalize is not None and not isinstance(self.normalize, Quantiles):
+            raise UsageError(f"Depth: expected normalize to be None or Quantiles(low, high), got {self.normalize!r}")
+        if self.dtype not in FLOAT_DTYPES:
+            raise UsageError(f"Depth: expected dtype to be one of {FLOAT_DTYPES}, got {self.dtype!r}")
+
+
+@dataclass(frozen=True)
+class Normals:
+    """A direction a pixel, x to the right and y down or up. Cut by the sample's view, nearest-exact.
+
+    In the batch: [N, 3, H, W] of `dtype`, over channels-last memory. Bytes 0…255 of a PNG's red, green and blue become
+    -1…1; float TIFF, EXR, `.npy` and `.npz` of three channels are taken as they are. A horizontal flip changes the sign
+    of x, a vertical one that of y. Padding is 0.
+    """
+
+    _: KW_ONLY
+    source: str | None = None
+    dtype: Floats = "float32"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in FLOAT_DTYPES:
+            raise UsageError(f"Normals: expected dtype to be one of {FLOAT_DTYPES}, got {self.dtype!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
