@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import Files, HeldColumn, StringColumn
+from headrace.data import HeldColumn, StringColumn
+from headrace.data.files import native_paths
+from headrace.data.pillow_file import picture_size
 from headrace.errors import UsageError
-from headrace.feed import pillow
 from headrace.feed.bad_samples import error_of
 from headrace.feed.memory import BatchMemory
 from headrace.feed.recipe import Recipe
@@ -61,7 +61,9 @@ class Assembly:
         self._blocks = memory
         files = {column: recipe.dataset.files(column) for _, _, column in (*recipe.images, *recipe.raws)}
         held = {column: each for column, each in files.items() if isinstance(each.names, StringColumn)}
-        shared = {id(each): _paths(each) for each in held.values()}  # so that an archive of two columns is open once
+        shared = {
+            id(each): native_paths(each) for each in held.values()
+        }  # so that an archive of two columns is open once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
         self._formats = [image_options(image, recipe.program.fill) for _, image, _ in recipe.images]
 
@@ -157,7 +159,7 @@ class Assembly:
     def _ranges(self, column: str, samples: Ints) -> dict[str, Any]:
         at = self._recipe.dataset.locate(column, samples)._asdict()
         files = at.pop("files")
-        return {"paths": self._paths[column] if files is None else _paths(files), **at}
+        return {"paths": self._paths[column] if files is None else native_paths(files), **at}
 
     def values(self, column: HeldColumn, samples: Ints) -> Any:
         """A column's entries: an array of numbers, or a list."""
@@ -210,7 +212,7 @@ class Assembly:
             if code == CANCELLED:
                 raise Cancelled
             if code == DECLINED:
-                sizes[row] = pillow.size(self.read(name, column, int(samples[row])), image)
+                sizes[row] = picture_size(self.read(name, column, int(samples[row])), exif=image.exif)
         return sizes
 
     def _refuse_sizes(self, name: str, samples: Ints, height: Ints, width: Ints, odd: int) -> None:
@@ -221,14 +223,6 @@ class Assembly:
             f"(sample {dataset.key(int(samples[odd]))!r}), height x width; "
             "give a view that fixes it, such as Resize((height, width)), or batch_size=1"
         )
-
-
-def _paths(files: Files) -> _core.Paths:
-    names = files.names
-    assert isinstance(names, StringColumn), "names that stay in a file are located batch by batch"
-    return _core.Paths(
-        os.fsencode(files.root), names.blob, names.offsets, keep_open=files.archives, inside=files.inside
-    )
 
 
 def _bytes_of(image: Image, size: tuple[int, int]) -> int:
