@@ -1,5 +1,5 @@
 """Turns `buckets=`, `batch_size=` and a RandomScale into a plan, by what the dataset says of its samples."""
 
-from headrace.grouping.planning import Order, plan_of
+from headrace.grouping.planning import Images, Order, plan_of
 
-__all__ = ["Order", "plan_of"]
+__all__ = ["Images", "Order", "plan_of"]

@@ -34,8 +34,10 @@ class Coding:
 
 def by_numbers(numbers: Numbers, buckets: Buckets, *, length: int, seed: int) -> Coding:
     """Between edges that are given, or quantiles of a sample drawn by `seed`."""
-    edges = np.array(buckets.edges, np.float64) if buckets.edges is not None else _quantiles(
-        numbers, buckets.count or DEFAULT_COUNT, length=length, seed=seed
+    edges = (
+        np.array(buckets.edges, np.float64)
+        if buckets.edges is not None
+        else _quantiles(numbers, buckets.count or DEFAULT_COUNT, length=length, seed=seed)
     )
 
     def code(positions: Ints) -> Ints:
@@ -59,7 +61,7 @@ def _quantiles(numbers: Numbers, count: int, *, length: int, seed: int) -> NDArr
     values = values[~np.isnan(values)]
     if len(values) == 0:
         raise _nothing_known()
-    edges = np.unique(values[np.arange(1, count) * len(values) // count])
+    edges: NDArray[np.float64] = np.unique(values[np.arange(1, count) * len(values) // count])
     return edges[edges > values[0]]
 
 

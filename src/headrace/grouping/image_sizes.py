@@ -21,5 +21,6 @@ class ImageSizes:
 
     def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.int32]:
         sizes = self.known[positions]
-        sizes[sizes.max(axis=1, initial=0) > MOST_ASPECT * sizes.min(axis=1, initial=MOST_ASPECT * (1 << 31))] = 0
+        height, width = sizes.T
+        sizes[np.maximum(height, width) // MOST_ASPECT > np.minimum(height, width)] = 0
         return sizes

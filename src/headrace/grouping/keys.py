@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.buckets import MOST_BUCKETS, Buckets
+from headrace.buckets import MOST_BUCKETS
 from headrace.data import ByteColumn, Dataset, ListColumn, TextColumn, ValueColumn
 from headrace.errors import UsageError
 from headrace.grouping.image_sizes import ImageSizes
@@ -29,7 +29,9 @@ def aspects(sizes: ImageSizes) -> Numbers:
 
     def of(positions: Ints) -> NDArray[np.float64]:
         height, width = sizes(positions).astype(np.float64).T
-        return np.divide(width, height, out=np.full(len(positions), np.nan), where=height > 0)
+        found = np.full(len(positions), np.nan)
+        np.divide(width, height, out=found, where=height > 0)
+        return found
 
     return of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +29,8 @@ from headrace.plan import (
     StepViews,
 )
 from headrace.view import Program
+
+BY_SIZE = ("aspect", "orientation", "size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,14 +96,15 @@ class _Grouping:
         self._program = program
         self._images = images
         self._check()
-        self._sizes = self._read_sizes() if self._needs_sizes() else None
+        self._sizes = self._read_sizes(None) if self._needs_sizes() else None
+        self._key_sizes = self._sizes if buckets is None or buckets.source is None else self._sizes_of_source(buckets)
 
     def plan(self) -> ShapePlan:
         coding = None if self._buckets is None else self._coding(self._buckets)
         members: Members = OneBucket(len(self._dataset))
         if coding is not None:
             members = members_of(
-                coding, length=len(self._dataset), used=None if self._sizes is None else self._sizes.known
+                coding, length=len(self._dataset), used=None if self._key_sizes is None else self._key_sizes.known
             )
         output = self._program.output_size if self._images is not None else (0, 0)
         views = StepViews(
@@ -144,32 +146,30 @@ class _Grouping:
             )
 
     def _needs_sizes(self) -> bool:
-        """Of images: where buckets tell them apart, where the shape depends on them, or where a function asks."""
-        if self._buckets is not None and self._buckets.by in ("aspect", "orientation", "size"):
-            if self._images is None and self._buckets.source is None:
-                raise UsageError(
-                    f"Buckets: by={self._buckets.by!r} needs an image field, got none; name a column of images with "
-                    "source="
-                )
-            return True
+        """Whether the sizes of the images that views are drawn from matter: to the shape, or to tell samples apart."""
+        by = None if self._buckets is None or self._buckets.source is not None else self._buckets.by
         if self._images is None:
+            if by in BY_SIZE:
+                raise UsageError(f"Buckets: by={by!r} needs an image field, got none; name a column with source=")
             return False
-        asked = self._buckets is not None and callable(self._buckets.by)
-        return asked or self._program.output_size is None
+        return by in BY_SIZE or callable(by) or self._program.output_size is None
 
-    def _read_sizes(self) -> ImageSizes:
+    def _sizes_of_source(self, buckets: Buckets) -> ImageSizes | None:
+        if buckets.by not in BY_SIZE:
+            return self._sizes
+        if self._sizes is not None and self._images is not None and self._images.column == buckets.source:
+            return self._sizes
+        return self._read_sizes(buckets.source)
+
+    def _read_sizes(self, source: str | None) -> ImageSizes:
+        """Of the column that views are drawn from, or of `source`."""
         images = self._images
-        column = self._buckets.source if self._buckets is not None and self._buckets.by != "length" else None
-        assert images is not None or column is not None
-        return ImageSizes(
-            image_sizes(
-                self._dataset,
-                images.column if column is None else column,  # type: ignore[union-attr]
-                exif=images is not None and images.exif,
-                threads=None if images is None else images.threads,
-                limits=None if images is None else images.limits,
-            )
-        )
+        column = source if images is None or source is not None else images.column
+        assert column is not None
+        if images is None:
+            return ImageSizes(image_sizes(self._dataset, column))
+        exif = images.exif and images.column == column
+        return ImageSizes(image_sizes(self._dataset, column, exif=exif, threads=images.threads, limits=images.limits))
 
     def _coding(self, buckets: Buckets) -> Coding:
         length, seed = len(self._dataset), self._order.seed
@@ -181,12 +181,12 @@ class _Grouping:
         if buckets.by == "length":
             assert buckets.source is not None
             return by_numbers(keys.lengths(self._dataset, buckets.source), buckets, length=length, seed=seed)
-        assert self._sizes is not None
+        assert self._key_sizes is not None
         if not buckets.ordered:
             kind = keys.orientations if buckets.by == "orientation" else keys.exact_sizes
-            return by_categories(kind(self._sizes), length=length)
+            return by_categories(kind(self._key_sizes), length=length)
         measure = keys.aspects if buckets.by == "aspect" else keys.areas
-        return by_numbers(measure(self._sizes), buckets, length=length, seed=seed)
+        return by_numbers(measure(self._key_sizes), buckets, length=length, seed=seed)
 
     def _capacity(self, members: Members, views: StepViews, coding: Coding | None) -> Capacity:
         budget, world_size = self._batch_size, self._order.world_size
@@ -195,7 +195,8 @@ class _Grouping:
         if budget.unit == "pixels":
             heights, widths = shape_bounds(members, self._sizes, views)
         else:
-            assert self._buckets is not None and self._buckets.source is not None
+            assert self._buckets is not None
+            assert self._buckets.source is not None
             lengths = keys.lengths(self._dataset, self._buckets.source)
             heights, widths = length_bounds(members, lengths, len(views.tables))
         capacity = BudgetCapacity(budget.amount * world_size, heights, widths, budget.rank_multiple or world_size)

@@ -103,7 +103,8 @@ class CodedMembers:
         block, before = self.codes.shape[1], self.before[bucket]
         hits = np.flatnonzero(self.codes[blocks] == bucket)
         counts = before[blocks + 1] - before[blocks]
-        return blocks * block + hits[np.cumsum(counts) - counts + ranks] % block
+        positions: Ints = blocks * block + hits[np.cumsum(counts) - counts + ranks] % block
+        return positions
 
 
 def blank_codes(length: int, buckets: int, allocate: Allocate = np.zeros) -> NDArray[Any]:
@@ -123,4 +124,5 @@ def _counts(codes: NDArray[Any], buckets: int) -> Ints:
     """[buckets, blocks]: members in each of these blocks."""
     rows = np.arange(len(codes))[:, None] * (buckets + 1)
     flat = (rows + np.minimum(codes, buckets)).reshape(-1)
-    return np.bincount(flat, minlength=len(codes) * (buckets + 1)).reshape(len(codes), -1)[:, :buckets].T
+    counts = np.bincount(flat, minlength=len(codes) * (buckets + 1)).reshape(len(codes), -1)
+    return counts[:, :buckets].T

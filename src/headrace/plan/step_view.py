@@ -47,10 +47,8 @@ class StepViews:
         if self.output is not None:
             return StepView(self.tables[scale], self.output)
         sizes = self._readable(samples, stand_in)
-        height, width = (
-            rounded_up(int(side.max(initial=1)), self.multiple_of)
-            for side in output_sizes(self.tables[scale], sizes[:, 0], sizes[:, 1])
-        )
+        sides = np.array([side.max(initial=1) for side in output_sizes(self.tables[scale], *sizes.T)])
+        height, width = rounded_up(sides, self.multiple_of).tolist()
         fill_up = np.zeros((1, self.tables[scale].shape[1]))
         fill_up[0, :3] = _CENTER_CROP, height, width
         return StepView(np.concatenate([self.tables[scale], fill_up]), (height, width))
@@ -93,5 +91,6 @@ def _output_sizes(ops: NDArray[np.float64], heights: NDArray[np.int32], widths: 
     return views[:, _HEIGHT].astype(np.int64), views[:, _WIDTH].astype(np.int64)
 
 
-def rounded_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
+def rounded_up(sides: Ints, multiple: int) -> Ints:
+    """To multiples of `multiple`."""
+    return -(-sides // multiple) * multiple
