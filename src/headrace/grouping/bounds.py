@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.data.mapped import let_go, pieces
 from headrace.grouping.image_sizes import ImageSizes
 from headrace.grouping.keys import Ints, Numbers
-from headrace.grouping.mapped import let_go, pieces
 from headrace.plan import CodedMembers, Members, StepViews
 from headrace.plan.step_view import output_sizes, rounded_up
 

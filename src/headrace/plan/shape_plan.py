@@ -221,7 +221,7 @@ class ShapePlan:
 
     @cached_property
     def _runs(self) -> Runs:
-        return self._every_run.whole() if self.remainder == "drop" else self._every_run
+        return self._every_run.whole(self.capacity.multiple) if self.remainder == "drop" else self._every_run
 
     @cached_property
     def _first_batch(self) -> Ints:
