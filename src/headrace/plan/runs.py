@@ -64,7 +64,7 @@ class _Cutting:
             begin, end = (int(offset) for offset in self.cells.offsets[cell : cell + 2])
             if self.start < begin:
                 self._cut_rest(begin, end, cell)
-            if self.start >= begin:
+            if begin <= self.start < end:
                 room = self._room(cell)
                 self._emit((end - self.start) // room, room)
         self._end(int(self.cells.offsets[last]))
