@@ -199,17 +199,13 @@ def test_a_budget_resumes_where_all_ranks_have_as_much_and_says_so_where_not(pla
     state = battery.state_after(loader(pixels=3000, rank_multiple=4), 2)
     loader(pixels=3000, rank_multiple=4).load_state_dict(state)
     for other in ({"pixels": 3000}, {"pixels": 4000, "rank_multiple": 4}):
-        with pytest.raises(
-            hr.HeadraceError, match=r"6000 pixels over all ranks, rank_multiple 4 .* name rank_multiple"
-        ):
+        with pytest.raises(hr.HeadraceError, match=r"6000 pixels over all ranks, rank_multiple 4 .* name rank_"):
             loader(**other).load_state_dict(state)
 
 
 def test_map_needs_a_sample_for_every_rank(places):
     arguments = {"view": hr.Resize((8, 8)), "batch_size": 3, "rank": 0, "world_size": 4, "output": "numpy"}
-    with pytest.raises(
-        hr.HeadraceError, match="for each of the 4 ranks in every batch of an epoch, got 120 parts without"
-    ):
+    with pytest.raises(hr.HeadraceError, match=r"for each of the 4 ranks in every batch .* got 120 parts without"):
         hr.Loader(places["whole"], buckets=hr.Buckets("size"), map=lambda sample, rng: sample, **arguments)
 
 
