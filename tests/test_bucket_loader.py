@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import battery
 import numpy as np
+import PIL.Image
 import pytest
-from loader_data import label_of, write_folder
+from loader_data import label_of, photograph, write_folder
 
 import headrace as hr
 
@@ -28,6 +29,10 @@ def by_class(sample):
     return sample["label"]
 
 
+def jitter(sample, rng):
+    return sample | {"jitter": rng.random(2)}
+
+
 CASES = {
     "scales": {"view": SCALES},
     "aspect, scales": {"view": SCALES, "buckets": BY_ASPECT},
@@ -37,6 +42,7 @@ CASES = {
     "size, unshuffled": {"view": None, "buckets": hr.Buckets("size"), "shuffle": False},
     "bytes, budget": {"view": hr.Resize((20, 20)), "buckets": hr.Buckets("length", source="image"), "bytes": 30_000},
     "classes, drop": {"view": hr.Resize(20), "buckets": hr.Buckets(by_class), "remainder": "drop", "batch_size": 4},
+    "aspect, scales, map": {"view": SCALES, "buckets": BY_ASPECT, "map": jitter, "remainder": "wrap"},
     "bad samples": {"view": SCALES, "buckets": BY_ASPECT, "place": "damaged", "max_bad": 0.5},
 }
 
@@ -201,6 +207,31 @@ def test_a_budget_resumes_where_all_ranks_have_as_much_and_says_so_where_not(pla
     for other in ({"pixels": 3000}, {"pixels": 4000, "rank_multiple": 4}):
         with pytest.raises(hr.HeadraceError, match=r"6000 pixels over all ranks, rank_multiple 4 .* name rank_"):
             loader(**other).load_state_dict(state)
+
+
+def test_workers_of_map_take_batches_of_every_shape(places):
+    make = factory(places, **CASES["aspect, scales, map"])
+    battery.assert_equal(battery.kept(make(map_workers=2)), battery.kept(make()), "map_workers=2")
+
+
+def test_images_count_as_they_are_turned_and_whoever_decodes_them(tmp_path):
+    """Two formats, and a JPEG that EXIF turns upright: three landscapes as they lie, but one of them is a portrait."""
+    turned = PIL.Image.Exif()
+    turned[0x0112] = 6
+    for number, (name, options) in enumerate([("a.jpg", {"exif": turned}), ("b.webp", {}), ("c.png", {})]):
+        photograph(number, 60, 40).save(tmp_path / name, **options)
+    for exif, shapes in ((True, {(30, 20), (20, 30)}), (False, {(20, 30)})):
+        loader = hr.Loader(
+            hr.open(tmp_path),
+            {"image": hr.Image(exif=exif)},
+            view=hr.Resize(20),
+            buckets=hr.Buckets("orientation"),
+            batch_size=3,
+            output="numpy",
+        )
+        batches = battery.kept(loader)
+        assert {batch["image"].shape[2:] for batch in batches} == shapes
+        assert not any((batch["image"].max(axis=1) == 0).all(axis=(1, 2)).any() for batch in batches)
 
 
 def test_map_needs_a_sample_for_every_rank(places):
