@@ -9,7 +9,7 @@ from headrace import compat
 from headrace._core import Limits
 from headrace.data import Dataset, open
 from headrace.errors import HeadraceError
-from headrace.fields import IMAGENET, Image, Label, Normalize, Raw
+from headrace.fields import IMAGENET, Depth, Image, Label, Mask, Normalize, Normals, Quantiles, Raw
 from headrace.loader import Loader
 from headrace.view import (
     CenterCrop,
@@ -45,6 +45,7 @@ __all__ = [
     "BucketBatchSampler",
     "CenterCrop",
     "Dataset",
+    "Depth",
     "DevicePrefetcher",
     "HeadraceError",
     "Image",
@@ -55,7 +56,10 @@ __all__ = [
     "Letterbox",
     "Limits",
     "Loader",
+    "Mask",
     "Normalize",
+    "Normals",
+    "Quantiles",
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomResizedCrop",

@@ -12,22 +12,21 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace.data import Files, HeldColumn, StringColumn
 from headrace.errors import UsageError
-from headrace.feed import pillow
+from headrace.feed import declined
 from headrace.feed.bad_samples import error_of
 from headrace.feed.memory import BatchMemory
 from headrace.feed.recipe import Recipe
-from headrace.fields import Image
+from headrace.feed.spatial import core_options, parts_of
 from headrace.plan import BatchPlan
 
 Ints = NDArray[np.int64]
 Passes = NDArray[np.uint32]
-Item = bytes | NDArray[np.uint8] | None
-"""A field's content that Python already holds: encoded, or pixels [H, W, C]; None is read from its range."""
+Item = bytes | NDArray[np.generic] | None
+"""A field's content that Python already holds: encoded, or pixels [H, W, C] of uint8, uint16 or float32; None is read
+from its range."""
 
 DECLINED, CANCELLED = 1, 7
 """Codes of the core's failures (core/common/fault.hpp) that are no fault of the sample's."""
-
-ITEM_BYTES = {"uint8": 1, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 class Cancelled(Exception):  # noqa: N818  # how a feed ends, no error
@@ -47,7 +46,7 @@ class Pending:
     size: tuple[int, int]
     """Height and width of every image."""
     memory: list[NDArray[np.uint8]]
-    """One block an image field, as the core writes it."""
+    """One block a part of the spatial fields, as the core writes it."""
     raws: list[list[bytes]]
     job: _core.Job
 
@@ -63,7 +62,11 @@ class Assembly:
         held = {column: each for column, each in files.items() if isinstance(each.names, StringColumn)}
         shared = {id(each): _paths(each) for each in held.values()}  # so that an archive of two columns is open once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
-        self._formats = [image_options(image, recipe.program.fill) for _, image, _ in recipe.images]
+        self._formats = [core_options(field, recipe.program.fill) for _, field, _ in recipe.images]
+        of_fields = [parts_of(name, field) for name, field, _ in recipe.images]
+        self._parts = [part for parts in of_fields for part in parts]
+        ends = np.cumsum([len(parts) for parts in of_fields]).tolist()
+        self._outputs = [slice(end - len(parts), end) for end, parts in zip(ends, of_fields, strict=True)]
 
     def start(self, plan: BatchPlan) -> Pending:
         """Hands the core a batch. Where the view leaves the size to the images, their sizes are probed first."""
@@ -82,7 +85,7 @@ class Assembly:
             pending.memory = self._memory(1, pending.size)
 
     def _memory(self, samples: int, size: tuple[int, int]) -> list[NDArray[np.uint8]]:
-        return [self._blocks.acquire(samples * _bytes_of(image, size)) for _, image, _ in self._recipe.images]
+        return [self._blocks.acquire(samples * part.nbytes(size)) for part in self._parts]
 
     def close(self) -> None:
         """Closes the archives that were kept open. Nothing may be under way."""
@@ -100,15 +103,15 @@ class Assembly:
     def keep_rows(self, pending: Pending, rows: list[int]) -> None:
         """Only these stay, closed up at the start of the same memory. Nothing of the batch may be under way."""
         for i, block in enumerate(pending.memory):
-            one = _bytes_of(self._recipe.images[i][1], pending.size)
+            one = self._parts[i].nbytes(pending.size)
             images = block[: len(pending.samples) * one].reshape(len(pending.samples), one)
             images[: len(rows)] = images[rows]
         pending.samples, pending.passes = pending.samples[rows], pending.passes[rows]
         pending.positions = pending.positions[rows]
         pending.raws = [[raw[row] for row in rows] for raw in pending.raws]
 
-    def _row_bytes(self, pending: Pending, field: int, row: int) -> slice:
-        one = _bytes_of(self._recipe.images[field][1], pending.size)
+    def _row_bytes(self, pending: Pending, part: int, row: int) -> slice:
+        one = self._parts[part].nbytes(pending.size)
         return slice(row * one, (row + 1) * one)
 
     def _submit(
@@ -122,10 +125,12 @@ class Assembly:
     ) -> _core.Job:
         job = _core.Job(self.base_ids(samples), passes, key=key, program=self._recipe.program.ops)
         for i, (_, _, column) in enumerate(self._recipe.images):
+            out = memory[self._outputs[i]]
             job.add_image(
                 **self._ranges(column, samples),
                 memory=None if items is None else items[i],
-                out=memory[i],
+                out=out[0],
+                valid=out[1] if len(out) > 1 else None,
                 height=size[0],
                 width=size[1],
                 **self._formats[i],
@@ -210,7 +215,7 @@ class Assembly:
             if code == CANCELLED:
                 raise Cancelled
             if code == DECLINED:
-                sizes[row] = pillow.size(self.read(name, column, int(samples[row])), image)
+                sizes[row] = declined.size(self.read(name, column, int(samples[row])), image)
         return sizes
 
     def _refuse_sizes(self, name: str, samples: Ints, height: Ints, width: Ints, odd: int) -> None:
@@ -229,30 +234,6 @@ def _paths(files: Files) -> _core.Paths:
     return _core.Paths(
         os.fsencode(files.root), names.blob, names.offsets, keep_open=files.archives, inside=files.inside
     )
-
-
-def _bytes_of(image: Image, size: tuple[int, int]) -> int:
-    """Bytes of one image of a batch."""
-    return image.channels * size[0] * size[1] * ITEM_BYTES[image.dtype]
-
-
-def image_options(image: Image, fill: tuple[int, ...]) -> dict[str, Any]:
-    """The part of the core's description that is the same for every batch (core/resample/target.hpp)."""
-    subtract, divide = [0.0, 0.0, 0.0], [255.0, 255.0, 255.0]
-    if image.normalize is not None:
-        subtract = [255 * mean for mean in image.normalize.mean]
-        divide = [255 * std for std in image.normalize.std]
-    return {
-        "channels": image.channels,
-        "dtype": image.dtype,
-        "planar": not image.channels_last,
-        "subtract": subtract,
-        "divide": divide,
-        "fill": list(fill) * 3 if len(fill) == 1 else list(fill),
-        "filter": image.filter,
-        "dct_scaling": image.dct_scaling,
-        "orient": image.exif,
-    }
 
 
 def parse_labels(raw: list[bytes], keys: list[str], name: str) -> NDArray[np.int64]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from headrace.fields import Image
 
 if TYPE_CHECKING:
     import PIL.Image
+
+Pixels = TypeVar("Pixels")
 
 _QUIET = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 _ORIENTATION = 0x0112  # EXIF
@@ -47,8 +50,30 @@ def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
 
     Raises ValueError (with what was expected) for what Pillow cannot decode or what is beyond `max_pixels`.
     """
-    import PIL.Image
     import PIL.ImageOps
+
+    def pixels_of(opened: PIL.Image.Image) -> NDArray[np.uint8]:
+        picture = PIL.ImageOps.exif_transpose(opened) if image.exif else opened
+        pixels = np.asarray(_eight_bit(picture).convert(image.mode))
+        return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1))
+
+    return _decoded(data, limits, pixels_of)
+
+
+def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
+    """The values as they are, [H, W] or [H, W, C]: palette indices, 16-bit grey, floats; 1-bit grey as 0 and 255.
+
+    Raises as `decode` does.
+    """
+
+    def values_of(opened: PIL.Image.Image) -> NDArray[np.generic]:
+        return np.asarray(opened.convert("L") if opened.mode == "1" else opened)
+
+    return _decoded(data, limits, values_of)
+
+
+def _decoded(data: bytes, limits: Limits, take: Callable[[PIL.Image.Image], Pixels]) -> Pixels:
+    import PIL.Image
 
     try:
         with _open(data) as opened:
@@ -57,8 +82,7 @@ def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
                     f"{opened.format} of {opened.width}x{opened.height} pixels, more than "
                     f"max_pixels={limits.max_pixels}"
                 )
-            picture = PIL.ImageOps.exif_transpose(opened) if image.exif else opened
-            pixels = np.asarray(_eight_bit(picture).convert(image.mode))
+            return take(opened)
     except (MemoryError, TooLargeError):
         raise
     except PIL.Image.DecompressionBombError as error:
@@ -74,18 +98,17 @@ def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
         raise ValueError(
             f"expected an image, got bytes that Pillow cannot decode ({error}); first: {_begin(data)}"
         ) from error
-    return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1))
 
 
 def _begin(data: bytes) -> str:
     return data[:8].hex(" ")
 
 
-def size(data: bytes, image: Image) -> tuple[int, int]:
+def size(data: bytes, *, exif: bool) -> tuple[int, int]:
     """(width, height) from the header; (0, 0) where Pillow finds none."""
     try:
         with _open(data) as opened:
-            turned = image.exif and opened.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
+            turned = exif and opened.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
             return (opened.height, opened.width) if turned else (opened.width, opened.height)
     except MemoryError:
         raise
