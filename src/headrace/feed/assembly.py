@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import Files, HeldColumn, StringColumn
+from headrace.data import HeldColumn, StringColumn
+from headrace.data.files import native_paths
 from headrace.errors import UsageError
 from headrace.feed import declined
 from headrace.feed.bad_samples import error_of
@@ -60,7 +60,7 @@ class Assembly:
         self._blocks = memory
         files = {column: recipe.dataset.files(column) for _, _, column in (*recipe.images, *recipe.raws)}
         held = {column: each for column, each in files.items() if isinstance(each.names, StringColumn)}
-        shared = {id(each): _paths(each) for each in held.values()}  # so that an archive of two columns is open once
+        shared = {id(each): native_paths(each) for each in held.values()}  # so that an archive of two is open once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
         self._formats = [core_options(field, recipe.program.fill) for _, field, _ in recipe.images]
         of_fields = [parts_of(name, field) for name, field, _ in recipe.images]
@@ -162,7 +162,7 @@ class Assembly:
     def _ranges(self, column: str, samples: Ints) -> dict[str, Any]:
         at = self._recipe.dataset.locate(column, samples)._asdict()
         files = at.pop("files")
-        return {"paths": self._paths[column] if files is None else _paths(files), **at}
+        return {"paths": self._paths[column] if files is None else native_paths(files), **at}
 
     def values(self, column: HeldColumn, samples: Ints) -> Any:
         """A column's entries: an array of numbers, or a list."""
@@ -226,14 +226,6 @@ class Assembly:
             f"(sample {dataset.key(int(samples[odd]))!r}), height x width; "
             "give a view that fixes it, such as Resize((height, width)), or batch_size=1"
         )
-
-
-def _paths(files: Files) -> _core.Paths:
-    names = files.names
-    assert isinstance(names, StringColumn), "names that stay in a file are located batch by batch"
-    return _core.Paths(
-        os.fsencode(files.root), names.blob, names.offsets, keep_open=files.archives, inside=files.inside
-    )
 
 
 def parse_labels(raw: list[bytes], keys: list[str], name: str) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
+from headrace.data.pillow_file import picture_size
 from headrace.feed import array_files, pillow
 from headrace.feed.pillow import TooLargeError
 from headrace.fields import Image, Mask, Normals, Spatial
@@ -28,7 +29,7 @@ def decode(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.generic]:
 def size(data: bytes, field: Spatial) -> tuple[int, int]:
     """(width, height) from the header; (0, 0) where there is none that can be read."""
     if isinstance(field, Image) or not array_files.holds_array(data):
-        return pillow.size(data, exif=isinstance(field, Image) and field.exif)
+        return picture_size(data, exif=isinstance(field, Image) and field.exif)
     shape = array_files.shape(data)
     if shape is None or len(shape) not in (2, 3):
         return 0, 0
