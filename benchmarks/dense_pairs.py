@@ -1,6 +1,6 @@
 """Depth training out of one tar: Headrace beside a dataset of tarfile, Pillow and torch under DataLoader.
 
-    python benchmarks/dense_pairs.py PAIRS [--workers 2] [--batch-size 2] [--samples 240] [--rounds 3] [--members 100000]
+    python benchmarks/dense_pairs.py PAIRS [--workers 2] [--batch-size 2] [--rounds 3] [--members 100000]
 
 PAIRS holds pairs.tar and list.txt ("rgb depth" a line): 1024x768 PNGs, depth of 16 bits in millimetres. Both sides make
 480x640 by the nearest filter, flip half of the samples, and normalise depth by its own quantiles 0.02 and 0.98, as
@@ -45,14 +45,15 @@ class TarPairs(Dataset):
 
     def image(self, name):
         if self.tar is None:  # one a worker
-            self.tar = tarfile.open(self.path)
+            self.tar = tarfile.open(self.path)  # noqa: SIM115  # open as long as its worker, as Marigold's
         return np.asarray(Image.open(io.BytesIO(self.tar.extractfile("./" + name).read())))
 
     def __getitem__(self, index):
         rgb_name, depth_name = self.lines[index]
         rgb = torch.from_numpy(np.transpose(self.image(rgb_name), (2, 0, 1)).astype(int))
         depth = torch.from_numpy(self.image(depth_name) / 1000.0).float()[None]
-        sample = {"rgb_int": rgb, "rgb_norm": rgb / 255.0 * 2.0 - 1.0, "depth_raw": depth, "depth_filled": depth.clone()}
+        sample = {"rgb_int": rgb, "rgb_norm": rgb / 255.0 * 2.0 - 1.0}
+        sample |= {"depth_raw": depth, "depth_filled": depth.clone()}
         for kind in ("raw", "filled"):
             sample[f"valid_{kind}"] = (sample[f"depth_{kind}"] > 1e-5) & (sample[f"depth_{kind}"] < 65.0)
         if self.flip and random.random() < 0.5:
