@@ -9,7 +9,7 @@ from headrace import compat
 from headrace._core import Limits
 from headrace.data import Dataset, open
 from headrace.errors import HeadraceError
-from headrace.fields import IMAGENET, Image, Label, Normalize, Raw
+from headrace.fields import IMAGENET, Boxes, Image, Keypoints, Label, Normalize, Raw
 from headrace.loader import Loader
 from headrace.view import (
     CenterCrop,
@@ -42,6 +42,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "IMAGENET",
+    "Boxes",
     "BucketBatchSampler",
     "CenterCrop",
     "Dataset",
@@ -51,6 +52,7 @@ __all__ = [
     "ImageReader",
     "IndexedTar",
     "IndexedZip",
+    "Keypoints",
     "Label",
     "Letterbox",
     "Limits",

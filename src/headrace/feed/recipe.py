@@ -11,8 +11,9 @@ import numpy as np
 from headrace._core import Limits
 from headrace.data import ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn, ValueColumn
 from headrace.errors import UsageError
+from headrace.feed.points import PointFields, resolve_points
 from headrace.feed.quarantine import Quarantine
-from headrace.fields import Field, Image, Label, Raw
+from headrace.fields import Boxes, Field, Image, Keypoints, Label, Raw
 from headrace.plan import Plan
 from headrace.view import Program
 
@@ -46,6 +47,8 @@ class Recipe:
     """Fields made of a column's undecoded bytes."""
     values: tuple[tuple[str, HeldColumn], ...]
     """(field, column) of what needs no reading."""
+    points: PointFields
+    """Fields of places in the images, which follow the views."""
     threads: int
     prefetch: int
     on_error: OnError
@@ -68,6 +71,7 @@ class Columns:
     images: tuple[tuple[str, Image, str], ...]
     raws: tuple[tuple[str, Field, str], ...]
     values: tuple[tuple[str, HeldColumn], ...]
+    points: PointFields
 
 
 def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: str | None) -> Columns:
@@ -76,8 +80,11 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
     raws: list[tuple[str, Field, str]] = []
     values: list[tuple[str, HeldColumn]] = []
     for name, field in fields.items():
+        if isinstance(field, Boxes | Keypoints):
+            continue
         if not isinstance(field, Image | Label | Raw):
-            raise UsageError(f"field {name!r}: expected Image, Label or Raw, got {type(field).__name__}")
+            expected = "Image, Boxes, Keypoints, Label or Raw"
+            raise UsageError(f"field {name!r}: expected {expected}, got {type(field).__name__}")
         column_name = field.source if field.source is not None else name
         column = KeyColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
         if column is None:
@@ -97,7 +104,11 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
             raws.append((name, field, column_name))
         else:
             values.append((name, _labels(name, column) if isinstance(field, Label) else column))
-    return Columns(_view_first(images, view_from), tuple(raws), tuple(values))
+    points = resolve_points(dataset, fields)
+    if points and not images:
+        names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, Boxes | Keypoints))
+        raise UsageError(f"field {names}: expected an image field beside it, whose view it follows, got none")
+    return Columns(_view_first(images, view_from), tuple(raws), tuple(values), points)
 
 
 def _labels(name: str, column: HeldColumn) -> ValueColumn:
