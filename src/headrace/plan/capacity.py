@@ -59,7 +59,7 @@ class BudgetCapacity:
 
     @property
     def alike(self) -> bool:
-        return self.heights.shape[1] == 1
+        return all(bool((bound == bound[:, :1]).all()) for bound in (self.heights, self.widths))
 
     def of(self, buckets: Ints, scales: Ints) -> int:
         return self.total // self.cost(buckets, scales) // self.multiple * self.multiple
