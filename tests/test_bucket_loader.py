@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import battery
+import dense_data
 import numpy as np
 import PIL.Image
 import pytest
 from loader_data import label_of, photograph, write_folder
+from twin.views import short_side_size
 
 import headrace as hr
 
@@ -135,6 +137,37 @@ def test_pixels_are_those_of_a_resize_and_a_centred_crop(places):
         seen |= {side for side, same in found.items() if same}
         assert not (batch["image"][:, :, 0] == 9).all() or not (batch["image"][:, :, -4] == 9).all(), "no less would do"
     assert len(seen) > 1
+
+
+def test_each_field_is_filled_up_in_its_own_way(tmp_path):
+    """Masks with `ignore`, depth with `invalid` and not valid, all over the same pixels."""
+    dataset = dense_data.write_tar(tmp_path)
+    numbers = {dataset.key(sample): sample for sample in range(len(dataset))}
+    fields = {
+        "rgb": hr.Image(),
+        "mask": hr.Mask(ignore=200),
+        "depth": hr.Depth(1 / 1000, invalid=-1),
+        "key": hr.Raw(source="__key__"),
+    }
+    view = hr.RandomScale((16, 24), multiple_of=16, fill=9)
+    padded = 0
+    for batch in hr.Loader(dataset, fields, view=view, batch_size=5, shuffle=True, output="numpy"):
+        height, width = batch["rgb"].shape[2:]
+        side = 16 if height == 16 else 24
+        for row, key in enumerate(batch["key"]):
+            source = dense_data.size_of(numbers[key])
+            w, h = short_side_size(source[1], source[0], side, 0)
+            outside = np.ones((height, width), bool)
+            top, left = (height - h) // 2, (width - w) // 2
+            outside[top : top + h, left : left + w] = False
+            padded += outside.sum()
+            assert (batch["rgb"][row][:, outside] == 9).all()
+            assert (batch["mask"][row][outside] == 200).all()
+            assert (batch["depth"][row, 0][outside] == -1).all()
+            assert not batch["depth_valid"][row, 0][outside].any()
+            assert not (batch["mask"][row][~outside] == 200).any()
+            assert batch["depth_valid"][row, 0][~outside].any()
+    assert padded
 
 
 def test_no_rank_has_more_pixels_than_its_budget(places):
