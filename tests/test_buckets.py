@@ -219,6 +219,21 @@ def test_a_budget_smaller_than_a_sample_says_what_is_needed():
 BUDGET = hr.Budget(pixels=10_000)
 
 
+def test_a_bucket_of_fewer_samples_than_ranks():
+    """Seven landscapes and one portrait, for four ranks: it joins a neighbour, or three ranks have nothing of it."""
+    dataset = sized([(30, 40)] * 7 + [(40, 30)])
+    edges, kinds = hr.Buckets("aspect", edges=[1]), hr.Buckets("orientation")
+    joined = plan(dataset, buckets=edges, batch_size=1, world_size=4)
+    assert (joined.steps, joined.empty_parts) == (2, 0)
+    short = plan(dataset, buckets=kinds, batch_size=1, world_size=4)
+    assert (short.steps, short.empty_parts) == (3, 4)
+    dropped = plan(dataset, buckets=kinds, batch_size=1, world_size=4, remainder="drop")
+    assert (dropped.steps, dropped.left_out) == (1, 4)
+    wrapped = plan(dataset, buckets=kinds, batch_size=1, world_size=4, remainder="wrap")
+    assert (wrapped.steps, wrapped.repeated, wrapped.empty_parts) == (3, 4, 0)
+    assert [7] * 4 in [replace(wrapped, world_size=1, rank=0).batch(0, step).samples.tolist() for step in range(3)]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
