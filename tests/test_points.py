@@ -16,7 +16,8 @@ from twin import points as twin
 
 import headrace as hr
 from headrace import _core
-from headrace.errors import DatasetError, UsageError
+from headrace.data import ListColumn
+from headrace.errors import ChangedError, DatasetError, UsageError
 from headrace.feed.points import Views, see_boxes, see_points
 from headrace.view import compile_view
 
@@ -307,6 +308,24 @@ def test_a_selection_has_its_own_boxes(coco):
     assert assert_over_images(next(iter(hr.Loader(part, fields(), view=VIEWS["whole"], batch_size=3)))) == 4
 
 
+def test_lists_on_end_are_the_lists(coco):
+    ids = np.array([7, 0, 7, 3, 1])
+    for name in ("bbox", "keypoints"):
+        column = coco.columns[name]
+        items, counts = column.take_joined(ids)
+        lists = column.take(ids)
+        assert counts.tolist() == [len(each) for each in lists] == [3, 0, 3, 3, 1]
+        assert [list(each) for each in items] == [list(item) for each in lists for item in each]
+
+
+@pytest.mark.parametrize("offsets", [[0, 4], [2, 1], [1, 2**63]])
+def test_lists_out_of_a_damaged_index(offsets):
+    column = ListColumn(np.array(offsets, np.uint64), np.arange(3.0))
+    for take in (column.take, column.take_joined):
+        with pytest.raises(ChangedError, match=r"expected a list within 3 items.*Remove it, and open again"):
+            take(np.array([0]))
+
+
 # --- annotations that are wrong ---
 
 OUTSIDE = {
@@ -377,7 +396,9 @@ def test_points_of_other_boxes(tmp_path):
 
 def test_points_of_another_number(tmp_path):
     dataset = manifest(tmp_path, [{"p": [[1, 2, 2]]}, {"p": [[1, 2, 2, 3, 4, 2]]}])
-    with pytest.raises(DatasetError, match=r"sample '1\.jpg': expected 1 points an instance, got 2"):
+    with pytest.raises(
+        DatasetError, match=r"sample '1\.jpg': expected lists of \[1, 3\], \[1, 2\] or 3 numbers an instance"
+    ):
         first(dataset, p=hr.Keypoints())
 
 
@@ -392,6 +413,7 @@ BAD_FIELDS = {
     "no image": ({"b": hr.Boxes(source="bbox")}, "field 'b': expected an image field beside it"),
     "no such column": ({"b": hr.Boxes()}, "column 'b': expected a column of the dataset, got 'b'; it has image, "),
     "no list": ({"b": hr.Boxes(source="image_id")}, "expected a column of lists, got the values of 'image_id'"),
+    "no JSON": ({"b": hr.Boxes(source="image")}, "expected lists of 4 numbers a box, got '000.png'"),
     "no boxes": ({"b": hr.Boxes(source="area")}, "expected lists of 4 numbers a box"),
     "beside what": (
         {"b": hr.Boxes(source="bbox", beside=("image_id",))},

@@ -56,8 +56,9 @@ if TYPE_CHECKING:
 class Loader:
     """Batches of a dataset, decoded and cut by native threads, the same on every machine and at every thread count.
 
-    `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Label or
-    Raw; without it the obvious columns are taken. Each batch is a dict: images [N, C, H, W], labels [N].
+    `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Boxes,
+    Keypoints, Label or Raw; without it the obvious columns are taken. Each batch is a dict: images [N, C, H, W], labels
+    [N], boxes a list of N.
 
     `view`       one geometry for every image of a sample, or a list of views that compose
     `view_from`  the image field whose size the view is drawn from (default: the first)
