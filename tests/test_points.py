@@ -200,7 +200,7 @@ def test_boxes_and_points_lie_over_their_images(coco, view, output):
     loader = hr.Loader(coco, fields(), view=view, batch_size=8, shuffle=True, output=output)
     batches = over_images(loader)
     assert [len(batch["boxes"]) for batch in batches] == [8, 8, 8, 2]
-    assert list(batches[0]) == ["image", "boxes", "points", "number", "boxes_area", "boxes_label"]
+    assert list(batches[0]) == ["image", "boxes", "boxes_area", "boxes_label", "points", "number"]
     kind = np.ndarray if output == "numpy" else __import__("torch").Tensor
     assert all(isinstance(each, kind) for name in ("boxes", "points", "boxes_area") for each in batches[0][name])
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import compat
 from headrace._core import Limits
+from headrace.buckets import Buckets, Budget
 from headrace.data import Dataset, open
 from headrace.errors import HeadraceError
-from headrace.fields import IMAGENET, Boxes, Image, Keypoints, Label, Normalize, Raw
+from headrace.fields import IMAGENET, Boxes, Depth, Image, Keypoints, Label, Mask, Normalize, Normals, Quantiles, Raw
 from headrace.loader import Loader
+from headrace.random_scale import RandomScale
 from headrace.view import (
     CenterCrop,
     Letterbox,
@@ -44,8 +46,11 @@ __all__ = [
     "IMAGENET",
     "Boxes",
     "BucketBatchSampler",
+    "Buckets",
+    "Budget",
     "CenterCrop",
     "Dataset",
+    "Depth",
     "DevicePrefetcher",
     "HeadraceError",
     "Image",
@@ -57,10 +62,14 @@ __all__ = [
     "Letterbox",
     "Limits",
     "Loader",
+    "Mask",
     "Normalize",
+    "Normals",
+    "Quantiles",
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
+    "RandomScale",
     "RandomVerticalFlip",
     "Raw",
     "Resize",

@@ -11,23 +11,22 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace.data import HeldColumn, StringColumn
 from headrace.data.files import native_paths
-from headrace.data.pillow_file import picture_size
 from headrace.errors import UsageError
+from headrace.feed import declined
 from headrace.feed.bad_samples import error_of
 from headrace.feed.memory import BatchMemory
 from headrace.feed.recipe import Recipe
-from headrace.fields import Image
+from headrace.feed.spatial import core_options, parts_of
 from headrace.plan import BatchPlan
 
 Ints = NDArray[np.int64]
 Passes = NDArray[np.uint32]
-Item = bytes | NDArray[np.uint8] | None
-"""A field's content that Python already holds: encoded, or pixels [H, W, C]; None is read from its range."""
+Item = bytes | NDArray[np.generic] | None
+"""A field's content that Python already holds: encoded, or pixels [H, W, C] of uint8, uint16 or float32; None is read
+from its range."""
 
 DECLINED, CANCELLED = 1, 7
 """Codes of the core's failures (core/common/fault.hpp) that are no fault of the sample's."""
-
-ITEM_BYTES = {"uint8": 1, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 class Cancelled(Exception):  # noqa: N818  # how a feed ends, no error
@@ -47,7 +46,7 @@ class Pending:
     size: tuple[int, int]
     """Height and width of every image."""
     memory: list[NDArray[np.uint8]]
-    """One block an image field, as the core writes it."""
+    """One block a part of the spatial fields, as the core writes it."""
     raws: list[list[bytes]]
     job: _core.Job
     views: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 16)))
@@ -65,30 +64,34 @@ class Assembly:
         self._blocks = memory
         files = {column: recipe.dataset.files(column) for _, _, column in (*recipe.images, *recipe.raws)}
         held = {column: each for column, each in files.items() if isinstance(each.names, StringColumn)}
-        shared = {
-            id(each): native_paths(each) for each in held.values()
-        }  # so that an archive of two columns is open once
+        shared = {id(each): native_paths(each) for each in held.values()}  # so that an archive of two is open once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
-        self._formats = [image_options(image, recipe.program.fill) for _, image, _ in recipe.images]
+        self._formats = [core_options(field, recipe.program.fill) for _, field, _ in recipe.images]
+        of_fields = [parts_of(name, field) for name, field, _ in recipe.images]
+        self._parts = [part for parts in of_fields for part in parts]
+        ends = np.cumsum([len(parts) for parts in of_fields]).tolist()
+        self._outputs = [slice(end - len(parts), end) for end, parts in zip(ends, of_fields, strict=True)]
 
     def start(self, plan: BatchPlan) -> Pending:
         """Hands the core a batch. Where the view leaves the size to the images, their sizes are probed first."""
         recipe = self._recipe
         key = recipe.plan.key(plan.epoch)
         samples, passes = plan.samples.copy(), plan.passes.copy()
-        size = recipe.program.output_size or self._measure(samples, passes, key)
+        known = recipe.program.output_size if plan.view is None else plan.view.size
+        size = known or self._measure(samples, passes, key)
         memory = self._memory(len(samples), size)
-        job = self._submit(samples, passes, key, size, memory, None)
+        job = self._submit(plan, samples, passes, key, size, memory, None)
         return Pending(plan, key, samples, passes, plan.positions, size, memory, [], job)
 
     def resize(self, pending: Pending) -> None:
         """After a replacement: a batch of one takes its image's size, where the view leaves it to the image."""
-        if self._recipe.program.output_size is None and len(pending.samples) == 1:
+        left = self._recipe.program.output_size is None and pending.plan.view is None
+        if left and len(pending.samples) == 1:
             pending.size = self._measure(pending.samples, pending.passes, pending.key)
             pending.memory = self._memory(1, pending.size)
 
     def _memory(self, samples: int, size: tuple[int, int]) -> list[NDArray[np.uint8]]:
-        return [self._blocks.acquire(samples * _bytes_of(image, size)) for _, image, _ in self._recipe.images]
+        return [self._blocks.acquire(samples * part.nbytes(size)) for part in self._parts]
 
     def close(self) -> None:
         """Closes the archives that were kept open. Nothing may be under way."""
@@ -99,14 +102,15 @@ class Assembly:
         """Works again on one row of a batch, with what is in `items` instead of the images' own bytes."""
         part = slice(row, row + 1)
         memory = [block[self._row_bytes(pending, i, row)] for i, block in enumerate(pending.memory)]
+        samples, passes = pending.samples[part], pending.passes[part]
         return self._submit(
-            pending.samples[part], pending.passes[part], pending.key, pending.size, memory, [[item] for item in items]
+            pending.plan, samples, passes, pending.key, pending.size, memory, [[item] for item in items]
         )
 
     def keep_rows(self, pending: Pending, rows: list[int]) -> None:
         """Only these stay, closed up at the start of the same memory. Nothing of the batch may be under way."""
         for i, block in enumerate(pending.memory):
-            one = _bytes_of(self._recipe.images[i][1], pending.size)
+            one = self._parts[i].nbytes(pending.size)
             images = block[: len(pending.samples) * one].reshape(len(pending.samples), one)
             images[: len(rows)] = images[rows]
         pending.samples, pending.passes = pending.samples[rows], pending.passes[rows]
@@ -114,12 +118,13 @@ class Assembly:
         pending.raws = [[raw[row] for row in rows] for raw in pending.raws]
         pending.views, pending.sizes = pending.views[rows], pending.sizes[rows]
 
-    def _row_bytes(self, pending: Pending, field: int, row: int) -> slice:
-        one = _bytes_of(self._recipe.images[field][1], pending.size)
+    def _row_bytes(self, pending: Pending, part: int, row: int) -> slice:
+        one = self._parts[part].nbytes(pending.size)
         return slice(row * one, (row + 1) * one)
 
     def _submit(
         self,
+        plan: BatchPlan,
         samples: Ints,
         passes: Passes,
         key: int,
@@ -127,12 +132,15 @@ class Assembly:
         memory: list[NDArray[np.uint8]],
         items: list[list[Item]] | None,
     ) -> _core.Job:
-        job = _core.Job(self.base_ids(samples), passes, key=key, program=self._recipe.program.ops)
+        ops = self._recipe.program.ops if plan.view is None else plan.view.ops
+        job = _core.Job(self.base_ids(samples), passes, key=key, program=ops)
         for i, (_, _, column) in enumerate(self._recipe.images):
+            out = memory[self._outputs[i]]
             job.add_image(
                 **self._ranges(column, samples),
                 memory=None if items is None else items[i],
-                out=memory[i],
+                out=out[0],
+                valid=out[1] if len(out) > 1 else None,
                 height=size[0],
                 width=size[1],
                 **self._formats[i],
@@ -217,7 +225,7 @@ class Assembly:
             if code == CANCELLED:
                 raise Cancelled
             if code == DECLINED:
-                sizes[row] = picture_size(self.read(name, column, int(samples[row])), exif=image.exif)
+                sizes[row] = declined.size(self.read(name, column, int(samples[row])), image)
         return sizes
 
     def _refuse_sizes(self, name: str, samples: Ints, height: Ints, width: Ints, odd: int) -> None:
@@ -228,30 +236,6 @@ class Assembly:
             f"(sample {dataset.key(int(samples[odd]))!r}), height x width; "
             "give a view that fixes it, such as Resize((height, width)), or batch_size=1"
         )
-
-
-def _bytes_of(image: Image, size: tuple[int, int]) -> int:
-    """Bytes of one image of a batch."""
-    return image.channels * size[0] * size[1] * ITEM_BYTES[image.dtype]
-
-
-def image_options(image: Image, fill: tuple[int, ...]) -> dict[str, Any]:
-    """The part of the core's description that is the same for every batch (core/resample/target.hpp)."""
-    subtract, divide = [0.0, 0.0, 0.0], [255.0, 255.0, 255.0]
-    if image.normalize is not None:
-        subtract = [255 * mean for mean in image.normalize.mean]
-        divide = [255 * std for std in image.normalize.std]
-    return {
-        "channels": image.channels,
-        "dtype": image.dtype,
-        "planar": not image.channels_last,
-        "subtract": subtract,
-        "divide": divide,
-        "fill": list(fill) * 3 if len(fill) == 1 else list(fill),
-        "filter": image.filter,
-        "dct_scaling": image.dct_scaling,
-        "orient": image.exif,
-    }
 
 
 def parse_labels(raw: list[bytes], keys: list[str], name: str) -> NDArray[np.int64]:
