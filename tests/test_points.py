@@ -221,7 +221,18 @@ def test_rows_that_are_mended_have_their_own_views(damaged, on_error):
     assert sum(len(batch["number"]) for batch in batches) == (COUNT if on_error == "replace" else COUNT - 4)
 
 
-def brighten(sample, rng):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_in_buckets_of_random_scales(coco, rank):
+    """Where images differ in size still, the smaller are centred on padding."""
+    view = hr.RandomScale(short_sides=(40, 48, 56), long_max=90, flip=0.5, fill=255)
+    buckets = hr.Buckets(by="aspect", count=2)
+    given = {"batch_size": 4, "shuffle": True, "output": "numpy", "rank": rank, "world_size": 2}
+    batches = list(hr.Loader(coco, fields(), view=view, buckets=buckets, **given))
+    assert sum(map(assert_over_images, batches)) > 10
+    assert len({batch["image"].shape[2:] for batch in batches}) > 2
+
+
+def other_points(sample, rng):
     """Leaves the boxes, and gives back other points."""
     keep = sample["points"][: 1 + int(rng.integers(2))]
     return sample | {"points": keep, "count": len(keep)}
@@ -232,7 +243,7 @@ def brighten(sample, rng):
 def test_what_map_returns_stays_a_list(coco, output, map_workers):
     given = {"view": VIEWS["random crops"], "batch_size": 8, "output": output}
     plain = list(hr.Loader(coco, fields(), **given))
-    mapped = list(hr.Loader(coco, fields(), **given, map=brighten, map_workers=map_workers))
+    mapped = list(hr.Loader(coco, fields(), **given, map=other_points, map_workers=map_workers))
     for before, after in zip(plain, mapped, strict=True):
         assert [len(each) for each in after["points"]] == after["count"].tolist()
         for name in ("boxes", "boxes_area", "points"):
