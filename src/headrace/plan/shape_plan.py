@@ -26,7 +26,10 @@ _BATCH_ORDER = 0
 """Draws the order of an epoch's batches; bucket b's own order is drawn with 1 + b."""
 _SCALES = 1 << 32
 """Draws the scales of batches that more than one could have."""
-_STAND_INS = 8
+_OF_OWN_BUCKET = 8
+"""Replacements drawn from a bad sample's own bucket. The bucket may hold nothing else, as one of a rare size does, so
+further ones are drawn from all samples."""
+_STAND_INS = 16
 """Replacements asked for the size of a sample that has none."""
 
 
@@ -146,17 +149,17 @@ class ShapePlan:
         """The (dataset position, pass) that stands in for a bad sample at this position of the epoch: one of its own
         bucket, so that it has about the same shape.
 
-        `attempt` counts from 0, for a replacement that is bad as well.
+        `attempt` counts from 0, for a replacement that is bad as well; from 8 on it is one of any bucket.
         """
         step, row = divmod(position, self._stride)
         return self._replacement(epoch, self._at(epoch, step), position, row, attempt)
 
     def _replacement(self, epoch: int, batch: Batch, position: int, row: int, attempt: int) -> tuple[int, int]:
         bucket = self._bucket_at(min(batch.start + row, batch.stop - 1))
-        index, pass_ = draw_replacement(
-            length=int(self._counts[bucket]), seed=self.seed, epoch=epoch, position=position, attempt=attempt
-        )
-        return int(self.members.select(bucket, np.array([index]))[0]), pass_
+        of_own = attempt < _OF_OWN_BUCKET
+        length = int(self._counts[bucket]) if of_own else self.length
+        index, pass_ = draw_replacement(length=length, seed=self.seed, epoch=epoch, position=position, attempt=attempt)
+        return int(self.members.select(bucket, np.array([index]))[0]) if of_own else index, pass_
 
     def _stand_ins(self, epoch: int, batch: Batch, position: int, row: int) -> Ints:
         """The first that would replace the sample in this row."""
