@@ -13,14 +13,16 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from headrace._core import Limits
-from headrace.errors import UsageError
-from headrace.feed.pillow import TooLargeError
+from .._core import Limits
+from ..errors import UsageError
+from .pillow_file import TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NPY, _ZIP, _EXR = b"\x93NUMPY", b"PK\x03\x04", b"v/1\x01"
+_CHANNELS = (1, 3)
+"""Those that fields have."""
 
 Header = tuple[tuple[int, ...], bool, "np.dtype[Any]"]
 """Shape, whether the first index changes fastest, and type."""
@@ -43,14 +45,28 @@ def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
     return _read_npy(content, limits)
 
 
-def shape(data: bytes) -> tuple[int, ...] | None:
-    """Of the array, from the header; None where that cannot be read."""
+def array_size(data: bytes) -> tuple[int, int]:
+    """(width, height) from the header; (0, 0) where there is none that can be read, or of no picture."""
     try:
-        if data.startswith(_EXR):
-            return _exr_size(_open_exr(data, header_only=True))
-        return _header(io.BytesIO(_only_member(data, Limits()) if data.startswith(_ZIP) else data))[0]
+        shape = _shape(data)
     except (ValueError, RuntimeError):
-        return None
+        return 0, 0
+    if len(shape) not in (2, 3):
+        return 0, 0
+    planar = any(is_planar(shape, channels) for channels in _CHANNELS)
+    height, width = shape[1:] if planar else shape[:2]
+    return width, height
+
+
+def is_planar(shape: tuple[int, ...], channels: int) -> bool:
+    """Whether an array of so many channels is [C, H, W]."""
+    return len(shape) == 3 and shape[0] == channels and shape[2] not in _CHANNELS
+
+
+def _shape(data: bytes) -> tuple[int, ...]:
+    if data.startswith(_EXR):
+        return _exr_size(_open_exr(data, header_only=True))
+    return _header(io.BytesIO(_only_member(data, Limits()) if data.startswith(_ZIP) else data))[0]
 
 
 def _header(file: io.BytesIO) -> Header:
