@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import struct
+import threading
 import zipfile
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
 _NPY, _ZIP, _EXR = b"\x93NUMPY", b"PK\x03\x04", b"v/1\x01"
 _CHANNELS = (1, 3)
 """Those that fields have."""
+
+_PLAIN = re.compile(
+    rb"\{'descr': '(?P<type>[<>|=](?:b1|[iu][1248]|f[248]))', 'fortran_order': (?P<fortran>True|False), "
+    rb"'shape': \((?P<shape>\d{1,9},(?: ?\d{1,9},?){0,3})\), \} *\n"
+)
+_MOST_HEADER_BYTES = 10_000
+_evaluating = threading.Lock()
 
 Header = tuple[tuple[int, ...], bool, "np.dtype[Any]"]
 """Shape, whether the first index changes fastest, and type."""
@@ -72,11 +81,33 @@ def _shape(data: bytes) -> tuple[int, ...]:
 def _header(file: io.BytesIO) -> Header:
     """Raises ValueError. Leaves the file where the values begin."""
     version = npy.read_magic(file)
-    if version == (1, 0):
-        return npy.read_array_header_1_0(file)
-    if version == (2, 0):
-        return npy.read_array_header_2_0(file)
-    raise ValueError(f"expected an array of format 1.0 or 2.0, got {version[0]}.{version[1]}")
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"expected an array of format 1.0 or 2.0, got {version[0]}.{version[1]}")
+    return _plain_header(file, version[0]) or _header_by_numpy(file, version[0])
+
+
+def _plain_header(file: io.BytesIO, version: int) -> Header | None:
+    """A header as numpy writes it; None, and the file as it was, where it is another.
+
+    numpy evaluates headers with `ast`, which is slow, and in Python up to 3.12.1 fails in one thread when another does
+    so too (CPython issue 106905).
+    """
+    start = file.tell()
+    length = struct.Struct("<H" if version == 1 else "<I")
+    text = file.read(length.size)
+    if len(text) == length.size:
+        text = file.read(min(length.unpack(text)[0], _MOST_HEADER_BYTES))
+    found = _PLAIN.fullmatch(text)
+    if found is None:
+        file.seek(start)
+        return None
+    sides = tuple(int(side) for side in found["shape"].split(b",") if side.strip())
+    return sides, found["fortran"] == b"True", np.dtype(found["type"].decode())
+
+
+def _header_by_numpy(file: io.BytesIO, version: int) -> Header:
+    with _evaluating:
+        return npy.read_array_header_1_0(file) if version == 1 else npy.read_array_header_2_0(file)
 
 
 def _read_npy(data: bytes, limits: Limits) -> NDArray[np.generic]:
