@@ -40,6 +40,7 @@ def test_public_names_are_pinned():
         "ResumableSampler",
         "ThreadDataLoader",
         "decode_image",
+        "distributed",
         "doctor",
         "open",
         "read_images",

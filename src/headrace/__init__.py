@@ -22,7 +22,7 @@ from headrace.view import (
 )
 
 if TYPE_CHECKING:
-    from headrace import doctor
+    from headrace import distributed, doctor
     from headrace.compat import (
         BucketBatchSampler,
         DevicePrefetcher,
@@ -70,6 +70,7 @@ __all__ = [
     "ResumableSampler",
     "ThreadDataLoader",
     "decode_image",
+    "distributed",
     "doctor",
     "open",
     "read_images",
@@ -79,9 +80,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The drop-ins and the doctor, imported when they are asked for: `import headrace` brings no torch."""
-    if name == "doctor":
-        return import_module("headrace.doctor")
+    """The drop-ins, the doctor and what concerns ranks, imported when they are asked for: `import headrace` brings no torch."""
+    if name in ("distributed", "doctor"):
+        return import_module(f"headrace.{name}")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(compat, name)
