@@ -73,14 +73,16 @@ class Assembly:
         recipe = self._recipe
         key = recipe.plan.key(plan.epoch)
         samples, passes = plan.samples.copy(), plan.passes.copy()
-        size = recipe.program.output_size or self._measure(samples, passes, key)
+        known = recipe.program.output_size if plan.view is None else plan.view.size
+        size = known or self._measure(samples, passes, key)
         memory = self._memory(len(samples), size)
-        job = self._submit(samples, passes, key, size, memory, None)
+        job = self._submit(plan, samples, passes, key, size, memory, None)
         return Pending(plan, key, samples, passes, plan.positions, size, memory, [], job)
 
     def resize(self, pending: Pending) -> None:
         """After a replacement: a batch of one takes its image's size, where the view leaves it to the image."""
-        if self._recipe.program.output_size is None and len(pending.samples) == 1:
+        left = self._recipe.program.output_size is None and pending.plan.view is None
+        if left and len(pending.samples) == 1:
             pending.size = self._measure(pending.samples, pending.passes, pending.key)
             pending.memory = self._memory(1, pending.size)
 
@@ -96,8 +98,9 @@ class Assembly:
         """Works again on one row of a batch, with what is in `items` instead of the images' own bytes."""
         part = slice(row, row + 1)
         memory = [block[self._row_bytes(pending, i, row)] for i, block in enumerate(pending.memory)]
+        samples, passes = pending.samples[part], pending.passes[part]
         return self._submit(
-            pending.samples[part], pending.passes[part], pending.key, pending.size, memory, [[item] for item in items]
+            pending.plan, samples, passes, pending.key, pending.size, memory, [[item] for item in items]
         )
 
     def keep_rows(self, pending: Pending, rows: list[int]) -> None:
@@ -116,6 +119,7 @@ class Assembly:
 
     def _submit(
         self,
+        plan: BatchPlan,
         samples: Ints,
         passes: Passes,
         key: int,
@@ -123,7 +127,8 @@ class Assembly:
         memory: list[NDArray[np.uint8]],
         items: list[list[Item]] | None,
     ) -> _core.Job:
-        job = _core.Job(self.base_ids(samples), passes, key=key, program=self._recipe.program.ops)
+        ops = self._recipe.program.ops if plan.view is None else plan.view.ops
+        job = _core.Job(self.base_ids(samples), passes, key=key, program=ops)
         for i, (_, _, column) in enumerate(self._recipe.images):
             out = memory[self._outputs[i]]
             job.add_image(

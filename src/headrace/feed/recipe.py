@@ -14,7 +14,7 @@ from headrace.errors import UsageError
 from headrace.feed.quarantine import Quarantine
 from headrace.feed.spatial import parts_of
 from headrace.fields import Field, Image, Label, Raw, Spatial
-from headrace.plan import Plan
+from headrace.plan import EpochPlan
 from headrace.view import Program
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Recipe:
     on them: the first one's size is what views are drawn from."""
 
     dataset: Dataset
-    plan: Plan
+    plan: EpochPlan
     program: Program
     fields: Mapping[str, Field]
     images: tuple[tuple[str, Spatial, str], ...]
