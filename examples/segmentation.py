@@ -50,14 +50,8 @@ def block(channels, out, dilation=1):
 
 
 def network():
-    return nn.Sequential(
-        block(3, 24),
-        nn.AvgPool2d(2),
-        block(24, 32, dilation=2),
-        block(32, 32, dilation=4),
-        nn.Conv2d(32, CLASSES, 1),
-        nn.Upsample(scale_factor=2, mode="bilinear"),
-    )
+    body = [block(3, 24), nn.AvgPool2d(2), block(24, 32, dilation=2), block(32, 32, dilation=4)]
+    return nn.Sequential(*body, nn.Conv2d(32, CLASSES, 1), nn.Upsample(scale_factor=2, mode="bilinear"))
 
 
 def loss_of(model, batch):
@@ -101,7 +95,8 @@ def train(args, ranks):
             shapes.append("x".join(map(str, batch["image"].shape)))
         optimizer.step()
         optimizer.zero_grad()
-        print(f"rank {ranks.rank} step {step} loss {total.item():.6f} of {' '.join(shapes)}", flush=True)
+        line = f"rank {ranks.rank} step {step} loss {total.item():.6f} of {' '.join(shapes)}\n"
+        print(line, end="", flush=True)  # at once, so that the ranks' lines do not mix
         if ranks.is_first:
             save(args.checkpoint, step + 1, model, optimizer, loader)
     if ranks.is_first:
