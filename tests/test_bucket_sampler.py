@@ -9,7 +9,7 @@ from sampler_loaders import BUCKETS, flat, sampler_of
 
 from headrace.compat.samplers.buckets import BucketBatchSampler
 from headrace.errors import StateError, UsageError
-from headrace.plan import BucketPlan, BucketMembers
+from headrace.plan import BucketMembers, BucketPlan
 
 SIZES = np.random.default_rng(1).choice([224, 256, 320], (500, 2), p=[0.2, 0.5, 0.3])
 

@@ -12,7 +12,7 @@ from scipy import stats
 from twin import rng as twin
 
 from headrace.errors import UsageError
-from headrace.plan import BucketPlan, BucketMembers
+from headrace.plan import BucketMembers, BucketPlan
 from headrace.plan.ranks import world_sizes
 
 

@@ -10,6 +10,7 @@ from ..cores import default_threads
 from .columns import ValueColumn
 from .dataset import Dataset
 from .kept_sizes import keep_sizes, kept_place
+from .mapped import let_go, mapped, pieces
 from .probing import Sizes, probe_sizes
 
 _MOST = np.iinfo(np.int32).max
@@ -60,15 +61,18 @@ def _stated_sizes(dataset: Dataset, column: str) -> Sizes | None:
     be."""
     if column != ("image" if dataset.has_bytes("image") else next(filter(dataset.has_bytes, dataset.columns), None)):
         return None
-    sizes = np.empty((len(dataset), 2), np.int32)
-    for at, name in enumerate(("height", "width")):
-        numbers = dataset.columns.get(name)
-        if not isinstance(numbers, ValueColumn):
+    numbers = [dataset.columns.get(name) for name in ("height", "width")]
+    columns = [column for column in numbers if isinstance(column, ValueColumn)]
+    if len(columns) < 2:
+        return None
+    sizes = mapped((len(dataset), 2), np.int32)
+    for positions in pieces(len(dataset)):
+        ids = positions if dataset.base_ids is None else dataset.base_ids[positions]
+        values = [column.take(ids) for column in columns]
+        if not all(_are_lengths(side) for side in values):
             return None
-        values = numbers.values if dataset.base_ids is None else numbers.take(dataset.base_ids)
-        if not _are_lengths(values):
-            return None
-        sizes[:, at] = values
+        sizes[positions[0] : positions[-1] + 1] = np.stack(values, axis=1)
+        let_go(sizes, *(column.values for column in columns))
     sizes.flags.writeable = False
     return sizes
 

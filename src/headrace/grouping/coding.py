@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.buckets import DEFAULT_COUNT, MOST_BUCKETS, Buckets
+from headrace.data.mapped import let_go, mapped, pieces
 from headrace.errors import UsageError
 from headrace.grouping.keys import Categories, Ints, Numbers, too_many_buckets
-from headrace.grouping.mapped import let_go, mapped, pieces
 from headrace.plan import CodedMembers
 from headrace.plan.members import blank_codes, no_bucket
 
 _SAMPLED = 1 << 16
+_PARTS = 64
 _EDGES = 1 << 33
 """Draws the samples of which edges are quantiles."""
 
@@ -32,12 +33,14 @@ class Coding:
     """A bucket in words."""
 
 
-def by_numbers(numbers: Numbers, buckets: Buckets, *, length: int, seed: int) -> Coding:
-    """Between edges that are given, or quantiles of a sample drawn by `seed`."""
+def by_numbers(
+    numbers: Numbers, buckets: Buckets, *, length: int, seed: int, used: NDArray[np.int32] | None = None
+) -> Coding:
+    """Between edges that are given, or quantiles of a sample drawn by `seed`. `used` as in `members_of`."""
     edges = (
         np.array(buckets.edges, np.float64)
         if buckets.edges is not None
-        else _quantiles(numbers, buckets.count or DEFAULT_COUNT, length=length, seed=seed)
+        else _quantiles(numbers, buckets.count or DEFAULT_COUNT, length=length, seed=seed, used=used)
     )
 
     def code(positions: Ints) -> Ints:
@@ -52,17 +55,24 @@ def by_numbers(numbers: Numbers, buckets: Buckets, *, length: int, seed: int) ->
     return Coding(code, len(edges) + 1, name)
 
 
-def _quantiles(numbers: Numbers, count: int, *, length: int, seed: int) -> NDArray[np.float64]:
+def _quantiles(
+    numbers: Numbers, count: int, *, length: int, seed: int, used: NDArray[np.int32] | None
+) -> NDArray[np.float64]:
     """Edges between `count` parts as equal as ties allow; fewer where values are."""
     positions = np.arange(min(length, _SAMPLED), dtype=np.int64)
     if length > _SAMPLED:
         positions = np.sort(_core.permute(length, _core.hash64(seed, _EDGES), positions))
-    values = np.sort(numbers(positions))
+    found = []
+    for part in np.array_split(positions, _PARTS):  # which are all over a mapped file: not all of it at once
+        found.append(numbers(part))
+        let_go(used)
+    values = np.sort(np.concatenate(found))
     values = values[~np.isnan(values)]
     if len(values) == 0:
         raise _nothing_known()
-    edges: NDArray[np.float64] = np.unique(values[np.arange(1, count) * len(values) // count])
-    return edges[edges > values[0]]
+    edges = np.unique(values[np.arange(1, count) * len(values) // count])
+    inner: NDArray[np.float64] = edges[edges > values[0]]
+    return inner
 
 
 def by_categories(categories: Categories, *, length: int) -> Coding:

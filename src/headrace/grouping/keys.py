@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from headrace.buckets import MOST_BUCKETS
 from headrace.data import ByteColumn, Dataset, ListColumn, TextColumn, ValueColumn
+from headrace.data.mapped import mapped, pieces
 from headrace.errors import UsageError
 from headrace.grouping.image_sizes import ImageSizes
-from headrace.grouping.mapped import mapped, pieces
 
 Ints: TypeAlias = NDArray[np.int64]
 Numbers: TypeAlias = Callable[[Ints], NDArray[np.float64]]

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace._core import Limits
 from headrace.buckets import Buckets, Budget
@@ -103,9 +104,7 @@ class _Grouping:
         coding = None if self._buckets is None else self._coding(self._buckets)
         members: Members = OneBucket(len(self._dataset))
         if coding is not None:
-            members = members_of(
-                coding, length=len(self._dataset), used=None if self._key_sizes is None else self._key_sizes.known
-            )
+            members = members_of(coding, length=len(self._dataset), used=self._used)
         output = self._program.output_size if self._images is not None else (0, 0)
         views = StepViews(
             tables=self._program.scales,
@@ -161,6 +160,11 @@ class _Grouping:
             return self._sizes
         return self._read_sizes(buckets.source)
 
+    @property
+    def _used(self) -> NDArray[np.int32] | None:
+        """What samples are told apart by, which may be mapped from a file."""
+        return None if self._key_sizes is None else self._key_sizes.known
+
     def _read_sizes(self, source: str | None) -> ImageSizes:
         """Of the column that views are drawn from, or of `source`."""
         images = self._images
@@ -186,7 +190,7 @@ class _Grouping:
             kind = keys.orientations if buckets.by == "orientation" else keys.exact_sizes
             return by_categories(kind(self._key_sizes), length=length)
         measure = keys.aspects if buckets.by == "aspect" else keys.areas
-        return by_numbers(measure(self._key_sizes), buckets, length=length, seed=seed)
+        return by_numbers(measure(self._key_sizes), buckets, length=length, seed=seed, used=self._used)
 
     def _capacity(self, members: Members, views: StepViews, coding: Coding | None) -> Capacity:
         budget, world_size = self._batch_size, self._order.world_size

@@ -28,17 +28,20 @@ class Runs:
         """Slots by which each run's last batch is smaller than its size."""
         return self.starts + self.batches * self.sizes - self.stops
 
-    def whole(self) -> Runs:
-        """Without the batches that are not full."""
-        full = self.missing == 0
-        return Runs(self.starts[full], self.batches[full], self.sizes[full], self.stops[full])
+    def whole(self, multiple: int) -> Runs:
+        """Without the samples that are left beyond a multiple of `multiple` in batches that are not full."""
+        sizes = np.where(self.missing > 0, (self.stops - self.starts) // multiple * multiple, self.sizes)
+        some = sizes > 0
+        stops = self.starts + self.batches * sizes
+        return Runs(self.starts[some], self.batches[some], sizes[some], stops[some])
 
 
 def cut(cells: Cells, capacity: Capacity, *, joined: bool) -> Runs:
-    """Full batches of each cell; what is left of one joins the next, at the lower capacity of both together.
+    """Full batches of each cell; what is left of one joins the next, if both together bear more. A rest that is larger
+    than that is a batch itself, but for what is beyond a multiple of the capacity's.
 
-    `joined`: over all buckets, so that one batch in all is not full, unless two cells have no room in one batch; else
-    within each bucket, where each has such a last batch.
+    `joined`: over all buckets, so that one batch in all is not a multiple, unless two cells have no room in one batch;
+    else within each bucket, where each has such a last batch.
     """
     ends = np.flatnonzero(np.diff(cells.buckets, append=-1)) + 1
     groups = [(0, len(cells))] if joined else list(zip(np.concatenate([[0], ends[:-1]]), ends, strict=True))
@@ -55,30 +58,32 @@ class _Cutting:
     rows: list[tuple[int, int, int, int]] = field(default_factory=list)
     start: int = 0
     """The first slot that is in no batch yet."""
-    size: int = 0
-    """The capacity of the cells from that slot's on."""
 
     def cut_group(self, first: int, last: int) -> None:
         for cell in range(first, last):
-            if self.start < self.cells.offsets[cell]:
-                self._cut_rest(cell)
-            if self.start >= self.cells.offsets[cell]:
-                self.size = self._room(cell, cell)
-                self._emit((int(self.cells.offsets[cell + 1]) - self.start) // self.size, self.size)
+            begin, end = (int(offset) for offset in self.cells.offsets[cell : cell + 2])
+            if self.start < begin:
+                self._cut_rest(begin, end, cell)
+            if begin <= self.start < end:
+                room = self._room(cell)
+                self._emit((end - self.start) // room, room)
         self._end(int(self.cells.offsets[last]))
 
-    def _cut_rest(self, cell: int) -> None:
-        """Batches that begin before this cell, as far as its end bears them."""
-        begin, end = (int(offset) for offset in self.cells.offsets[cell : cell + 2])
-        size = min(self.size, self._room(self.cells.at(self.start), cell))
-        if size == 0:
+    def _cut_rest(self, begin: int, end: int, cell: int) -> None:
+        """What was left before this cell, together with the cell's first samples if these are enough."""
+        room, rest, multiple = self._room(cell), begin - self.start, self.capacity.multiple
+        if room == 0:
             return self._end(begin)
-        self.size = size
-        self._emit(min(-(-(begin - self.start) // size), (end - self.start) // size), size)
+        if rest >= room:
+            self._emit(1, rest // multiple * multiple)
+            room = self._room(cell)
+        if self.start < begin and end - self.start >= room:
+            self._emit(1, room)
         return None
 
-    def _room(self, first: int, last: int) -> int:
-        part = slice(first, last + 1)
+    def _room(self, last: int) -> int:
+        """Of a batch from the next slot's cell to this one."""
+        part = slice(self.cells.at(self.start), last + 1)
         return self.capacity.of(self.cells.buckets[part], self.cells.scales[part])
 
     def _emit(self, batches: int, size: int) -> None:
@@ -88,8 +93,8 @@ class _Cutting:
             self.start = stop
 
     def _end(self, stop: int) -> None:
-        """What is left before `stop` is a batch that is not full."""
-        self._emit((stop - self.start) // self.size, self.size)
-        if self.start < stop:
-            self.rows.append((self.start, 1, self.size, stop))
+        """What is left before `stop` is a batch that need not be full."""
+        rest, multiple = stop - self.start, self.capacity.multiple
+        if rest:
+            self.rows.append((self.start, 1, -(-rest // multiple) * multiple, stop))
             self.start = stop

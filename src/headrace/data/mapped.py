@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data.scratch_file import no_room, scratch_file
+from .scratch_file import no_room, scratch_file
 
 _SMALL_BYTES = 1 << 20
 _PIECE = 1 << 20
