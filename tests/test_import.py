@@ -13,6 +13,8 @@ def test_public_names_are_pinned():
     assert headrace.__all__ == [
         "IMAGENET",
         "BucketBatchSampler",
+        "Buckets",
+        "Budget",
         "CenterCrop",
         "Dataset",
         "DevicePrefetcher",
@@ -29,6 +31,7 @@ def test_public_names_are_pinned():
         "RandomCrop",
         "RandomHorizontalFlip",
         "RandomResizedCrop",
+        "RandomScale",
         "RandomVerticalFlip",
         "Raw",
         "Resize",

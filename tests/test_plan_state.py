@@ -80,7 +80,7 @@ def test_a_state_survives_json(seed, epoch, length, shuffle):
 def test_the_dict_is_the_documented_one():
     state = state_after(Plan(length=50, batch_size=8, seed=7), epoch=1, steps=2, dataset=DATASET, core=CORE)
     assert state.to_dict() == {
-        "version": 1,
+        "version": 2,
         "plan": 1,
         "rng": 1,
         "dataset": DATASET,
@@ -88,6 +88,7 @@ def test_the_dict_is_the_documented_one():
         "seed": 7,
         "shuffle": True,
         "remainder": "short",
+        "grouping": "",
         "global_batch": 8,
         "epoch": 1,
         "samples": 16,
@@ -137,8 +138,8 @@ def test_other_codecs_only_warn():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"version": 2}, "expected version 1, got 2; resume with the Headrace that saved it"),
-        ({"version": True}, "expected version 1, got True"),
+        ({"version": 1}, "expected version 2, got 1; resume with the Headrace that saved it"),
+        ({"version": True}, "expected version 2, got True"),
         ({"version": None}, "got None"),
         ({"extra": 1}, r"missing \[\] and unknown \['extra'\]"),
         ({"epoch": True}, r"state\['epoch'\]: expected an int, 0 or more, got True"),
@@ -159,7 +160,7 @@ def test_every_key_is_needed(key):
     data = saved(GOOD, 0, 2).to_dict()
     del data[key]
     with pytest.raises(
-        StateError, match="expected version 1, got None" if key == "version" else rf"missing \['{key}'\]"
+        StateError, match="expected version 2, got None" if key == "version" else rf"missing \['{key}'\]"
     ):
         State.from_dict(data)
 

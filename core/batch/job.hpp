@@ -69,7 +69,7 @@ public:
     std::uint16_t dataset = 0;
     std::vector<ViewOp> program;
     const double* given_views = nullptr;  // kViewRow doubles a sample, instead of drawing from the program
-    bool probe_only = false;              // only the size of the first image field
+    bool probe_only = false;              // only the size of the first image field, turned as its EXIF says
     std::vector<ImageField> images;       // the view is drawn from the size of the first
     std::vector<RawField> raws;
 

@@ -52,13 +52,13 @@ struct Reader::Source {
     }
 };
 
-std::span<const std::uint8_t> Reader::read(const Ranges& ranges, std::size_t item, std::int64_t max_file_bytes,
-                                           Job& job) {
+Reader::Start Reader::read_start(const Ranges& ranges, std::size_t item, std::size_t most, std::int64_t max_file_bytes,
+                                 Job& job) {
     if (ranges.length && ranges.length[item] == kMissing) throw Fault(Code::missing, "no file of that name is");
     if (ranges.length && ranges.length[item] < 0) throw Fault(Code::corrupt, "the sample has no such member");
     for (std::size_t attempt = 0;; ++attempt) {
         try {
-            return read_once(ranges, item, max_file_bytes);
+            return read_once(ranges, item, most, max_file_bytes);
         } catch (const TransportFault& fault) {
             if (!may_pass(fault.error)) throw;
             if (attempt == retries_.waits.size() || retries_.given_up.load(std::memory_order_relaxed)) {
@@ -78,25 +78,26 @@ void Reader::give_up(const TransportFault& fault, std::size_t attempt) {
     throw Fault(Code::io, fault.what() + how + std::to_string(most + 1) + " attempts");
 }
 
-std::span<const std::uint8_t> Reader::read_once(const Ranges& ranges, std::size_t item, std::int64_t max_file_bytes) {
+Reader::Start Reader::read_once(const Ranges& ranges, std::size_t item, std::size_t most, std::int64_t max_file_bytes) {
     const std::int64_t path_id = ranges.path_id[item];
     const Source source{*ranges.paths, path_id, ranges.paths->open(path_id)};
     const std::int64_t offset = ranges.offset ? ranges.offset[item] : 0;
     if (ranges.zip.packed != nullptr) {
         const ZipEntry entry = zip_entry(ranges, item);
         check_zip_entry(entry, max_file_bytes);
-        return read_zip(source, offset, entry);
+        return read_zip(source, offset, entry, most);
     }
     const std::int64_t length = ranges.length ? ranges.length[item] : source.size() - offset;
     check_length(length, max_file_bytes);
-    return read_range(source, offset, length, ranges.check ? &ranges.check[item] : nullptr);
+    const auto all = static_cast<std::size_t>(length);
+    return {read_range(source, offset, std::min(all, most), ranges.check ? &ranges.check[item] : nullptr), all};
 }
 
-std::span<const std::uint8_t> Reader::read_range(const Source& source, std::int64_t offset, std::int64_t length,
+std::span<const std::uint8_t> Reader::read_range(const Source& source, std::int64_t offset, std::size_t count,
                                                  const std::uint32_t* check) {
     const std::size_t header = check ? tar_block_bytes : 0;
     const std::int64_t start = offset - static_cast<std::int64_t>(header);
-    const auto bytes = load(source, start, header + static_cast<std::size_t>(length));
+    const auto bytes = load(source, start, header + count);
     if (check && tar_header_check(bytes.data()) != *check) {
         throw Fault(Code::changed, source.path() + ": the tar header at byte " + std::to_string(start) +
                                        " is not the one that was indexed; index it again");
@@ -104,18 +105,23 @@ std::span<const std::uint8_t> Reader::read_range(const Source& source, std::int6
     return bytes.subspan(header);
 }
 
-std::span<const std::uint8_t> Reader::read_zip(const Source& source, std::int64_t offset, const ZipEntry& entry) {
-    const auto packed = static_cast<std::size_t>(entry.packed);
-    const std::int64_t ahead = static_cast<std::int64_t>(kZipHeaderBytes) + kZipAhead + entry.packed;
+Reader::Start Reader::read_zip(const Source& source, std::int64_t offset, const ZipEntry& entry, std::size_t most) {
+    const auto all = static_cast<std::size_t>(entry.packed);
+    const std::size_t wanted = is_stored(entry) ? std::min(all, most) : all;
+    const std::int64_t ahead =
+        static_cast<std::int64_t>(kZipHeaderBytes) + kZipAhead + static_cast<std::int64_t>(wanted);
     auto count = static_cast<std::size_t>(std::min(entry.room, ahead));
     for (;;) {
         const auto bytes = load(source, offset, count);
         try {
             const std::size_t header = zip_header_bytes(bytes, entry);
-            if (header + packed <= count) {
-                return unpacker_.unpack(bytes.first(header), bytes.subspan(header, packed), entry);
+            if (header + wanted <= count) {
+                const auto local = bytes.first(header), data = bytes.subspan(header, wanted);
+                if (wanted == all) return {unpacker_.unpack(local, data, entry), static_cast<std::size_t>(entry.size)};
+                check_zip_data_header(local, entry);
+                return {data, all};
             }
-            count = header + packed;  // an unusually long header
+            count = header + wanted;  // an unusually long header
         } catch (const Fault& fault) {
             if (fault.code != Code::changed) throw;
             throw Fault(Code::changed, source.path() + " at byte " + std::to_string(offset) + ": " + fault.what());

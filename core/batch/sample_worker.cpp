@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <utility>
+
+#include "jpeg/orientation.hpp"
 
 namespace headrace {
 
@@ -25,7 +29,14 @@ private:
     std::int64_t spent_ = 0;
 };
 
+// Nearly every header lies in the first; in the second lies one with a preview and a colour profile.
+constexpr std::size_t kHeaderBytes = 8 << 10, kHeaderGrowth = 16;
+
 std::string size_text(int width, int height) { return std::to_string(width) + "x" + std::to_string(height); }
+
+bool is_of_pixels(const ImageField& field, int sample) {
+    return !field.memory.empty() && field.memory[sample].channels != 0;
+}
 
 void check_view(const View& v, int width, int height) {
     const bool finite = std::isfinite(v.x0) && std::isfinite(v.y0) && std::isfinite(v.x1) && std::isfinite(v.y1);
@@ -87,7 +98,9 @@ void SampleWorker::run(Job& job, int sample) {
     try {
         for (; field < fields && !job.cancelled(); ++field) {
             stage_ = Stage::read;
-            if (field < images) {
+            if (job.probe_only) {
+                note_size(job, sample, measure(job, job.images.front(), sample));
+            } else if (field < images) {
                 run_image(job, sample, field, base, first);
             } else {
                 run_raw(job, sample, job.raws[field - images]);
@@ -97,6 +110,11 @@ void SampleWorker::run(Job& job, int sample) {
     } catch (const Fault& fault) {
         job.fail({sample, field, fault.code, stage_, fault.what()});
     }
+}
+
+void SampleWorker::note_size(Job& job, int sample, const Image& image) {
+    job.sizes[2 * sample] = image.width;
+    job.sizes[2 * sample + 1] = image.height;
 }
 
 void SampleWorker::decode_one(Job& job, const Allocate& allocate) {
@@ -121,9 +139,7 @@ void SampleWorker::run_image(Job& job, int sample, int index, View& base, Image&
     const ImageField& field = job.images[index];
     const Image image = probe(job, field, sample);
     if (index == 0) {
-        job.sizes[2 * sample] = image.width;
-        job.sizes[2 * sample + 1] = image.height;
-        if (job.probe_only) return;
+        note_size(job, sample, image);
         first = image;
         base = choose_view(job, sample, image);
         write_view(base, job.views.data() + static_cast<std::size_t>(sample) * kViewRow);
@@ -139,35 +155,56 @@ void SampleWorker::run_image(Job& job, int sample, int index, View& base, Image&
     deliver(field, sample, image, view);
 }
 
-std::span<const std::uint8_t> SampleWorker::fetch(Job& job, const ImageField& field, int sample) {
+// Reads no more of the image than its header takes.
+SampleWorker::Image SampleWorker::measure(Job& job, const ImageField& field, int sample) {
+    if (is_of_pixels(field, sample)) return probe(job, field, sample);
+    for (std::size_t most = kHeaderBytes;; most *= kHeaderGrowth) {
+        stage_ = Stage::read;
+        const Reader::Start start = fetch(job, field, sample, most);
+        try {
+            return open(start, field, false);
+        } catch (const Fault& fault) {
+            const bool may_go_on = fault.code == Code::corrupt || fault.code == Code::unsupported;
+            if (start.is_all() || !may_go_on) throw;
+        }
+    }
+}
+
+Reader::Start SampleWorker::fetch(Job& job, const ImageField& field, int sample, std::size_t most) {
     if (!field.memory.empty() && field.memory[sample].data != nullptr) {
-        return {field.memory[sample].data, field.memory[sample].size};
+        return {{field.memory[sample].data, field.memory[sample].size}, field.memory[sample].size};
     }
     const std::int64_t since = now_ns();
-    const auto bytes = reader_.read(field.ranges, sample, limits_.max_file_bytes, job);
-    spent(Stage::read, since, bytes.size());
-    return bytes;
+    const Reader::Start start = reader_.read_start(field.ranges, sample, most, limits_.max_file_bytes, job);
+    spent(Stage::read, since, start.bytes.size());
+    return start;
 }
 
 SampleWorker::Image SampleWorker::probe(Job& job, const ImageField& field, int sample) {
-    if (!field.memory.empty() && field.memory[sample].channels != 0) {
+    if (is_of_pixels(field, sample)) {
         const Memory& pixels = field.memory[sample];
         return {Image::Kind::pixels, pixels.width, pixels.height, pixels, pixels.size};
     }
-    const auto bytes = fetch(job, field, sample);
+    return open(fetch(job, field, sample, std::numeric_limits<std::size_t>::max()), field, true);
+}
+
+SampleWorker::Image SampleWorker::open(const Reader::Start& start, const ImageField& field, bool for_pixels) {
+    const std::span<const std::uint8_t> bytes = start.bytes;
     const std::int64_t since = now_ns();
     stage_ = Stage::probe;
     Image image{};
     image.bytes = bytes.size();
     if (bytes.empty()) throw Fault(Code::corrupt, "expected an image, got 0 bytes");
     if (is_jpeg(bytes)) {
-        const JpegInfo& info = jpeg_.open(bytes, limits_, field.orient);
-        if (info.orientation != 1) throw Fault(Code::declined, "turned by EXIF");
+        const JpegInfo& info =
+            for_pixels ? jpeg_.open(bytes, limits_, field.orient) : jpeg_.probe(bytes, start.of, limits_, field.orient);
+        if (info.orientation != 1 && for_pixels) throw Fault(Code::declined, "turned by EXIF");
         image.kind = Image::Kind::jpeg;
         image.width = info.width;
         image.height = info.height;
+        if (is_sideways(info.orientation)) std::swap(image.width, image.height);
     } else if (is_png(bytes)) {
-        const PngInfo& info = png_.open(bytes, limits_);
+        const PngInfo info = for_pixels ? png_.open(bytes, limits_) : png_probe(bytes, limits_);
         image.kind = Image::Kind::png;
         image.width = info.width;
         image.height = info.height;

@@ -46,8 +46,11 @@ private:
 
     void run_image(Job& job, int sample, int field, View& base, Image& first);
     void run_raw(Job& job, int sample, RawField& raw);
-    std::span<const std::uint8_t> fetch(Job& job, const ImageField& field, int sample);
+    static void note_size(Job& job, int sample, const Image& image);
+    Image measure(Job& job, const ImageField& field, int sample);
+    Reader::Start fetch(Job& job, const ImageField& field, int sample, std::size_t most);
     Image probe(Job& job, const ImageField& field, int sample);
+    Image open(const Reader::Start& start, const ImageField& field, bool for_pixels);
     View choose_view(const Job& job, int sample, const Image& image) const;
     void deliver(const ImageField& field, int sample, const Image& image, const View& view);
     void send_rows(const ImageField& field, const Image& image, const Window& window, int eighths);

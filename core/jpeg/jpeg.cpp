@@ -155,6 +155,7 @@ struct JpegDecoder::State {
         throw Fault(code, why);
     }
     void create();
+    void read_header(std::span<const std::uint8_t> start, const Limits&, bool want_orientation);
     bool begin_native(Columns&);
     Columns begin_libjpeg();
     void decode_libjpeg(int top, int bottom, int sent, RowSink& sink);
@@ -187,41 +188,53 @@ void JpegDecoder::State::create() {
 
 const JpegInfo& JpegDecoder::open(std::span<const std::uint8_t> file, const Limits& limits, bool want_orientation) {
     State& s = *state_;
-    s.errors.code = Code::ok;
-    s.errors.ran_short = false;
     s.file_size = file.size();
-    s.result = {};
-    s.create();
-    if (setjmp(s.errors.jump)) s.fail();
-    jpeg_save_markers(&s.info, JPEG_APP0 + 1, want_orientation ? 0xFFFF : 0);
-    jpeg_mem_src(&s.info, file.data(), static_cast<unsigned long>(file.size()));
-    jpeg_read_header(&s.info, TRUE);
-    if (s.info.data_precision != 8) {
-        s.refuse(Code::unsupported, precision_text(s.info.data_precision));
-    }
-    if (s.info.jpeg_color_space == JCS_CMYK || s.info.jpeg_color_space == JCS_YCCK || s.info.num_components == 4) {
-        s.refuse(Code::declined, "CMYK JPEG");
-    }
-    const std::int64_t pixels = static_cast<std::int64_t>(s.info.image_width) * s.info.image_height;
-    if (pixels > limits.max_pixels) {
-        s.refuse(Code::limit, size_text(s.info) + ", more than max_pixels=" + std::to_string(limits.max_pixels));
-    }
-    if (!can_hold_its_blocks(s.info, file.size())) {
-        s.refuse(Code::corrupt, size_text(s.info) + ", which no " + std::to_string(file.size()) +
-                                    " bytes can hold: the file is damaged or cut short");
-    }
-    for (auto* marker = s.info.marker_list; marker != nullptr; marker = marker->next) {
-        const int found = exif_orientation({marker->data, marker->data_length});
-        if (found != 1) s.result.orientation = found;
-    }
-    s.result.width = static_cast<int>(s.info.image_width);
-    s.result.height = static_cast<int>(s.info.image_height);
-    s.result.grey = s.info.num_components == 1;
-    s.result.progressive = s.info.progressive_mode;
+    s.read_header(file, limits, want_orientation);
     s.whole = has_end(file.last(s.info.src->bytes_in_buffer));
     s.scans.most = limits.max_jpeg_scans;
     s.info.progress = &s.scans.base;
     return s.result;
+}
+
+const JpegInfo& JpegDecoder::probe(std::span<const std::uint8_t> start, std::size_t file_bytes, const Limits& limits,
+                                   bool want_orientation) {
+    state_->file_size = file_bytes;
+    state_->read_header(start, limits, want_orientation);
+    return state_->result;
+}
+
+// Where `start` ends too early, libjpeg goes on with end-of-image markers, and finds no scan.
+void JpegDecoder::State::read_header(std::span<const std::uint8_t> start, const Limits& limits, bool want_orientation) {
+    errors.code = Code::ok;
+    errors.ran_short = false;
+    result = {};
+    create();
+    if (setjmp(errors.jump)) fail();
+    jpeg_save_markers(&info, JPEG_APP0 + 1, want_orientation ? 0xFFFF : 0);
+    jpeg_mem_src(&info, start.data(), static_cast<unsigned long>(start.size()));
+    jpeg_read_header(&info, TRUE);
+    if (info.data_precision != 8) {
+        refuse(Code::unsupported, precision_text(info.data_precision));
+    }
+    if (info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK || info.num_components == 4) {
+        refuse(Code::declined, "CMYK JPEG");
+    }
+    const std::int64_t pixels = static_cast<std::int64_t>(info.image_width) * info.image_height;
+    if (pixels > limits.max_pixels) {
+        refuse(Code::limit, size_text(info) + ", more than max_pixels=" + std::to_string(limits.max_pixels));
+    }
+    if (!can_hold_its_blocks(info, file_size)) {
+        refuse(Code::corrupt, size_text(info) + ", which no " + std::to_string(file_size) +
+                                  " bytes can hold: the file is damaged or cut short");
+    }
+    for (auto* marker = info.marker_list; marker != nullptr; marker = marker->next) {
+        const int found = exif_orientation({marker->data, marker->data_length});
+        if (found != 1) result.orientation = found;
+    }
+    result.width = static_cast<int>(info.image_width);
+    result.height = static_cast<int>(info.image_height);
+    result.grey = info.num_components == 1;
+    result.progressive = info.progressive_mode;
 }
 
 JpegDecoder::Columns JpegDecoder::begin(int eighths, int left, int right) {

@@ -37,6 +37,11 @@ public:
     // lossless), declined (CMYK and YCCK are left to Pillow).
     const JpegInfo& open(std::span<const std::uint8_t> file, const Limits&, bool want_orientation);
 
+    // As open(), of a file of `file_bytes` of which only the `start` is at hand: nothing can be decoded after it.
+    // Throws what open() throws; corrupt or unsupported may then mean that the header goes on beyond `start`.
+    const JpegInfo& probe(std::span<const std::uint8_t> start, std::size_t file_bytes, const Limits&,
+                          bool want_orientation);
+
     // Size of the whole image at DCT scale eighths/8 (8, 4, 2 or 1), after open().
     static int scaled(int size, int eighths) { return (size * eighths + 7) / 8; }
 

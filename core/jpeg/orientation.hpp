@@ -9,4 +9,7 @@ namespace headrace {
 // Source: EXIF 2.32, tag 0x0112 of IFD0.
 int exif_orientation(std::span<const std::uint8_t> app1);
 
+// Whether it exchanges width and height.
+constexpr bool is_sideways(int orientation) { return orientation >= 5; }
+
 }  // namespace headrace

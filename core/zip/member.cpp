@@ -39,6 +39,13 @@ bool is_of_other_data(std::span<const std::uint8_t> header, const ZipEntry& entr
 
 }  // namespace
 
+bool is_stored(const ZipEntry& entry) { return entry.method == kStored; }
+
+void check_zip_data_header(std::span<const std::uint8_t> header, const ZipEntry& entry) {
+    if (!is_of_other_data(header, entry)) return;
+    throw Fault(Code::changed, "the local header is of other data than was indexed; index it again");
+}
+
 void check_zip_entry(const ZipEntry& entry, std::int64_t max_bytes) {
     if (entry.flags & (kEncrypted | kStronglyEncrypted))
         unsupported("the member is encrypted; unpack it, and pack it again without a password");
@@ -95,9 +102,9 @@ std::span<const std::uint8_t> ZipUnpacker::unpack(std::span<const std::uint8_t> 
         const std::uint32_t crc = libdeflate_crc32(0, data.data(), data.size());
         if (crc != entry.crc) corrupt("expected bytes with CRC " + hex(entry.crc) + ", got " + hex(crc));
         return data;
-    } catch (const Fault& fault) {
-        if (!is_of_other_data(header, entry)) throw;
-        throw Fault(Code::changed, "the local header is of other data than was indexed; index it again");
+    } catch (const Fault&) {
+        check_zip_data_header(header, entry);
+        throw;
     }
 }
 

@@ -26,6 +26,9 @@ struct ZipEntry {
 
 inline constexpr std::size_t kZipHeaderBytes = 30;  // less its name and extra fields
 
+// Whether its bytes lie in the zip as they are.
+bool is_stored(const ZipEntry& entry);
+
 // Throws Fault: unsupported (encrypted, a patch, a method other than stored and deflated), limit (`max_bytes`, packed
 // or not), corrupt (sizes that cannot be). Nothing of the zip is read for it.
 void check_zip_entry(const ZipEntry& entry, std::int64_t max_bytes);
@@ -37,6 +40,10 @@ std::uint32_t zip_header_check(std::uint32_t method, std::span<const std::uint8_
 // only with that many is it known to be the right one. Throws Fault: changed (not the header that was indexed), corrupt
 // (the data would overlap the next member, as in a zip bomb).
 std::size_t zip_header_bytes(std::span<const std::uint8_t> bytes, const ZipEntry& entry);
+
+// For who reads a part of a member, which its CRC says nothing of. Throws Fault changed where the header is of other
+// data than was indexed, as far as it tells.
+void check_zip_data_header(std::span<const std::uint8_t> header, const ZipEntry& entry);
 
 // Unpacks members one after another; keeps its memory between them.
 class ZipUnpacker {

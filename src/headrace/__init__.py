@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import compat
 from headrace._core import Limits
+from headrace.buckets import Buckets, Budget
 from headrace.data import Dataset, open
 from headrace.errors import HeadraceError
 from headrace.fields import IMAGENET, Image, Label, Normalize, Raw
 from headrace.loader import Loader
+from headrace.random_scale import RandomScale
 from headrace.view import (
     CenterCrop,
     Letterbox,
@@ -43,6 +45,8 @@ __version__ = "0.1.0"
 __all__ = [
     "IMAGENET",
     "BucketBatchSampler",
+    "Buckets",
+    "Budget",
     "CenterCrop",
     "Dataset",
     "DevicePrefetcher",
@@ -59,6 +63,7 @@ __all__ = [
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
+    "RandomScale",
     "RandomVerticalFlip",
     "Raw",
     "Resize",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import _core
 from headrace._core import Limits
+from headrace.buckets import Buckets, Budget
 from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
@@ -28,8 +29,9 @@ from headrace.feed import (
     default_threads,
 )
 from headrace.feed.memory import PinnedMemory, PooledMemory
-from headrace.feed.recipe import obvious_fields, resolve_columns
-from headrace.fields import Field
+from headrace.feed.recipe import Columns, obvious_fields, resolve_columns
+from headrace.fields import Field, Image
+from headrace.grouping import Images, Order, plan_of
 from headrace.launch import rank_and_world_size
 from headrace.loader_arguments import (
     check_last_batch,
@@ -41,7 +43,7 @@ from headrace.loader_arguments import (
     place_fields,
 )
 from headrace.passes import DevicePass, Pass
-from headrace.plan import Plan, Remainder, State, state_after
+from headrace.plan import Remainder, State, state_after
 from headrace.plan.resume import resume
 from headrace.view import View, compile_view
 
@@ -61,7 +63,9 @@ class Loader:
 
     `view`       one geometry for every image of a sample, or a list of views that compose
     `view_from`  the image field whose size the view is drawn from (default: the first)
-    `batch_size` samples per rank; the global batch is `batch_size * world_size`
+    `batch_size` samples per rank; the global batch is `batch_size * world_size`. Or a Budget: as many as it bears
+    `buckets`    which samples may share a batch. With these, a Budget or a RandomScale, all images of a global batch
+                 have one shape, the same on every rank; without, batches of unequal images are refused
     `shuffle`, `seed`  the order of each epoch, and every random view, follow from these two and the epoch
     `remainder`  the last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
     `threads`    default: the cores available, shared by the ranks of the node
@@ -94,7 +98,8 @@ class Loader:
         *,
         view: View | Sequence[View] | None = None,
         view_from: str | None = None,
-        batch_size: int,
+        batch_size: int | Budget,
+        buckets: Buckets | None = None,
         shuffle: bool = False,
         seed: int = 0,
         remainder: Remainder = "short",
@@ -116,15 +121,7 @@ class Loader:
     ) -> None:
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
         rank, world_size = rank_and_world_size(rank, world_size)
-        plan = Plan(
-            length=len(dataset),
-            batch_size=batch_size,
-            world_size=world_size,
-            rank=rank,
-            shuffle=shuffle,
-            seed=seed,
-            remainder=remainder,
-        )
+        order = Order(world_size=world_size, rank=rank, shuffle=shuffle, seed=seed, remainder=remainder)
         chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
         columns = resolve_columns(dataset, chosen, view_from)
         if view is not None and not columns.images:
@@ -136,12 +133,21 @@ class Loader:
         if self._placement is not None:
             chosen = self._placement.fields
             columns = resolve_columns(dataset, chosen, view_from)
-        check_last_batch(plan, map)
         check_level(instruction_set)
+        program = compile_view(view)
+        plan = plan_of(
+            dataset,
+            order,
+            batch_size=batch_size,
+            buckets=buckets,
+            program=program,
+            images=_first_images(columns, threads, limits),
+        )
+        check_last_batch(plan, map)
         self._recipe = Recipe(
             dataset=dataset,
             plan=plan,
-            program=compile_view(view),
+            program=program,
             fields=chosen,
             images=columns.images,
             raws=columns.raws,
@@ -175,7 +181,7 @@ class Loader:
 
     @property
     def batch_size(self) -> int:
-        """Samples per rank."""
+        """Samples per rank; under a Budget about their mean over an epoch's batches."""
         return self._recipe.plan.batch_size
 
     @property
@@ -307,6 +313,14 @@ class Loader:
         self._received = steps
         if steps == len(self):
             self._epoch, self._received = epoch + 1, 0
+
+
+def _first_images(columns: Columns, threads: int | None, limits: Limits | None) -> Images | None:
+    """The column whose sizes views are drawn from."""
+    if not columns.images:
+        return None
+    _, field, column = columns.images[0]
+    return Images(column=column, exif=isinstance(field, Image) and field.exif, threads=threads, limits=limits)
 
 
 class LoaderIterator(Iterator[Batch]):

@@ -9,7 +9,7 @@ from headrace import _core
 from headrace.errors import UsageError
 from headrace.feed import BatchMap, SampleMap
 from headrace.fields import Field, Image
-from headrace.plan import Plan
+from headrace.plan import EpochPlan
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -70,13 +70,12 @@ def check_level(instruction_set: str) -> None:
         raise UsageError(f"instruction_set: {error}; leave it out to take the best") from None
 
 
-def check_last_batch(plan: Plan, map: SampleMap | None) -> None:
+def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:
     """A rank without a sample cannot know what `map` would have made of one: its batch would have other fields."""
-    rest = plan.length % plan.global_batch
-    if map is not None and plan.remainder == "short" and 0 < rest < plan.world_size:
+    if map is not None and plan.empty_parts:
         raise UsageError(
-            f"map: expected a sample for each of the {plan.world_size} ranks in the epoch's last batch, got {rest}; "
-            "use remainder='drop' or 'wrap'"
+            f"map: expected a sample for each of the {plan.world_size} ranks in every batch of an epoch, got "
+            f"{plan.empty_parts} without any; use remainder='drop' or 'wrap'"
         )
 
 

@@ -48,10 +48,17 @@ class View(ABC):
     fill: Fill = 0
     flip: float = 0.0
     resizes: bool = False
+    drawn_per_step: bool = False
+    """Whether one of `choices` is drawn for all samples of a step. Such a view comes first."""
+    multiple_of: int = 1
 
     @abstractmethod
     def op(self) -> tuple[float, ...]:
         """The step as the core's numbers: its kind (core/view/program.hpp), then its parameters."""
+
+    def choices(self) -> tuple[tuple[float, ...], ...]:
+        """All that `op` may be."""
+        return (self.op(),)
 
     def pads(self, size: tuple[int, int] | None) -> Pads:
         """Whether the step can pad an image of this (height, width); None: of any size."""
@@ -83,7 +90,7 @@ class RandomResizedCrop(View):
         _check_size(self)
         _check_range(self, "scale", high=1.0, hint="it is a share of the image's area")
         _check_range(self, "ratio", low=1 / MAX_RATIO, high=MAX_RATIO, hint="it is width / height, 1 for a square")
-        _check_probability(self, "flip")
+        check_probability(self, "flip")
 
     def op(self) -> tuple[float, ...]:
         return (1, *_pair(self.size), *self.scale, *self.ratio)
@@ -106,14 +113,14 @@ class Resize(View):
 
     def __post_init__(self) -> None:
         _check_size(self)
-        _check_probability(self, "flip")
+        check_probability(self, "flip")
         if self.max_size is None:
             return
         if not isinstance(self.size, Integral):
             raise self._refused(
                 "max_size", "None where size is (height, width)", "leave it out, or give size as an int"
             )
-        if not _is_length(self.max_size) or self.max_size <= int(self.size):
+        if not is_length(self.max_size) or self.max_size <= int(self.size):
             raise self._refused(
                 "max_size", f"an int above size={self.size}", "it bounds the long side; raise it or lower size"
             )
@@ -139,8 +146,8 @@ class CenterCrop(View):
 
     def __post_init__(self) -> None:
         _check_size(self)
-        _check_fill(self)
-        _check_probability(self, "flip")
+        check_fill(self)
+        check_probability(self, "flip")
 
     def op(self) -> tuple[float, ...]:
         return (4, *_pair(self.size))
@@ -169,12 +176,12 @@ class RandomCrop(View):
 
     def __post_init__(self) -> None:
         _check_size(self)
-        _check_fill(self)
-        _check_probability(self, "flip")
+        check_fill(self)
+        check_probability(self, "flip")
         if not isinstance(self.pad_if_needed, bool):
             raise self._refused("pad_if_needed", "True or False", "give a bool")
         sides = self._sides()
-        if len(sides) != 4 or not all(_is_length(side, low=0) for side in sides):
+        if len(sides) != 4 or not all(is_length(side, low=0) for side in sides):
             raise self._refused("padding", "None, an int or (left, top, right, bottom), each 0 or more", "give pixels")
 
     def op(self) -> tuple[float, ...]:
@@ -216,8 +223,8 @@ class Letterbox(View):
 
     def __post_init__(self) -> None:
         _check_size(self)
-        _check_fill(self)
-        _check_probability(self, "flip")
+        check_fill(self)
+        check_probability(self, "flip")
 
     def op(self) -> tuple[float, ...]:
         return (6, *_pair(self.size))
@@ -233,7 +240,7 @@ class RandomHorizontalFlip(View):
     p: float = 0.5
 
     def __post_init__(self) -> None:
-        _check_probability(self, "p")
+        check_probability(self, "p")
 
     def op(self) -> tuple[float, ...]:
         return (7, self.p)
@@ -246,7 +253,7 @@ class RandomVerticalFlip(View):
     p: float = 0.5
 
     def __post_init__(self) -> None:
-        _check_probability(self, "p")
+        check_probability(self, "p")
 
     def op(self) -> tuple[float, ...]:
         return (8, self.p)
@@ -258,12 +265,15 @@ class Program:
 
     `ops` is float64[ops, 10], read-only, one row a step (core/view/program.hpp). `output_size` is the (height, width)
     of every output, or None when it depends on the source. `fill` is the value of padding, 0..255, for all channels
-    or one a channel.
+    or one a channel. `scales` has tables as `ops`, of which one is drawn for each step: one, or those of a RandomScale.
     """
 
     ops: NDArray[np.float64]
     output_size: tuple[int, int] | None
     fill: tuple[int, ...]
+    scales: tuple[NDArray[np.float64], ...]
+    drawn_per_step: bool = False
+    multiple_of: int = 1
 
 
 def compile_view(view: View | Sequence[View] | None) -> Program:
@@ -273,8 +283,16 @@ def compile_view(view: View | Sequence[View] | None) -> Program:
     padding (the fill would be blended into the image), or two fills on one canvas.
     """
     steps = _steps(view)
+    late = [step for step in steps[1:] if step.drawn_per_step]
+    if late:
+        raise UsageError(f"view: expected {late[0]} to come first, got {steps[0]} before it; put it first")
     ops = _table(_rows(steps))
-    return Program(ops=ops, output_size=_core.output_size(ops), fill=_composed_fill(steps))
+    output_size = _core.output_size(ops)
+    if not steps or not steps[0].drawn_per_step:
+        return Program(ops=ops, output_size=output_size, fill=_composed_fill(steps), scales=(ops,))
+    scales = tuple(_table([choice, *_rows(steps)[1:]]) for choice in steps[0].choices())
+    padded = steps if output_size is None else steps[1:]  # which alone can pad what they bring to a size
+    return Program(ops, output_size, _composed_fill(padded), scales, True, steps[0].multiple_of)
 
 
 def _steps(view: View | Sequence[View] | None) -> list[View]:
@@ -335,7 +353,7 @@ def _exceeds(crop: Size, size: tuple[int, int]) -> bool:
     return height > size[0] or width > size[1]
 
 
-def _is_length(value: object, low: int = 1) -> bool:
+def is_length(value: object, low: int = 1) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and low <= int(value) <= MAX_SIDE_PX
 
 
@@ -346,7 +364,7 @@ def _is_number(value: object) -> bool:
 def _check_size(view: RandomResizedCrop | Resize | CenterCrop | RandomCrop | Letterbox) -> None:
     size = view.size
     sides = size if isinstance(size, tuple | list) else (size, size)
-    if len(sides) != 2 or not all(_is_length(side) for side in sides):
+    if len(sides) != 2 or not all(is_length(side) for side in sides):
         raise view._refused("size", f"an int or (height, width), each 1 to {MAX_SIDE_PX} pixels", "give whole pixels")
 
 
@@ -359,14 +377,14 @@ def _check_range(view: View, name: str, *, low: float = 0.0, high: float, hint: 
         raise view._refused(name, f"(low, high) with {at_least} low <= high <= {high:g}", hint)
 
 
-def _check_probability(view: View, name: str) -> None:
+def check_probability(view: View, name: str) -> None:
     value = getattr(view, name)
     if not _is_number(value) or not 0 <= value <= 1:
         raise view._refused(name, "a probability from 0 to 1", "0 never flips, 1 always does")
 
 
-def _check_fill(view: View) -> None:
+def check_fill(view: View) -> None:
     values = _channels(view.fill)
-    whole = all(_is_length(value, low=0) and value <= 255 for value in values)
+    whole = all(is_length(value, low=0) and value <= 255 for value in values)
     if len(values) not in (1, 3) or not whole:
         raise view._refused("fill", "an int 0..255, or three of them", "give it on the scale of uint8")

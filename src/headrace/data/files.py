@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from .._core import leads_out
+from .._core import Paths, leads_out
 from ..errors import OutsideRootError, ReadError
-from .strings import Strings
+from .strings import StringColumn, Strings
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +35,13 @@ class Files:
         if self.inside and leads_out(name):
             raise OutsideRootError(outside(f"the path {os.fsdecode(name)!r} leads out of {self.root}"))
         return os.path.join(os.fsencode(self.root), name)
+
+
+def native_paths(files: Files) -> Paths:
+    """The same files for the core. Their names have to be in memory."""
+    names = files.names
+    assert isinstance(names, StringColumn), "names that stay in a file are located batch by batch"
+    return Paths(os.fsencode(files.root), names.blob, names.offsets, keep_open=files.archives, inside=files.inside)
 
 
 def outside(why: str) -> str:

@@ -1,7 +1,7 @@
 """Runs a plan: reads, native decode, Python stages, batch memory, error policy, statistics."""
 
 from headrace.channel import Closed
-from headrace.feed.cores import available_cores, default_threads
+from headrace.cores import available_cores, default_threads
 from headrace.feed.quarantine import Quarantine
 from headrace.feed.recipe import Batch, BatchMap, OnError, Output, Recipe, Sample, SampleMap
 from headrace.feed.runner import Runner

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import Files, HeldColumn, StringColumn
+from headrace.data import HeldColumn, StringColumn
+from headrace.data.files import native_paths
+from headrace.data.pillow_file import picture_size
 from headrace.errors import UsageError
-from headrace.feed import pillow
 from headrace.feed.bad_samples import error_of
 from headrace.feed.memory import BatchMemory
 from headrace.feed.recipe import Recipe
@@ -61,7 +61,9 @@ class Assembly:
         self._blocks = memory
         files = {column: recipe.dataset.files(column) for _, _, column in (*recipe.images, *recipe.raws)}
         held = {column: each for column, each in files.items() if isinstance(each.names, StringColumn)}
-        shared = {id(each): _paths(each) for each in held.values()}  # so that an archive of two columns is open once
+        shared = {
+            id(each): native_paths(each) for each in held.values()
+        }  # so that an archive of two columns is open once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
         self._formats = [image_options(image, recipe.program.fill) for _, image, _ in recipe.images]
 
@@ -70,14 +72,16 @@ class Assembly:
         recipe = self._recipe
         key = recipe.plan.key(plan.epoch)
         samples, passes = plan.samples.copy(), plan.passes.copy()
-        size = recipe.program.output_size or self._measure(samples, passes, key)
+        known = recipe.program.output_size if plan.view is None else plan.view.size
+        size = known or self._measure(samples, passes, key)
         memory = self._memory(len(samples), size)
-        job = self._submit(samples, passes, key, size, memory, None)
+        job = self._submit(plan, samples, passes, key, size, memory, None)
         return Pending(plan, key, samples, passes, plan.positions, size, memory, [], job)
 
     def resize(self, pending: Pending) -> None:
         """After a replacement: a batch of one takes its image's size, where the view leaves it to the image."""
-        if self._recipe.program.output_size is None and len(pending.samples) == 1:
+        left = self._recipe.program.output_size is None and pending.plan.view is None
+        if left and len(pending.samples) == 1:
             pending.size = self._measure(pending.samples, pending.passes, pending.key)
             pending.memory = self._memory(1, pending.size)
 
@@ -93,8 +97,9 @@ class Assembly:
         """Works again on one row of a batch, with what is in `items` instead of the images' own bytes."""
         part = slice(row, row + 1)
         memory = [block[self._row_bytes(pending, i, row)] for i, block in enumerate(pending.memory)]
+        samples, passes = pending.samples[part], pending.passes[part]
         return self._submit(
-            pending.samples[part], pending.passes[part], pending.key, pending.size, memory, [[item] for item in items]
+            pending.plan, samples, passes, pending.key, pending.size, memory, [[item] for item in items]
         )
 
     def keep_rows(self, pending: Pending, rows: list[int]) -> None:
@@ -113,6 +118,7 @@ class Assembly:
 
     def _submit(
         self,
+        plan: BatchPlan,
         samples: Ints,
         passes: Passes,
         key: int,
@@ -120,7 +126,8 @@ class Assembly:
         memory: list[NDArray[np.uint8]],
         items: list[list[Item]] | None,
     ) -> _core.Job:
-        job = _core.Job(self.base_ids(samples), passes, key=key, program=self._recipe.program.ops)
+        ops = self._recipe.program.ops if plan.view is None else plan.view.ops
+        job = _core.Job(self.base_ids(samples), passes, key=key, program=ops)
         for i, (_, _, column) in enumerate(self._recipe.images):
             job.add_image(
                 **self._ranges(column, samples),
@@ -157,7 +164,7 @@ class Assembly:
     def _ranges(self, column: str, samples: Ints) -> dict[str, Any]:
         at = self._recipe.dataset.locate(column, samples)._asdict()
         files = at.pop("files")
-        return {"paths": self._paths[column] if files is None else _paths(files), **at}
+        return {"paths": self._paths[column] if files is None else native_paths(files), **at}
 
     def values(self, column: HeldColumn, samples: Ints) -> Any:
         """A column's entries: an array of numbers, or a list."""
@@ -210,7 +217,7 @@ class Assembly:
             if code == CANCELLED:
                 raise Cancelled
             if code == DECLINED:
-                sizes[row] = pillow.size(self.read(name, column, int(samples[row])), image)
+                sizes[row] = picture_size(self.read(name, column, int(samples[row])), exif=image.exif)
         return sizes
 
     def _refuse_sizes(self, name: str, samples: Ints, height: Ints, width: Ints, odd: int) -> None:
@@ -221,14 +228,6 @@ class Assembly:
             f"(sample {dataset.key(int(samples[odd]))!r}), height x width; "
             "give a view that fixes it, such as Resize((height, width)), or batch_size=1"
         )
-
-
-def _paths(files: Files) -> _core.Paths:
-    names = files.names
-    assert isinstance(names, StringColumn), "names that stay in a file are located batch by batch"
-    return _core.Paths(
-        os.fsencode(files.root), names.blob, names.offsets, keep_open=files.archives, inside=files.inside
-    )
 
 
 def _bytes_of(image: Image, size: tuple[int, int]) -> int:

@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import re
-import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
+from headrace.data.pillow_file import open_picture
 from headrace.fields import Image
 
 if TYPE_CHECKING:
     import PIL.Image
-
-_QUIET = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
-_ORIENTATION = 0x0112  # EXIF
-_SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange width and height
-
-
-# What Pillow decodes by itself, as far as this Pillow has it. EPS stays out: Pillow hands it to Ghostscript, and a
-# program must not run because an image says so.
-_FORMATS = [
-    "AVIF",
-    "BMP",
-    "DIB",
-    "GIF",
-    "ICO",
-    "JPEG",
-    "JPEG2000",
-    "PCX",
-    "PNG",
-    "PPM",
-    "QOI",
-    "SGI",
-    "TGA",
-    "TIFF",
-    "WEBP",
-]
 
 
 def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
@@ -51,7 +24,7 @@ def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
     import PIL.ImageOps
 
     try:
-        with _open(data) as opened:
+        with open_picture(data) as opened:
             if opened.width * opened.height > limits.max_pixels:
                 raise TooLargeError(
                     f"{opened.format} of {opened.width}x{opened.height} pixels, more than "
@@ -79,36 +52,6 @@ def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
 
 def _begin(data: bytes) -> str:
     return data[:8].hex(" ")
-
-
-def size(data: bytes, image: Image) -> tuple[int, int]:
-    """(width, height) from the header; (0, 0) where Pillow finds none."""
-    try:
-        with _open(data) as opened:
-            turned = image.exif and opened.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
-            return (opened.height, opened.width) if turned else (opened.width, opened.height)
-    except MemoryError:
-        raise
-    except Exception:  # as in `decode`
-        return 0, 0
-
-
-def _open(data: bytes) -> PIL.Image.Image:
-    import PIL.Image
-
-    _quieten()
-    PIL.Image.init()
-    return PIL.Image.open(io.BytesIO(data), formats=[name for name in _FORMATS if name in PIL.Image.OPEN])
-
-
-def _quieten() -> None:
-    """Ignores Pillow's own warnings (large images, odd EXIF): `max_pixels` decides, and bad samples are counted.
-
-    For good, and only those: `catch_warnings` changes the whole process's filters, and threads that leave it out of
-    order would leave them changed.
-    """
-    if _QUIET not in warnings.filters:
-        warnings.filters.insert(0, _QUIET)  # type: ignore[attr-defined]  # typed as a Sequence, documented as a list
 
 
 class TooLargeError(ValueError):

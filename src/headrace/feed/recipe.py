@@ -13,7 +13,7 @@ from headrace.data import ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn
 from headrace.errors import UsageError
 from headrace.feed.quarantine import Quarantine
 from headrace.fields import Field, Image, Label, Raw
-from headrace.plan import Plan
+from headrace.plan import EpochPlan
 from headrace.view import Program
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Recipe:
     one's size is what views are drawn from."""
 
     dataset: Dataset
-    plan: Plan
+    plan: EpochPlan
     program: Program
     fields: Mapping[str, Field]
     images: tuple[tuple[str, Image, str], ...]

@@ -1,20 +1,35 @@
 """Which samples are in batch k of epoch e: pure functions, without I/O, threads or a clock."""
 
-from headrace.plan.buckets import BucketPlan, Buckets
+from headrace.plan.buckets import BucketMembers, BucketPlan
+from headrace.plan.capacity import BudgetCapacity, Capacity, FixedCapacity
+from headrace.plan.epoch_plan import EpochPlan
+from headrace.plan.members import CodedMembers, Members, OneBucket
 from headrace.plan.plan import BatchPlan, Plan, Remainder
 from headrace.plan.resume import Resume, resume
 from headrace.plan.samples import SamplePlan, resume_samples
+from headrace.plan.shape_plan import ShapePlan
 from headrace.plan.state import State, state_after, state_at
+from headrace.plan.step_view import StepView, StepViews
 
 __all__ = [
     "BatchPlan",
+    "BucketMembers",
     "BucketPlan",
-    "Buckets",
+    "BudgetCapacity",
+    "Capacity",
+    "CodedMembers",
+    "EpochPlan",
+    "FixedCapacity",
+    "Members",
+    "OneBucket",
     "Plan",
     "Remainder",
     "Resume",
     "SamplePlan",
+    "ShapePlan",
     "State",
+    "StepView",
+    "StepViews",
     "resume",
     "resume_samples",
     "state_after",

@@ -22,7 +22,7 @@ _BATCH_ORDER = 0
 
 
 @dataclass(frozen=True, eq=False)
-class Buckets:
+class BucketMembers:
     """Which samples belong together.
 
     Buckets are numbered by their first samples, so a plan depends on which samples share a bucket, and not on what the
@@ -37,7 +37,7 @@ class Buckets:
     """Equal for equal buckets of the same samples."""
 
     @classmethod
-    def of(cls, values: Sequence[Any] | NDArray[Any]) -> Buckets:
+    def of(cls, values: Sequence[Any] | NDArray[Any]) -> BucketMembers:
         """Samples with equal values share a bucket.
 
         `values` holds one hashable value per sample, or is an array of shape [length] or [length, n] (a row per
@@ -70,7 +70,7 @@ class BucketPlan:
     the bucket's own start ("wrap"). Without `shuffle`, batches come in the order of their first samples.
     """
 
-    buckets: Buckets
+    buckets: BucketMembers
     batch_size: int
     world_size: int = 1
     rank: int = 0
@@ -104,6 +104,11 @@ class BucketPlan:
     def global_batch(self) -> int:
         """Samples that one step takes over all ranks (fewer in a bucket's short last batch)."""
         return self.batch_size * self.world_size
+
+    @property
+    def grouping(self) -> str:
+        """Nothing: it is part of the dataset's fingerprint in a sampler's state."""
+        return ""
 
     @property
     def steps(self) -> int:

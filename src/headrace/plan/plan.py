@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from headrace.errors import UsageError
 from headrace.plan import order, ranks
 from headrace.plan.replacement import replacement as draw_replacement
+from headrace.plan.step_view import StepView
 
 PLAN_VERSION = 1
 """Part of every saved state. Raise it with any change to which samples a step holds."""
@@ -33,6 +34,8 @@ class BatchPlan:
     """How often each sample came before in this epoch; it makes a sample that comes again get another view."""
     positions: NDArray[np.int64]
     """Positions in the epoch, over all ranks. Those of a wrapped batch go on beyond the dataset's length."""
+    view: StepView | None = None
+    """What images get instead of the loader's own view, the same on every rank; None: that view."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,11 @@ class Plan:
     def global_batch(self) -> int:
         """Samples that one step takes over all ranks (fewer in a short last batch)."""
         return self.batch_size * self.world_size
+
+    @property
+    def grouping(self) -> str:
+        """Nothing: each epoch is cut as it comes."""
+        return ""
 
     @property
     def steps(self) -> int:

@@ -29,6 +29,7 @@ def resume(state: State, plan: Planned, *, dataset: str, core: str, past_end: bo
     `plan.steps`).
     """
     check_order(state, plan, dataset=dataset)
+    _check_grouping(state.grouping, plan.grouping)
     _check_global_batch(state.global_batch, plan)
     return Resume(state.epoch, _step(state, plan, past_end), _codec_warning(state.core, core))
 
@@ -50,6 +51,17 @@ def check_order(state: State, plan: Planned, *, dataset: str) -> None:
 def _check(name: str, saved: object, here: object, hint: str) -> None:
     if saved != here:
         raise StateError(f"state: expected {name} {here!r} as in this loader, got {saved!r} in the state; {hint}")
+
+
+def _check_grouping(saved: str, here: str) -> None:
+    hint = "pass the buckets=, the RandomScale and the Budget of the run that saved"
+    if "rank_multiple" in saved:
+        hint += "; a Budget is per rank, so divide the budget of all ranks by the world size, and name rank_multiple"
+    if saved != here:
+        raise StateError(
+            f"state: expected batches by {here or 'batch_size alone'!r} as in this loader, got "
+            f"{saved or 'batch_size alone'!r} in the state; {hint}"
+        )
 
 
 def _check_global_batch(saved: int, plan: Planned) -> None:

@@ -57,6 +57,11 @@ class SamplePlan:
         return 1
 
     @property
+    def grouping(self) -> str:
+        """Nothing: samples come one by one."""
+        return ""
+
+    @property
     def steps(self) -> int:
         """Samples that each rank takes of an epoch."""
         return self.steps_from(0)

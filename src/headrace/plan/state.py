@@ -10,7 +10,7 @@ from headrace import _core
 from headrace.errors import StateError
 from headrace.plan.plan import PLAN_VERSION
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 """Of the dict. Raise it when a key comes, goes or changes its meaning."""
 
 
@@ -30,6 +30,8 @@ class Planned(Protocol):
     @property
     def remainder(self) -> str: ...
     @property
+    def grouping(self) -> str: ...
+    @property
     def global_batch(self) -> int: ...
     @property
     def steps(self) -> int: ...
@@ -39,9 +41,10 @@ class Planned(Protocol):
 class State:
     """What the consumer has received, and of what.
 
-    `samples` counts those consumed in `epoch` over all ranks; an epoch's edge is (epoch + 1, 0). `dataset` is the
-    dataset's fingerprint and `core` the codec versions, which decide the bits of pixels. `plan` and `rng` are the
-    versions of the plan and of the random source.
+    `samples` counts those consumed in `epoch` over all ranks, `global_batch` a step; an epoch's edge is (epoch + 1, 0).
+    `grouping` says by what buckets, scales and budget batches are cut. `dataset` is the dataset's fingerprint and
+    `core` the codec versions, which decide the bits of pixels. `plan` and `rng` are the versions of the plan and of the
+    random source.
     """
 
     plan: int = PLAN_VERSION
@@ -51,6 +54,7 @@ class State:
     seed: int
     shuffle: bool
     remainder: str
+    grouping: str
     global_batch: int
     epoch: int
     samples: int
@@ -124,6 +128,7 @@ def state_at(plan: Planned, *, epoch: int, samples: int, dataset: str, core: str
         seed=plan.seed,
         shuffle=plan.shuffle,
         remainder=plan.remainder,
+        grouping=plan.grouping,
         global_batch=plan.global_batch,
         epoch=epoch,
         samples=samples,

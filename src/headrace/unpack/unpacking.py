@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from headrace.cores import default_threads
 from headrace.data.compressed import compression_of
 from headrace.errors import DatasetError, NotFoundError, UsageError
-from headrace.feed.cores import default_threads
 
 from .indexed import unpack_indexed
 from .job import Job

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headrace.compat.samplers.planned_batches import PlannedBatchSampler
 from headrace.errors import UsageError
 from headrace.launch import place_of_process
-from headrace.plan import BucketPlan, Buckets, Remainder
+from headrace.plan import BucketMembers, BucketPlan, Remainder
 
 
 class BucketBatchSampler(PlannedBatchSampler):
@@ -44,7 +44,7 @@ class BucketBatchSampler(PlannedBatchSampler):
         world_size: int | None = None,
     ) -> None:
         at_rank, ranks = place_of_process(rank, world_size)
-        parts = Buckets.of(_values(buckets))
+        parts = BucketMembers.of(_values(buckets))
         plan = BucketPlan(
             buckets=parts,
             batch_size=batch_size,

@@ -29,8 +29,8 @@ from headrace.compat.thread_loader.sampler_state import (
     states_of,
 )
 from headrace.compat.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
+from headrace.cores import default_threads
 from headrace.errors import StateError, UsageError
-from headrace.feed.cores import default_threads
 
 if TYPE_CHECKING:
     from headrace.compat.frameworks.dataloader import LoaderDataLoader

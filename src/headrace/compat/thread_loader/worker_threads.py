@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 
 from headrace.compat.thread_loader.batch_task import BatchTask, placed
-from headrace.feed.cores import share_cores
+from headrace.cores import share_cores
 from headrace.threads import THREAD_PREFIX, close_at_exit, in_own_thread
 
 DROP_WAIT_S = 1.0

@@ -1,0 +1,119 @@
+"""`Buckets` and `Budget`: which samples may share a batch, and what a batch may cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, TypeAlias
+
+from headrace.errors import UsageError
+
+By: TypeAlias = Literal["aspect", "orientation", "size", "length"] | Callable[[Mapping[str, Any]], Hashable]
+
+KINDS = ("aspect", "orientation", "size", "length")
+MOST_BUCKETS = 4096
+DEFAULT_COUNT = 8
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Samples that may share a batch, by something that each of them has.
+
+    `by`     "aspect" (width / height), "orientation" (landscape or portrait; a square is landscape), "size" (each
+             height x width a bucket; with `count` or `edges` by its pixels), "length" (of `source`: its numbers, the
+             UTF-8 bytes of its texts, or the bytes of its members), or a function. It is called once a sample with
+             what the dataset holds of it (values, texts, "__key__", and "height" and "width" of the image), and
+             returns a number if `count` or `edges` is given, else a hashable category
+    `count`  that many buckets of about as many samples each, 8 where neither is given for "aspect" and "length". Edges
+             are quantiles of at most 65,536 samples, drawn by the loader's seed
+    `edges`  or where one bucket ends and the next begins, ascending; what equals an edge is above it
+    `source` the column that is measured (default for sizes: the image column that views are drawn from)
+
+    Raises UsageError for arguments that do not go together.
+    """
+
+    by: By
+    _: KW_ONLY
+    count: int | None = None
+    edges: Sequence[float] | None = None
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.by) and self.by not in KINDS:
+            raise UsageError(f"Buckets: expected by to be one of {KINDS} or a function of a sample, got {self.by!r}")
+        if self.count is not None and self.edges is not None:
+            raise UsageError(
+                f"Buckets: expected count or edges, got count={self.count!r} and edges={self.edges!r}; leave one out"
+            )
+        if self.by == "orientation" and (self.count is not None or self.edges is not None):
+            raise UsageError("Buckets: by='orientation' has two buckets; leave count and edges out, or use by='aspect'")
+        if self.count is not None and (type(self.count) is not int or not 1 <= self.count <= MOST_BUCKETS):
+            raise UsageError(f"Buckets: expected count to be an int from 1 to {MOST_BUCKETS}, got {self.count!r}")
+        if self.edges is not None:
+            self._check_edges(self.edges)
+        if self.by == "length" and self.source is None:
+            raise UsageError("Buckets: by='length' needs source=, the column whose lengths count, got None")
+        if callable(self.by) and self.source is not None:
+            raise UsageError(f"Buckets: a function is given all columns; leave source={self.source!r} out")
+
+    def _check_edges(self, edges: Sequence[float]) -> None:
+        numbers = isinstance(edges, list | tuple) and all(
+            isinstance(edge, int | float) and not isinstance(edge, bool) and math.isfinite(edge) for edge in edges
+        )
+        if not numbers or not 1 <= len(edges) < MOST_BUCKETS or list(edges) != sorted(set(edges)):
+            raise UsageError(
+                f"Buckets: expected edges to be 1 to {MOST_BUCKETS - 1} ascending numbers, each once, got {edges!r}"
+            )
+
+    @property
+    def ordered(self) -> bool:
+        """Whether samples are told apart by numbers, so that each bucket has neighbours."""
+        return self.by in ("aspect", "length") or self.count is not None or self.edges is not None
+
+    def __str__(self) -> str:
+        """What tells these buckets from others, but for the samples in them."""
+        name = getattr(self.by, "__qualname__", "function") if callable(self.by) else self.by
+        bounds = f" count={self.count or DEFAULT_COUNT}" if self.edges is None else f" edges={list(self.edges)}"
+        return name + (bounds if self.ordered else "") + ("" if self.source is None else f" of {self.source}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What one rank's batch may cost, instead of a number of samples. Exactly one of the three:
+
+    `pixels` height x width of the images as the batch holds them, padding included
+    `tokens` the longest of the batch's lengths, times its samples, as they are after padding. With
+             `Buckets("length", source=…)`, whose lengths are the tokens
+    `bytes`  the same of lengths in bytes
+
+    A batch has as many samples as fit whatever they are: each counts as the largest of its bucket at the batch's scale.
+    The global batch is a multiple of `rank_multiple` (default: the world size). Name it, and a state resumes at every
+    world size that divides it, if the budget of all ranks together is the same.
+    """
+
+    pixels: int | None = None
+    tokens: int | None = None
+    bytes: int | None = None
+    rank_multiple: int | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: value for name, value in self._amounts().items() if value is not None}
+        if len(given) != 1:
+            raise UsageError(f"Budget: expected one of pixels, tokens and bytes, got {given or 'none'}")
+        for name, value in (*given.items(), ("rank_multiple", self.rank_multiple)):
+            if value is not None and (type(value) is not int or not 1 <= value < 1 << 62):
+                raise UsageError(f"Budget: expected {name} to be an int of at least 1, got {value!r}")
+
+    def _amounts(self) -> dict[str, int | None]:
+        return {"pixels": self.pixels, "tokens": self.tokens, "bytes": self.bytes}
+
+    @property
+    def unit(self) -> str:
+        """ "pixels", "tokens" or "bytes"."""
+        return next(name for name, value in self._amounts().items() if value is not None)
+
+    @property
+    def amount(self) -> int:
+        """Of its unit, for one rank."""
+        return next(value for value in self._amounts().values() if value is not None)

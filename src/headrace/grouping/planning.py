@@ -1,0 +1,243 @@
+"""The plan of a Loader: a plain one, or one of shapes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace._core import Limits
+from headrace.buckets import Buckets, Budget
+from headrace.data import Dataset
+from headrace.data.sizes import image_sizes
+from headrace.errors import UsageError
+from headrace.grouping import keys
+from headrace.grouping.bounds import length_bounds, shape_bounds
+from headrace.grouping.coding import Coding, by_categories, by_numbers, members_of
+from headrace.grouping.image_sizes import ImageSizes
+from headrace.plan import (
+    BudgetCapacity,
+    Capacity,
+    EpochPlan,
+    FixedCapacity,
+    Members,
+    OneBucket,
+    Plan,
+    Remainder,
+    ShapePlan,
+    StepViews,
+)
+from headrace.view import Program
+
+BY_SIZE = ("aspect", "orientation", "size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A loader's arguments that every plan has."""
+
+    world_size: int
+    rank: int
+    shuffle: bool
+    seed: int
+    remainder: Remainder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """The column of images that views are drawn from."""
+
+    column: str
+    exif: bool
+    threads: int | None
+    limits: Limits | None
+
+
+def plan_of(
+    dataset: Dataset,
+    order: Order,
+    *,
+    batch_size: int | Budget,
+    buckets: Buckets | None,
+    program: Program,
+    images: Images | None,
+) -> EpochPlan:
+    """A plain plan where nothing else is asked for. Sizes of images are read where they matter, unless they are kept.
+
+    Raises UsageError for what does not go together, and for a budget smaller than what it must hold.
+    """
+    if buckets is not None and not isinstance(buckets, Buckets):
+        raise UsageError(f"buckets: expected hr.Buckets(…) or None, got {buckets!r}")
+    if buckets is None and not isinstance(batch_size, Budget) and not program.drawn_per_step:
+        return Plan(length=len(dataset), batch_size=batch_size, **vars(order))
+    # What concerns length, ranks and seed is checked as a plain plan has it, before anything is read.
+    plain = 1 if isinstance(batch_size, Budget) else batch_size
+    Plan(length=len(dataset), batch_size=plain, **(vars(order) | {"remainder": "short"}))
+    return _Grouping(dataset, order, batch_size, buckets, program, images).plan()
+
+
+class _Grouping:
+    """One plan in the making."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        order: Order,
+        batch_size: int | Budget,
+        buckets: Buckets | None,
+        program: Program,
+        images: Images | None,
+    ) -> None:
+        self._dataset = dataset
+        self._order = order
+        self._batch_size = batch_size
+        self._buckets = buckets
+        self._program = program
+        self._images = images
+        self._check()
+        self._sizes = self._read_sizes(None) if self._needs_sizes() else None
+        self._key_sizes = self._sizes if buckets is None or buckets.source is None else self._sizes_of_source(buckets)
+
+    def plan(self) -> ShapePlan:
+        coding = None if self._buckets is None else self._coding(self._buckets)
+        members: Members = OneBucket(len(self._dataset))
+        if coding is not None:
+            members = members_of(coding, length=len(self._dataset), used=self._used)
+        output = self._program.output_size if self._images is not None else (0, 0)
+        views = StepViews(
+            tables=self._program.scales,
+            output=output,
+            sizes=self._sizes,
+            multiple_of=self._program.multiple_of,
+        )
+        capacity = self._capacity(members, views, coding)
+        return ShapePlan(
+            members=members,
+            capacity=capacity,
+            views=views,
+            joined=self._buckets is None or self._buckets.ordered,
+            grouping="; ".join(self._words(members, capacity)),
+            **vars(self._order),
+        )
+
+    def _check(self) -> None:
+        budget, buckets = self._batch_size, self._buckets
+        if len(self._program.scales) > 1 and not self._order.shuffle:
+            raise UsageError(
+                "shuffle: expected True beside a RandomScale of several scales, got False: each sample would have the "
+                "same scale in every epoch; pass shuffle=True, or one scale"
+            )
+        if not isinstance(budget, Budget):
+            return
+        if budget.rank_multiple is not None and budget.rank_multiple % self._order.world_size:
+            raise UsageError(
+                f"Budget: expected rank_multiple to be a multiple of the world size {self._order.world_size}, got "
+                f"{budget.rank_multiple}; take a multiple of every world size that the run may have"
+            )
+        if budget.unit == "pixels" and self._images is None:
+            raise UsageError("Budget: pixels needs an image field, got none; use tokens=, bytes= or a batch_size")
+        if budget.unit != "pixels" and (buckets is None or buckets.by != "length"):
+            raise UsageError(
+                f"Budget: {budget.unit} needs buckets=hr.Buckets('length', source=…), which says how long samples are, "
+                f"got {buckets!r}"
+            )
+
+    def _needs_sizes(self) -> bool:
+        """Whether the sizes of the images that views are drawn from matter: to the shape, or to tell samples apart."""
+        by = None if self._buckets is None or self._buckets.source is not None else self._buckets.by
+        if self._images is None:
+            if by in BY_SIZE:
+                raise UsageError(f"Buckets: by={by!r} needs an image field, got none; name a column with source=")
+            return False
+        return by in BY_SIZE or callable(by) or self._program.output_size is None
+
+    def _sizes_of_source(self, buckets: Buckets) -> ImageSizes | None:
+        if buckets.by not in BY_SIZE:
+            return self._sizes
+        if self._sizes is not None and self._images is not None and self._images.column == buckets.source:
+            return self._sizes
+        return self._read_sizes(buckets.source)
+
+    @property
+    def _used(self) -> NDArray[np.int32] | None:
+        """What samples are told apart by, which may be mapped from a file."""
+        return None if self._key_sizes is None else self._key_sizes.known
+
+    def _read_sizes(self, source: str | None) -> ImageSizes:
+        """Of the column that views are drawn from, or of `source`."""
+        images = self._images
+        column = source if images is None or source is not None else images.column
+        assert column is not None
+        if images is None:
+            return ImageSizes(image_sizes(self._dataset, column))
+        exif = images.exif and images.column == column
+        return ImageSizes(image_sizes(self._dataset, column, exif=exif, threads=images.threads, limits=images.limits))
+
+    def _coding(self, buckets: Buckets) -> Coding:
+        length, seed = len(self._dataset), self._order.seed
+        if callable(buckets.by):
+            if buckets.ordered:
+                numbers = keys.called_numbers(buckets.by, self._dataset, self._sizes)
+                return by_numbers(numbers, buckets, length=length, seed=seed)
+            return by_categories(keys.called_categories(buckets.by, self._dataset, self._sizes), length=length)
+        if buckets.by == "length":
+            assert buckets.source is not None
+            return by_numbers(keys.lengths(self._dataset, buckets.source), buckets, length=length, seed=seed)
+        assert self._key_sizes is not None
+        if not buckets.ordered:
+            kind = keys.orientations if buckets.by == "orientation" else keys.exact_sizes
+            return by_categories(kind(self._key_sizes), length=length)
+        measure = keys.aspects if buckets.by == "aspect" else keys.areas
+        return by_numbers(measure(self._key_sizes), buckets, length=length, seed=seed, used=self._used)
+
+    def _capacity(self, members: Members, views: StepViews, coding: Coding | None) -> Capacity:
+        budget, world_size = self._batch_size, self._order.world_size
+        if not isinstance(budget, Budget):
+            return FixedCapacity(budget * world_size)
+        if budget.unit == "pixels":
+            heights, widths = shape_bounds(members, self._sizes, views)
+        else:
+            assert self._buckets is not None
+            assert self._buckets.source is not None
+            lengths = keys.lengths(self._dataset, self._buckets.source)
+            heights, widths = length_bounds(members, lengths, len(views.tables))
+        capacity = BudgetCapacity(budget.amount * world_size, heights, widths, budget.rank_multiple or world_size)
+        self._check_budget(budget, capacity, members, coding)
+        return capacity
+
+    def _check_budget(self, budget: Budget, capacity: BudgetCapacity, members: Members, coding: Coding | None) -> None:
+        costs = np.where(members.counts[:, None] > 0, capacity.heights * capacity.widths, 0)
+        bucket, scale = (int(at) for at in np.unravel_index(costs.argmax(), costs.shape))
+        cost, multiple = int(costs[bucket, scale]), capacity.multiple
+        if capacity.total // cost >= multiple:
+            return
+        name = "the dataset" if coding is None else coding.names(bucket)
+        each = f"{cost} {budget.unit}"
+        if budget.unit == "pixels":
+            each = f"{capacity.heights[bucket, scale]} x {capacity.widths[bucket, scale]} (height x width) = {each}"
+        needed = -(-cost * multiple // self._order.world_size)
+        raise UsageError(
+            f"Budget: expected room for {multiple} samples over {self._order.world_size} ranks in a batch of {name}, "
+            f"whose largest is {each}: at least {budget.unit}={needed} a rank, got {budget.amount}; raise it, lower "
+            "rank_multiple or the scales, or leave large samples out with select()"
+        )
+
+    def _words(self, members: Members, capacity: Capacity) -> list[str]:
+        words = []
+        if self._buckets is not None:
+            words.append(f"buckets {self._buckets} ({len(members.counts)}, {members.digest})")
+        if self._program.drawn_per_step:
+            scales = [[int(number) for number in table[0, 1:3]] for table in self._program.scales]
+            words.append(f"scales {' '.join(str(short) for short, _ in scales)} long_max {scales[0][1] or None}")
+        if isinstance(capacity, BudgetCapacity):
+            assert isinstance(self._batch_size, Budget)
+            digest = hashlib.blake2b(digest_size=8)
+            for bound in (capacity.heights, capacity.widths):
+                digest.update(np.ascontiguousarray(bound, "<i8").data)
+            words.append(
+                f"budget {capacity.total} {self._batch_size.unit} over all ranks, rank_multiple {capacity.multiple} "
+                f"({digest.hexdigest()})"
+            )
+        return words

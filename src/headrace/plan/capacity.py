@@ -1,0 +1,58 @@
+"""How many samples a global batch holds: a given number, or as many as a budget bears."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.plan.cells import ANY
+
+Ints = NDArray[np.int64]
+
+
+class Capacity(Protocol):
+    """Samples of a whole global batch, a multiple of `multiple`."""
+
+    @property
+    def multiple(self) -> int: ...
+
+    def of(self, buckets: Ints, scales: Ints) -> int:
+        """For a batch of samples of these buckets that gets any one of these scales; 0 where none fits."""
+        ...
+
+
+@dataclass(frozen=True)
+class FixedCapacity:
+    """The same number whatever the samples are."""
+
+    samples: int
+
+    @property
+    def multiple(self) -> int:
+        return self.samples
+
+    def of(self, buckets: Ints, scales: Ints) -> int:
+        return self.samples
+
+
+@dataclass(frozen=True, eq=False)
+class BudgetCapacity:
+    """As many as cost at most `total` over all ranks, if each is as large as the largest of its cell."""
+
+    total: int
+    heights: Ints
+    """[buckets, scales]: the greatest height that a member of the bucket has at the scale."""
+    widths: Ints
+    multiple: int
+
+    def of(self, buckets: Ints, scales: Ints) -> int:
+        return self.total // self.cost(buckets, scales) // self.multiple * self.multiple
+
+    def cost(self, buckets: Ints, scales: Ints) -> int:
+        """Of one sample of a batch of these, at the scale where it costs most."""
+        chosen = slice(None) if ANY in scales else np.unique(scales)
+        heights, widths = (bound[np.unique(buckets)][:, chosen].max(axis=0) for bound in (self.heights, self.widths))
+        return int((heights * widths).max())

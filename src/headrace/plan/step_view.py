@@ -1,0 +1,96 @@
+"""One shape for all images of a step: which view they get, and to what size they are filled up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import _core
+
+Ints: TypeAlias = NDArray[np.int64]
+Sizes: TypeAlias = Callable[[Ints], NDArray[np.int32]]
+"""Dataset positions to the images' (height, width), int32[N, 2]; 0 0 where it is not known."""
+
+_CENTER_CROP = 4  # core/view/program.hpp
+_WIDTH, _HEIGHT = 8, 9  # columns of a view
+
+
+@dataclass(frozen=True, eq=False)
+class StepView:
+    """What all samples of one step have in common, on every rank."""
+
+    ops: NDArray[np.float64]
+    """The core's numbers of the view, its last step included that fills up to `size`."""
+    size: tuple[int, int]
+    """(height, width) of every image."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StepViews:
+    """`tables` has the core's numbers of the view at each scale, float64[ops, 10].
+
+    `output` is the size that the view gives whatever the source is. Where that is None, images are filled up to the
+    largest of the step, rounded up to `multiple_of`, and `sizes` is asked for those of all of the step's samples.
+    """
+
+    tables: tuple[NDArray[np.float64], ...]
+    output: tuple[int, int] | None
+    sizes: Sizes | None
+    multiple_of: int = 1
+
+    def of(self, scale: int, samples: Ints, stand_in: Callable[[int], Ints]) -> StepView:
+        """For a global batch. Where a sample has no size, the first of `stand_in(row)` that has one counts instead."""
+        if self.output is not None:
+            return StepView(self.tables[scale], self.output)
+        sizes = self._readable(samples, stand_in)
+        sides = np.array([side.max(initial=1) for side in output_sizes(self.tables[scale], *sizes.T)])
+        height, width = rounded_up(sides, self.multiple_of).tolist()
+        fill_up = np.zeros((1, self.tables[scale].shape[1]))
+        fill_up[0, :3] = _CENTER_CROP, height, width
+        return StepView(np.concatenate([self.tables[scale], fill_up]), (height, width))
+
+    def _readable(self, samples: Ints, stand_in: Callable[[int], Ints]) -> NDArray[np.int32]:
+        assert self.sizes is not None, "the output depends on them"
+        sizes = self.sizes(samples)
+        for row in np.flatnonzero(sizes[:, 0] == 0).tolist():
+            others = self.sizes(stand_in(row))
+            found = np.flatnonzero(others[:, 0])
+            sizes[row] = others[found[0]] if len(found) else 0
+        return sizes[sizes[:, 0] > 0]
+
+
+def output_sizes(ops: NDArray[np.float64], heights: NDArray[np.int32], widths: NDArray[np.int32]) -> tuple[Ints, Ints]:
+    """What the view makes of sources of these sizes: (heights, widths), 0 where it cannot be applied.
+
+    By the core's own arithmetic. The size of an output never depends on what is drawn.
+    """
+    try:
+        return _output_sizes(ops, heights, widths)
+    except ValueError:  # one of them: which one, nobody says
+        if len(heights) == 1:
+            return np.zeros(1, np.int64), np.zeros(1, np.int64)
+        each = [output_sizes(ops, heights[row : row + 1], widths[row : row + 1]) for row in range(len(heights))]
+        return np.concatenate([size[0] for size in each]), np.concatenate([size[1] for size in each])
+
+
+def _output_sizes(ops: NDArray[np.float64], heights: NDArray[np.int32], widths: NDArray[np.int32]) -> tuple[Ints, Ints]:
+    count = len(heights)
+    views = _core.sample_views(
+        ops,
+        0,
+        np.zeros(count, np.int64),
+        np.zeros(count, np.uint32),
+        0,
+        np.ascontiguousarray(widths),
+        np.ascontiguousarray(heights),
+    )
+    return views[:, _HEIGHT].astype(np.int64), views[:, _WIDTH].astype(np.int64)
+
+
+def rounded_up(sides: Ints, multiple: int) -> Ints:
+    """To multiples of `multiple`."""
+    return -(-sides // multiple) * multiple
