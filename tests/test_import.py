@@ -45,6 +45,7 @@ def test_public_names_are_pinned():
         "decode_image",
         "distributed",
         "doctor",
+        "fit_budget",
         "open",
         "read_images",
         "sample_random",

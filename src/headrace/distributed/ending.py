@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,7 +12,7 @@ import torch.distributed as group
 from torch.distributed import DistError
 
 from headrace.distributed.failures import Board, Failure, failure_of, is_of_a_collective
-from headrace.distributed.watch import Watch, seen
+from headrace.distributed.watch import Watch, because_of
 from headrace.errors import RankError
 
 ENOUGH = 3
@@ -41,10 +40,10 @@ class End:
         collective operation, and one that is killed is seen to be gone.
         """
         self._board.say_through()
-        self._eventually(lambda: self._board.all_through() or self._other_failure() is not None)
-        failure = None if self._board.all_through() else self._other_failure()
+        self._eventually(lambda: self._board.all_through() or self.watch.failure() is not None)
+        failure = None if self._board.all_through() else self.watch.failure()
         if failure is not None:
-            raise RankError(f"this rank, {self._rank}, was through, but {failure}")
+            raise because_of(failure, self._rank)
 
     def explain(self, error: BaseException) -> None:
         """Tells the others why this rank ends. Raises RankError where another one is behind `error`."""
@@ -53,9 +52,7 @@ class End:
         if isinstance(error, SystemExit) and not error.code:
             self.wait_for_all()
             self._failed = False
-        elif isinstance(error, RankError):
-            self._tell(error)
-        else:
+        elif not isinstance(error, RankError):
             if isinstance(error, Exception) and is_of_a_collective(error):
                 self._blame(error)
             self._record(failure_of(self._rank, error))
@@ -63,45 +60,37 @@ class End:
     def _blame(self, error: Exception) -> None:
         """A collective operation that fails shows that another rank does not take part, and not why."""
         self._eventually(
-            lambda: self._other_failure() is not None or self._board.through() != [],
+            lambda: self.watch.failure() is not None or self._board.through() != [],
             within_s=min(HINT_S, self._grace_s),
         )
-        failure = self._other_failure()
+        failure = self.watch.failure()
         if failure is not None:
-            raise self._tell(RankError(f"this rank, {self._rank}, ends because {failure}")) from error
+            raise because_of(failure, self._rank) from error
         if through := self._board.through():
             unequal = RankError(
-                f"this rank, {self._rank}, waits in a collective operation, and rank {through[0]} is through: expected "
-                "as many steps on every rank; give each as many batches (drop_last=True, or a budget that all share)"
+                f"rank {self._rank} waits in a collective operation, and rank {through[0]} is through: expected as "
+                "many steps on every rank; give each as many batches (drop_last=True, or a Loader, which does)"
             )
             self._record(failure_of(self._rank, unequal))
-            raise self._tell(unequal) from error
+            raise unequal from error
         error.add_note(f"rank {self._rank}: no other rank is known to have failed; one may be slower than timeout_s")
 
     def leave(self, device: torch.device) -> None:
-        """Destroys the process group. A rank that failed lets the others say so first, and rank 0 keeps the store."""
+        """Destroys the process group. A rank that failed stays until the others know, as does rank 0, which may keep
+        the store."""
         self.watch.let_end()
         if self._failed and device.type == "cuda" and group.group.WORLD is not None:
             group.group.WORLD.abort()  # nccl would wait for what it exchanges with a rank that is gone
         group.destroy_process_group()
         with suppress(DistError):
-            self._board.say_left()
+            self._board.say_informed()
             if self._is_root or self._rank == 0:
-                self._eventually(self._board.all_left, within_s=self._grace_s)
+                self._eventually(self._board.all_informed, within_s=self._grace_s)
         self.watch.end()
 
     def _record(self, failure: Failure) -> None:
         with suppress(DistError):  # the store is gone: the others know by that
             self._is_root = self._board.record(failure).rank == self._rank
-
-    def _other_failure(self) -> Failure | None:
-        failure = seen(self._board)
-        return None if failure is None or failure.rank == self._rank else failure
-
-    def _tell(self, error: RankError) -> RankError:
-        """In one line, at once: the launcher may end this process before its traceback is out."""
-        print(f"headrace: {error}", file=sys.stderr, flush=True)
-        return error
 
     def _eventually(self, condition: Callable[[], bool], *, within_s: float | None = None) -> None:
         """Asks until it holds, or the time is over. To wait in the store would hold up signals, Ctrl-C among them."""

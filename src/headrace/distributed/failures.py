@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 import torch.distributed
-from torch.distributed import Store
+from torch._C._distributed_c10d import Store
 
 from headrace.distributed.peers import Peer, is_gone, own_process
 
@@ -41,7 +41,8 @@ def is_of_a_collective(error: BaseException) -> bool:
 class Board:
     """The records of all ranks in one store. Each is written once; the first failure is the run's.
 
-    A rank is *through* when its block has ended without an error, and has *left* when it needs the store no more.
+    A rank is *through* when its block has ended without an error, and *informed* when it knows how the run ended and
+    needs the store no more.
     """
 
     def __init__(self, store: Store, *, rank: int, world_size: int) -> None:
@@ -75,8 +76,8 @@ class Board:
     def say_through(self) -> None:
         self._store.set(f"through/{self._rank}", "")
 
-    def say_left(self) -> None:
-        self._store.set(f"left/{self._rank}", "")
+    def say_informed(self) -> None:
+        self._store.set(f"informed/{self._rank}", "")
 
     def through(self) -> list[int]:
         """The other ranks whose blocks have ended without an error."""
@@ -85,9 +86,9 @@ class Board:
     def all_through(self) -> bool:
         return self._store.check([f"through/{other}" for other in self._others])
 
-    def all_left(self) -> bool:
-        """Whether nobody else needs the store: they have left, or are gone."""
-        return all(self._has("left", rank) or is_gone(peer) for rank, peer in self._peers.items())
+    def all_informed(self) -> bool:
+        """Whether nobody else needs the store: they know, or are gone."""
+        return all(self._has("informed", rank) or is_gone(peer) for rank, peer in self._peers.items())
 
     def _has(self, what: str, rank: int) -> bool:
         return self._store.check([f"{what}/{rank}"])

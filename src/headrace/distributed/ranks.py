@@ -40,9 +40,7 @@ class Ranks:
         """Whether this is the rank that prints and saves for all."""
         return self.rank == 0
 
-    def wrap(
-        self, model: nn.Module, *, sync_batchnorm: bool = True, find_unused_parameters: bool = False
-    ) -> nn.Module:
+    def wrap(self, model: nn.Module, *, sync_batchnorm: bool = True, find_unused_parameters: bool = False) -> nn.Module:
         """The model on this rank's device, in DistributedDataParallel if there are other ranks.
 
         Every rank then starts with the parameters and buffers of rank 0. With `sync_batchnorm` BatchNorm layers become

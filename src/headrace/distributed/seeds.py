@@ -20,8 +20,8 @@ class Seeds(NamedTuple):
 def seeds_of(seed: int, *, rank: int) -> Seeds:
     """One seed a generator, which differ between ranks and between generators; the same for the same arguments.
 
-    By numpy's SeedSequence with the rank as its spawn key: `seed + rank` would give rank 1 of seed 0 what rank 0 of seed
-    1 draws.
+    By numpy's SeedSequence with the rank as its spawn key: `seed + rank` would give rank 1 of seed 0 what rank 0 of
+    seed 1 draws.
     """
     if seed < 0:
         raise UsageError(f"seed: expected an int >= 0, got {seed!r}")

@@ -12,7 +12,8 @@ from itertools import count
 
 import torch
 import torch.distributed as group
-from torch.distributed import PrefixStore, Store, rendezvous
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from headrace.distributed.ending import End
 from headrace.distributed.failures import Board
@@ -33,8 +34,8 @@ def start(*, timeout_s: float = 600.0, device: str | None = None) -> Iterator[Ra
     """The ranks of this run, for the time of a `with` block; without a launcher the one rank that this process is.
 
     Reads torchrun's variables, begins torch's process group (nccl and the GPU of LOCAL_RANK where torch sees one, else
-    gloo and the CPU; `device`, "cuda" or "cpu", leaves no choice), and destroys it at the end. `timeout_s` is the longest
-    that a rank waits for the others at the start and in a collective operation.
+    gloo and the CPU; `device`, "cuda" or "cpu", leaves no choice), and destroys it at the end. `timeout_s` is the
+    longest that a rank waits for the others at the start and in a collective operation.
 
     The block ends on all ranks together. When one raises, or is killed, the others raise RankError, which names it and
     its error. Raises RankError if the ranks do not come together, UsageError for variables that are wrong, a process
@@ -85,7 +86,8 @@ def _begin(place: Place, device: torch.device, timeout_s: float) -> Board:
         found = _store(place, os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], timeout)
         prefix = f"headrace/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_runs)}"
         # A connection of its own: what waits in the group's would keep the watch waiting, too.
-        board = Board(PrefixStore(f"{prefix}/board", found.clone()), rank=place.rank, world_size=place.world_size)
+        apart = found.clone()  # type: ignore[attr-defined]  # torch's stub lacks it
+        board = Board(PrefixStore(f"{prefix}/board", apart), rank=place.rank, world_size=place.world_size)
         board.sign_in()
         _begin_group(PrefixStore(f"{prefix}/group", found), place, device, timeout)
         board.meet()
@@ -94,8 +96,8 @@ def _begin(place: Place, device: torch.device, timeout_s: float) -> Board:
             group.destroy_process_group()
         raise RankError(
             f"expected {place.world_size} ranks to meet at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} "
-            f"within {timeout_s:g} s, got on rank {place.rank}: {' '.join(str(error).split())}; look for an earlier error "
-            "of another rank"
+            f"within {timeout_s:g} s, got on rank {place.rank}: {' '.join(str(error).split())}; look for an earlier "
+            "error of another rank"
         ) from error
     return board
 
@@ -104,7 +106,8 @@ def _begin(place: Place, device: torch.device, timeout_s: float) -> Board:
 def _store(place: Place, address: str, port: str, timeout: timedelta) -> Store:
     """Where the ranks meet, for the life of the process: rank 0, or torchrun, keeps it, and a second block of `start`
     must not find the first one's being closed."""
-    store, _, _ = next(rendezvous(f"tcp://{address}:{port}", place.rank, place.world_size, timeout=timeout))
+    found = rendezvous(f"tcp://{address}:{port}", place.rank, place.world_size, timeout=timeout)
+    store: Store = next(found)[0]
     return store
 
 

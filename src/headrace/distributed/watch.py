@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 from torch.distributed import DistError
@@ -19,12 +20,12 @@ PERIOD_S = 0.5
 
 
 class Watch:
-    """A thread that looks for the run's failure, from `begin` to `end`.
+    """A thread that looks for the failure of another rank, from `begin` to `end`.
 
-    It sends this process SIGTERM, on which the main thread raises RankError: so it does on the launcher's own, if the
-    run has failed by then. A main thread that has not come to an end `patience_s` later, because it waits inside a GPU's
-    library, say, cannot be helped: the process writes why and ends with code 1. A handler of the user's own for SIGTERM
-    stays, and is not called.
+    It says in one line what it finds, so that it is said before a launcher ends this process, and sends the process
+    SIGTERM, on which the main thread raises RankError; so it does on the launcher's own. A main thread that has not
+    come to an end `patience_s` later, because it waits inside a library of the GPU, say, cannot be helped: the process
+    ends with code 1. A handler for SIGTERM of the user's own stays, and is not called.
     """
 
     def __init__(self, board: Board, *, rank: int, patience_s: float, end_process: Callable[[], None]) -> None:
@@ -32,6 +33,8 @@ class Watch:
         self._rank = rank
         self._patience_s = patience_s
         self._end_process = end_process
+        self._found: Failure | None = None
+        self._finding = threading.RLock()  # the main thread's handler may come upon the main thread inside
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-ranks", daemon=True)
         self._handles = False
@@ -54,31 +57,48 @@ class Watch:
         if self._handles:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
+    def failure(self) -> Failure | None:
+        """Another rank's, which this one ends by. Said when it is first found; from then on the store is not needed."""
+        with self._finding:
+            if self._found is None:
+                found = _seen(self._board)
+                if found is not None and found.rank != self._rank:
+                    self._found = found
+                    self._say(found)
+            return self._found
+
+    def _say(self, failure: Failure) -> None:
+        print(f"headrace: rank {self._rank} ends because {failure}", file=sys.stderr, flush=True)
+        with suppress(DistError):
+            self._board.say_informed()
+
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         if self._ending:
             return
-        failure = seen(self._board)
-        if failure is not None and failure.rank != self._rank:
-            raise RankError(f"this rank, {self._rank}, ends because {failure}")
+        failure = self.failure()
+        if failure is not None:
+            raise because_of(failure, self._rank)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
     def _run(self) -> None:
         while not self._stop.wait(PERIOD_S):
-            failure = seen(self._board)
-            if failure is not None and failure.rank != self._rank:
-                self._get_out(failure)
+            if self.failure() is not None:
+                self._get_out()
                 return
 
-    def _get_out(self, failure: Failure) -> None:
+    def _get_out(self) -> None:
         if self._handles:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
         if not self._stop.wait(self._patience_s):
-            print(f"headrace: this rank, {self._rank}, ends because {failure}", file=sys.stderr, flush=True)
             self._end_process()
 
 
-def seen(board: Board) -> Failure | None:
+def because_of(failure: Failure, rank: int) -> RankError:
+    return RankError(f"rank {rank} ends because {failure}")
+
+
+def _seen(board: Board) -> Failure | None:
     """The run's failure as the store has it. A store that is gone is one, too: rank 0 or the launcher kept it."""
     try:
         return board.failure()

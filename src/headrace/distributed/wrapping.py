@@ -35,7 +35,8 @@ def wrap(
 
 def _with_sync_batchnorm(model: nn.Module, device: torch.device, tell: bool) -> nn.Module:
     if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        return converted
     # torch converts on the CPU, too, but the first forward pass in training raises ValueError.
     if tell and any(isinstance(module, _BatchNorm) for module in model.modules()):
         warnings.warn(
