@@ -12,6 +12,7 @@ HEAVY = ("torch", "rich", "typer", "jinja2", "PIL", "torchvision", "pandas", "sc
 def test_public_names_are_pinned():
     assert headrace.__all__ == [
         "IMAGENET",
+        "Boxes",
         "BucketBatchSampler",
         "Buckets",
         "Budget",
@@ -24,6 +25,7 @@ def test_public_names_are_pinned():
         "ImageReader",
         "IndexedTar",
         "IndexedZip",
+        "Keypoints",
         "Label",
         "Letterbox",
         "Limits",

@@ -19,7 +19,7 @@ std::string kind_of(const Image& image) {
         return std::to_string(image.png.bit_depth) + "-bit PNG of " + colors[image.png.color_type];
     }
     const char* const types[] = {"8-bit", "16-bit", "float"};
-    return std::string("an image of ") + types[static_cast<int>(image.pixels.samples)] + " values, " +
+    return std::string("an image of ") + types[static_cast<int>(image.pixels.type)] + " values, " +
            std::to_string(image.pixels.channels) + (image.pixels.channels == 1 ? " channel" : " channels");
 }
 
@@ -32,23 +32,23 @@ bool is_grey(const Image& image) {
     return image.kind == Image::Kind::pixels && image.pixels.channels == 1;
 }
 
-Samples samples_of_mask(const Image& image) {
+PixelType samples_of_mask(const Image& image) {
     const bool palette = image.kind == Image::Kind::png && image.png.color_type == 3;
-    const bool floats = image.kind == Image::Kind::pixels && image.pixels.samples == Samples::f32;
+    const bool floats = image.kind == Image::Kind::pixels && image.pixels.type == PixelType::f32;
     if (image.kind == Image::Kind::jpeg) refuse("a mask whose values are as they were written", image);
     if (!(is_grey(image) || palette) || floats) refuse("a mask of one channel, palette or grey", image);
-    if (image.kind == Image::Kind::pixels) return image.pixels.samples;
-    return image.png.bit_depth == 16 ? Samples::u16 : Samples::u8;
+    if (image.kind == Image::Kind::pixels) return image.pixels.type;
+    return image.png.bit_depth == 16 ? PixelType::u16 : PixelType::u8;
 }
 
-Samples samples_of_depth(const Image& image) {
-    const bool wide = image.kind == Image::Kind::png ? image.png.bit_depth == 16 : image.pixels.samples != Samples::u8;
+PixelType samples_of_depth(const Image& image) {
+    const bool wide = image.kind == Image::Kind::png ? image.png.bit_depth == 16 : image.pixels.type != PixelType::u8;
     if (!is_grey(image) || !wide) refuse("depth of one channel, 16-bit grey or floats", image);
-    return image.kind == Image::Kind::png ? Samples::u16 : image.pixels.samples;
+    return image.kind == Image::Kind::png ? PixelType::u16 : image.pixels.type;
 }
 
 bool is_vectors(const Image& image) {
-    return image.kind == Image::Kind::pixels && image.pixels.samples == Samples::f32 && image.pixels.channels == 3;
+    return image.kind == Image::Kind::pixels && image.pixels.type == PixelType::f32 && image.pixels.channels == 3;
 }
 
 void check_normals(const Image& image) {
@@ -61,28 +61,28 @@ void check_normals(const Image& image) {
 }  // namespace
 
 void SampleWorker::deliver_mask(const ImageField& field, std::uint8_t* out, const Image& image, const View& view) {
-    const Samples samples = samples_of_mask(image);
-    mask_.start(field.mask, out, Placement::of(view), samples);
+    const PixelType type = samples_of_mask(image);
+    mask_.start(field.mask, out, Placement::of(view), type);
     if (lands_nowhere(view)) return;
     const Window window = scaled_window(view, image.width, image.height, 8);
     const Reach reach = reach_of(window, Filter::nearest);
-    nearest_.start(window, size_of(samples), reach.top, 0, mask_);
-    send_samples(image, samples, window, reach.top, reach.bottom, nearest_);
+    nearest_.start(window, size_of(type), reach.top, 0, mask_);
+    send_samples(image, type, window, reach.top, reach.bottom, nearest_);
 }
 
 void SampleWorker::deliver_depth(const ImageField& field, int sample, const Image& image, const View& view) {
-    const Samples samples = samples_of_depth(image);
+    const PixelType type = samples_of_depth(image);
     std::uint8_t* out = field.out + static_cast<std::size_t>(sample) * field.bytes();
     std::uint8_t* valid = field.valid == nullptr ? nullptr : field.valid + sample * field.pixels();
-    depth_.start(field.depth, out, valid, Placement::of(view), samples);
+    depth_.start(field.depth, out, valid, Placement::of(view), type);
     if (lands_nowhere(view)) return;
     const Window window = scaled_window(view, image.width, image.height, 8);
     const Reach reach = reach_of(window, Filter::nearest);
-    const bool counts = field.depth.quantiles && samples == Samples::u16;  // every row, whatever the window
-    nearest_.start(window, size_of(samples), counts ? 0 : reach.top, 0, depth_);
+    const bool counts = field.depth.quantiles && type == PixelType::u16;  // every row, whatever the window
+    nearest_.start(window, size_of(type), counts ? 0 : reach.top, 0, depth_);
     if (counts) depth_counter_.start(image.width, nearest_);
     RowSink& sink = counts ? static_cast<RowSink&>(depth_counter_) : nearest_;
-    send_samples(image, samples, window, counts ? 0 : reach.top, counts ? image.height : reach.bottom, sink);
+    send_samples(image, type, window, counts ? 0 : reach.top, counts ? image.height : reach.bottom, sink);
     DepthMap map;
     const std::int64_t since = now_ns();
     if (field.depth.quantiles) {
@@ -110,22 +110,22 @@ void SampleWorker::deliver_vectors(const ImageField& field, std::uint8_t* out, c
     vectors_.start(field.format.dtype, out, Placement::of(view), view.hflip ? -1.0F : 1.0F, view.vflip ? -1.0F : 1.0F);
     if (lands_nowhere(view)) return;
     const Reach reach = reach_of(window, Filter::nearest);
-    nearest_.start(window, 3 * size_of(Samples::f32), reach.top, 0, vectors_);
-    send_samples(image, Samples::f32, window, reach.top, reach.bottom, nearest_);
+    nearest_.start(window, 3 * size_of(PixelType::f32), reach.top, 0, vectors_);
+    send_samples(image, PixelType::f32, window, reach.top, reach.bottom, nearest_);
 }
 
-void SampleWorker::send_samples(const Image& image, Samples samples, const Window& window, int top, int bottom,
+void SampleWorker::send_samples(const Image& image, PixelType type, const Window& window, int top, int bottom,
                                 RowSink& sink) {
     const std::int64_t since = now_ns();
     TimedSink timed(sink);
     if (image.kind == Image::Kind::png) {
-        png_.decode(top, bottom, samples == Samples::u16 ? Layout::raw16 : Layout::raw8, timed);
+        png_.decode(top, bottom, type == PixelType::u16 ? Layout::raw16 : Layout::raw8, timed);
     } else {
         const std::size_t stride =
-            static_cast<std::size_t>(image.width) * image.pixels.channels * size_of(image.pixels.samples);
+            static_cast<std::size_t>(image.width) * image.pixels.channels * size_of(image.pixels.type);
         timed.take(image.pixels.data + top * stride, stride, bottom - top);
     }
-    count_rows(since, timed.spent_ns(), image.bytes, std::int64_t{size_of(samples)} * window.width * window.height);
+    count_rows(since, timed.spent_ns(), image.bytes, std::int64_t{size_of(type)} * window.width * window.height);
 }
 
 }  // namespace headrace

@@ -15,7 +15,7 @@
 #include "common/fault.hpp"
 #include "dense/depth_format.hpp"
 #include "dense/mask_target.hpp"
-#include "dense/samples.hpp"
+#include "dense/pixel_type.hpp"
 #include "resample/target.hpp"
 #include "view/sample.hpp"
 
@@ -28,7 +28,7 @@ struct Memory {
     const std::uint8_t* data = nullptr;
     std::size_t size = 0;                     // bytes
     int width = 0, height = 0, channels = 0;  // channels 0: encoded bytes; 1 or 3: pixels, HWC
-    Samples samples = Samples::u8;            // of pixels
+    PixelType type = PixelType::u8;           // of pixels
 };
 
 // What the pixels of a field are.
@@ -100,7 +100,7 @@ public:
     // Blocks until every sample is done or cancelled.
     void wait();
     bool done() const;
-    // Samples not yet begun are skipped; those in progress end normally, those in a pause at once.
+    // PixelType not yet begun are skipped; those in progress end normally, those in a pause at once.
     void cancel();
     bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 

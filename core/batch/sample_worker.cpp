@@ -217,7 +217,7 @@ void SampleWorker::count_rows(std::int64_t since, std::int64_t sink_ns, std::siz
 }
 
 void SampleWorker::send_pixels(const Memory& pixels, const Reach& reach, RowSink& sink) {
-    if (pixels.samples != Samples::u8) throw Fault(Code::unsupported, "expected a picture of 8-bit values");
+    if (pixels.type != PixelType::u8) throw Fault(Code::unsupported, "expected a picture of 8-bit values");
     const std::size_t stride = 4 * static_cast<std::size_t>(pixels.width);
     line_.resize(stride + kReadableBeyond);
     for (int y = reach.top; y < reach.bottom; ++y) {

@@ -67,8 +67,8 @@ private:
     void deliver_vectors(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     void send_picture(const ImageField& field, const Format& format, const Image& image, const Window& window,
                       int eighths);
-    // The rows from top to bottom, each of `samples`; counted as decoding, less what the sink takes.
-    void send_samples(const Image& image, Samples samples, const Window& window, int top, int bottom, RowSink& sink);
+    // The rows from top to bottom, each of `type`; counted as decoding, less what the sink takes.
+    void send_samples(const Image& image, PixelType type, const Window& window, int top, int bottom, RowSink& sink);
     void send_pixels(const Memory& pixels, const Reach& reach, RowSink& sink);
     // A decoder and the sink that took its rows: nanoseconds, bytes read and bytes made.
     void count_rows(std::int64_t since, std::int64_t sink_ns, std::size_t bytes, std::int64_t made);

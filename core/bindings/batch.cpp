@@ -249,11 +249,11 @@ private:
                       static_cast<int>(pixels.shape(1)),
                       static_cast<int>(pixels.shape(0)),
                       static_cast<int>(pixels.shape(2)),
-                      Samples::u8};
+                      PixelType::u8};
         if (pixels.dtype() == nb::dtype<std::uint16_t>()) {
-            memory.samples = Samples::u16;
+            memory.type = PixelType::u16;
         } else if (pixels.dtype() == nb::dtype<float>()) {
-            memory.samples = Samples::f32;
+            memory.type = PixelType::f32;
         } else if (pixels.dtype() != nb::dtype<std::uint8_t>()) {
             throw nb::value_error("expected pixels of uint8, uint16 or float32");
         }

@@ -6,14 +6,14 @@
 namespace headrace {
 
 void DepthTarget::start(const DepthFormat& format, std::uint8_t* at, std::uint8_t* valid, const Placement& place,
-                        Samples samples) {
+                        PixelType type) {
     format_ = format;
     at_ = at;
     valid_ = valid;
     place_ = place;
-    samples_ = samples;
+    type_ = type;
     const auto width = static_cast<std::size_t>(place.inner_width);
-    numbers_.resize(width * place.inner_height * size_of(samples));
+    numbers_.resize(width * place.inner_height * size_of(type));
     line_.resize(std::max(place.width, place.inner_width) + 64);
     line_valid_.resize(width);
     if (place.pads()) pad();
@@ -26,13 +26,13 @@ void DepthTarget::pad() {
 }
 
 void DepthTarget::write(int y, const std::uint8_t* pixels) {
-    const std::size_t bytes = static_cast<std::size_t>(place_.inner_width) * size_of(samples_);
+    const std::size_t bytes = static_cast<std::size_t>(place_.inner_width) * size_of(type_);
     std::memcpy(numbers_.data() + y * bytes, pixels, bytes);
 }
 
 void DepthTarget::finish(const DepthMap& map) {
     for (int y = 0; y < place_.inner_height; ++y) {
-        samples_ == Samples::u16 ? finish_row<std::uint16_t>(y, map) : finish_row<float>(y, map);
+        type_ == PixelType::u16 ? finish_row<std::uint16_t>(y, map) : finish_row<float>(y, map);
         put(place_.pixel(y), place_.inner_width);
         if (valid_ != nullptr) std::copy(line_valid_.begin(), line_valid_.end(), valid_ + place_.pixel(y));
     }

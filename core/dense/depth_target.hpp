@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "dense/depth_format.hpp"
-#include "dense/samples.hpp"
+#include "dense/pixel_type.hpp"
 #include "resample/kernels.hpp"
 #include "resample/resampler.hpp"
 #include "view/placement.hpp"
@@ -17,7 +17,7 @@ public:
     explicit DepthTarget(const Kernels& kernels) : kernels_(&kernels) {}
 
     // A depth a pixel goes below `at`; 1 or 0 a pixel, whether it is valid, below `valid`, unless that is null.
-    void start(const DepthFormat&, std::uint8_t* at, std::uint8_t* valid, const Placement&, Samples);
+    void start(const DepthFormat&, std::uint8_t* at, std::uint8_t* valid, const Placement&, PixelType);
     // A row of u16 or f32.
     void write(int y, const std::uint8_t* pixels) override;
     // Once every row is written.
@@ -33,7 +33,7 @@ private:
     DepthFormat format_{};
     std::uint8_t *at_ = nullptr, *valid_ = nullptr;
     Placement place_{};
-    Samples samples_ = Samples::u16;
+    PixelType type_ = PixelType::u16;
     std::vector<std::uint8_t> numbers_;  // of the inner rectangle
     std::vector<float> line_;
     std::vector<std::uint8_t> line_valid_;

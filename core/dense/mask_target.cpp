@@ -15,8 +15,8 @@ void fill(std::uint8_t* at, std::size_t count, std::int64_t value) {
     std::fill_n(reinterpret_cast<Value*>(at), count, static_cast<Value>(value));
 }
 
-std::uint16_t value_at(const std::uint8_t* pixels, int x, Samples samples) {
-    if (samples == Samples::u8) return pixels[x];
+std::uint16_t value_at(const std::uint8_t* pixels, int x, PixelType type) {
+    if (type == PixelType::u8) return pixels[x];
     std::uint16_t value;
     std::memcpy(&value, pixels + 2 * static_cast<std::size_t>(x), 2);
     return value;
@@ -24,11 +24,11 @@ std::uint16_t value_at(const std::uint8_t* pixels, int x, Samples samples) {
 
 }  // namespace
 
-void MaskTarget::start(const MaskFormat& format, std::uint8_t* at, const Placement& place, Samples samples) {
+void MaskTarget::start(const MaskFormat& format, std::uint8_t* at, const Placement& place, PixelType type) {
     format_ = format;
     at_ = at;
     place_ = place;
-    samples_ = samples;
+    type_ = type;
     if (!place.pads()) return;
     const auto fill_all = format.bytes == 1   ? fill<std::uint8_t>
                           : format.bytes == 2 ? fill<std::int16_t>
@@ -56,13 +56,13 @@ void MaskTarget::write_as(std::uint8_t* out, const std::uint8_t* pixels) const {
     Value* values = reinterpret_cast<Value*>(out);
     bool placed = true;
     for (int x = 0; x < place_.inner_width; ++x) {
-        const std::int64_t value = format_.table[value_at(pixels, x, samples_)];
+        const std::int64_t value = format_.table[value_at(pixels, x, type_)];
         placed &= value != MaskFormat::kNoPlace;
         values[x] = static_cast<Value>(value);
     }
     if (placed) return;
     for (int x = 0; x < place_.inner_width; ++x) {
-        const std::uint16_t value = value_at(pixels, x, samples_);
+        const std::uint16_t value = value_at(pixels, x, type_);
         if (format_.table[value] != MaskFormat::kNoPlace) continue;
         throw Fault(Code::corrupt, "expected values that remap= and dtype= have a place for, got " +
                                        std::to_string(value) + " in the mask");

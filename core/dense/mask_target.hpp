@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "dense/samples.hpp"
+#include "dense/pixel_type.hpp"
 #include "resample/resampler.hpp"
 #include "view/placement.hpp"
 
@@ -22,7 +22,7 @@ struct MaskFormat {
 class MaskTarget final : public PixelRows {
 public:
     // Writes `format.bytes` a pixel below `at`. Padding becomes `ignore` at once.
-    void start(const MaskFormat&, std::uint8_t* at, const Placement&, Samples);
+    void start(const MaskFormat&, std::uint8_t* at, const Placement&, PixelType);
     // A row of u8 or u16. Throws Fault(corrupt) for a value without a place.
     void write(int y, const std::uint8_t* pixels) override;
 
@@ -33,7 +33,7 @@ private:
     MaskFormat format_{};
     std::uint8_t* at_ = nullptr;
     Placement place_{};
-    Samples samples_ = Samples::u8;
+    PixelType type_ = PixelType::u8;
 };
 
 }  // namespace headrace

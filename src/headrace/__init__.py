@@ -10,7 +10,7 @@ from headrace._core import Limits
 from headrace.buckets import Buckets, Budget
 from headrace.data import Dataset, open
 from headrace.errors import HeadraceError
-from headrace.fields import IMAGENET, Depth, Image, Label, Mask, Normalize, Normals, Quantiles, Raw
+from headrace.fields import IMAGENET, Boxes, Depth, Image, Keypoints, Label, Mask, Normalize, Normals, Quantiles, Raw
 from headrace.loader import Loader
 from headrace.random_scale import RandomScale
 from headrace.view import (
@@ -45,6 +45,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "IMAGENET",
+    "Boxes",
     "BucketBatchSampler",
     "Buckets",
     "Budget",
@@ -57,6 +58,7 @@ __all__ = [
     "ImageReader",
     "IndexedTar",
     "IndexedZip",
+    "Keypoints",
     "Label",
     "Letterbox",
     "Limits",

@@ -154,6 +154,7 @@ class Loader:
             images=columns.images,
             raws=columns.raws,
             values=columns.values,
+            points=columns.points,
             threads=default_threads() if threads is None else threads,
             prefetch=prefetch,
             on_error=on_error,

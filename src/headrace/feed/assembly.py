@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,10 @@ class Pending:
     """One block a part of the spatial fields, as the core writes it."""
     raws: list[list[bytes]]
     job: _core.Job
+    views: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 16)))
+    """[N, 16], as core/batch/job.hpp has them, once the core is done."""
+    sizes: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
+    """[N, 2]: width and height of the images that the views are drawn from."""
 
 
 class Assembly:
@@ -112,6 +116,7 @@ class Assembly:
         pending.samples, pending.passes = pending.samples[rows], pending.passes[rows]
         pending.positions = pending.positions[rows]
         pending.raws = [[raw[row] for row in rows] for raw in pending.raws]
+        pending.views, pending.sizes = pending.views[rows], pending.sizes[rows]
 
     def _row_bytes(self, pending: Pending, part: int, row: int) -> slice:
         one = self._parts[part].nbytes(pending.size)

@@ -37,6 +37,7 @@ class BatchDecoder:
         job = pending.job
         job.wait()
         pending.raws = [job.raw(i) for i in range(len(self._recipe.raws))]
+        pending.views, pending.sizes = job.views, job.sizes
         self._mend(pending, {failure[0]: failure for failure in job.failures()})
         return Decoded(
             dataset=self._recipe.dataset,
@@ -75,7 +76,13 @@ class BatchDecoder:
             values = self._assembly.values(column, pending.samples)
             is_label = isinstance(recipe.fields[name], Label)
             batch[name] = self._converter.labels(values) if is_label else self._converter.values(values)
+        batch |= self._points(pending)
         return {name: batch[name] for name in self._names}
+
+    def _points(self, pending: Pending) -> Batch:
+        """What follows the views."""
+        parts = self._recipe.points.make(pending.samples, pending.views, pending.sizes)
+        return {name: self._converter.each(part) for name, part in parts.items()}
 
     def _labels(self, pending: Pending, name: str, raw: list[bytes]) -> Any:
         keys = [self._recipe.dataset.key(int(sample)) for sample in pending.samples] if raw else []

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.feed.points import PerSample
 from headrace.feed.recipe import Recipe
 from headrace.feed.spatial import Part
 
@@ -39,6 +40,12 @@ class Converter:
     def labels(self, values: NDArray[Any]) -> Any:
         """Numbers as one array, whole ones as int64 whatever they are kept as."""
         return self.values(values if values.dtype.kind == "f" else values.astype(np.int64, copy=False))
+
+    def each(self, values: PerSample) -> PerSample:
+        """A list whose arrays have the type; texts stay as they are."""
+        if self._torch is None:
+            return values
+        return PerSample(self.values(value) for value in values)
 
     def values(self, values: NDArray[Any] | list[Any]) -> Any:
         """Numbers as one array; a list stays as it is."""

@@ -11,9 +11,10 @@ import numpy as np
 from headrace._core import Limits
 from headrace.data import ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn, ValueColumn
 from headrace.errors import UsageError
+from headrace.feed.points import PointFields, beside_name, resolve_points
 from headrace.feed.quarantine import Quarantine
 from headrace.feed.spatial import parts_of
-from headrace.fields import Field, Image, Label, Raw, Spatial
+from headrace.fields import Boxes, Field, Image, Keypoints, Label, Raw, Spatial
 from headrace.plan import EpochPlan
 from headrace.view import Program
 
@@ -47,6 +48,8 @@ class Recipe:
     """Fields made of a column's undecoded bytes."""
     values: tuple[tuple[str, HeldColumn], ...]
     """(field, column) of what needs no reading."""
+    points: PointFields
+    """Fields of places in the images, which follow the views."""
     threads: int
     prefetch: int
     on_error: OnError
@@ -68,17 +71,22 @@ class Recipe:
 
 
 def names_of(fields: Mapping[str, Field]) -> list[str]:
-    """What a batch of these fields holds. Raises UsageError where two things have one name."""
-    names: list[str] = []
-    for name, field in fields.items():
-        names += [part.name for part in parts_of(name, field)] if isinstance(field, Spatial) else [name]
+    """What a batch of these fields holds, in order. Raises UsageError where two things have one name."""
+    names = [part for name, field in fields.items() for part in _names_of_field(name, field)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(
-            f"field {twice[0]!r}: expected a name of its own, got that of a depth field's validity; rename one, or use "
-            "Depth(valid=False)"
+            f"field {twice[0]!r}: expected a name of its own, got that of what comes beside another field; rename it, "
+            "or leave the other out, with Depth(valid=False) or without beside="
         )
     return names
+
+
+def _names_of_field(name: str, field: Field) -> list[str]:
+    if isinstance(field, Spatial):
+        return [part.name for part in parts_of(name, field)]
+    beside = field.beside if isinstance(field, Boxes) else ()
+    return [name, *(beside_name(name, column) for column in beside)]
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,7 @@ class Columns:
     images: tuple[tuple[str, Spatial, str], ...]
     raws: tuple[tuple[str, Field, str], ...]
     values: tuple[tuple[str, HeldColumn], ...]
+    points: PointFields
 
 
 def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: str | None) -> Columns:
@@ -96,9 +105,12 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
     raws: list[tuple[str, Field, str]] = []
     values: list[tuple[str, HeldColumn]] = []
     for name, field in fields.items():
+        if isinstance(field, Boxes | Keypoints):
+            continue
         if not isinstance(field, Spatial | Label | Raw):
             raise UsageError(
-                f"field {name!r}: expected Image, Mask, Depth, Normals, Label or Raw, got {type(field).__name__}"
+                f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, Label or Raw, got "
+                f"{type(field).__name__}"
             )
         column_name = field.source if field.source is not None else name
         column = KeyColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
@@ -119,8 +131,12 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
             raws.append((name, field, column_name))
         else:
             values.append((name, _labels(name, column) if isinstance(field, Label) else column))
+    points = resolve_points(dataset, fields)
+    if points and not images:
+        names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, Boxes | Keypoints))
+        raise UsageError(f"field {names}: expected an image field beside it, whose view it follows, got none")
     names_of(fields)
-    return Columns(_view_first(images, view_from), tuple(raws), tuple(values))
+    return Columns(_view_first(images, view_from), tuple(raws), tuple(values), points)
 
 
 def _labels(name: str, column: HeldColumn) -> ValueColumn:

@@ -69,6 +69,7 @@ class RowMender:
                 job = self._assembly.start_rows(pending, row, items)
                 job.wait()
                 if not job.failures():
+                    pending.views[row], pending.sizes[row] = job.views[0], job.sizes[0]
                     return [job.raw(i)[0] for i in range(len(self._recipe.raws))]
                 failure = job.failures()[0]
             _, field, code, _, why = failure
