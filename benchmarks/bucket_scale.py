@@ -5,8 +5,9 @@
 Each length in a fresh process: sizes of that many images lie in a mapped file, as columns `width` and `height` of a
 dataset do. Timed is what Loader does with `buckets=hr.Buckets("aspect", count=…)` and a RandomScale of five scales
 (with `--budget`, and a Budget of pixels) until the first batch of 256 is planned, then the mean of 200 further batches.
-Memory is that of the process, in MB: the greatest of its own pages (`private`), sampled each 10 ms, and the greatest
-with pages of mapped files (`peak`), of which the system may take any back; and what of both there was before.
+Memory is that of the process, in MB: the greatest of its own pages (`private`), sampled each 10 ms, what of it there
+was before, and the greatest until the first batch with pages of mapped files (`peak`). Batches at random touch more and
+more of those; the system takes them back where memory is wanted.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ plan = plan_of(
 )
 plan.batch(0, 0)
 first = time.perf_counter() - begin
+peak = memory()[1]
 begin = time.perf_counter()
 for step in range(1, 201):
     plan.batch(1, step)
@@ -76,7 +78,7 @@ done.set()
 watcher.join()
 print(json.dumps({
     "samples": length, "first_batch_s": round(first, 2), "batch_ms": round(1e3 * each, 2), "steps": plan.steps,
-    "private_before_mb": round(before[0]), "private_mb": round(max(seen)), "peak_mb": round(memory()[1]),
+    "private_before_mb": round(before[0]), "private_mb": round(max(seen)), "peak_mb": round(peak),
 }))
 """
 

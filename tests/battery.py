@@ -42,7 +42,9 @@ def plain(value: Any) -> Any:
 
         value = value.view(torch.uint16) if value.dtype == torch.bfloat16 else value
         return value.numpy().copy()
-    return value.copy() if isinstance(value, np.ndarray) else list(value)
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return [plain(each) for each in value] if isinstance(value, list) else value
 
 
 def kept(batches: Iterable[Batch]) -> list[dict[str, Any]]:
@@ -64,8 +66,10 @@ def assert_equal(got: list[dict[str, Any]], expected: list[dict[str, Any]], what
 
 
 def _same(mine: Any, theirs: Any) -> bool:
+    if isinstance(mine, list) and isinstance(theirs, list):
+        return len(mine) == len(theirs) and all(map(_same, mine, theirs))
     if not isinstance(theirs, np.ndarray):
-        return type(mine) is type(theirs) and mine == theirs
+        return type(mine) is type(theirs) and bool(mine == theirs)
     return mine.dtype == theirs.dtype and mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes()
 
 

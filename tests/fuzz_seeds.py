@@ -14,7 +14,7 @@ import numpy as np
 from fuzz_finds import finds
 from originals import jpegs, pngs, tars, zips
 
-TARGETS = ("jpeg", "png", "png_rows", "tar", "zip", "index", "view")
+TARGETS = ("jpeg", "png", "png_rows", "tar", "zip", "index", "view", "dense")
 
 
 def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
@@ -38,7 +38,7 @@ def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
             yield from zips()
         case "index":  # small numbers, as the target takes them for offsets that rise
             yield from ((str(number), rng.integers(0, 20, 200, np.uint8).tobytes()) for number in range(40))
-        case "view":  # drawn: the target has meaning for any bytes
+        case "view" | "dense":  # drawn: the target has meaning for any bytes
             yield from ((str(number), rng.bytes(300)) for number in range(60))
 
 

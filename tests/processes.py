@@ -27,10 +27,13 @@ def source_paths() -> list[str]:
     return [*_PATHS, os.environ.get("PYTHONPATH", "")]
 
 
-def start_python(source: str, *args: object, warnings: str = "error") -> subprocess.Popen[str]:
+def start_python(
+    source: str, *args: object, warnings: str = "error", stdin: int | None = None
+) -> subprocess.Popen[str]:
     """Runs `source` in a fresh interpreter that imports headrace and the tests' modules as this one does."""
     return subprocess.Popen(
         [sys.executable, "-X", "faulthandler", "-W", warnings, "-c", textwrap.dedent(source), *map(str, args)],
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

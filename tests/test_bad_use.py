@@ -216,8 +216,11 @@ def test_batches_before_the_failure_are_delivered(photos):
         ({"view": "big"}, ["view: expected a view such as hr.Resize(256)"]),
         ({"view_from": "depth"}, ["view_from: expected the name of an image field", "'depth'"]),
         ({"fields": {"image": hr.Image(source="png")}}, ["expected a column of the dataset, got 'png'", "source="]),
-        ({"fields": {"image": "rgb"}}, ["field 'image': expected Image, Label or Raw, got str"]),
-        ({"fields": {"label": hr.Label()}}, ["view: expected an image field to cut"]),
+        (
+            {"fields": {"image": "rgb"}},
+            ["field 'image': expected Image, Mask, Depth, Normals, Boxes, Keypoints, Label or Raw, got str"],
+        ),
+        ({"fields": {"label": hr.Label()}}, ["view: expected a field of pixels to cut"]),
         ({"fields": {"label": hr.Image()}}, ["field 'label': expected a column of bytes or of paths"]),
         ({"fields": {"image": hr.Image(dtype="bfloat16")}}, ["numpy has no bfloat16", "output='torch'"]),
         ({"quarantine": "/nowhere/bad.jsonl"}, ["quarantine: expected a file that can be written", "/nowhere"]),

@@ -13,6 +13,9 @@
 
 #include "batch/source.hpp"
 #include "common/fault.hpp"
+#include "dense/depth_format.hpp"
+#include "dense/mask_target.hpp"
+#include "dense/pixel_type.hpp"
 #include "resample/target.hpp"
 #include "view/sample.hpp"
 
@@ -24,18 +27,32 @@ enum class Stage : std::uint8_t { read = 0, probe = 1, decode = 2, resample = 3 
 struct Memory {
     const std::uint8_t* data = nullptr;
     std::size_t size = 0;                     // bytes
-    int width = 0, height = 0, channels = 0;  // channels 0: encoded bytes; 1 or 3: 8-bit pixels, HWC
+    int width = 0, height = 0, channels = 0;  // channels 0: encoded bytes; 1 or 3: pixels, HWC
+    PixelType type = PixelType::u8;           // of pixels
 };
+
+// What the pixels of a field are.
+enum class Content : std::uint8_t { picture, mask, depth, normals };
 
 // One image of each sample.
 struct ImageField {
     Ranges ranges;
     std::vector<Memory> memory;  // empty, or one a sample; one without data is read from its range
-    Format format;
-    std::uint8_t* out = nullptr;  // samples times format.bytes()
+    Content content = Content::picture;
+    Format format;                  // its size; all of it for pictures and normals
+    MaskFormat mask;                // of a mask
+    DepthFormat depth;              // of a depth map
+    std::uint8_t* out = nullptr;    // samples times bytes()
+    std::uint8_t* valid = nullptr;  // of a depth map, or null: samples times pixels()
     Filter filter = Filter::triangle;
     bool dct_scaling = true;
     bool orient = false;  // honour EXIF: a turned image is declined
+
+    std::size_t pixels() const { return static_cast<std::size_t>(format.width) * format.height; }
+    std::size_t bytes() const {
+        if (content == Content::mask) return pixels() * mask.bytes;
+        return content == Content::depth ? pixels() * size_of(depth.dtype) : format.bytes();
+    }
 };
 
 // Undecoded bytes of each sample.
@@ -83,7 +100,7 @@ public:
     // Blocks until every sample is done or cancelled.
     void wait();
     bool done() const;
-    // Samples not yet begun are skipped; those in progress end normally, those in a pause at once.
+    // PixelType not yet begun are skipped; those in progress end normally, those in a pause at once.
     void cancel();
     bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 

@@ -1,33 +1,18 @@
 #include "batch/sample_worker.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "jpeg/orientation.hpp"
 
+#include "batch/timed_sink.hpp"
+#include "batch/windows.hpp"
+
 namespace headrace {
 
 namespace {
-
-// Hands rows on and measures how long the receiver takes, so that decoding and resampling, which alternate band by
-// band, are counted apart.
-class TimedSink final : public RowSink {
-public:
-    explicit TimedSink(RowSink& sink) : sink_(sink) {}
-    void take(const std::uint8_t* rows, std::size_t stride, int count) override {
-        const std::int64_t since = now_ns();
-        sink_.take(rows, stride, count);
-        spent_ += now_ns() - since;
-    }
-    std::int64_t spent_ns() const { return spent_; }
-
-private:
-    RowSink& sink_;
-    std::int64_t spent_ = 0;
-};
 
 // Nearly every header lies in the first; in the second lies one with a preview and a colour profile.
 constexpr std::size_t kHeaderBytes = 8 << 10, kHeaderGrowth = 16;
@@ -36,55 +21,6 @@ std::string size_text(int width, int height) { return std::to_string(width) + "x
 
 bool is_of_pixels(const ImageField& field, int sample) {
     return !field.memory.empty() && field.memory[sample].channels != 0;
-}
-
-void check_view(const View& v, int width, int height) {
-    const bool finite = std::isfinite(v.x0) && std::isfinite(v.y0) && std::isfinite(v.x1) && std::isfinite(v.y1);
-    const bool empty = v.inner_width == 0 || v.inner_height == 0;  // a crop that fell wholly into its padding
-    if (!finite || !(v.x0 < v.x1 || empty) || !(v.y0 < v.y1 || empty)) {
-        throw Fault(Code::view, "expected a window of positive, finite size, got [" + std::to_string(v.x0) + ", " +
-                                    std::to_string(v.x1) + ") x [" + std::to_string(v.y0) + ", " +
-                                    std::to_string(v.y1) + ")");
-    }
-    // A pixel of tolerance: windows are computed in floating point.
-    if (v.x0 < -1 || v.y0 < -1 || v.x1 > width + 1.0 || v.y1 > height + 1.0) {
-        throw Fault(Code::view, "the window leaves the image of " + size_text(width, height));
-    }
-    if (v.left < 0 || v.top < 0 || v.right > width || v.bottom > height || v.left >= v.right || v.top >= v.bottom) {
-        throw Fault(Code::view, "the window's bounds leave the image of " + size_text(width, height));
-    }
-    if (v.inner_x < 0 || v.inner_y < 0 || v.inner_width < 0 || v.inner_height < 0 ||
-        v.inner_width > v.width - v.inner_x || v.inner_height > v.height - v.inner_y) {
-        throw Fault(Code::view, "the window lands outside its canvas of " + size_text(v.width, v.height));
-    }
-}
-
-// The smallest DCT scale at which the window is still no smaller than its output, in eighths.
-int dct_scale(const View& view) {
-    for (int eighths = 1; eighths < 8; eighths *= 2) {
-        if ((view.x1 - view.x0) * eighths / 8 >= view.inner_width &&
-            (view.y1 - view.y0) * eighths / 8 >= view.inner_height) {
-            return eighths;
-        }
-    }
-    return 8;
-}
-
-// The view's window in the image scaled by exactly eighths/8; its ceiled size would let image and mask drift apart.
-Window scaled_window(const View& v, int width, int height, int eighths) {
-    const double by = eighths / 8.0;
-    const int scaled_width = JpegDecoder::scaled(width, eighths), scaled_height = JpegDecoder::scaled(height, eighths);
-    return {v.x0 * by,
-            v.y0 * by,
-            v.x1 * by,
-            v.y1 * by,
-            v.left * eighths / 8,
-            v.top * eighths / 8,
-            std::min(scaled_width, JpegDecoder::scaled(v.right, eighths)),
-            std::min(scaled_height, JpegDecoder::scaled(v.bottom, eighths)),
-            v.inner_width,
-            v.inner_height,
-            v.hflip};
 }
 
 }  // namespace
@@ -183,7 +119,7 @@ Reader::Start SampleWorker::fetch(Job& job, const ImageField& field, int sample,
 SampleWorker::Image SampleWorker::probe(Job& job, const ImageField& field, int sample) {
     if (is_of_pixels(field, sample)) {
         const Memory& pixels = field.memory[sample];
-        return {Image::Kind::pixels, pixels.width, pixels.height, pixels, pixels.size};
+        return {Image::Kind::pixels, pixels.width, pixels.height, pixels, {}, pixels.size};
     }
     return open(fetch(job, field, sample, std::numeric_limits<std::size_t>::max()), field, true);
 }
@@ -208,6 +144,7 @@ SampleWorker::Image SampleWorker::open(const Reader::Start& start, const ImageFi
         image.kind = Image::Kind::png;
         image.width = info.width;
         image.height = info.height;
+        image.png = info;
     } else {
         throw Fault(Code::declined, "neither JPEG nor PNG");
     }
@@ -226,25 +163,43 @@ View SampleWorker::choose_view(const Job& job, int sample, const Image& image) c
 }
 
 void SampleWorker::deliver(const ImageField& field, int sample, const Image& image, const View& view) {
-    std::uint8_t* out = field.out + static_cast<std::size_t>(sample) * field.format.bytes();
-    const int inner_x = view.hflip ? view.width - view.inner_x - view.inner_width : view.inner_x;
-    target_.start(field.format, out, inner_x, view.inner_y, view.inner_width, view.inner_height, view.vflip);
-    if (view.inner_width == 0 || view.inner_height == 0) return;  // all padding
-    const bool may_scale = image.kind == Image::Kind::jpeg && field.dct_scaling && field.filter == Filter::triangle;
-    const int eighths = may_scale ? dct_scale(view) : 8;
+    std::uint8_t* out = field.out + static_cast<std::size_t>(sample) * field.bytes();
     stage_ = Stage::decode;
-    send_rows(field, image, scaled_window(view, image.width, image.height, eighths), eighths);
+    switch (field.content) {
+        case Content::picture:
+            return deliver_picture(field, out, image, view);
+        case Content::mask:
+            return deliver_mask(field, out, image, view);
+        case Content::depth:
+            return deliver_depth(field, sample, image, view);
+        case Content::normals:
+            return deliver_vectors(field, out, image, view);
+    }
 }
 
-void SampleWorker::send_rows(const ImageField& field, const Image& image, const Window& window, int eighths) {
+void SampleWorker::deliver_picture(const ImageField& field, std::uint8_t* out, const Image& image, const View& view) {
+    target_.start(field.format, out, Placement::of(view));
+    if (lands_nowhere(view)) return;
+    const bool may_scale = image.kind == Image::Kind::jpeg && field.dct_scaling && field.filter == Filter::triangle;
+    const int eighths = may_scale ? dct_scale(view) : 8;
+    send_picture(field, field.format, image, scaled_window(view, image.width, image.height, eighths), eighths);
+}
+
+void SampleWorker::send_picture(const ImageField& field, const Format& format, const Image& image, const Window& window,
+                                int eighths) {
     const Reach reach = reach_of(window, field.filter);
     const std::int64_t since = now_ns();
-    const bool to_grey = field.format.channels == 1;  // a grey image passes unchanged
-    TimedSink sink(to_grey ? static_cast<RowSink&>(grey_) : resampler_);
+    const bool to_grey = format.channels == 1;  // a grey image passes unchanged
+    RowSink& sampler = field.filter == Filter::nearest ? static_cast<RowSink&>(nearest_) : resampler_;
+    TimedSink sink(to_grey ? static_cast<RowSink&>(grey_) : sampler);
     JpegDecoder::Columns columns{0, image.width};
     if (image.kind == Image::Kind::jpeg) columns = jpeg_.begin(eighths, reach.left, reach.right);
-    if (to_grey) grey_.start(resampler_, columns.count);
-    resampler_.start(window, field.filter, reach.top, columns.first, columns.count, target_);
+    if (to_grey) grey_.start(sampler, columns.count);
+    if (field.filter == Filter::nearest) {
+        nearest_.start(window, 4, reach.top, columns.first, target_);
+    } else {
+        resampler_.start(window, reach.top, columns.first, columns.count, target_);
+    }
     if (image.kind == Image::Kind::jpeg) {
         jpeg_.decode(reach.top, reach.bottom, sink);
     } else if (image.kind == Image::Kind::png) {
@@ -252,13 +207,17 @@ void SampleWorker::send_rows(const ImageField& field, const Image& image, const 
     } else {
         send_pixels(image.pixels, reach, sink);
     }
+    count_rows(since, sink.spent_ns(), image.bytes, std::int64_t{4} * window.width * window.height);
+}
+
+void SampleWorker::count_rows(std::int64_t since, std::int64_t sink_ns, std::size_t bytes, std::int64_t made) {
     const std::int64_t total = now_ns() - since;
-    counters_[static_cast<int>(Stage::decode)].add(total - sink.spent_ns(), 1, static_cast<std::int64_t>(image.bytes));
-    counters_[static_cast<int>(Stage::resample)].add(sink.spent_ns(), 1,
-                                                     std::int64_t{4} * window.width * window.height);
+    counters_[static_cast<int>(Stage::decode)].add(total - sink_ns, 1, static_cast<std::int64_t>(bytes));
+    counters_[static_cast<int>(Stage::resample)].add(sink_ns, 1, made);
 }
 
 void SampleWorker::send_pixels(const Memory& pixels, const Reach& reach, RowSink& sink) {
+    if (pixels.type != PixelType::u8) throw Fault(Code::unsupported, "expected a picture of 8-bit values");
     const std::size_t stride = 4 * static_cast<std::size_t>(pixels.width);
     line_.resize(stride + kReadableBeyond);
     for (int y = reach.top; y < reach.bottom; ++y) {

@@ -8,8 +8,13 @@
 #include "batch/job.hpp"
 #include "batch/reader.hpp"
 #include "common/limits.hpp"
+#include "dense/depth_target.hpp"
+#include "dense/mask_target.hpp"
+#include "dense/quantiles.hpp"
+#include "dense/vector_target.hpp"
 #include "jpeg/jpeg.hpp"
 #include "png/png.hpp"
+#include "resample/nearest.hpp"
 #include "resample/resampler.hpp"
 #include "resample/target.hpp"
 
@@ -25,7 +30,9 @@ public:
           jpeg_(level),
           png_(level),
           resampler_(kernels(level)),
-          target_(kernels(level)) {}
+          target_(kernels(level)),
+          depth_(kernels(level)),
+          vectors_(kernels(level)) {}
 
     // Records what goes wrong as failures of the job; throws nothing but std::bad_alloc.
     void run(Job& job, int sample);
@@ -35,15 +42,16 @@ public:
     using Allocate = std::function<std::uint8_t*(const Format&)>;
     void decode_one(Job& job, const Allocate& allocate);
 
-private:
-    // Probes one image and knows how to decode its rows.
+    // One image, probed.
     struct Image {
         enum class Kind { jpeg, png, pixels } kind;
         int width = 0, height = 0;
         Memory pixels;
+        PngInfo png;
         std::size_t bytes = 0;
     };
 
+private:
     void run_image(Job& job, int sample, int field, View& base, Image& first);
     void run_raw(Job& job, int sample, RawField& raw);
     static void note_size(Job& job, int sample, const Image& image);
@@ -53,8 +61,17 @@ private:
     Image open(const Reader::Start& start, const ImageField& field, bool for_pixels);
     View choose_view(const Job& job, int sample, const Image& image) const;
     void deliver(const ImageField& field, int sample, const Image& image, const View& view);
-    void send_rows(const ImageField& field, const Image& image, const Window& window, int eighths);
+    void deliver_picture(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
+    void deliver_mask(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
+    void deliver_depth(const ImageField& field, int sample, const Image& image, const View& view);
+    void deliver_vectors(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
+    void send_picture(const ImageField& field, const Format& format, const Image& image, const Window& window,
+                      int eighths);
+    // The rows from top to bottom, each of `type`; counted as decoding, less what the sink takes.
+    void send_samples(const Image& image, PixelType type, const Window& window, int top, int bottom, RowSink& sink);
     void send_pixels(const Memory& pixels, const Reach& reach, RowSink& sink);
+    // A decoder and the sink that took its rows: nanoseconds, bytes read and bytes made.
+    void count_rows(std::int64_t since, std::int64_t sink_ns, std::size_t bytes, std::int64_t made);
     void spent(Stage stage, std::int64_t since, std::size_t bytes) {
         counters_[static_cast<int>(stage)].add(now_ns() - since, 1, static_cast<std::int64_t>(bytes));
     }
@@ -66,7 +83,12 @@ private:
     JpegDecoder jpeg_;
     PngDecoder png_;
     Resampler resampler_;
+    NearestSampler nearest_;
     Target target_;
+    MaskTarget mask_;
+    DepthTarget depth_;
+    DepthCounter depth_counter_;
+    VectorTarget vectors_;
     GreySink grey_;
     std::vector<std::uint8_t> line_;
 };

@@ -34,7 +34,9 @@ template <typename T>
 using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using PixelArray = nb::ndarray<const std::uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using PixelArray = nb::ndarray<nb::ro, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+// bytes of a value, ignore, and the table of MaskFormat.
+using MaskNumbers = std::tuple<int, std::int64_t, Array<std::int64_t>>;
 
 // The core borrows arrays; these wrappers hold them for as long.
 struct PyPaths {
@@ -115,7 +117,8 @@ public:
                    PyLocation::Words check, PyLocation::Zipped zipped, std::optional<nb::list> memory, Bytes out,
                    int width, int height, int channels, const std::string& dtype, bool planar,
                    std::vector<float> subtract, std::vector<float> divide, std::vector<int> fill,
-                   const std::string& filter, bool dct_scaling, bool orient) {
+                   const std::string& filter, bool dct_scaling, bool orient, const std::string& content,
+                   std::optional<MaskNumbers> mask, std::optional<DepthNumbers> depth, std::optional<Bytes> valid) {
         ImageField field;
         field.ranges = ranges(paths, {path_id, offset, length, check, zipped});
         if (memory) take_memory(*memory, field);
@@ -126,11 +129,10 @@ public:
         field.filter = parse_filter(filter);
         field.dct_scaling = dct_scaling;
         field.orient = orient;
-        if (!job_->probe_only && out.size() < field.format.bytes() * job_->samples) {
-            throw nb::value_error("the output is smaller than the batch");
-        }
-        field.out = out.data();
+        describe_content(field, content, mask, depth);
+        if (!job_->probe_only) take_outputs(field, out, valid);
         keep_.push_back(nb::cast(out));
+        if (valid) keep_.push_back(nb::cast(*valid));
         job_->images.push_back(std::move(field));
     }
 
@@ -207,7 +209,58 @@ private:
         return array->data();
     }
 
-    // Items are None (read from the range), bytes (encoded), or uint8 arrays [H, W, 1 or 3].
+    void describe_content(ImageField& field, const std::string& content, const std::optional<MaskNumbers>& mask,
+                          const std::optional<DepthNumbers>& depth) {
+        field.content = parse_content(content);
+        if ((field.content == Content::mask) != mask.has_value() ||
+            (field.content == Content::depth) != depth.has_value()) {
+            throw nb::value_error("expected mask= for a mask, depth= for depth, and neither for others");
+        }
+        if (mask) {
+            const auto& [bytes, ignore, table] = *mask;
+            if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) throw nb::value_error("expected 1 to 8 bytes");
+            if (table.size() != MaskFormat::kValues) throw nb::value_error("expected a table of 65,536 values");
+            field.mask = {bytes, ignore, table.data()};
+            keep_.push_back(nb::cast(table));
+        }
+        if (depth) field.depth = parse_depth(*depth);
+        if (field.content != Content::normals) return;
+        if (field.format.dtype == DType::uint8 || field.format.planar || field.format.channels != 3 ||
+            field.filter != Filter::nearest) {
+            throw nb::value_error("expected normals as three interleaved floats, cut by the nearest filter");
+        }
+        field.format.fill_zero = true;
+    }
+
+    void take_outputs(ImageField& field, Bytes& out, std::optional<Bytes>& valid) {
+        if (out.size() < field.bytes() * job_->samples || (valid && valid->size() < field.pixels() * job_->samples)) {
+            throw nb::value_error("the output is smaller than the batch");
+        }
+        if (valid && field.content != Content::depth) throw nb::value_error("expected valid= for depth alone");
+        field.out = out.data();
+        if (valid) field.valid = valid->data();
+    }
+
+    static Memory memory_of(const PixelArray& pixels) {
+        if (pixels.shape(2) != 1 && pixels.shape(2) != 3) throw nb::value_error("expected 1 or 3 channels");
+        if (pixels.size() == 0) throw nb::value_error("expected at least one pixel");
+        Memory memory{static_cast<const std::uint8_t*>(pixels.data()),
+                      pixels.nbytes(),
+                      static_cast<int>(pixels.shape(1)),
+                      static_cast<int>(pixels.shape(0)),
+                      static_cast<int>(pixels.shape(2)),
+                      PixelType::u8};
+        if (pixels.dtype() == nb::dtype<std::uint16_t>()) {
+            memory.type = PixelType::u16;
+        } else if (pixels.dtype() == nb::dtype<float>()) {
+            memory.type = PixelType::f32;
+        } else if (pixels.dtype() != nb::dtype<std::uint8_t>()) {
+            throw nb::value_error("expected pixels of uint8, uint16 or float32");
+        }
+        return memory;
+    }
+
+    // Items are None (read from the range), bytes (encoded), or arrays [H, W, 1 or 3] of uint8, uint16 or float32.
     void take_memory(const nb::list& items, ImageField& field) {
         if (nb::len(items) != static_cast<std::size_t>(job_->samples))
             throw nb::value_error("expected one item a sample");
@@ -220,11 +273,7 @@ private:
                 static const std::uint8_t nothing = 0;
                 if (memory.size == 0) memory.data = &nothing;
             } else if (!item.is_none()) {
-                PixelArray pixels = nb::cast<PixelArray>(item);
-                if (pixels.shape(2) != 1 && pixels.shape(2) != 3) throw nb::value_error("expected 1 or 3 channels");
-                if (pixels.size() == 0) throw nb::value_error("expected at least one pixel");
-                memory = {pixels.data(), pixels.size(), static_cast<int>(pixels.shape(1)),
-                          static_cast<int>(pixels.shape(0)), static_cast<int>(pixels.shape(2))};
+                memory = memory_of(nb::cast<PixelArray>(item));
             }
             keep_.push_back(nb::borrow(item));
             field.memory.push_back(memory);
@@ -395,7 +444,8 @@ void bind_batch(nb::module_& m) {
         .def("add_image", &PyJob::add_image, nb::kw_only(), "paths"_a.none(), "path_id"_a = nb::none(),
              "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none(),
              "memory"_a = nb::none(), "out"_a, "width"_a, "height"_a, "channels"_a, "dtype"_a, "planar"_a, "subtract"_a,
-             "divide"_a, "fill"_a, "filter"_a, "dct_scaling"_a, "orient"_a)
+             "divide"_a, "fill"_a, "filter"_a, "dct_scaling"_a, "orient"_a, "content"_a = "picture",
+             "mask"_a = nb::none(), "depth"_a = nb::none(), "valid"_a = nb::none())
         .def("add_raw", &PyJob::add_raw, nb::kw_only(), "paths"_a.none(), "path_id"_a = nb::none(),
              "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none())
         .def("probe_only", [](PyJob& job) { job.set_probe_only(true); })

@@ -1,15 +1,53 @@
 // What Python says about an image field, as the core takes it; and what the core says, as Python takes it.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <nanobind/nanobind.h>
 
+#include "batch/job.hpp"
 #include "resample/resampler.hpp"
 #include "resample/target.hpp"
 
 namespace headrace {
+
+// Which of the names it is.
+template <typename Enum, std::size_t count>
+Enum parse_name(const std::string& name, const char* const (&names)[count], const char* expected) {
+    for (std::size_t i = 0; i < count; ++i) {
+        if (name == names[i]) return static_cast<Enum>(i);
+    }
+    throw nanobind::value_error(expected);
+}
+
+inline DType parse_dtype(const std::string& name) {
+    return parse_name<DType>(name, {"uint8", "float32", "float16", "bfloat16"},
+                             "expected dtype uint8, float32, float16 or bfloat16");
+}
+
+inline Content parse_content(const std::string& name) {
+    return parse_name<Content>(name, {"picture", "mask", "depth", "normals"},
+                               "expected content picture, mask, depth or normals");
+}
+
+// dtype, scale, invalid, near, far; low, high, the range that they become, and whether to clip to it.
+using QuantileNumbers = std::tuple<double, double, double, double, bool>;
+using DepthNumbers = std::tuple<std::string, double, double, double, double, std::optional<QuantileNumbers>>;
+
+inline DepthFormat parse_depth(const DepthNumbers& numbers) {
+    DepthFormat f;
+    std::optional<QuantileNumbers> quantiles;
+    std::string dtype;
+    std::tie(dtype, f.scale, f.invalid, f.near, f.far, quantiles) = numbers;
+    f.dtype = parse_dtype(dtype);
+    if (f.dtype == DType::uint8) throw nanobind::value_error("expected depth of floats");
+    f.quantiles = quantiles.has_value();
+    if (quantiles) std::tie(f.low, f.high, f.range_low, f.range_high, f.clip) = *quantiles;
+    return f;
+}
 
 // The format but for its size. ValueError for what does not fit.
 inline Format parse_format(int channels, const std::string& dtype, bool planar, const std::vector<float>& subtract,
@@ -20,13 +58,7 @@ inline Format parse_format(int channels, const std::string& dtype, bool planar, 
         throw nanobind::value_error("expected 3 values");
     f.channels = channels;
     f.planar = planar;
-    const char* names[] = {"uint8", "float32", "float16", "bfloat16"};
-    int found = -1;
-    for (int i = 0; i < 4; ++i) {
-        if (dtype == names[i]) found = i;
-    }
-    if (found < 0) throw nanobind::value_error("expected dtype uint8, float32, float16 or bfloat16");
-    f.dtype = static_cast<DType>(found);
+    f.dtype = parse_dtype(dtype);
     for (int c = 0; c < 3; ++c) {
         f.subtract[c] = subtract[c];
         f.divide[c] = divide[c];
@@ -36,8 +68,7 @@ inline Format parse_format(int channels, const std::string& dtype, bool planar, 
 }
 
 inline Filter parse_filter(const std::string& name) {
-    if (name != "triangle" && name != "nearest") throw nanobind::value_error("expected filter triangle or nearest");
-    return name == "nearest" ? Filter::nearest : Filter::triangle;
+    return parse_name<Filter>(name, {"triangle", "nearest"}, "expected filter triangle or nearest");
 }
 
 // Paths in messages need not be UTF-8.

@@ -1,5 +1,5 @@
 // JPEG: the decoder of our own has the bits and the refusals of libjpeg-turbo, at every level; a window, at every DCT
-// scale, those of the full decode.
+// scale, those of the full decode; and a beginning that holds the header tells what the whole file does.
 #include <array>
 
 #include "common/limits.hpp"
@@ -53,6 +53,18 @@ Picture decode(Bytes file, JpegDecoder& decoder, int eighths, Window window) {
     return picture;
 }
 
+void require_probe(Bytes file, JpegDecoder& decoder, std::size_t bytes) {
+    JpegInfo whole, part;
+    try {
+        whole = decoder.open(file, kLimits, true);
+        part = decoder.probe(file.first(bytes), file.size(), kLimits, true);
+    } catch (const Fault&) {  // of a damaged file, or of one whose header goes on
+        return;
+    }
+    require(part.width == whole.width && part.height == whole.height && part.orientation == whole.orientation,
+            "the beginning's header is the whole file's");
+}
+
 void run(Input input) {
     static JpegDecoder libjpeg(Level::scalar, JpegPath::libjpeg), scalar(Level::scalar, JpegPath::native),
         best(best_level(), JpegPath::native), usual(best_level());
@@ -62,6 +74,7 @@ void run(Input input) {
     if (window.top > window.bottom) std::swap(window.top, window.bottom);
     const Bytes file = input.rest();
 
+    require_probe(file, usual, file.size() * window.right / 255);
     const Picture whole = decode(file, libjpeg, 8, kWhole);
     require_same(whole, decode(file, scalar, 8, kWhole), "scalar against libjpeg");
     require_same(whole, decode(file, best, 8, kWhole), "best level against libjpeg");

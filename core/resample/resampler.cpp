@@ -43,20 +43,12 @@ Reach reach_of(const Window& w, Filter filter) {
     return reach;
 }
 
-void Resampler::start(const Window& window, Filter filter, int first_row, int first_column, int columns,
-                      PixelRows& out) {
+void Resampler::start(const Window& window, int first_row, int first_column, int columns, PixelRows& out) {
     window_ = window;
-    filter_ = filter;
     out_ = &out;
     next_row_ = first_row;
     next_output_ = 0;
-    first_column_ = first_column;
     line_.resize(4 * (round_up(window.width, 8) + kRowSlack));
-    if (filter == Filter::nearest) {
-        across_.nearest(window.x0, window.x1, window.left, window.right, window.width, window.mirror);
-        down_.nearest(window.y0, window.y1, window.top, window.bottom, window.height, false);
-        return;
-    }
     across_.triangle(window.x0, window.x1, window.left, window.right, window.width, 4, kHorizontalOne, window.mirror);
     down_.triangle(window.y0, window.y1, window.top, window.bottom, window.height, 1, kVerticalOne, false);
     pack_horizontal(first_column, columns);
@@ -89,7 +81,6 @@ void Resampler::pack_horizontal(int first_column, int columns) {
 }
 
 void Resampler::take(const std::uint8_t* rows, std::size_t stride, int count) {
-    if (filter_ == Filter::nearest) return take_nearest(rows, stride, count);
     while (count > 0) {
         const int band = std::min(count, kBand);
         take_triangle(rows, stride, band);
@@ -120,18 +111,6 @@ void Resampler::emit_ready() {
         (taps > kMostRoundedTaps ? vertical_exact : kernels_->vertical)(tap_rows_.data(), weight, taps, values,
                                                                         line_.data());
         out_->write(next_output_, line_.data());
-    }
-}
-
-void Resampler::take_nearest(const std::uint8_t* rows, std::size_t stride, int count) {
-    for (int r = 0; r < count; ++r, ++next_row_, rows += stride) {
-        if (next_output_ == window_.height || down_.start[next_output_] > next_row_) continue;
-        for (int x = 0; x < window_.width; ++x) {
-            std::memcpy(line_.data() + 4 * x, rows + 4 * (across_.start[x] - first_column_), 4);
-        }
-        for (; next_output_ < window_.height && down_.start[next_output_] == next_row_; ++next_output_) {
-            out_->write(next_output_, line_.data());
-        }
     }
 }
 

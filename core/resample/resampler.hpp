@@ -11,11 +11,12 @@
 
 namespace headrace {
 
-// Receives finished rows of RGBX bytes, y from 0 up. The row has kRowSlack readable pixels behind it.
+// Receives finished rows, y from 0 up; of RGBX bytes unless it says otherwise. The row has kRowSlack readable pixels
+// behind it.
 class PixelRows {
 public:
     virtual ~PixelRows() = default;
-    virtual void write(int y, const std::uint8_t* rgbx) = 0;
+    virtual void write(int y, const std::uint8_t* pixels) = 0;
 };
 
 enum class Filter : std::uint8_t { triangle, nearest };
@@ -34,33 +35,33 @@ struct Reach {
 };
 Reach reach_of(const Window&, Filter);
 
+// With the triangle filter.
 class Resampler final : public RowSink {
 public:
     explicit Resampler(const Kernels& kernels) : kernels_(&kernels) {}
 
     // Rows taken from now on are source rows `first_row`, first_row + 1, … and hold `columns` source pixels from
-    // `first_column` on. They must cover reach_of(window) and be readable kReadableBeyond bytes past their end.
-    void start(const Window&, Filter, int first_row, int first_column, int columns, PixelRows& out);
+    // `first_column` on. They must cover reach_of(window, Filter::triangle) and be readable kReadableBeyond bytes past
+    // their end.
+    void start(const Window&, int first_row, int first_column, int columns, PixelRows& out);
     void take(const std::uint8_t* rows, std::size_t stride_bytes, int count) override;
     bool finished() const { return next_output_ == window_.height; }
 
 private:
     void pack_horizontal(int first_column, int columns);
     void take_triangle(const std::uint8_t* rows, std::size_t stride, int count);
-    void take_nearest(const std::uint8_t* rows, std::size_t stride, int count);
     void emit_ready();
 
     const Kernels* kernels_;
     PixelRows* out_ = nullptr;
     Window window_{};
-    Filter filter_ = Filter::triangle;
     Taps across_, down_;
     std::vector<std::int32_t> starts_;   // PackedTaps::start
     std::vector<std::int16_t> weights_;  // PackedTaps::weight
     PackedTaps packed_{};
     std::vector<std::int16_t> ring_;  // intermediate rows, by source row modulo ring_rows_
     int ring_rows_ = 0, ring_stride_ = 0;
-    int next_row_ = 0, first_column_ = 0, next_output_ = 0;
+    int next_row_ = 0, next_output_ = 0;
     std::vector<std::uint8_t> line_;  // one finished row
     std::vector<const std::int16_t*> tap_rows_;
 };

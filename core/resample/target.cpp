@@ -7,30 +7,33 @@ namespace headrace {
 
 std::size_t size_of(DType dtype) { return dtype == DType::uint8 ? 1 : dtype == DType::float32 ? 4 : 2; }
 
-void Target::start(const Format& format, std::uint8_t* at, int inner_x, int inner_y, int inner_width, int inner_height,
-                   bool flip_rows) {
+void Target::start(const Format& format, std::uint8_t* at, const Placement& place) {
     format_ = format;
     at_ = at;
-    inner_x_ = inner_x;
-    inner_y_ = inner_y;
-    inner_width_ = inner_width;
-    inner_height_ = inner_height;
-    flip_rows_ = flip_rows;
+    place_ = place;
     bytes_.resize(static_cast<std::size_t>(format.channels) * format.width + 64);
     if (format.dtype != DType::uint8) {
         floats_.resize(static_cast<std::size_t>(format.channels) * format.width + 64);
         spread_constants();
     }
-    if (inner_width == format.width && inner_height == format.height) return;
-    fill_row_.resize(4 * (static_cast<std::size_t>(format.width) + kRowSlack));
-    for (int x = 0; x < format.width; ++x) std::memcpy(fill_row_.data() + 4 * x, format.fill, 3);
-    for (int y = 0; y < format.height; ++y) {
-        const int canvas_y = flip_rows ? format.height - 1 - y : y;
-        if (y < inner_y || y >= inner_y + inner_height) {
-            put(canvas_y, 0, format.width, fill_row_.data());
+    if (place.pads()) pad();
+}
+
+void Target::pad() {
+    if (format_.fill_zero) {
+        std::memset(at_, 0, format_.bytes());
+        return;
+    }
+    fill_row_.resize(4 * (static_cast<std::size_t>(format_.width) + kRowSlack));
+    for (int x = 0; x < format_.width; ++x) std::memcpy(fill_row_.data() + 4 * x, format_.fill, 3);
+    const int beyond = place_.inner_x + place_.inner_width;
+    for (int y = 0; y < format_.height; ++y) {
+        const int canvas_y = place_.canvas_row(y);
+        if (y < place_.inner_y || y >= place_.inner_y + place_.inner_height) {
+            put(canvas_y, 0, format_.width, fill_row_.data());
         } else {
-            put(canvas_y, 0, inner_x, fill_row_.data());
-            put(canvas_y, inner_x + inner_width, format.width - inner_x - inner_width, fill_row_.data());
+            put(canvas_y, 0, place_.inner_x, fill_row_.data());
+            put(canvas_y, beyond, format_.width - beyond, fill_row_.data());
         }
     }
 }
@@ -47,8 +50,7 @@ void Target::spread_constants() {
 }
 
 void Target::write(int y, const std::uint8_t* rgbx) {
-    const int canvas_y = inner_y_ + y;
-    put(flip_rows_ ? format_.height - 1 - canvas_y : canvas_y, inner_x_, inner_width_, rgbx);
+    put(place_.canvas_row(place_.inner_y + y), place_.inner_x, place_.inner_width, rgbx);
 }
 
 void Target::put(int canvas_y, int x, int pixels, const std::uint8_t* rgbx) {

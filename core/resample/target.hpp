@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "resample/resampler.hpp"
+#include "view/placement.hpp"
 
 namespace headrace {
 
@@ -21,6 +22,7 @@ struct Format {
     // Floats are (byte - subtract) / divide, by channel.
     float subtract[3] = {0, 0, 0}, divide[3] = {255, 255, 255};
     std::uint8_t fill[3] = {0, 0, 0};
+    bool fill_zero = false;  // padding is 0 in the batch, whatever byte that would be
 
     std::size_t bytes() const { return static_cast<std::size_t>(width) * height * channels * size_of(dtype); }
 };
@@ -30,13 +32,12 @@ class Target final : public PixelRows {
 public:
     explicit Target(const Kernels& kernels) : kernels_(&kernels) {}
 
-    // Rows are written below `at`, Format::bytes() of it and no more. The inner rectangle is where rows land; the
-    // rest of the canvas becomes `fill` at once. `flip_rows` turns the canvas upside down.
-    void start(const Format&, std::uint8_t* at, int inner_x, int inner_y, int inner_width, int inner_height,
-               bool flip_rows);
+    // Rows are written below `at`, Format::bytes() of it and no more. Padding becomes `fill` at once.
+    void start(const Format&, std::uint8_t* at, const Placement&);
     void write(int y, const std::uint8_t* rgbx) override;
 
 private:
+    void pad();
     void put(int canvas_y, int x, int pixels, const std::uint8_t* rgbx);
     void put_values(const std::uint8_t* bytes, int count, std::size_t value_index, int channel);
     void spread_constants();
@@ -44,8 +45,7 @@ private:
     const Kernels* kernels_;
     Format format_{};
     std::uint8_t* at_ = nullptr;
-    int inner_x_ = 0, inner_y_ = 0, inner_width_ = 0, inner_height_ = 0;
-    bool flip_rows_ = false;
+    Placement place_{};
     std::vector<std::uint8_t> bytes_, fill_row_;
     std::vector<float> floats_;
     float subtract_[4][kPeriod], divide_[4][kPeriod];  // interleaved, then a channel each

@@ -16,8 +16,8 @@ View sample_view(std::span<const ViewOp> program, std::uint64_t key, std::uint64
                  std::uint16_t dataset, int source_width, int source_height);
 
 // The same view of another field of the sample, whose pixels cover the same scene at another resolution: the window
-// and the tap bounds scale, the output stays. Fault(view) when the aspect ratios differ by more than one pixel's
-// rounding.
+// and the tap bounds scale, the output stays. Fault(unfit) when the aspect ratios differ by more than one
+// pixel's rounding.
 View scale_view(const View& view, int from_width, int from_height, int to_width, int to_height);
 
 }  // namespace headrace

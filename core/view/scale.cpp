@@ -29,10 +29,10 @@ int scaled_high(int bound, int from, int to) { return static_cast<int>((std::int
 View scale_view(const View& view, int from_width, int from_height, int to_width, int to_height) {
     if (from_width < 1 || from_height < 1 || to_width < 1 || to_height < 1 ||
         !same_aspect(from_width, from_height, to_width, to_height))
-        throw Fault(Code::view, "this field is " + std::to_string(to_width) + " x " + std::to_string(to_height) +
-                                    " and the field that the view is drawn from is " + std::to_string(from_width) +
-                                    " x " + std::to_string(from_height) +
-                                    " (width x height): expected the same aspect ratio, to within a pixel's rounding");
+        throw Fault(Code::unfit, "this field is " + std::to_string(to_width) + " x " + std::to_string(to_height) +
+                                     " and the field that the view is drawn from is " + std::to_string(from_width) +
+                                     " x " + std::to_string(from_height) +
+                                     " (width x height): expected the same aspect ratio, to within a pixel's rounding");
     View scaled = view;
     scaled.x0 = scaled_edge(view.x0, from_width, to_width);
     scaled.x1 = scaled_edge(view.x1, from_width, to_width);

@@ -10,7 +10,7 @@ from headrace._core import Limits
 from headrace.buckets import Buckets, Budget
 from headrace.data import Dataset, open
 from headrace.errors import HeadraceError
-from headrace.fields import IMAGENET, Image, Label, Normalize, Raw
+from headrace.fields import IMAGENET, Boxes, Depth, Image, Keypoints, Label, Mask, Normalize, Normals, Quantiles, Raw
 from headrace.loader import Loader
 from headrace.random_scale import RandomScale
 from headrace.view import (
@@ -45,22 +45,28 @@ __version__ = "0.1.0"
 
 __all__ = [
     "IMAGENET",
+    "Boxes",
     "BucketBatchSampler",
     "Buckets",
     "Budget",
     "CenterCrop",
     "Dataset",
+    "Depth",
     "DevicePrefetcher",
     "HeadraceError",
     "Image",
     "ImageReader",
     "IndexedTar",
     "IndexedZip",
+    "Keypoints",
     "Label",
     "Letterbox",
     "Limits",
     "Loader",
+    "Mask",
     "Normalize",
+    "Normals",
+    "Quantiles",
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomResizedCrop",

@@ -239,6 +239,10 @@ class Job:
         filter: str,
         dct_scaling: bool,
         orient: bool,
+        content: str = "picture",
+        mask: tuple[int, int, NDArray[np.int64]] | None = None,
+        depth: tuple[str, float, float, float, float, tuple[float, float, float, float, bool] | None] | None = None,
+        valid: NDArray[np.uint8] | None = None,
     ) -> None: ...
     def add_raw(
         self,

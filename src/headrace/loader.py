@@ -30,6 +30,7 @@ from headrace.feed import (
 )
 from headrace.feed.memory import PinnedMemory, PooledMemory
 from headrace.feed.recipe import Columns, obvious_fields, resolve_columns
+from headrace.feed.spatial import parts_of
 from headrace.fields import Field, Image
 from headrace.grouping import Images, Order, plan_of
 from headrace.launch import rank_and_world_size
@@ -58,11 +59,12 @@ if TYPE_CHECKING:
 class Loader:
     """Batches of a dataset, decoded and cut by native threads, the same on every machine and at every thread count.
 
-    `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Label or
-    Raw; without it the obvious columns are taken. Each batch is a dict: images [N, C, H, W], labels [N].
+    `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask,
+    Depth, Normals, Label or Raw; without it the obvious columns are taken. Each batch is a dict: images [N, C, H, W],
+    masks [N, H, W], labels [N].
 
-    `view`       one geometry for every image of a sample, or a list of views that compose
-    `view_from`  the image field whose size the view is drawn from (default: the first)
+    `view`       one geometry for every field of pixels of a sample, or a list of views that compose
+    `view_from`  the field of pixels whose size the view is drawn from (default: the first)
     `batch_size` samples per rank; the global batch is `batch_size * world_size`. Or a Budget: as many as it bears
     `buckets`    which samples may share a batch. With these, a Budget or a RandomScale, all images of a global batch
                  have one shape, the same on every rank; without, batches of unequal images are refused
@@ -125,7 +127,7 @@ class Loader:
         chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
         columns = resolve_columns(dataset, chosen, view_from)
         if view is not None and not columns.images:
-            raise UsageError("view: expected an image field to cut, got none; leave view out")
+            raise UsageError("view: expected a field of pixels to cut, got none; leave view out")
         check_values(threads, prefetch, on_error, max_bad, output, chosen)
         check_skip(on_error, world_size)
         check_map_workers(map_workers, multiprocessing_context, map)
@@ -152,6 +154,7 @@ class Loader:
             images=columns.images,
             raws=columns.raws,
             values=columns.values,
+            points=columns.points,
             threads=default_threads() if threads is None else threads,
             prefetch=prefetch,
             on_error=on_error,
@@ -169,7 +172,8 @@ class Loader:
         self._restored = 0  # the step at which the next pass starts
         self._positioned = False
         self._received = 0  # batches that the consumer has of epoch _epoch
-        self._memory: PinnedMemory | PooledMemory = PooledMemory(prefetch, len(columns.images))
+        parts = sum(len(parts_of(name, field)) for name, field, _ in columns.images)
+        self._memory: PinnedMemory | PooledMemory = PooledMemory(prefetch, parts)
         if self._placement is not None and self._placement.pinned:
             self._memory = PinnedMemory(self._placement.device)
         self._latest: weakref.ref[LoaderIterator] | None = None

@@ -75,7 +75,7 @@ def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:
     if map is not None and plan.empty_parts:
         raise UsageError(
             f"map: expected a sample for each of the {plan.world_size} ranks in every batch of an epoch, got "
-            f"{plan.empty_parts} without any; use remainder='drop' or 'wrap'"
+            f"{plan.empty_parts} parts without any; use remainder='drop' or 'wrap'"
         )
 
 

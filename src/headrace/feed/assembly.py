@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,23 +11,22 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace.data import HeldColumn, StringColumn
 from headrace.data.files import native_paths
-from headrace.data.pillow_file import picture_size
 from headrace.errors import UsageError
+from headrace.feed import declined
 from headrace.feed.bad_samples import error_of
 from headrace.feed.memory import BatchMemory
 from headrace.feed.recipe import Recipe
-from headrace.fields import Image
+from headrace.feed.spatial import core_options, parts_of
 from headrace.plan import BatchPlan
 
 Ints = NDArray[np.int64]
 Passes = NDArray[np.uint32]
-Item = bytes | NDArray[np.uint8] | None
-"""A field's content that Python already holds: encoded, or pixels [H, W, C]; None is read from its range."""
+Item = bytes | NDArray[np.generic] | None
+"""A field's content that Python already holds: encoded, or pixels [H, W, C] of uint8, uint16 or float32; None is read
+from its range."""
 
 DECLINED, CANCELLED = 1, 7
 """Codes of the core's failures (core/common/fault.hpp) that are no fault of the sample's."""
-
-ITEM_BYTES = {"uint8": 1, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 class Cancelled(Exception):  # noqa: N818  # how a feed ends, no error
@@ -47,9 +46,13 @@ class Pending:
     size: tuple[int, int]
     """Height and width of every image."""
     memory: list[NDArray[np.uint8]]
-    """One block an image field, as the core writes it."""
+    """One block a part of the spatial fields, as the core writes it."""
     raws: list[list[bytes]]
     job: _core.Job
+    views: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 16)))
+    """[N, 16], as core/batch/job.hpp has them, once the core is done."""
+    sizes: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
+    """[N, 2]: width and height of the images that the views are drawn from."""
 
 
 class Assembly:
@@ -61,11 +64,13 @@ class Assembly:
         self._blocks = memory
         files = {column: recipe.dataset.files(column) for _, _, column in (*recipe.images, *recipe.raws)}
         held = {column: each for column, each in files.items() if isinstance(each.names, StringColumn)}
-        shared = {
-            id(each): native_paths(each) for each in held.values()
-        }  # so that an archive of two columns is open once
+        shared = {id(each): native_paths(each) for each in held.values()}  # so that an archive of two is open once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
-        self._formats = [image_options(image, recipe.program.fill) for _, image, _ in recipe.images]
+        self._formats = [core_options(field, recipe.program.fill) for _, field, _ in recipe.images]
+        of_fields = [parts_of(name, field) for name, field, _ in recipe.images]
+        self._parts = [part for parts in of_fields for part in parts]
+        ends = np.cumsum([len(parts) for parts in of_fields]).tolist()
+        self._outputs = [slice(end - len(parts), end) for end, parts in zip(ends, of_fields, strict=True)]
 
     def start(self, plan: BatchPlan) -> Pending:
         """Hands the core a batch. Where the view leaves the size to the images, their sizes are probed first."""
@@ -86,7 +91,7 @@ class Assembly:
             pending.memory = self._memory(1, pending.size)
 
     def _memory(self, samples: int, size: tuple[int, int]) -> list[NDArray[np.uint8]]:
-        return [self._blocks.acquire(samples * _bytes_of(image, size)) for _, image, _ in self._recipe.images]
+        return [self._blocks.acquire(samples * part.nbytes(size)) for part in self._parts]
 
     def close(self) -> None:
         """Closes the archives that were kept open. Nothing may be under way."""
@@ -105,15 +110,16 @@ class Assembly:
     def keep_rows(self, pending: Pending, rows: list[int]) -> None:
         """Only these stay, closed up at the start of the same memory. Nothing of the batch may be under way."""
         for i, block in enumerate(pending.memory):
-            one = _bytes_of(self._recipe.images[i][1], pending.size)
+            one = self._parts[i].nbytes(pending.size)
             images = block[: len(pending.samples) * one].reshape(len(pending.samples), one)
             images[: len(rows)] = images[rows]
         pending.samples, pending.passes = pending.samples[rows], pending.passes[rows]
         pending.positions = pending.positions[rows]
         pending.raws = [[raw[row] for row in rows] for raw in pending.raws]
+        pending.views, pending.sizes = pending.views[rows], pending.sizes[rows]
 
-    def _row_bytes(self, pending: Pending, field: int, row: int) -> slice:
-        one = _bytes_of(self._recipe.images[field][1], pending.size)
+    def _row_bytes(self, pending: Pending, part: int, row: int) -> slice:
+        one = self._parts[part].nbytes(pending.size)
         return slice(row * one, (row + 1) * one)
 
     def _submit(
@@ -129,10 +135,12 @@ class Assembly:
         ops = self._recipe.program.ops if plan.view is None else plan.view.ops
         job = _core.Job(self.base_ids(samples), passes, key=key, program=ops)
         for i, (_, _, column) in enumerate(self._recipe.images):
+            out = memory[self._outputs[i]]
             job.add_image(
                 **self._ranges(column, samples),
                 memory=None if items is None else items[i],
-                out=memory[i],
+                out=out[0],
+                valid=out[1] if len(out) > 1 else None,
                 height=size[0],
                 width=size[1],
                 **self._formats[i],
@@ -217,7 +225,7 @@ class Assembly:
             if code == CANCELLED:
                 raise Cancelled
             if code == DECLINED:
-                sizes[row] = picture_size(self.read(name, column, int(samples[row])), exif=image.exif)
+                sizes[row] = declined.size(self.read(name, column, int(samples[row])), image)
         return sizes
 
     def _refuse_sizes(self, name: str, samples: Ints, height: Ints, width: Ints, odd: int) -> None:
@@ -228,30 +236,6 @@ class Assembly:
             f"(sample {dataset.key(int(samples[odd]))!r}), height x width; "
             "give a view that fixes it, such as Resize((height, width)), or batch_size=1"
         )
-
-
-def _bytes_of(image: Image, size: tuple[int, int]) -> int:
-    """Bytes of one image of a batch."""
-    return image.channels * size[0] * size[1] * ITEM_BYTES[image.dtype]
-
-
-def image_options(image: Image, fill: tuple[int, ...]) -> dict[str, Any]:
-    """The part of the core's description that is the same for every batch (core/resample/target.hpp)."""
-    subtract, divide = [0.0, 0.0, 0.0], [255.0, 255.0, 255.0]
-    if image.normalize is not None:
-        subtract = [255 * mean for mean in image.normalize.mean]
-        divide = [255 * std for std in image.normalize.std]
-    return {
-        "channels": image.channels,
-        "dtype": image.dtype,
-        "planar": not image.channels_last,
-        "subtract": subtract,
-        "divide": divide,
-        "fill": list(fill) * 3 if len(fill) == 1 else list(fill),
-        "filter": image.filter,
-        "dct_scaling": image.dct_scaling,
-        "orient": image.exif,
-    }
 
 
 def parse_labels(raw: list[bytes], keys: list[str], name: str) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from headrace.feed.outputs import Converter
 from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Recipe
 from headrace.feed.rows import Failure, RowMender
+from headrace.feed.spatial import parts_of
 from headrace.fields import Label
 from headrace.plan import BatchPlan
 
@@ -25,6 +26,8 @@ class BatchDecoder:
         self._mender = RowMender(recipe, assembly, bad)
         self._converter = Converter(recipe)
         self._threads = threads
+        self._parts = [part for name, field, _ in recipe.images for part in parts_of(name, field)]
+        self._names = recipe.names
 
     def start(self, plan: BatchPlan) -> Pending:
         return self._assembly.start(plan)
@@ -34,6 +37,7 @@ class BatchDecoder:
         job = pending.job
         job.wait()
         pending.raws = [job.raw(i) for i in range(len(self._recipe.raws))]
+        pending.views, pending.sizes = job.views, job.sizes
         self._mend(pending, {failure[0]: failure for failure in job.failures()})
         return Decoded(
             dataset=self._recipe.dataset,
@@ -64,15 +68,21 @@ class BatchDecoder:
 
     def _fields(self, pending: Pending) -> Batch:
         recipe, batch = self._recipe, {}
-        for (name, image, _), memory in zip(recipe.images, pending.memory, strict=True):
-            batch[name] = self._converter.image(memory, image, len(pending.samples), pending.size)
+        for part, memory in zip(self._parts, pending.memory, strict=True):
+            batch[part.name] = self._converter.pixels(memory, part, len(pending.samples), pending.size)
         for (name, field, _), raw in zip(recipe.raws, pending.raws, strict=True):
             batch[name] = self._labels(pending, name, raw) if isinstance(field, Label) else raw
         for name, column in recipe.values:
             values = self._assembly.values(column, pending.samples)
             is_label = isinstance(recipe.fields[name], Label)
             batch[name] = self._converter.labels(values) if is_label else self._converter.values(values)
-        return {name: batch[name] for name in recipe.fields}
+        batch |= self._points(pending)
+        return {name: batch[name] for name in self._names}
+
+    def _points(self, pending: Pending) -> Batch:
+        """What follows the views."""
+        parts = self._recipe.points.make(pending.samples, pending.views, pending.sizes)
+        return {name: self._converter.each(part) for name, part in parts.items()}
 
     def _labels(self, pending: Pending, name: str, raw: list[bytes]) -> Any:
         keys = [self._recipe.dataset.key(int(sample)) for sample in pending.samples] if raw else []

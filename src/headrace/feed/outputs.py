@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.feed.points import PerSample
 from headrace.feed.recipe import Recipe
-from headrace.fields import Image
-
-_NUMPY = {"uint8": np.uint8, "float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
+from headrace.feed.spatial import Part
 
 
 class Converter:
@@ -24,15 +23,15 @@ class Converter:
 
             self._torch = torch
 
-    def image(self, memory: NDArray[np.uint8], image: Image, count: int, size: tuple[int, int]) -> Any:
-        """[N, C, H, W] over the memory's start; it returns to its pool when the last reference to it is gone."""
-        shape = (count, *size, image.channels) if image.channels_last else (count, image.channels, *size)
+    def pixels(self, memory: NDArray[np.uint8], part: Part, count: int, size: tuple[int, int]) -> Any:
+        """A part over the memory's start; it returns to its pool when the last reference to it is gone."""
+        shape = part.shape(count, size)
         values = math.prod(shape)
         if self._torch is None:
-            array = memory.view(_NUMPY[image.dtype])[:values].reshape(shape)
-            return array.transpose(0, 3, 1, 2) if image.channels_last else array
-        tensor = self._tensor(memory).view(getattr(self._torch, image.dtype))[:values].view(shape)
-        return tensor.permute(0, 3, 1, 2) if image.channels_last else tensor
+            array = memory.view(part.numpy_dtype)[:values].reshape(shape)
+            return array.transpose(0, 3, 1, 2) if part.channels_last else array
+        tensor = self._tensor(memory).view(getattr(self._torch, part.dtype))[:values].view(shape)
+        return tensor.permute(0, 3, 1, 2) if part.channels_last else tensor
 
     def _tensor(self, memory: NDArray[np.uint8]) -> Any:
         """The tensor that pinned memory was allocated as, so that torch's allocator learns of copies from it."""
@@ -41,6 +40,12 @@ class Converter:
     def labels(self, values: NDArray[Any]) -> Any:
         """Numbers as one array, whole ones as int64 whatever they are kept as."""
         return self.values(values if values.dtype.kind == "f" else values.astype(np.int64, copy=False))
+
+    def each(self, values: PerSample) -> PerSample:
+        """A list whose arrays have the type; texts stay as they are."""
+        if self._torch is None:
+            return values
+        return PerSample(self.values(value) for value in values)
 
     def values(self, values: NDArray[Any] | list[Any]) -> Any:
         """Numbers as one array; a list stays as it is."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +15,38 @@ from headrace.fields import Image
 if TYPE_CHECKING:
     import PIL.Image
 
+Pixels = TypeVar("Pixels")
+
 
 def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
     """uint8 [H, W, 3] for mode "RGB", [H, W, 1] for "L"; of an animation the first frame.
 
     Raises ValueError (with what was expected) for what Pillow cannot decode or what is beyond `max_pixels`.
     """
-    import PIL.Image
     import PIL.ImageOps
+
+    def pixels_of(opened: PIL.Image.Image) -> NDArray[np.uint8]:
+        picture = PIL.ImageOps.exif_transpose(opened) if image.exif else opened
+        pixels = np.asarray(_eight_bit(picture).convert(image.mode))
+        return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1))
+
+    return _decoded(data, limits, pixels_of)
+
+
+def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
+    """The values as they are, [H, W] or [H, W, C]: palette indices, 16-bit grey, floats; 1-bit grey as 0 and 255.
+
+    Raises as `decode` does.
+    """
+
+    def values_of(opened: PIL.Image.Image) -> NDArray[np.generic]:
+        return np.asarray(opened.convert("L") if opened.mode == "1" else opened)
+
+    return _decoded(data, limits, values_of)
+
+
+def _decoded(data: bytes, limits: Limits, take: Callable[[PIL.Image.Image], Pixels]) -> Pixels:
+    import PIL.Image
 
     try:
         with open_picture(data) as opened:
@@ -30,8 +55,7 @@ def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
                     f"{opened.format} of {opened.width}x{opened.height} pixels, more than "
                     f"max_pixels={limits.max_pixels}"
                 )
-            picture = PIL.ImageOps.exif_transpose(opened) if image.exif else opened
-            pixels = np.asarray(_eight_bit(picture).convert(image.mode))
+            return take(opened)
     except (MemoryError, TooLargeError):
         raise
     except PIL.Image.DecompressionBombError as error:
@@ -47,7 +71,6 @@ def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
         raise ValueError(
             f"expected an image, got bytes that Pillow cannot decode ({error}); first: {_begin(data)}"
         ) from error
-    return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1))
 
 
 def _begin(data: bytes) -> str:

@@ -11,8 +11,10 @@ import numpy as np
 from headrace._core import Limits
 from headrace.data import ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn, ValueColumn
 from headrace.errors import UsageError
+from headrace.feed.points import PointFields, beside_name, resolve_points
 from headrace.feed.quarantine import Quarantine
-from headrace.fields import Field, Image, Label, Raw
+from headrace.feed.spatial import parts_of
+from headrace.fields import Boxes, Field, Image, Keypoints, Label, Raw, Spatial
 from headrace.plan import EpochPlan
 from headrace.view import Program
 
@@ -33,19 +35,21 @@ KEY = "__key__"
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What to make of which dataset, and how. `images` come in the order in which the core works on them: the first
-    one's size is what views are drawn from."""
+    """What to make of which dataset, and how. `images`, the fields of pixels, come in the order in which the core works
+    on them: the first one's size is what views are drawn from."""
 
     dataset: Dataset
     plan: EpochPlan
     program: Program
     fields: Mapping[str, Field]
-    images: tuple[tuple[str, Image, str], ...]
+    images: tuple[tuple[str, Spatial, str], ...]
     """(field, description, column)."""
     raws: tuple[tuple[str, Field, str], ...]
     """Fields made of a column's undecoded bytes."""
     values: tuple[tuple[str, HeldColumn], ...]
     """(field, column) of what needs no reading."""
+    points: PointFields
+    """Fields of places in the images, which follow the views."""
     threads: int
     prefetch: int
     on_error: OnError
@@ -60,24 +64,54 @@ class Recipe:
     level: str
     limits: Limits
 
+    @property
+    def names(self) -> list[str]:
+        """Those of a batch, in order."""
+        return names_of(self.fields)
+
+
+def names_of(fields: Mapping[str, Field]) -> list[str]:
+    """What a batch of these fields holds, in order. Raises UsageError where two things have one name."""
+    names = [part for name, field in fields.items() for part in _names_of_field(name, field)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(
+            f"field {twice[0]!r}: expected a name of its own, got that of what comes beside another field; rename it, "
+            "or leave the other out, with Depth(valid=False) or without beside="
+        )
+    return names
+
+
+def _names_of_field(name: str, field: Field) -> list[str]:
+    if isinstance(field, Spatial):
+        return [part.name for part in parts_of(name, field)]
+    beside = field.beside if isinstance(field, Boxes) else ()
+    return [name, *(beside_name(name, column) for column in beside)]
+
 
 @dataclass(frozen=True)
 class Columns:
     """Fields sorted by how they are made."""
 
-    images: tuple[tuple[str, Image, str], ...]
+    images: tuple[tuple[str, Spatial, str], ...]
     raws: tuple[tuple[str, Field, str], ...]
     values: tuple[tuple[str, HeldColumn], ...]
+    points: PointFields
 
 
 def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: str | None) -> Columns:
     """Finds each field's column. Raises UsageError where there is none, or of another kind."""
-    images: list[tuple[str, Image, str]] = []
+    images: list[tuple[str, Spatial, str]] = []
     raws: list[tuple[str, Field, str]] = []
     values: list[tuple[str, HeldColumn]] = []
     for name, field in fields.items():
-        if not isinstance(field, Image | Label | Raw):
-            raise UsageError(f"field {name!r}: expected Image, Label or Raw, got {type(field).__name__}")
+        if isinstance(field, Boxes | Keypoints):
+            continue
+        if not isinstance(field, Spatial | Label | Raw):
+            raise UsageError(
+                f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, Label or Raw, got "
+                f"{type(field).__name__}"
+            )
         column_name = field.source if field.source is not None else name
         column = KeyColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
         if column is None:
@@ -86,7 +120,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
                 f"field {name!r}: expected a column of the dataset, got {column_name!r}; it has {have}. "
                 "Name one with source="
             )
-        if isinstance(field, Image):
+        if isinstance(field, Spatial):
             if not dataset.has_bytes(column_name):
                 raise UsageError(
                     f"field {name!r}: expected a column of bytes or of paths, got the {column.kind}s of {column_name!r}"
@@ -97,7 +131,12 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
             raws.append((name, field, column_name))
         else:
             values.append((name, _labels(name, column) if isinstance(field, Label) else column))
-    return Columns(_view_first(images, view_from), tuple(raws), tuple(values))
+    points = resolve_points(dataset, fields)
+    if points and not images:
+        names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, Boxes | Keypoints))
+        raise UsageError(f"field {names}: expected an image field beside it, whose view it follows, got none")
+    names_of(fields)
+    return Columns(_view_first(images, view_from), tuple(raws), tuple(values), points)
 
 
 def _labels(name: str, column: HeldColumn) -> ValueColumn:
@@ -111,7 +150,7 @@ def _labels(name: str, column: HeldColumn) -> ValueColumn:
     return column
 
 
-def _view_first(images: list[tuple[str, Image, str]], view_from: str | None) -> tuple[tuple[str, Image, str], ...]:
+def _view_first(images: list[tuple[str, Spatial, str]], view_from: str | None) -> tuple[tuple[str, Spatial, str], ...]:
     if view_from is None:
         return tuple(images)
     names = [name for name, _, _ in images]

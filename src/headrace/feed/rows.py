@@ -1,13 +1,14 @@
-"""Mends the rows of a batch that the core could not finish: by Pillow, by a replacement, or by raising."""
+"""Mends the rows of a batch that the core could not finish: by a library, by a replacement, or by raising."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError
-from headrace.feed import pillow
+from headrace.feed import declined
 from headrace.feed.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
 from headrace.feed.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
 from headrace.feed.recipe import Recipe
@@ -60,14 +61,15 @@ class RowMender:
         self._assembly.resize(pending)
 
     def _decode(self, pending: Pending, row: int, failure: Failure | None) -> list[bytes]:
-        """Lets the core try, unless its `failure` is known; what it declines is decoded by Pillow and handed back as
-        pixels, field by field."""
+        """Lets the core try, unless its `failure` is known; what it declines is decoded by a library and handed back
+        as pixels, field by field."""
         items: list[Item] = [None] * len(self._recipe.images)
         while True:
             if failure is None:
                 job = self._assembly.start_rows(pending, row, items)
                 job.wait()
                 if not job.failures():
+                    pending.views[row], pending.sizes[row] = job.views[0], job.sizes[0]
                     return [job.raw(i)[0] for i in range(len(self._recipe.raws))]
                 failure = job.failures()[0]
             _, field, code, _, why = failure
@@ -75,18 +77,16 @@ class RowMender:
                 raise Cancelled
             if code != DECLINED or items[field] is not None:
                 raise self._error(pending, row, field, code, why)
-            items[field] = self._by_pillow(pending, row, field, why)
+            items[field] = self._by_library(pending, row, field, why)
             failure = None
 
-    def _by_pillow(
-        self, pending: Pending, row: int, field: int, why: str
-    ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-        name, image, column = self._recipe.images[field]
+    def _by_library(self, pending: Pending, row: int, field: int, why: str) -> NDArray[np.generic]:
+        name, spatial, column = self._recipe.images[field]
         self._bad.count_declined()
         data = self._assembly.read(name, column, int(pending.samples[row]))
         try:
-            return pillow.decode(data, image, self._recipe.limits)
-        except pillow.TooLargeError as error:
+            return declined.decode(data, spatial, self._recipe.limits)
+        except declined.TooLargeError as error:
             raise self._error(pending, row, field, _LIMIT, str(error)) from error
         except ValueError as error:
             raise self._error(pending, row, field, _CORRUPT, f"{why}, and {error}") from error

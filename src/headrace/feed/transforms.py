@@ -10,6 +10,7 @@ import numpy as np
 
 from headrace.errors import UsageError
 from headrace.feed.arrays import memory_order
+from headrace.feed.points import PerSample
 from headrace.feed.recipe import Batch, Output, Sample, SampleMap
 
 T = TypeVar("T")
@@ -78,15 +79,21 @@ def collate(samples: list[Any], batch: Batch, placed: Mapping[str, Any], output:
             raise UsageError(f"map: expected {fields} for every sample, got {got} at row {row} of a batch")
     assert names is not None
     wholes = {Lies.UNTOUCHED: batch, Lies.IN_PLACE: placed}
-    return {name: _collate_field([sample[name] for sample in samples], name, wholes, output) for name in names}
+    ragged = {name for name, value in batch.items() if isinstance(value, PerSample)}
+    return {
+        name: _collate_field([sample[name] for sample in samples], name, wholes, output, ragged=name in ragged)
+        for name in names
+    }
 
 
-def _collate_field(values: list[Any], name: str, wholes: Mapping[Lies, Mapping[str, Any]], output: Output) -> Any:
+def _collate_field(
+    values: list[Any], name: str, wholes: Mapping[Lies, Mapping[str, Any]], output: Output, *, ragged: bool
+) -> Any:
     first = values[0]
     if isinstance(first, Lies) and all(value is first for value in values):
         return _given_out(wholes[first][name], output)
     rows = [wholes[value][name][row] if isinstance(value, Lies) else value for row, value in enumerate(values)]
-    return _join(rows, name, output)
+    return PerSample(_given_out(row, output) for row in rows) if ragged else _join(rows, name, output)
 
 
 def _given_out(whole: Any, output: Output) -> Any:

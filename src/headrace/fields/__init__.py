@@ -6,21 +6,26 @@ from typing import TypeAlias
 
 from headrace.fields.dense import Depth, Mask, MaskDType, Normals, Quantiles
 from headrace.fields.image import DTYPES, IMAGENET, DType, Filter, Image, Mode, Normalize
+from headrace.fields.points import BOX_FORMATS, Boxes, BoxFormat, Keypoints
 from headrace.fields.values import Label, Raw
 
 Spatial: TypeAlias = Image | Mask | Depth | Normals
 """Fields of pixels: all of a sample's are cut by its one view."""
 
-Field: TypeAlias = Spatial | Label | Raw
+Field: TypeAlias = Spatial | Boxes | Keypoints | Label | Raw
 
 __all__ = [
+    "BOX_FORMATS",
     "DTYPES",
     "IMAGENET",
+    "BoxFormat",
+    "Boxes",
     "DType",
     "Depth",
     "Field",
     "Filter",
     "Image",
+    "Keypoints",
     "Label",
     "Mask",
     "MaskDType",

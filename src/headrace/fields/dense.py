@@ -97,7 +97,7 @@ class Depth:
 
     Not valid is what equals `invalid` in the file, is not finite, or does not lie between `near` and `far` (in the unit
     that `scale` gives; None: no bound). There, and in padding, the depth is `invalid` itself. Depth is read from 16-bit
-    grey PNG by the core, and from float TIFF, EXR, PFM, `.npy` and `.npz` through their libraries; 8-bit files are bad
+    grey PNG by the core, and from float TIFF, PFM, EXR, `.npy` and `.npz` through their libraries; 8-bit files are bad
     samples. With `normalize`, so is a map without any valid pixel.
     """
 
@@ -132,7 +132,7 @@ class Normals:
     """A direction a pixel, x to the right and y down or up. Cut by the sample's view, nearest-exact.
 
     In the batch: [N, 3, H, W] of `dtype`, over channels-last memory. Bytes 0…255 of a PNG's red, green and blue become
-    -1…1; float TIFF, EXR, `.npy` and `.npz` of three channels are taken as they are. A horizontal flip changes the sign
+    -1…1; floats of EXR, `.npy` and `.npz` are taken as they are. A horizontal flip changes the sign
     of x, a vertical one that of y. Padding is 0.
     """
 

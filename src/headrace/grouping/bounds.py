@@ -23,10 +23,27 @@ def shape_bounds(members: Members, sizes: ImageSizes | None, views: StepViews) -
     largest = _extremes(members, sizes)
     heights, widths = np.ones(shape, np.int64), np.ones(shape, np.int64)
     for scale, table in enumerate(views.tables):
-        found = output_sizes(table, *(np.ascontiguousarray(largest[..., k].reshape(-1)) for k in (0, 1)))
+        found = output_sizes(table, *largest.reshape(-1, 2).T)
+        if not found[0].all():  # the greatest aspect is beyond what the view can make, and so no bound of others
+            return _bounds_of_all(members, sizes, views)
         for bound, side in zip((heights, widths), found, strict=True):
             bound[:, scale] = rounded_up(side.reshape(shape[0], _EXTREMES).max(axis=1), views.multiple_of)
     return heights, widths
+
+
+def _bounds_of_all(members: Members, sizes: ImageSizes, views: StepViews) -> tuple[Ints, Ints]:
+    """The same by what the view makes of each image, which takes long."""
+    shape = (len(members.counts), len(views.tables))
+    heights, widths = np.ones(shape, np.int64), np.ones(shape, np.int64)
+    for positions in pieces(int(members.counts.sum())):
+        piece = sizes(positions)
+        known = piece[:, 0] > 0
+        codes = codes_of(members, positions)[known]
+        for scale, table in enumerate(views.tables):
+            found = output_sizes(table, *piece[known].T)
+            for bound, side in zip((heights, widths), found, strict=True):
+                np.maximum.at(bound[:, scale], codes, side)
+    return rounded_up(heights, views.multiple_of), rounded_up(widths, views.multiple_of)
 
 
 def length_bounds(members: Members, lengths: Numbers, scales: int) -> tuple[Ints, Ints]:

@@ -19,6 +19,11 @@ class Capacity(Protocol):
     @property
     def multiple(self) -> int: ...
 
+    @property
+    def alike(self) -> bool:
+        """Whether every scale has the same."""
+        ...
+
     def of(self, buckets: Ints, scales: Ints) -> int:
         """For a batch of samples of these buckets that gets any one of these scales; 0 where none fits."""
         ...
@@ -34,6 +39,10 @@ class FixedCapacity:
     def multiple(self) -> int:
         return self.samples
 
+    @property
+    def alike(self) -> bool:
+        return True
+
     def of(self, buckets: Ints, scales: Ints) -> int:
         return self.samples
 
@@ -47,6 +56,10 @@ class BudgetCapacity:
     """[buckets, scales]: the greatest height that a member of the bucket has at the scale."""
     widths: Ints
     multiple: int
+
+    @property
+    def alike(self) -> bool:
+        return all(bool((bound == bound[:, :1]).all()) for bound in (self.heights, self.widths))
 
     def of(self, buckets: Ints, scales: Ints) -> int:
         return self.total // self.cost(buckets, scales) // self.multiple * self.multiple

@@ -46,8 +46,9 @@ class ShapePlan:
 
     Which samples are in a cell together, and with which a batch, is drawn anew each epoch; how many batches there are
     of which size is not, so any step is computed without the others, in time and memory that only its own batch
-    determines. Each sample gets each scale equally often. A batch over several cells gets the scale of one of them,
-    drawn by how many of its samples each has.
+    determines. Each sample gets each scale equally often; under a budget that is exact for a bucket as a whole, if no
+    batch of its samples and a neighbour's is a large part of it. A batch over several cells gets the scale of one of
+    them, drawn by how many of its samples each has.
 
     `joined`: what is left of one bucket may join the next in a batch. `remainder` is said of the batches that are not
     full. Without `shuffle` batches come in the order of buckets, and samples in the dataset's within each. `grouping`
@@ -194,10 +195,14 @@ class ShapePlan:
 
     def _scale(self, epoch: int, batch: Batch) -> int:
         """That of one of the batch's samples, each as likely as the others."""
-        drawn = _core.hash64(_core.hash64(epoch_key(self.seed, epoch), _SCALES), batch.number)
+        key, scales = _core.hash64(epoch_key(self.seed, epoch), _SCALES), len(self.views.tables)
+        drawn = _core.hash64(key, batch.number)
         slot = batch.start + (drawn * (batch.stop - batch.start) >> 64)
         scale = int(self._cells.scales[self._cells.at(slot)])
-        return scale if scale != ANY else _core.hash64(drawn, 0) * len(self.views.tables) >> 64
+        scale = _core.hash64(drawn, 0) * scales >> 64 if scale == ANY else scale
+        # So that even a bucket that is less than a batch has all scales: any of them could stand for any other.
+        turn = _core.hash64(key, self.steps) * scales >> 64 if self.capacity.alike else 0
+        return (scale + turn) % scales
 
     def _bucket_at(self, slot: int) -> int:
         return int(np.searchsorted(self._bucket_ends, slot, side="right"))

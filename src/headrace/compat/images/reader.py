@@ -17,7 +17,8 @@ from headrace.compat.images.source import ImageSource, content_of, path_of, read
 from headrace.compat.images.view_keys import draw_keys
 from headrace.errors import UsageError
 from headrace.feed import Output, pillow
-from headrace.feed.assembly import DECLINED, image_options
+from headrace.feed.assembly import DECLINED
+from headrace.feed.spatial import image_options
 from headrace.fields import DType, Filter, Image, Mode, Normalize
 from headrace.view import View, compile_view
 

@@ -126,4 +126,4 @@ def _send_bytes(values: list[bytes], memory: SharedBlocks, keep: list[Any]) -> S
 
 def send_rows(value: Any, rows: Sequence[int]) -> SentField:
     """Some rows of a field, as copies, where there is no shared memory."""
-    return Copied([value[row] for row in rows] if isinstance(value, list) else value[list(rows)])
+    return Copied(type(value)(value[row] for row in rows) if isinstance(value, list) else value[list(rows)])

@@ -25,6 +25,7 @@ from headrace.feed.map_workers.inbox import Inbox
 from headrace.feed.map_workers.messages import Begun, Done, Failure, NoPlace, Place, Work
 from headrace.feed.map_workers.sent_fields import IMMUTABLE
 from headrace.feed.map_workers.shared_blocks import MappedBlocks, SharedFile
+from headrace.feed.points import PerSample
 from headrace.feed.recipe import Output, SampleMap
 from headrace.feed.transforms import Lies
 from headrace.forks import close_in_forks
@@ -144,7 +145,12 @@ class Worker:
         """Writes arrays to the batch to be; what remains travels in `Done`."""
         if self._blocks is None or not isinstance(result, dict):
             return result
-        plain = {name: found for name, value in result.items() if (found := self._stacked(value)) is not None}
+        ragged = {name for name, rows in opened.fields.items() if isinstance(rows, PerSample)}
+        plain = {
+            name: found
+            for name, value in result.items()
+            if name not in ragged and (found := self._stacked(value)) is not None
+        }
         self._ask_for_places(opened, plain)
         for name, found in plain.items():
             field = opened.results.get(name)

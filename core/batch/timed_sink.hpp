@@ -1,0 +1,25 @@
+// Decoding and what takes its rows, counted apart.
+#pragma once
+
+#include "batch/counters.hpp"
+#include "common/rows.hpp"
+
+namespace headrace {
+
+// Hands rows on and measures how long the receiver takes, since decoding and resampling alternate band by band.
+class TimedSink final : public RowSink {
+public:
+    explicit TimedSink(RowSink& sink) : sink_(sink) {}
+    void take(const std::uint8_t* rows, std::size_t stride, int count) override {
+        const std::int64_t since = now_ns();
+        sink_.take(rows, stride, count);
+        spent_ += now_ns() - since;
+    }
+    std::int64_t spent_ns() const { return spent_; }
+
+private:
+    RowSink& sink_;
+    std::int64_t spent_ = 0;
+};
+
+}  // namespace headrace

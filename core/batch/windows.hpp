@@ -1,0 +1,21 @@
+// From a view to the window of a decoded image that it cuts.
+#pragma once
+
+#include "resample/resampler.hpp"
+#include "view/view.hpp"
+
+namespace headrace {
+
+// A crop that fell wholly into its padding.
+inline bool lands_nowhere(const View& view) { return view.inner_width == 0 || view.inner_height == 0; }
+
+// Throws Fault(view) for a view that is not of an image of this size.
+void check_view(const View&, int width, int height);
+
+// The smallest DCT scale at which the window is still no smaller than its output, in eighths.
+int dct_scale(const View&);
+
+// The view's window in the image scaled by exactly eighths/8; its ceiled size would let image and mask drift apart.
+Window scaled_window(const View&, int width, int height, int eighths);
+
+}  // namespace headrace

@@ -1,0 +1,49 @@
+// What a depth field makes of a source's numbers.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "resample/target.hpp"
+
+namespace headrace {
+
+// The same for every depth map of a field.
+struct DepthFormat {
+    DType dtype = DType::float32;
+    double scale = 1;    // from the source's unit to the batch's
+    double invalid = 0;  // the source's number for "not measured", and the batch's for what is not valid
+    double near = -INFINITY, far = INFINITY;  // valid lies between, in the batch's unit
+    bool quantiles = false;
+    double low = 0, high = 1;              // which quantiles of the valid depths ...
+    double range_low = 0, range_high = 1;  // ... become which numbers
+    bool clip = false;
+
+    bool valid(double number) const {
+        const double depth = number * scale;
+        return number != invalid && depth > near && depth < far;  // false for NaN and beyond either infinity
+    }
+};
+
+// depth -> depth * multiply + add, bounded. Without quantiles: itself.
+struct DepthMap {
+    double multiply = 1, add = 0, least = -INFINITY, most = INFINITY;
+
+    // `low` and `high`: the quantiles' depths, in the batch's unit.
+    static DepthMap between(const DepthFormat& f, double low, double high) {
+        DepthMap map;
+        map.multiply = high > low ? (f.range_high - f.range_low) / (high - low) : 0;
+        map.add = f.range_low - low * map.multiply;
+        if (f.clip) {
+            map.least = f.range_low < f.range_high ? f.range_low : f.range_high;
+            map.most = f.range_low < f.range_high ? f.range_high : f.range_low;
+        }
+        return map;
+    }
+    float operator()(double depth) const {
+        const double mapped = depth * multiply + add;
+        return static_cast<float>(mapped < least ? least : mapped > most ? most : mapped);
+    }
+};
+
+}  // namespace headrace

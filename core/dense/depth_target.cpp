@@ -1,0 +1,65 @@
+#include "dense/depth_target.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace headrace {
+
+void DepthTarget::start(const DepthFormat& format, std::uint8_t* at, std::uint8_t* valid, const Placement& place,
+                        PixelType type) {
+    format_ = format;
+    at_ = at;
+    valid_ = valid;
+    place_ = place;
+    type_ = type;
+    const auto width = static_cast<std::size_t>(place.inner_width);
+    numbers_.resize(width * place.inner_height * size_of(type));
+    line_.resize(std::max(place.width, place.inner_width) + 64);
+    line_valid_.resize(width);
+    if (place.pads()) pad();
+}
+
+void DepthTarget::pad() {
+    std::fill(line_.begin(), line_.end(), static_cast<float>(format_.invalid));
+    for (int y = 0; y < place_.height; ++y) put(static_cast<std::size_t>(y) * place_.width, place_.width);
+    if (valid_ != nullptr) std::memset(valid_, 0, place_.pixels());
+}
+
+void DepthTarget::write(int y, const std::uint8_t* pixels) {
+    const std::size_t bytes = static_cast<std::size_t>(place_.inner_width) * size_of(type_);
+    std::memcpy(numbers_.data() + y * bytes, pixels, bytes);
+}
+
+void DepthTarget::finish(const DepthMap& map) {
+    for (int y = 0; y < place_.inner_height; ++y) {
+        type_ == PixelType::u16 ? finish_row<std::uint16_t>(y, map) : finish_row<float>(y, map);
+        put(place_.pixel(y), place_.inner_width);
+        if (valid_ != nullptr) std::copy(line_valid_.begin(), line_valid_.end(), valid_ + place_.pixel(y));
+    }
+}
+
+template <typename Number>
+void DepthTarget::finish_row(int y, const DepthMap& map) {
+    const auto width = static_cast<std::size_t>(place_.inner_width);
+    const auto* numbers = reinterpret_cast<const Number*>(numbers_.data()) + y * width;
+    const auto invalid = static_cast<float>(format_.invalid);
+    for (std::size_t x = 0; x < width; ++x) {
+        const double number = numbers[x];
+        const bool valid = format_.valid(number);
+        line_[x] = valid ? map(number * format_.scale) : invalid;
+        line_valid_[x] = valid;
+    }
+}
+
+void DepthTarget::put(std::size_t pixel, int count) {
+    std::uint8_t* out = at_ + pixel * size_of(format_.dtype);
+    if (format_.dtype == DType::float32) std::memcpy(out, line_.data(), 4 * static_cast<std::size_t>(count));
+    if (format_.dtype == DType::float16) {
+        kernels_->to_half(line_.data(), count, reinterpret_cast<std::uint16_t*>(out));
+    }
+    if (format_.dtype == DType::bfloat16) {
+        kernels_->to_bfloat16(line_.data(), count, reinterpret_cast<std::uint16_t*>(out));
+    }
+}
+
+}  // namespace headrace

@@ -1,0 +1,216 @@
+// Masks, depth and normals: whatever the numbers and the view, each pixel of the batch is what its source pixel is by
+// definition, padding is padding, quantiles are those of sorted numbers, and nothing is written beside the output.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "batch/sample_worker.hpp"
+#include "common/fault.hpp"
+#include "fuzz/input.hpp"
+#include "fuzz/require.hpp"
+#include "fuzz/views.hpp"
+
+namespace headrace::fuzz {
+namespace {
+
+constexpr int kMostPixels = 1 << 12;
+constexpr Limits kLimits{};
+
+struct Source {
+    Size size;
+    PixelType type;
+    int channels;
+    std::vector<std::uint8_t> bytes;
+
+    Memory memory() const { return {bytes.data(), bytes.size(), size.width, size.height, channels, type}; }
+    double at(int x, int y, int channel) const {
+        const std::size_t i = (static_cast<std::size_t>(y) * size.width + x) * channels + channel;
+        if (type == PixelType::u8) return bytes[i];
+        std::uint16_t whole;
+        float number;
+        std::memcpy(&whole, bytes.data() + i * size_of(type), 2);
+        if (type == PixelType::u16) return whole;
+        std::memcpy(&number, bytes.data() + 4 * i, 4);
+        return number;
+    }
+};
+
+// Of few different values, or of any bits at all.
+Source source_of(Input& input) {
+    Source source{source_size(input), static_cast<PixelType>(input.byte() % 3), input.byte() % 3 == 0 ? 3 : 1, {}};
+    const bool few = input.byte() % 2 == 0;
+    std::uint64_t state = input.take<std::uint64_t>() | 1;
+    const std::size_t count = static_cast<std::size_t>(source.size.width) * source.size.height * source.channels;
+    source.bytes.resize(count * size_of(source.type));
+    for (std::uint8_t& byte : source.bytes) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        byte = static_cast<std::uint8_t>(state >> 56) & (few ? 0x41 : 0xFF);
+    }
+    return source;
+}
+
+DepthFormat depth_of(Input& input) {
+    DepthFormat f;
+    f.scale = (1 + input.byte()) / 64.0;
+    f.invalid = input.byte();
+    if (input.byte() % 2 == 0) f.near = number(input);
+    if (input.byte() % 2 == 0) f.far = number(input);
+    f.quantiles = input.byte() % 2 == 0;
+    f.low = input.byte() / 512.0;
+    f.high = 0.5 + input.byte() / 510.0;
+    f.range_low = static_cast<std::int8_t>(input.byte());
+    f.range_high = static_cast<std::int8_t>(input.byte());
+    f.clip = input.byte() % 2 == 0;
+    return f;
+}
+
+double quantile(const std::vector<double>& sorted, double q) {
+    const double rank = q * static_cast<double>(sorted.size() - 1), below = std::floor(rank);
+    const double low = sorted[static_cast<std::size_t>(below)];
+    if (rank == below) return low;
+    return low + (sorted[static_cast<std::size_t>(below) + 1] - low) * (rank - below);
+}
+
+DepthMap map_of(const Source& source, const DepthFormat& f) {
+    if (!f.quantiles) return {};
+    std::vector<double> valid;
+    for (int y = 0; y < source.size.height; ++y) {
+        for (int x = 0; x < source.size.width; ++x) {
+            if (f.valid(source.at(x, y, 0))) valid.push_back(source.at(x, y, 0) * f.scale);
+        }
+    }
+    if (valid.empty()) return {};  // all of the batch is padding, or this were a fault
+    std::sort(valid.begin(), valid.end());
+    return DepthMap::between(f, quantile(valid, f.low), quantile(valid, f.high));
+}
+
+int picked(double from, double to, int low, int high, int outputs, int i) {
+    const double centre = std::floor(from + (2.0 * i + 1) * (to - from) / (2.0 * outputs));
+    return static_cast<int>(std::clamp(centre, static_cast<double>(low), high - 1.0));
+}
+
+// Calls check(output pixel, source x, source y), with -1 for padding.
+template <typename Check>
+void for_each_pixel(const View& v, Check check) {
+    for (int y = 0; y < v.height; ++y) {
+        for (int x = 0; x < v.width; ++x) {
+            const int column = (v.hflip ? v.width - 1 - x : x) - v.inner_x;
+            const int row = (v.vflip ? v.height - 1 - y : y) - v.inner_y;
+            const bool inside = column >= 0 && column < v.inner_width && row >= 0 && row < v.inner_height;
+            check(static_cast<std::size_t>(y) * v.width + x,
+                  inside ? picked(v.x0, v.x1, v.left, v.right, v.inner_width, column) : -1,
+                  inside ? picked(v.y0, v.y1, v.top, v.bottom, v.inner_height, row) : -1);
+        }
+    }
+}
+
+bool same(float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b) || a == b; }
+
+void check_depth(const ImageField& field, const Source& source, const View& view) {
+    const auto* depths = reinterpret_cast<const float*>(field.out);
+    const DepthMap map = map_of(source, field.depth);
+    for_each_pixel(view, [&](std::size_t pixel, int x, int y) {
+        const double number = x < 0 ? NAN : source.at(x, y, 0);
+        const bool valid = x >= 0 && field.depth.valid(number);
+        require(field.valid[pixel] == valid, "validity");
+        const float expected = valid ? map(number * field.depth.scale) : static_cast<float>(field.depth.invalid);
+        require(same(depths[pixel], expected), "depth");
+    });
+}
+
+void check_mask(const ImageField& field, const Source& source, const View& view) {
+    const auto* values = reinterpret_cast<const std::int32_t*>(field.out);
+    for_each_pixel(view, [&](std::size_t pixel, int x, int y) {
+        const std::int64_t expected =
+            x < 0 ? field.mask.ignore : field.mask.table[static_cast<std::size_t>(source.at(x, y, 0))];
+        require(values[pixel] == expected, "mask");
+    });
+}
+
+void check_normals(const ImageField& field, const Source& source, const View& view) {
+    const auto* values = reinterpret_cast<const float*>(field.out);
+    for_each_pixel(view, [&](std::size_t pixel, int x, int y) {
+        for (int channel = 0; channel < 3; ++channel) {
+            const bool turned = channel == 0 ? view.hflip : channel == 1 && view.vflip;
+            float expected = 0;
+            if (x >= 0) {
+                const auto number = static_cast<float>(source.at(x, y, channel));
+                expected = source.type == PixelType::u8 ? (number - 127.5F) / 127.5F : number;
+                expected = turned ? -expected : expected;
+            }
+            const float got = values[3 * pixel + static_cast<std::size_t>(channel)];
+            require(same(got, expected) || (std::isnan(got) && std::isnan(expected)), "normals");
+        }
+    });
+}
+
+const std::vector<std::int64_t>& classes() {
+    static const std::vector<std::int64_t> table = [] {
+        std::vector<std::int64_t> made(MaskFormat::kValues);
+        for (std::size_t value = 0; value < made.size(); ++value) made[value] = 3 * static_cast<int>(value) - 70;
+        return made;
+    }();
+    return table;
+}
+
+void run(Input input) {
+    const std::uint64_t key = input.take<std::uint64_t>();
+    ImageField field;
+    field.content = static_cast<Content>(1 + input.byte() % 3);
+    field.mask = {4, input.byte(), classes().data()};
+    field.depth = depth_of(input);
+    field.filter = Filter::nearest;
+    field.format.dtype = DType::float32;
+    field.format.fill_zero = true;
+    for (int channel = 0; channel < 3; ++channel)
+        field.format.subtract[channel] = field.format.divide[channel] = 127.5F;
+    const Source source = source_of(input);
+    field.memory = {source.memory()};
+    View view;
+    Job job;
+    try {
+        job.program = parse_program(program_table(input));
+        view = sample_view(job.program, key, 7, 0, 0, source.size.width, source.size.height);
+    } catch (const Fault&) {
+        return;
+    }
+    if (std::int64_t{view.width} * view.height > kMostPixels) return;
+    field.format.width = view.width;
+    field.format.height = view.height;
+    // Exactly as much as the field takes, so that a byte beyond it is a finding.
+    std::vector<std::uint8_t> out(field.bytes()), valid(field.pixels());
+    field.out = out.data();
+    field.valid = field.content == Content::depth ? valid.data() : nullptr;
+
+    const std::int64_t id = 7;
+    const std::uint32_t pass = 0;
+    job.samples = 1;
+    job.ids = &id;
+    job.passes = &pass;
+    job.key = key;
+    job.images = {field};
+    job.prepare();
+    static Counters counters;
+    static Retries retries;
+    static SampleWorker worker(best_level(), kLimits, counters, retries);
+    worker.run(job, 0);
+    if (!job.failures.empty()) {
+        const Code code = job.failures.front().code;
+        require(code == Code::unsupported || code == Code::corrupt, "no other fault: " + job.failures.front().why);
+        return;
+    }
+    if (field.content == Content::mask) check_mask(field, source, view);
+    if (field.content == Content::depth) check_depth(field, source, view);
+    if (field.content == Content::normals) check_normals(field, source, view);
+}
+
+}  // namespace
+}  // namespace headrace::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    headrace::fuzz::run({data, size});
+    return 0;
+}

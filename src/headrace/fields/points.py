@@ -1,0 +1,101 @@
+"""Fields of places in the image, which follow the sample's one view: boxes, and points of bodies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, TypeAlias
+
+from headrace.errors import UsageError
+
+BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
+
+BOX_FORMATS: tuple[BoxFormat, ...] = ("xyxy", "xywh", "cxcywh")
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """A list of boxes a sample, in pixels of the image that the view is drawn from (after its turn by EXIF, if any).
+
+    In the batch: a list of N arrays float32 [k, 4], as xyxy in pixels of the output, which is what torchvision's
+    detection models take. Boxes are clipped to where the image lies on the output, not to its padding; those with a
+    side below `min_size` output pixels, or with less than the share `min_visible` of their area left, are dropped, and
+    so are those that have no area. Coordinates are edges: pixel 0 reaches from 0 to 1.
+
+    `source` is a column of lists: of four numbers a box, as `format` says ("xywh" is COCO's `bbox`, "cxcywh" has the
+    centre); or its JSON. `beside` names columns of lists that have an item a box, such as `label`, `iscrowd` or `area`:
+    each comes under the field's name + "_" + the column's, without the items of boxes that were dropped, and otherwise
+    as it is.
+
+    Numbers that are not finite, and lists of another length, raise DatasetError.
+    """
+
+    _: KW_ONLY
+    source: str | None = None
+    format: BoxFormat = "xyxy"
+    min_size: float = 1.0
+    min_visible: float = 0.0
+    beside: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.format not in BOX_FORMATS:
+            raise UsageError(f"Boxes: expected format to be one of {BOX_FORMATS}, got {self.format!r}")
+        if not _is_number(self.min_size) or self.min_size < 0:
+            raise UsageError(f"Boxes: expected min_size to be a number of pixels of at least 0, got {self.min_size!r}")
+        if not _is_number(self.min_visible) or not 0 <= self.min_visible <= 1:
+            raise UsageError(f"Boxes: expected min_visible to be a share from 0 to 1, got {self.min_visible!r}")
+        names = self.beside
+        if (
+            isinstance(names, str)
+            or not isinstance(names, Sequence)
+            or not all(isinstance(each, str) for each in names)
+        ):
+            raise UsageError(f"Boxes: expected beside to be names of columns, such as ('label',), got {names!r}")
+        object.__setattr__(self, "beside", tuple(names))
+
+
+@dataclass(frozen=True)
+class Keypoints:
+    """A list of K points an instance a sample, in pixels of the image that the view is drawn from.
+
+    In the batch: a list of N arrays float32 [k, K, 3]: x and y in pixels of the output, and visibility. A point that
+    lies outside of what is seen of the image has x = y = visibility = 0, as one that was not labelled: of visibility 0,
+    or with an x or y that is not finite. Coordinates are those of boxes, in which the middle of pixel 0 is 0.5;
+    `offset` is added to x and y where the source counts otherwise: 0.5 where it names pixels, as COCO does, or a flip
+    is a pixel off.
+
+    `source` is a column of lists: of [K, 3] or [K, 2] numbers an instance (visibility is then 2), of 3·K as COCO has
+    them, or the JSON of either. Under a flip, horizontal or vertical but not both, the points that each of `flip_pairs`
+    names change places, such as a left and a right eye. `of` names a field of boxes: instances whose box it drops are
+    dropped here.
+
+    Lists of another form, or of another length than the boxes', raise DatasetError.
+    """
+
+    _: KW_ONLY
+    source: str | None = None
+    flip_pairs: Sequence[tuple[int, int]] = ()
+    of: str | None = None
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        pairs = self.flip_pairs
+        if not isinstance(pairs, Sequence) or not all(map(_is_pair, pairs)):
+            raise UsageError(f"Keypoints: expected flip_pairs to be pairs of indices, such as [(1, 2)], got {pairs!r}")
+        indices = [index for pair in pairs for index in pair]
+        if len(set(indices)) < len(indices):
+            raise UsageError(f"Keypoints: expected flip_pairs to name each point once at most, got {pairs!r}")
+        object.__setattr__(self, "flip_pairs", tuple((first, second) for first, second in pairs))
+        if not _is_number(self.offset):
+            raise UsageError(f"Keypoints: expected offset to be a finite number of pixels, got {self.offset!r}")
+
+
+def _is_pair(pair: object) -> bool:
+    if not isinstance(pair, Sequence) or len(pair) != 2:
+        return False
+    return all(type(index) is int and index >= 0 for index in pair)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,28 @@
+"""Datasets of images that are not there, of which sizes and other numbers are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import headrace as hr
+from headrace.data.columns import FileColumn, TextColumn, ValueColumn
+from headrace.data.files import Files
+from headrace.data.strings import StringColumn
+from headrace.data.table import Table
+
+
+def sized(sizes: Sequence[tuple[int, int]], **columns: Sequence[float] | Sequence[str]) -> hr.Dataset:
+    """Images of these (height, width), with further columns of numbers or texts."""
+    keys = StringColumn.from_list(f"s{number}" for number in range(len(sizes)))
+    height, width = np.array(sizes, np.int32).reshape(-1, 2).T
+    held = {"image": FileColumn(Files("/nowhere", keys, archives=False))}
+    held |= {"height": ValueColumn(height), "width": ValueColumn(width)}
+    held |= {
+        name: TextColumn(StringColumn.from_list(values))
+        if isinstance(values[0], str)
+        else ValueColumn(np.array(values))
+        for name, values in columns.items()
+    }
+    return hr.Dataset(Table("made up", keys, held, {}))

@@ -1,0 +1,72 @@
+"""Property: whatever the view, a marked pixel lands in the same places in image, mask, depth and normals."""
+
+from __future__ import annotations
+
+import numpy as np
+from dense_data import npy, one_sample, palette_png
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from loader_data import encode
+from PIL import Image
+
+import headrace as hr
+
+sides = st.integers(1, 40)
+pairs = st.tuples(sides, sides)
+flips = st.sampled_from([0.0, 0.5, 1.0])
+
+RESIZING = st.one_of(
+    st.builds(hr.Resize, pairs, flip=flips),
+    st.builds(hr.Resize, sides, flip=flips),
+    st.builds(hr.RandomResizedCrop, pairs, flip=flips),
+)
+PADDING = st.one_of(
+    st.builds(hr.CenterCrop, pairs, flip=flips),
+    st.builds(hr.RandomCrop, pairs, padding=st.integers(0, 5), pad_if_needed=st.just(True), flip=flips),
+)
+LAST = st.one_of(PADDING, st.builds(hr.Letterbox, pairs, flip=flips), st.builds(hr.RandomVerticalFlip, flips), RESIZING)
+VIEWS = st.one_of(
+    st.lists(RESIZING, max_size=2).flatmap(lambda first: LAST.map(lambda last: [*first, last])), st.just([])
+)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(view=VIEWS, height=sides, width=sides, data=st.data(), seed=st.integers(0, 1 << 32), doubled=st.booleans())
+def test_a_marked_pixel_lands_in_the_same_places(tmp_path, view, height, width, data, seed, doubled):
+    """Also where the mask has twice the resolution. Everything else is what the source holds, or padding."""
+    y, x = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
+    marked = np.zeros((height, width), bool)
+    marked[y, x] = True
+    rng = np.random.default_rng(seed)
+    others = rng.integers(0, 9, (height, width)).astype(np.uint8)
+    mask = np.where(marked, 200, others).astype(np.uint8)
+    mask = mask.repeat(2, 0).repeat(2, 1) if doubled else mask
+    normals = np.where(marked[:, :, None], np.float32([0.25, 0.5, 1]), np.float32([0.5, -0.25, -1])).astype(np.float32)
+    dataset = one_sample(
+        tmp_path,
+        rgb=encode(Image.fromarray(np.where(marked, 255, 40).astype(np.uint8)), "PNG"),
+        mask=palette_png(mask),
+        depth=encode(Image.fromarray(np.where(marked, 5000, 700).astype(np.uint16)), "PNG"),
+        normals=npy(normals),
+    )
+    fields = {
+        "rgb": hr.Image(mode="L", filter="nearest"),
+        "mask": hr.Mask(ignore=77),
+        "depth": hr.Depth(),
+        "normals": hr.Normals(),
+    }
+    (batch,) = hr.Loader(
+        dataset, fields, view=view, batch_size=1, seed=seed, output="numpy", threads=1, on_error="raise"
+    )
+    rgb, depth, found = batch["rgb"][0, 0], batch["depth"][0, 0], batch["mask"][0]
+    landed, padded = rgb == 255, rgb == 0
+    np.testing.assert_array_equal(found == 200, landed)
+    np.testing.assert_array_equal(found == 77, padded)
+    assert set(np.unique(found).tolist()) <= {*np.unique(mask).tolist(), 77}
+    np.testing.assert_array_equal(depth == 5000, landed)
+    np.testing.assert_array_equal(depth == 0, padded)
+    np.testing.assert_array_equal(batch["depth_valid"][0, 0], ~padded)
+    np.testing.assert_array_equal(np.abs(batch["normals"][0, 1]) == 0.5, landed)
+    np.testing.assert_array_equal(batch["normals"][0, 2], np.where(padded, 0, np.where(landed, 1, -1)))
+    signs = np.unique(np.sign(batch["normals"][0, 0][~padded]))
+    assert len(signs) == (not padded.all()), "x has one sign in the whole picture"

@@ -1,0 +1,70 @@
+"""The examples of docs/detection.md, run as they stand there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from loader_data import encode, photograph
+
+PAGE = Path(__file__).parents[1] / "docs" / "detection.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+IMAGES, PEOPLE, POINTS = 20, 2, 17
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs the examples, one after the other, beside a small COCO."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "train2017").mkdir()
+    (tmp_path / "annotations").mkdir()
+    images, annotations = [], []
+    for number in range(IMAGES):
+        (tmp_path / "train2017" / f"{number}.jpg").write_bytes(encode(photograph(number, 160, 120), quality=90))
+        images.append({"id": number, "file_name": f"{number}.jpg", "width": 160, "height": 120})
+        for _ in range(PEOPLE):
+            x, y = rng.integers(0, 60, 2).tolist()
+            points = np.concatenate([rng.integers(0, 120, (POINTS, 2)), np.full((POINTS, 1), 2)], 1)
+            annotation = {"image_id": number, "category_id": 1, "iscrowd": 0, "bbox": [x, y, 60, 50]}
+            annotations.append(annotation | {"keypoints": points.reshape(-1).tolist()})
+    text = json.dumps({"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "person"}]})
+    for kind in ("instances", "person_keypoints"):
+        (tmp_path / "annotations" / f"{kind}_train2017.json").write_text(text)
+    monkeypatch.chdir(tmp_path)
+
+    def execute(count):
+        names: dict[str, object] = {}
+        for example in EXAMPLES[:count]:
+            exec(example, names)
+        return names
+
+    return execute
+
+
+def test_there_are_two_examples():
+    assert len(EXAMPLES) == 2
+
+
+def test_targets_for_torchvision(run):
+    """What its models ask for: float images [3, H, W], boxes with x1 < x2 and y1 < y2, int64 labels from 1 on."""
+    names = run(1)
+    assert len(names["targets"]) == IMAGES % 16
+    assert all(image.shape == (3, 480, 480) and image.dtype == torch.float32 for image in names["images"])
+    for target in names["targets"]:
+        boxes, labels = target["boxes"], target["labels"]
+        assert boxes.dtype == torch.float32
+        assert boxes.shape == (len(labels), 4)
+        assert (boxes[:, :2] < boxes[:, 2:]).all()
+        assert labels.dtype == torch.int64
+        assert (labels == 1).all()
+
+
+def test_people_and_their_points(run):
+    batch = next(iter(run(2)["loader"]))
+    assert [tuple(points.shape) for points in batch["points"]] == [(PEOPLE, POINTS, 3)] * 16
+    assert [tuple(boxes.shape) for boxes in batch["boxes"]] == [(PEOPLE, 4)] * 16
+    assert all((points[..., 2] == 2).all() for points in batch["points"]), "a letterbox shows all of the image"

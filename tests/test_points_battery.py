@@ -1,0 +1,99 @@
+"""The battery over boxes and keypoints: on threads and processes, beside bad samples, and on their way to a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import battery
+import pytest
+import torch
+from points_data import fields, write_coco
+
+import headrace as hr
+from headrace.device import place
+
+GLOBAL_BATCH = 12
+VIEW = hr.RandomResizedCrop(44, flip=0.5)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    root = tmp_path_factory.mktemp("battery")
+    return {"good": hr.open(write_coco(root / "good")), "bad": hr.open(write_coco(root / "bad", damaged=(3, 8, 16)))}
+
+
+def as_they_are(sample, rng):
+    return sample
+
+
+CASES = {
+    "numpy": {"place": "good", "output": "numpy"},
+    "torch, bad samples": {"place": "bad", "output": "torch", "max_bad": 0.5},
+    "torch, bad samples, map": {
+        "place": "bad",
+        "output": "torch",
+        "max_bad": 0.5,
+        "map": as_they_are,
+        "remainder": "wrap",
+    },
+}
+
+
+def factory(places, *, place, **options):
+    def make(**overrides):
+        given = {"view": VIEW, "batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | options
+        return hr.Loader(places[place], fields(min_size=2, min_visible=0.2), **(given | overrides))
+
+    return make
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES)
+def make(request, places):
+    return factory(places, **request.param)
+
+
+def test_threads(make):
+    battery.check_threads(make)
+
+
+def test_instruction_sets(make):
+    battery.check_instruction_sets(make)
+
+
+def test_world_sizes(make):
+    battery.check_world_sizes(make, GLOBAL_BATCH)
+
+
+def test_resume_at_every_step(make):
+    battery.check_resume_at_every_step(make)
+
+
+def test_resume_twice(make):
+    battery.check_resume_twice(make)
+
+
+def test_restored_state(make):
+    battery.check_restored_state_is_the_same(make)
+
+
+def test_resume_on_other_world_sizes(make):
+    battery.check_resume_on_other_world_sizes(make, GLOBAL_BATCH)
+
+
+def test_processes_give_what_threads_give(places):
+    make = factory(places, place="bad", output="torch", max_bad=0.5, map=as_they_are)
+    battery.assert_equal(battery.epochs(make(map_workers=2)), battery.epochs(make()), "map_workers=2")
+
+
+def test_on_the_way_to_a_device(places, monkeypatch):
+    """Here the "device" is the host's memory, and thread and lane are those that a device gets."""
+    make = factory(places, place="good", output="torch")
+    expected = battery.epochs(make())
+
+    def placed(device, output, fields, map, batch_map):
+        placement = place("meta", fields, host_floats=map is not None or batch_map is not None)
+        return replace(placement, device=torch.device("cpu"))
+
+    monkeypatch.setattr("headrace.loader.place_fields", placed)
+    battery.assert_equal(battery.epochs(make(device="cuda")), expected, "device")
+    assert all(isinstance(each, torch.Tensor) for each in next(iter(make(device="cuda")))["boxes"])
