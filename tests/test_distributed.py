@@ -29,7 +29,7 @@ from headrace.distributed.seeds import seeds_of
 from headrace.errors import RankError, UsageError
 
 LAUNCHED = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
-HEALTHY = ["place", "seeds", "same_start", "accumulated", "batchnorm", "nested", "early_exit"]
+HEALTHY = ["place", "seeds", "same_start", "accumulated", "batchnorm", "nested", "forked_child", "early_exit"]
 FAILING = [
     "rank_1_raises",
     "rank_1_raises_while_0_is_busy",
@@ -46,8 +46,10 @@ def environment() -> dict[str, str]:
     return own | {"PYTHONPATH": os.pathsep.join(source_paths()), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def torchrun(out: Path, *scenarios: str, ranks: int = 2) -> subprocess.CompletedProcess[str]:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+def torchrun(
+    out: Path, *scenarios: str, ranks: int = 2, options: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *options]
     command = [*launch, distributed_ranks.__file__, str(out), *scenarios]
     return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=110)
 
@@ -135,6 +137,10 @@ def test_a_block_inside_a_block_is_refused(results):
     assert all(rank["nested"] == {"error": "UsageError", "text": text} for rank in results)
 
 
+def test_a_forked_child_ends_by_sigterm_as_ever(results):
+    assert [rank["forked_child"] for rank in results] == [-signal.SIGTERM] * 2
+
+
 def test_sys_exit_0_is_an_end_without_error(results):
     assert all(rank["early_exit"] == {"error": "SystemExit", "text": "0"} for rank in results)
 
@@ -192,6 +198,21 @@ def test_a_rank_that_is_killed_is_named_under_torchrun(tmp_path):
     ran = torchrun(tmp_path, "rank_1_is_killed!")
     assert ran.returncode != 0
     assert re.search(r"headrace: rank 0 ends because rank 1 is gone without a word \(process \d+ on ", ran.stderr)
+
+
+@pytest.mark.long
+def test_a_restart_by_torchrun_does_not_see_the_failure_before_it(tmp_path):
+    ran = torchrun(tmp_path, "first_try_raises!", "first_try_raises", options=("--max-restarts", "1"))
+    assert ran.returncode == 0, ran.stderr
+    assert "headrace: rank 0 ends because rank 1 ended: ValueError: only once" in ran.stderr
+    assert [rank["first_try_raises"]["result"] for rank in reports(tmp_path)] == ["1", "1"]
+
+
+@pytest.mark.long
+def test_a_rank_that_is_told_to_end_does_so_as_without_the_block(tmp_path):
+    (code, said), (told, _) = by_hand(tmp_path, "rank_1_is_told_to_end!")
+    assert (code, told) == (1, -signal.SIGTERM)
+    assert "headrace: rank 0 ends because rank 1 is gone without a word" in said
 
 
 def test_a_world_of_one_under_torchrun(tmp_path):
