@@ -22,6 +22,7 @@ from processes import DEADLINE_S, source_paths
 from torch.distributed import HashStore
 
 import headrace as hr
+from headrace.distributed import starting
 from headrace.distributed.failures import LONGEST, Board, Failure, failure_of, is_of_a_collective
 from headrace.distributed.peers import is_gone, own_process
 from headrace.distributed.place import Place, device_of, place_of
@@ -49,21 +50,19 @@ def environment() -> dict[str, str]:
 def torchrun(
     out: Path, *scenarios: str, ranks: int = 2, options: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *options]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
     command = [*launch, distributed_ranks.__file__, str(out), *scenarios]
     return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=110)
 
 
 def by_hand(out: Path, *scenarios: str) -> list[tuple[int, str]]:
     """Exit code and standard error of two ranks that no launcher looks after: rank 0 keeps the store."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, distributed_ranks.__file__, str(out), *scenarios]
     processes = [
         subprocess.Popen(command, env=environment() | LAUNCHED | place, stderr=subprocess.PIPE, text=True)
         for rank in "01"
-        for place in [{"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_PORT": str(port)}]
+        for place in [{"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_PORT": port}]
     ]
     try:
         said = [process.communicate(timeout=DEADLINE_S)[1] for process in processes]
@@ -74,8 +73,8 @@ def by_hand(out: Path, *scenarios: str) -> list[tuple[int, str]]:
     return [(process.returncode, error) for process, error in zip(processes, said, strict=True)]
 
 
-def reports(out: Path, ranks: int = 2) -> list[dict[str, dict[str, object]]]:
-    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(ranks)]
+def reports(out: Path) -> list[dict[str, dict[str, object]]]:
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
 
 
 @pytest.fixture(scope="module")
@@ -215,10 +214,24 @@ def test_a_rank_that_is_told_to_end_does_so_as_without_the_block(tmp_path):
     assert "headrace: rank 0 ends because rank 1 is gone without a word" in said
 
 
-def test_a_world_of_one_under_torchrun(tmp_path):
-    ran = torchrun(tmp_path, "place", ranks=1)
-    assert ran.returncode == 0, ran.stderr
-    assert reports(tmp_path, 1)[0]["place"]["result"] == [0, 1, 0, "cpu", True, 0, "gloo"]
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return str(free.getsockname()[1])
+
+
+@pytest.mark.leaks(reason="torch keeps a pipe of the process group's for good")
+def test_a_world_of_one_under_torchrun_has_a_process_group(monkeypatch):
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_PORT": free_port()}
+    for name, value in (LAUNCHED | alone).items():
+        monkeypatch.setenv(name, value)
+    model = torch.nn.Linear(1, 1)
+    with hr.distributed.start(device="cpu") as ranks:
+        assert (ranks.rank, ranks.world_size, torch.distributed.get_backend()) == (0, 1, "gloo")
+        assert ranks.wrap(model) is model
+        ranks.barrier()
+    assert not torch.distributed.is_initialized()
+    starting._store.cache_clear()
 
 
 def test_a_rank_that_is_killed_is_named_where_nobody_looks_after_the_ranks(tmp_path):
@@ -243,9 +256,7 @@ def test_a_rank_that_cannot_be_got_out_is_ended(tmp_path):
 
 
 def test_ranks_that_do_not_come_are_told_of(monkeypatch):
-    with socket.socket() as taken:
-        taken.bind(("localhost", 0))
-        port = str(taken.getsockname()[1])
+    port = free_port()
     for name, value in (LAUNCHED | {"MASTER_PORT": port, "RANK": "1", "WORLD_SIZE": "2"}).items():
         monkeypatch.setenv(name, value)
     begun = time.monotonic()
