@@ -275,3 +275,6 @@ def test_map_needs_a_sample_for_every_rank(places):
 
 def test_the_printed_loader_says_what_it_cuts(places):
     assert "batches of 12 of image" in repr(factory(places, **CASES["aspect, scales"])())
+    loader = factory(places, **CASES["aspect, scales, budget"])()
+    assert f"batches of about {loader.batch_size} of image" in repr(loader)
+    assert loader.batch_size % 4 == 0

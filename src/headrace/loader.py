@@ -168,6 +168,7 @@ class Loader:
             level=instruction_set,
             limits=Limits() if limits is None else limits,
         )
+        self._budget = isinstance(batch_size, Budget)
         self._epoch = 0
         self._restored = 0  # the step at which the next pass starts
         self._positioned = False
@@ -238,7 +239,8 @@ class Loader:
         plan = self._recipe.plan
         fields = ", ".join(self._recipe.fields)
         ranks = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
-        return f"Loader: {len(self):,} batches of {plan.batch_size}{ranks} of {fields} from {self.dataset!r}"
+        size = f"about {plan.batch_size}" if self._budget else plan.batch_size
+        return f"Loader: {len(self):,} batches of {size}{ranks} of {fields} from {self.dataset!r}"
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass takes this epoch. For the current one, a restored position is kept."""
