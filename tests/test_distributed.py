@@ -27,6 +27,7 @@ from headrace.distributed.failures import LONGEST, Board, Failure, failure_of, i
 from headrace.distributed.peers import is_gone, own_process
 from headrace.distributed.place import Place, device_of, place_of
 from headrace.distributed.seeds import seeds_of
+from headrace.distributed.wrapping import _with_sync_batchnorm
 from headrace.errors import RankError, UsageError
 
 LAUNCHED = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
@@ -365,6 +366,13 @@ def test_devices(monkeypatch):
         device_of(Place(2, 4, 2, launched=True), None)
     with pytest.raises(UsageError, match="device: expected 'cuda', 'cpu' or None, got 'cuda:1'"):
         device_of(second, "cuda:1")
+
+
+def test_batchnorm_is_converted_for_gpus():
+    """What torch's own conversion gives, which needs no GPU by itself."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
+    converted = _with_sync_batchnorm(model, torch.device("cuda", 0), tell=True)
+    assert isinstance(converted[1], torch.nn.SyncBatchNorm)
 
 
 # ---- what ranks tell each other ---------------------------------------------------------------------------------
