@@ -9,6 +9,7 @@ end the process as it would a user's script.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -107,6 +108,24 @@ def nested(ranks: Ranks) -> Any:
         raise AssertionError
 
 
+def forked_child(ranks: Ranks) -> Any:
+    """How a child of the block's ends by SIGTERM; and the connection to the store works on."""
+    context = multiprocessing.get_context("fork")
+    there, here = context.Pipe(duplex=False)
+
+    def say_and_wait() -> None:
+        here.send("begun")  # Python drops a signal that comes before it has finished forking
+        threading.Event().wait(LONG_S)
+
+    child = context.Process(target=say_and_wait)
+    child.start()
+    there.recv()
+    child.terminate()
+    child.join()
+    ranks.barrier()
+    return child.exitcode
+
+
 def early_exit(ranks: Ranks) -> Any:
     sys.exit(0)
 
@@ -167,6 +186,23 @@ def rank_0_is_killed_while_1_is_busy(ranks: Ranks) -> Any:
     if ranks.rank == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     threading.Event().wait(LONG_S)
+
+
+def rank_1_is_told_to_end(ranks: Ranks) -> Any:
+    """By SIGTERM, with no failure behind it."""
+    ranks.barrier()
+    if ranks.rank == 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(LONG_S)
+    ranks.barrier()
+
+
+def first_try_raises(ranks: Ranks) -> Any:
+    """What torchrun makes good by a restart."""
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and ranks.rank == 1:
+        raise ValueError("only once")
+    torch.distributed.all_reduce(torch.ones(1))
+    return os.environ["TORCHELASTIC_RESTART_COUNT"]
 
 
 def rank_1_raises_and_0_hangs(ranks: Ranks) -> Any:
