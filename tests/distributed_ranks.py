@@ -8,6 +8,7 @@ end the process as it would a user's script.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -20,6 +21,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import dense_data
 import numpy as np
 import torch
 import torch.distributed
@@ -36,6 +38,8 @@ LONG_S = 60.0
 KEPT_FILES = 12
 """Of the store's connection, and of two groups that models in DistributedDataParallel keep: no five a scenario."""
 SAMPLES, PARTS = 8, 4
+SCENES_BUDGET_PX = 6000
+"""Of each of two ranks."""
 
 Scenario = Any
 
@@ -101,6 +105,41 @@ def batchnorm(ranks: Ranks) -> Any:
         ranks.wrap(nn.Linear(3, 4))
     model(torch.randn(2, 3, 4, 4)).sum().backward()
     return [type(model.module[1]).__name__, [[str(one.message), Path(one.filename).name] for one in said]]
+
+
+def scenes_loader(folder: Path, *, budget_px: int, **place: int) -> hr.Loader:
+    """Dense fields in batches of one shape, as many samples as a budget bears."""
+    scenes = hr.open(folder / "list.txt", root=folder / "scenes.tar", columns=dense_data.COLUMNS)
+    fields = {"key": hr.Raw(source="__key__"), "rgb": hr.Image(), "depth": hr.Depth(), "mask": hr.Mask()}
+    return hr.Loader(
+        scenes,
+        fields,
+        view=hr.RandomScale((24, 30, 40), multiple_of=8, flip=0.5),
+        buckets=hr.Buckets("aspect", count=3),
+        batch_size=hr.Budget(pixels=budget_px, rank_multiple=2),
+        shuffle=True,
+        **place,
+    )
+
+
+def loaded(loader: hr.Loader) -> Any:
+    """Of each batch of an epoch its shape, its samples, and the bytes of each; and the state in its midst."""
+    batches, state = [], None
+    for step, batch in enumerate(loader):
+        rows = [
+            hashlib.sha256(
+                b"".join(batch[name][row].numpy().tobytes() for name in ("rgb", "depth", "mask"))
+            ).hexdigest()
+            for row in range(len(batch["key"]))
+        ]
+        batches.append([list(batch["rgb"].shape[1:]), batch["key"], rows])
+        state = loader.state_dict() if step == 2 else state
+    return [batches, state]
+
+
+def loads(ranks: Ranks) -> Any:
+    """Rank and world size are those of the launcher."""
+    return loaded(scenes_loader(Path(sys.argv[1]) / "scenes", budget_px=SCENES_BUDGET_PX))
 
 
 def nested(ranks: Ranks) -> Any:

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import dense_data
 import distributed_ranks
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from headrace.distributed.wrapping import _with_sync_batchnorm
 from headrace.errors import RankError, UsageError
 
 LAUNCHED = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
-HEALTHY = ["place", "seeds", "same_start", "accumulated", "batchnorm", "nested", "forked_child", "early_exit"]
+HEALTHY = ["place", "seeds", "same_start", "accumulated", "batchnorm", "loads", "nested", "forked_child", "early_exit"]
 FAILING = [
     "rank_1_raises",
     "rank_1_raises_while_0_is_busy",
@@ -79,9 +80,15 @@ def reports(out: Path) -> list[dict[str, dict[str, object]]]:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory):
+def both_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("pair")
+
+
+@pytest.fixture(scope="module")
+def both(both_folder):
     """What each of two ranks under torchrun reports of every scenario that both survive."""
-    out = tmp_path_factory.mktemp("pair")
+    out = both_folder
+    dense_data.write_tar(out / "scenes")
     ran = torchrun(out, *HEALTHY, *FAILING)
     assert ran.returncode == 0, ran.stderr
     return reports(out)
@@ -130,6 +137,25 @@ def test_batchnorm_stays_on_the_cpu_and_one_rank_says_so_once(results):
     ((text, file),) = said
     assert text.startswith("torch has SyncBatchNorm on GPUs only: on the CPU each rank normalises by its own batch")
     assert file == Path(distributed_ranks.__file__).name
+
+
+def test_the_parts_of_two_ranks_are_the_batches_of_one(results, both_folder):
+    """One shape on both at each step, equal parts, one state; with masks and depth, and as many as a budget bears."""
+    budget_px = 2 * distributed_ranks.SCENES_BUDGET_PX
+    scenes = both_folder / "scenes"
+    whole, state = distributed_ranks.loaded(
+        distributed_ranks.scenes_loader(scenes, budget_px=budget_px, rank=0, world_size=1)
+    )
+    (first, state_of_0), (second, state_of_1) = (rank["loads"] for rank in results)
+    assert state_of_0 == state_of_1 == state
+    assert len(first) == len(second) == len(whole) > 3
+    for mine, other, (shape, keys, rows) in zip(first, second, whole, strict=True):
+        assert (mine[0], other[0]) == (shape, shape)
+        assert (mine[1] + other[1], mine[2] + other[2]) == (keys, rows)
+        assert len(mine[1]) == len(other[1])
+    assert sorted(key for batch in whole for key in batch[1]) == sorted(hr.open(
+        scenes / "list.txt", root=scenes / "scenes.tar", columns=dense_data.COLUMNS
+    ).keys)  # fmt: skip
 
 
 def test_a_block_inside_a_block_is_refused(results):
