@@ -18,7 +18,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
 import headrace as hr
@@ -34,11 +33,10 @@ def main() -> None:
     ask.add_argument("--rounds", type=int, default=5)
     args = ask.parse_args()
     dataset = hr.open(args.folder)
-    everything = np.arange(len(dataset))
     paths = [args.folder / key for key in dataset.keys]
 
     def probe() -> object:
-        return probe_sizes(dataset, "image", everything, exif=False, threads=args.threads, limits=Limits())
+        return probe_sizes(dataset, "image", exif=False, threads=args.threads, limits=Limits())
 
     def whole_files() -> object:
         with ThreadPoolExecutor(args.threads) as pool:

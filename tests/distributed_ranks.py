@@ -8,7 +8,9 @@ end the process as it would a user's script.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -19,6 +21,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import dense_data
 import numpy as np
 import torch
 import torch.distributed
@@ -35,6 +38,8 @@ LONG_S = 60.0
 KEPT_FILES = 12
 """Of the store's connection, and of two groups that models in DistributedDataParallel keep: no five a scenario."""
 SAMPLES, PARTS = 8, 4
+SCENES_BUDGET_PX = 6000
+"""Of each of two ranks."""
 
 Scenario = Any
 
@@ -102,9 +107,62 @@ def batchnorm(ranks: Ranks) -> Any:
     return [type(model.module[1]).__name__, [[str(one.message), Path(one.filename).name] for one in said]]
 
 
+def scenes_loader(folder: Path, *, budget_px: int, **place: int) -> hr.Loader:
+    """Dense fields in batches of one shape, as many samples as a budget bears."""
+    scenes = hr.open(folder / "list.txt", root=folder / "scenes.tar", columns=dense_data.COLUMNS)
+    fields = {"key": hr.Raw(source="__key__"), "rgb": hr.Image(), "depth": hr.Depth(), "mask": hr.Mask()}
+    return hr.Loader(
+        scenes,
+        fields,
+        view=hr.RandomScale((24, 30, 40), multiple_of=8, flip=0.5),
+        buckets=hr.Buckets("aspect", count=3),
+        batch_size=hr.Budget(pixels=budget_px, rank_multiple=2),
+        shuffle=True,
+        **place,
+    )
+
+
+def loaded(loader: hr.Loader) -> Any:
+    """Of each batch of an epoch its shape, its samples, and the bytes of each; and the state in its midst."""
+    batches, state = [], None
+    for step, batch in enumerate(loader):
+        rows = [
+            hashlib.sha256(
+                b"".join(batch[name][row].numpy().tobytes() for name in ("rgb", "depth", "mask"))
+            ).hexdigest()
+            for row in range(len(batch["key"]))
+        ]
+        batches.append([list(batch["rgb"].shape[1:]), batch["key"], rows])
+        state = loader.state_dict() if step == 2 else state
+    return [batches, state]
+
+
+def loads(ranks: Ranks) -> Any:
+    """Rank and world size are those of the launcher."""
+    return loaded(scenes_loader(Path(sys.argv[1]) / "scenes", budget_px=SCENES_BUDGET_PX))
+
+
 def nested(ranks: Ranks) -> Any:
     with hr.distributed.start():
         raise AssertionError
+
+
+def forked_child(ranks: Ranks) -> Any:
+    """How a child of the block's ends by SIGTERM; and the connection to the store works on."""
+    context = multiprocessing.get_context("fork")
+    there, here = context.Pipe(duplex=False)
+
+    def say_and_wait() -> None:
+        here.send("begun")  # Python drops a signal that comes before it has finished forking
+        threading.Event().wait(LONG_S)
+
+    child = context.Process(target=say_and_wait)
+    child.start()
+    there.recv()
+    child.terminate()
+    child.join()
+    ranks.barrier()
+    return child.exitcode
 
 
 def early_exit(ranks: Ranks) -> Any:
@@ -167,6 +225,23 @@ def rank_0_is_killed_while_1_is_busy(ranks: Ranks) -> Any:
     if ranks.rank == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     threading.Event().wait(LONG_S)
+
+
+def rank_1_is_told_to_end(ranks: Ranks) -> Any:
+    """By SIGTERM, with no failure behind it."""
+    ranks.barrier()
+    if ranks.rank == 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(LONG_S)
+    ranks.barrier()
+
+
+def first_try_raises(ranks: Ranks) -> Any:
+    """What torchrun makes good by a restart."""
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and ranks.rank == 1:
+        raise ValueError("only once")
+    torch.distributed.all_reduce(torch.ones(1))
+    return os.environ["TORCHELASTIC_RESTART_COUNT"]
 
 
 def rank_1_raises_and_0_hangs(ranks: Ranks) -> Any:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import battery
+import dense_data
 import numpy as np
+import PIL.Image
 import pytest
-from loader_data import label_of, write_folder
+from loader_data import label_of, photograph, write_folder
+from twin.views import short_side_size
 
 import headrace as hr
 
@@ -28,6 +31,10 @@ def by_class(sample):
     return sample["label"]
 
 
+def jitter(sample, rng):
+    return sample | {"jitter": rng.random(2)}
+
+
 CASES = {
     "scales": {"view": SCALES},
     "aspect, scales": {"view": SCALES, "buckets": BY_ASPECT},
@@ -37,6 +44,7 @@ CASES = {
     "size, unshuffled": {"view": None, "buckets": hr.Buckets("size"), "shuffle": False},
     "bytes, budget": {"view": hr.Resize((20, 20)), "buckets": hr.Buckets("length", source="image"), "bytes": 30_000},
     "classes, drop": {"view": hr.Resize(20), "buckets": hr.Buckets(by_class), "remainder": "drop", "batch_size": 4},
+    "aspect, scales, map": {"view": SCALES, "buckets": BY_ASPECT, "map": jitter, "remainder": "wrap"},
     "bad samples": {"view": SCALES, "buckets": BY_ASPECT, "place": "damaged", "max_bad": 0.5},
 }
 
@@ -131,6 +139,37 @@ def test_pixels_are_those_of_a_resize_and_a_centred_crop(places):
     assert len(seen) > 1
 
 
+def test_each_field_is_filled_up_in_its_own_way(tmp_path):
+    """Masks with `ignore`, depth with `invalid` and not valid, all over the same pixels."""
+    dataset = dense_data.write_tar(tmp_path)
+    numbers = {dataset.key(sample): sample for sample in range(len(dataset))}
+    fields = {
+        "rgb": hr.Image(),
+        "mask": hr.Mask(ignore=200),
+        "depth": hr.Depth(1 / 1000, invalid=-1),
+        "key": hr.Raw(source="__key__"),
+    }
+    view = hr.RandomScale((16, 24), multiple_of=16, fill=9)
+    padded = 0
+    for batch in hr.Loader(dataset, fields, view=view, batch_size=5, shuffle=True, output="numpy"):
+        height, width = batch["rgb"].shape[2:]
+        side = 16 if height == 16 else 24
+        for row, key in enumerate(batch["key"]):
+            source = dense_data.size_of(numbers[key])
+            w, h = short_side_size(source[1], source[0], side, 0)
+            outside = np.ones((height, width), bool)
+            top, left = (height - h) // 2, (width - w) // 2
+            outside[top : top + h, left : left + w] = False
+            padded += outside.sum()
+            assert (batch["rgb"][row][:, outside] == 9).all()
+            assert (batch["mask"][row][outside] == 200).all()
+            assert (batch["depth"][row, 0][outside] == -1).all()
+            assert not batch["depth_valid"][row, 0][outside].any()
+            assert not (batch["mask"][row][~outside] == 200).any()
+            assert batch["depth_valid"][row, 0][~outside].any()
+    assert padded
+
+
 def test_no_rank_has_more_pixels_than_its_budget(places):
     for world_size in (1, 2, 4):
         make = factory(places, **CASES["aspect, scales, budget"])
@@ -203,6 +242,31 @@ def test_a_budget_resumes_where_all_ranks_have_as_much_and_says_so_where_not(pla
             loader(**other).load_state_dict(state)
 
 
+def test_workers_of_map_take_batches_of_every_shape(places):
+    make = factory(places, **CASES["aspect, scales, map"])
+    battery.assert_equal(battery.kept(make(map_workers=2)), battery.kept(make()), "map_workers=2")
+
+
+def test_images_count_as_they_are_turned_and_whoever_decodes_them(tmp_path):
+    """Two formats, and a JPEG that EXIF turns upright: three landscapes as they lie, but one of them is a portrait."""
+    turned = PIL.Image.Exif()
+    turned[0x0112] = 6
+    for number, (name, options) in enumerate([("a.jpg", {"exif": turned}), ("b.webp", {}), ("c.png", {})]):
+        photograph(number, 60, 40).save(tmp_path / name, **options)
+    for exif, shapes in ((True, {(30, 20), (20, 30)}), (False, {(20, 30)})):
+        loader = hr.Loader(
+            hr.open(tmp_path),
+            {"image": hr.Image(exif=exif)},
+            view=hr.Resize(20),
+            buckets=hr.Buckets("orientation"),
+            batch_size=3,
+            output="numpy",
+        )
+        batches = battery.kept(loader)
+        assert {batch["image"].shape[2:] for batch in batches} == shapes
+        assert not any((batch["image"].max(axis=1) == 0).all(axis=(1, 2)).any() for batch in batches)
+
+
 def test_map_needs_a_sample_for_every_rank(places):
     arguments = {"view": hr.Resize((8, 8)), "batch_size": 3, "rank": 0, "world_size": 4, "output": "numpy"}
     with pytest.raises(hr.HeadraceError, match=r"for each of the 4 ranks in every batch .* got 120 parts without"):
@@ -211,3 +275,6 @@ def test_map_needs_a_sample_for_every_rank(places):
 
 def test_the_printed_loader_says_what_it_cuts(places):
     assert "batches of 12 of image" in repr(factory(places, **CASES["aspect, scales"])())
+    loader = factory(places, **CASES["aspect, scales, budget"])()
+    assert f"batches of about {loader.batch_size} of image" in repr(loader)
+    assert loader.batch_size % 4 == 0

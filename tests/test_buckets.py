@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import tarfile
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loader_data import add_member
 from sized_data import sized
+from twin.views import ViewError, short_side_size
 
 import headrace as hr
 from headrace.grouping import Images, Order, plan_of
@@ -55,6 +60,7 @@ def grouped(dataset, buckets, **options):
         (hr.Buckets("size", edges=[1300, 2600]), [[0, 1, 5, 7], [2, 6], [3, 4]]),
         (hr.Buckets("length", source="tokens", edges=[3, 6]), [[0, 1, 2], [3, 4, 5], [6, 7]]),
         (hr.Buckets("length", source="text", edges=[2]), [[0, 2], [1, 3, 4, 5, 6, 7]]),
+        (hr.Buckets("length", source="list", edges=[1, 5]), [[0], [1, 2, 3, 4], [5, 6, 7]]),
         (hr.Buckets(lambda sample: sample["text"][0]), [[0, 1], [2], [3, 4, 5], [6, 7]]),
         (hr.Buckets(lambda sample: sample["height"] - sample["tokens"], edges=[30]), [[3, 5, 6], [0, 1, 2, 4, 7]]),
     ],
@@ -62,8 +68,18 @@ def grouped(dataset, buckets, **options):
 )
 def test_samples_by_what_they_have(buckets, expected):
     texts = ["a", "ab", "c", "dé", "ddd", "dd", "ee", "eee"]
-    dataset = sized(SIZES, tokens=list(range(8)), text=texts)
+    dataset = sized(SIZES, tokens=list(range(8)), text=texts, list=[[1] * number for number in range(8)])
     assert grouped(dataset, buckets) == expected
+
+
+def test_members_of_a_tar_count_by_their_bytes_and_absent_ones_go_to_the_largest_bucket(tmp_path):
+    with tarfile.open(tmp_path / "texts.tar", "w") as tar:
+        for number, text in enumerate([b"a", b"bb", None, b"cccc", b"d"]):
+            add_member(tar, f"{number}.cls", b"0")
+            if text is not None:
+                add_member(tar, f"{number}.txt", text)
+    dataset = hr.open(tmp_path / "texts.tar")
+    assert grouped(dataset, hr.Buckets("length", source="txt", edges=[2, 4]), images=False) == [[0, 2, 4], [1], [3]]
 
 
 def test_a_selection_keeps_its_own_numbers():
@@ -144,6 +160,21 @@ def test_the_shape_of_a_step_is_the_largest_of_its_images():
     assert asked == [1, 2]
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 700), st.sampled_from([0, 700, 1000]))
+def test_sizes_are_those_of_plain_arithmetic(seed, short, long_max):
+    heights, widths = np.random.default_rng(seed).integers(1, 3000, (2, 500)).astype(np.int32)
+    table = np.zeros((1, 10))
+    table[0, :3] = 2, short, long_max
+    expected = []
+    for height, width in zip(heights.tolist(), widths.tolist(), strict=True):
+        try:
+            across, down = short_side_size(width, height, short, long_max)
+        except ViewError:
+            across, down = 0, 0
+        expected.append((down, across) if down * across <= hr.Limits().max_pixels else (0, 0))
+    assert list(zip(*(side.tolist() for side in output_sizes(table, heights, widths)), strict=True)) == expected
+
+
 def test_images_that_no_view_can_make_do_not_count():
     table = compile_view(hr.Resize(30, max_size=40)).ops
     heights, widths = np.array([100, 1, 50], np.int32), np.array([100, 200, 100], np.int32)
@@ -201,6 +232,21 @@ def test_a_budget_smaller_than_a_sample_says_what_is_needed():
 BUDGET = hr.Budget(pixels=10_000)
 
 
+def test_a_bucket_of_fewer_samples_than_ranks():
+    """Seven landscapes and one portrait, for four ranks: it joins a neighbour, or three ranks have nothing of it."""
+    dataset = sized([(30, 40)] * 7 + [(40, 30)])
+    edges, kinds = hr.Buckets("aspect", edges=[1]), hr.Buckets("orientation")
+    joined = plan(dataset, buckets=edges, batch_size=1, world_size=4)
+    assert (joined.steps, joined.empty_parts) == (2, 0)
+    short = plan(dataset, buckets=kinds, batch_size=1, world_size=4)
+    assert (short.steps, short.empty_parts) == (3, 4)
+    dropped = plan(dataset, buckets=kinds, batch_size=1, world_size=4, remainder="drop")
+    assert (dropped.steps, dropped.left_out) == (1, 4)
+    wrapped = plan(dataset, buckets=kinds, batch_size=1, world_size=4, remainder="wrap")
+    assert (wrapped.steps, wrapped.repeated, wrapped.empty_parts) == (3, 4, 0)
+    assert [7] * 4 in [replace(wrapped, world_size=1, rank=0).batch(0, step).samples.tolist() for step in range(3)]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -244,6 +290,48 @@ def test_too_many_categories_are_refused():
     for buckets in (hr.Buckets("size"), hr.Buckets(lambda sample: sample["width"])):
         with pytest.raises(hr.HeadraceError, match="at most 4096 different categories, got more; give count or edges"):
             plan(dataset, buckets=buckets)
+
+
+def test_another_column_may_tell_images_apart():
+    assert grouped(sized(SIZES), hr.Buckets("orientation", source="image"), images=False) == [
+        [0, 2, 3, 5, 6],
+        [1, 4, 7],
+    ]
+
+
+# --- one shape and one cost ---
+
+
+def photographs():
+    """Sizes such as ADE20K's: mostly 4:3 and 3:2, more landscapes, some large."""
+    rng = np.random.default_rng(2017)
+    ratio = np.where(rng.random(20_210) < 0.75, rng.choice([4 / 3, 1.5], 20_210), rng.uniform(1, 2, 20_210))
+    short = np.where(rng.random(20_210) < 0.9, rng.integers(256, 800, 20_210), rng.integers(1000, 2400, 20_210))
+    sizes = np.stack([short, np.round(short * ratio)], axis=1)
+    return np.where((rng.random(20_210) < 0.72)[:, None], sizes, sizes[:, ::-1]).astype(np.int32)
+
+
+@pytest.mark.parametrize("world_size", [2, 8, 64])
+@pytest.mark.parametrize("batch_size", [2, hr.Budget(pixels=2 * 600 * 1000)], ids=["samples", "pixels"])
+def test_ranks_cost_the_same_and_little_is_filled_up(world_size, batch_size):
+    sizes = photographs()
+    view = hr.RandomScale((300, 375, 450, 525, 600), long_max=1000)
+    made = plan(
+        sized(sizes), view=view, buckets=hr.Buckets("aspect", count=12), batch_size=batch_size, world_size=world_size
+    )
+    alone = replace(made, world_size=1, rank=0)  # the same batches as a whole
+    slowest, real, padded = [], 0, 0
+    for step in range(0, made.steps, max(1, made.steps // 300)):
+        part, whole = made.batch(0, step), alone.batch(0, step)
+        assert part.view.size == whole.view.size
+        # The last rank's part is the largest of a batch that is not a multiple of the ranks.
+        largest = len(replace(made, rank=world_size - 1).batch(0, step).samples)
+        slowest.append(largest * world_size / len(whole.samples))
+        sides = output_sizes(whole.view.ops[:-1], *sizes[whole.samples].T)
+        real += int((sides[0] * sides[1]).sum())
+        padded += whole.view.size[0] * whole.view.size[1] * len(whole.samples)
+    assert np.mean(slowest) <= 1.02
+    assert 1 - real / padded <= 0.08
 
 
 # --- descriptions ---

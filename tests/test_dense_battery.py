@@ -12,6 +12,7 @@ from dense_data import COUNT, write_tar
 import headrace as hr
 
 GLOBAL_BATCH = 12
+VIEW = hr.RandomResizedCrop(24, flip=0.5)
 
 FIELDS = {
     "rgb": hr.Image(filter="nearest"),
@@ -47,6 +48,11 @@ def damage(root) -> hr.Dataset:
 CASES = {
     "numpy": {"output": "numpy"},
     "torch": {"output": "torch"},
+    "one shape a step": {
+        "output": "numpy",
+        "view": hr.RandomScale((16, 24), multiple_of=4, flip=0.5),
+        "buckets": hr.Buckets("aspect", count=2),
+    },
     "bad samples": {"place": "damaged", "output": "numpy", "max_bad": 0.5},
     "bad samples, map": {"place": "damaged", "output": "numpy", "max_bad": 0.5, "map": jitter},
 }
@@ -59,8 +65,8 @@ def make(request, places):
 
 def factory(places, *, place="whole", **options):
     def make(**overrides):
-        given = {"batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | options | overrides
-        return hr.Loader(places[place], FIELDS, view=hr.RandomResizedCrop(24, flip=0.5), **given)
+        given = {"view": VIEW, "batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2}
+        return hr.Loader(places[place], FIELDS, **(given | options | overrides))
 
     return make
 

@@ -1,6 +1,8 @@
-"""Property: whatever the view, a marked pixel lands in the same places in image, mask, depth and normals."""
+"""Property: whatever the view, a marked pixel lands in the same places in every field that the view cuts or moves."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from dense_data import npy, one_sample, palette_png
@@ -8,8 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loader_data import encode
 from PIL import Image
+from points_data import assert_box
 
 import headrace as hr
+from headrace.data import Dataset, ListColumn
 
 sides = st.integers(1, 40)
 pairs = st.tuples(sides, sides)
@@ -49,8 +53,11 @@ def test_a_marked_pixel_lands_in_the_same_places(tmp_path, view, height, width, 
         depth=encode(Image.fromarray(np.where(marked, 5000, 700).astype(np.uint16)), "PNG"),
         normals=npy(normals),
     )
+    dataset = with_places(dataset, x, y)
     fields = {
         "rgb": hr.Image(mode="L", filter="nearest"),
+        "box": hr.Boxes(min_size=0),
+        "point": hr.Keypoints(),
         "mask": hr.Mask(ignore=77),
         "depth": hr.Depth(),
         "normals": hr.Normals(),
@@ -70,3 +77,20 @@ def test_a_marked_pixel_lands_in_the_same_places(tmp_path, view, height, width, 
     np.testing.assert_array_equal(batch["normals"][0, 2], np.where(padded, 0, np.where(landed, 1, -1)))
     signs = np.unique(np.sign(batch["normals"][0, 0][~padded]))
     assert len(signs) == (not padded.all()), "x has one sign in the whole picture"
+    (boxes,), ((((*middle, visibility),),),) = batch["box"], batch["point"]
+    if len(boxes):
+        assert_box(boxes[0], landed)
+    assert len(boxes) or not landed.any()
+    if visibility:
+        assert (boxes[0, :2] <= middle).all()
+        assert (boxes[0, 2:] >= middle).all()
+
+
+def with_places(dataset: Dataset, x: int, y: int) -> Dataset:
+    """The one sample with a box around that pixel, and its middle."""
+    one = np.array([0, 1], np.uint64)
+    places = {
+        "box": ListColumn(one, np.array([[x, y, x + 1, y + 1]], np.float32)),
+        "point": ListColumn(one, np.array([[[x + 0.5, y + 0.5, 2]]], np.float32)),
+    }
+    return Dataset(replace(dataset.table, columns={**dataset.columns, **places}))

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import dense_data
 import distributed_ranks
 import numpy as np
 import pytest
@@ -22,14 +23,16 @@ from processes import DEADLINE_S, source_paths
 from torch.distributed import HashStore
 
 import headrace as hr
+from headrace.distributed import starting
 from headrace.distributed.failures import LONGEST, Board, Failure, failure_of, is_of_a_collective
 from headrace.distributed.peers import is_gone, own_process
 from headrace.distributed.place import Place, device_of, place_of
 from headrace.distributed.seeds import seeds_of
+from headrace.distributed.wrapping import _with_sync_batchnorm
 from headrace.errors import RankError, UsageError
 
 LAUNCHED = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
-HEALTHY = ["place", "seeds", "same_start", "accumulated", "batchnorm", "nested", "early_exit"]
+HEALTHY = ["place", "seeds", "same_start", "accumulated", "batchnorm", "loads", "nested", "forked_child", "early_exit"]
 FAILING = [
     "rank_1_raises",
     "rank_1_raises_while_0_is_busy",
@@ -46,22 +49,22 @@ def environment() -> dict[str, str]:
     return own | {"PYTHONPATH": os.pathsep.join(source_paths()), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def torchrun(out: Path, *scenarios: str, ranks: int = 2) -> subprocess.CompletedProcess[str]:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+def torchrun(
+    out: Path, *scenarios: str, ranks: int = 2, options: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
     command = [*launch, distributed_ranks.__file__, str(out), *scenarios]
     return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=110)
 
 
 def by_hand(out: Path, *scenarios: str) -> list[tuple[int, str]]:
     """Exit code and standard error of two ranks that no launcher looks after: rank 0 keeps the store."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, distributed_ranks.__file__, str(out), *scenarios]
     processes = [
         subprocess.Popen(command, env=environment() | LAUNCHED | place, stderr=subprocess.PIPE, text=True)
         for rank in "01"
-        for place in [{"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_PORT": str(port)}]
+        for place in [{"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_PORT": port}]
     ]
     try:
         said = [process.communicate(timeout=DEADLINE_S)[1] for process in processes]
@@ -72,14 +75,20 @@ def by_hand(out: Path, *scenarios: str) -> list[tuple[int, str]]:
     return [(process.returncode, error) for process, error in zip(processes, said, strict=True)]
 
 
-def reports(out: Path, ranks: int = 2) -> list[dict[str, dict[str, object]]]:
-    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(ranks)]
+def reports(out: Path) -> list[dict[str, dict[str, object]]]:
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory):
+def both_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("pair")
+
+
+@pytest.fixture(scope="module")
+def both(both_folder):
     """What each of two ranks under torchrun reports of every scenario that both survive."""
-    out = tmp_path_factory.mktemp("pair")
+    out = both_folder
+    dense_data.write_tar(out / "scenes")
     ran = torchrun(out, *HEALTHY, *FAILING)
     assert ran.returncode == 0, ran.stderr
     return reports(out)
@@ -130,9 +139,32 @@ def test_batchnorm_stays_on_the_cpu_and_one_rank_says_so_once(results):
     assert file == Path(distributed_ranks.__file__).name
 
 
+def test_the_parts_of_two_ranks_are_the_batches_of_one(results, both_folder):
+    """One shape on both at each step, equal parts, one state; with masks and depth, and as many as a budget bears."""
+    budget_px = 2 * distributed_ranks.SCENES_BUDGET_PX
+    scenes = both_folder / "scenes"
+    whole, state = distributed_ranks.loaded(
+        distributed_ranks.scenes_loader(scenes, budget_px=budget_px, rank=0, world_size=1)
+    )
+    (first, state_of_0), (second, state_of_1) = (rank["loads"] for rank in results)
+    assert state_of_0 == state_of_1 == state
+    assert len(first) == len(second) == len(whole) > 3
+    for mine, other, (shape, keys, rows) in zip(first, second, whole, strict=True):
+        assert (mine[0], other[0]) == (shape, shape)
+        assert (mine[1] + other[1], mine[2] + other[2]) == (keys, rows)
+        assert len(mine[1]) == len(other[1])
+    assert sorted(key for batch in whole for key in batch[1]) == sorted(hr.open(
+        scenes / "list.txt", root=scenes / "scenes.tar", columns=dense_data.COLUMNS
+    ).keys)  # fmt: skip
+
+
 def test_a_block_inside_a_block_is_refused(results):
     text = "expected one hr.distributed.start() at a time, got a second one inside it"
     assert all(rank["nested"] == {"error": "UsageError", "text": text} for rank in results)
+
+
+def test_a_forked_child_ends_by_sigterm_as_ever(results):
+    assert [rank["forked_child"] for rank in results] == [-signal.SIGTERM] * 2
 
 
 def test_sys_exit_0_is_an_end_without_error(results):
@@ -194,10 +226,39 @@ def test_a_rank_that_is_killed_is_named_under_torchrun(tmp_path):
     assert re.search(r"headrace: rank 0 ends because rank 1 is gone without a word \(process \d+ on ", ran.stderr)
 
 
-def test_a_world_of_one_under_torchrun(tmp_path):
-    ran = torchrun(tmp_path, "place", ranks=1)
+@pytest.mark.long
+def test_a_restart_by_torchrun_does_not_see_the_failure_before_it(tmp_path):
+    ran = torchrun(tmp_path, "first_try_raises!", "first_try_raises", options=("--max-restarts", "1"))
     assert ran.returncode == 0, ran.stderr
-    assert reports(tmp_path, 1)[0]["place"]["result"] == [0, 1, 0, "cpu", True, 0, "gloo"]
+    assert "headrace: rank 0 ends because rank 1 ended: ValueError: only once" in ran.stderr
+    assert [rank["first_try_raises"]["result"] for rank in reports(tmp_path)] == ["1", "1"]
+
+
+@pytest.mark.long
+def test_a_rank_that_is_told_to_end_does_so_as_without_the_block(tmp_path):
+    (code, said), (told, _) = by_hand(tmp_path, "rank_1_is_told_to_end!")
+    assert (code, told) == (1, -signal.SIGTERM)
+    assert "headrace: rank 0 ends because rank 1 is gone without a word" in said
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return str(free.getsockname()[1])
+
+
+@pytest.mark.leaks(reason="torch keeps a pipe of the process group's for good")
+def test_a_world_of_one_under_torchrun_has_a_process_group(monkeypatch):
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_PORT": free_port()}
+    for name, value in (LAUNCHED | alone).items():
+        monkeypatch.setenv(name, value)
+    model = torch.nn.Linear(1, 1)
+    with hr.distributed.start(device="cpu") as ranks:
+        assert (ranks.rank, ranks.world_size, torch.distributed.get_backend()) == (0, 1, "gloo")
+        assert ranks.wrap(model) is model
+        ranks.barrier()
+    assert not torch.distributed.is_initialized()
+    starting._store.cache_clear()
 
 
 def test_a_rank_that_is_killed_is_named_where_nobody_looks_after_the_ranks(tmp_path):
@@ -222,9 +283,7 @@ def test_a_rank_that_cannot_be_got_out_is_ended(tmp_path):
 
 
 def test_ranks_that_do_not_come_are_told_of(monkeypatch):
-    with socket.socket() as taken:
-        taken.bind(("localhost", 0))
-        port = str(taken.getsockname()[1])
+    port = free_port()
     for name, value in (LAUNCHED | {"MASTER_PORT": port, "RANK": "1", "WORLD_SIZE": "2"}).items():
         monkeypatch.setenv(name, value)
     begun = time.monotonic()
@@ -333,6 +392,13 @@ def test_devices(monkeypatch):
         device_of(Place(2, 4, 2, launched=True), None)
     with pytest.raises(UsageError, match="device: expected 'cuda', 'cpu' or None, got 'cuda:1'"):
         device_of(second, "cuda:1")
+
+
+def test_batchnorm_is_converted_for_gpus():
+    """What torch's own conversion gives, which needs no GPU by itself."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
+    converted = _with_sync_batchnorm(model, torch.device("cuda", 0), tell=True)
+    assert isinstance(converted[1], torch.nn.SyncBatchNorm)
 
 
 # ---- what ranks tell each other ---------------------------------------------------------------------------------

@@ -187,11 +187,11 @@ def test_the_tensors_of_a_step_that_ran_out_are_let_go_of():
     def step(samples, height, width):
         alive.append(Held.alive)
         held = Held()
-        memory.take(samples * height * width * (5000 if samples > 1 else 1))
+        memory.take(samples * height * width * (5000 if samples > 5 else 1))
         del held.cycle
 
-    fit(step, memory, shapes=[(20, 100)], margin=0.0)
-    assert len(alive) > WARM_UPS + 2
+    budget = fit(step, memory, shapes=[(20, 100)], margin=0.0)
+    assert any(step.peak_bytes is None for step in budget.fit.steps[:-1])
     assert alive == [0] * len(alive)
 
 
@@ -323,7 +323,7 @@ def test_ranks_take_the_smaller_of_what_they_find_and_hear_of_one_that_fails(tmp
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert first["pixels"] == second["pixels"] == min(first["ranks"])
     assert first["ranks"] == second["ranks"]
-    assert first["ranks"][1] < 0.7 * first["ranks"][0]
+    assert first["ranks"][1] < 0.8 * first["ranks"][0]
     assert second["failed"] == "ValueError: expected 3 channels"
     text = "BudgetError: expected a budget of every rank, got none of rank 1: ValueError: expected 3 channels"
     assert first["failed"] == text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +16,11 @@ ENOUGH = 60
 
 def searched(peak_of, *, limit, most=MOST, capacity=None):
     """Sizes in the order in which they are tried, with their peaks; beyond `capacity` memory runs out."""
-    measured = []
-    while (samples := next_samples(measured, limit_bytes=limit, most=most)) is not None:
+    measured, samples = [], 1
+    while samples is not None:
         peak = peak_of(samples)
         measured.append(Measured(samples, None if capacity is not None and peak > capacity else peak))
+        samples = next_samples(measured, limit_bytes=limit, most=most)
         assert len(measured) < ENOUGH
     return measured
 
@@ -50,7 +53,7 @@ def test_of_memory_that_grows_faster_a_size_is_found_that_ran(square, room):
     measured = searched(lambda samples: 10**6 + square * samples * samples, limit=limit)
     found = largest_that_fits(measured, limit_bytes=limit)
     assert Measured(found, 10**6 + square * found * found) in measured
-    assert room / (1 + 2 * CLOSE) - 1 <= found <= room
+    assert 0.9 * room - 1 <= found <= room
 
 
 @given(data=st.data(), slope=st.integers(10**4, 10**6), room=st.integers(1, 2000))
@@ -78,7 +81,7 @@ def test_a_jump_is_stepped_back_from(jump_at, room):
 
 def test_sizes_grow_step_by_step_although_the_line_leads_further():
     tried = [one.samples for one in searched(lambda samples: samples, limit=1000)]
-    assert all(after <= GROWTH * before for before, after in zip(tried, tried[1:], strict=False))
+    assert all(after <= GROWTH * before for before, after in pairwise(tried))
     assert tried[-1] == 1000
 
 
@@ -96,5 +99,5 @@ def test_a_size_above_one_that_did_not_fit_does_not_count():
 
 
 def test_from_the_top_down_when_the_top_does_not_fit():
-    assert next_samples([Measured(64, None)], limit_bytes=10, most=64) == 1
+    assert next_samples([Measured(64, None)], limit_bytes=10, most=64) == 32
     assert next_samples([Measured(64, 10)], limit_bytes=10, most=64) is None

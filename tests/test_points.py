@@ -16,7 +16,8 @@ from twin import points as twin
 
 import headrace as hr
 from headrace import _core
-from headrace.errors import DatasetError, UsageError
+from headrace.data import ListColumn
+from headrace.errors import ChangedError, DatasetError, UsageError
 from headrace.feed.points import Views, see_boxes, see_points
 from headrace.view import compile_view
 
@@ -220,7 +221,18 @@ def test_rows_that_are_mended_have_their_own_views(damaged, on_error):
     assert sum(len(batch["number"]) for batch in batches) == (COUNT if on_error == "replace" else COUNT - 4)
 
 
-def brighten(sample, rng):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_in_buckets_of_random_scales(coco, rank):
+    """Where images differ in size still, the smaller are centred on padding."""
+    view = hr.RandomScale(short_sides=(40, 48, 56), long_max=90, flip=0.5, fill=255)
+    buckets = hr.Buckets(by="aspect", count=2)
+    given = {"batch_size": 4, "shuffle": True, "output": "numpy", "rank": rank, "world_size": 2}
+    batches = list(hr.Loader(coco, fields(), view=view, buckets=buckets, **given))
+    assert sum(map(assert_over_images, batches)) > 10
+    assert len({batch["image"].shape[2:] for batch in batches}) > 2
+
+
+def other_points(sample, rng):
     """Leaves the boxes, and gives back other points."""
     keep = sample["points"][: 1 + int(rng.integers(2))]
     return sample | {"points": keep, "count": len(keep)}
@@ -231,7 +243,7 @@ def brighten(sample, rng):
 def test_what_map_returns_stays_a_list(coco, output, map_workers):
     given = {"view": VIEWS["random crops"], "batch_size": 8, "output": output}
     plain = list(hr.Loader(coco, fields(), **given))
-    mapped = list(hr.Loader(coco, fields(), **given, map=brighten, map_workers=map_workers))
+    mapped = list(hr.Loader(coco, fields(), **given, map=other_points, map_workers=map_workers))
     for before, after in zip(plain, mapped, strict=True):
         assert [len(each) for each in after["points"]] == after["count"].tolist()
         for name in ("boxes", "boxes_area", "points"):
@@ -307,6 +319,24 @@ def test_a_selection_has_its_own_boxes(coco):
     assert assert_over_images(next(iter(hr.Loader(part, fields(), view=VIEWS["whole"], batch_size=3)))) == 4
 
 
+def test_lists_on_end_are_the_lists(coco):
+    ids = np.array([7, 0, 7, 3, 1])
+    for name in ("bbox", "keypoints"):
+        column = coco.columns[name]
+        items, counts = column.take_joined(ids)
+        lists = column.take(ids)
+        assert counts.tolist() == [len(each) for each in lists] == [3, 0, 3, 3, 1]
+        assert [list(each) for each in items] == [list(item) for each in lists for item in each]
+
+
+@pytest.mark.parametrize("offsets", [[0, 4], [2, 1], [1, 2**63]])
+def test_lists_out_of_a_damaged_index(offsets):
+    column = ListColumn(np.array(offsets, np.uint64), np.arange(3.0))
+    for take in (column.take, column.take_joined):
+        with pytest.raises(ChangedError, match=r"expected a list within 3 items.*Remove it, and open again"):
+            take(np.array([0]))
+
+
 # --- annotations that are wrong ---
 
 OUTSIDE = {
@@ -377,7 +407,9 @@ def test_points_of_other_boxes(tmp_path):
 
 def test_points_of_another_number(tmp_path):
     dataset = manifest(tmp_path, [{"p": [[1, 2, 2]]}, {"p": [[1, 2, 2, 3, 4, 2]]}])
-    with pytest.raises(DatasetError, match=r"sample '1\.jpg': expected 1 points an instance, got 2"):
+    with pytest.raises(
+        DatasetError, match=r"sample '1\.jpg': expected lists of \[1, 3\], \[1, 2\] or 3 numbers an instance"
+    ):
         first(dataset, p=hr.Keypoints())
 
 
@@ -392,6 +424,7 @@ BAD_FIELDS = {
     "no image": ({"b": hr.Boxes(source="bbox")}, "field 'b': expected an image field beside it"),
     "no such column": ({"b": hr.Boxes()}, "column 'b': expected a column of the dataset, got 'b'; it has image, "),
     "no list": ({"b": hr.Boxes(source="image_id")}, "expected a column of lists, got the values of 'image_id'"),
+    "no JSON": ({"b": hr.Boxes(source="image")}, "expected lists of 4 numbers a box, got '000.png'"),
     "no boxes": ({"b": hr.Boxes(source="area")}, "expected lists of 4 numbers a box"),
     "beside what": (
         {"b": hr.Boxes(source="bbox", beside=("image_id",))},

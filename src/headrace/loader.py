@@ -60,8 +60,8 @@ class Loader:
     """Batches of a dataset, decoded and cut by native threads, the same on every machine and at every thread count.
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask,
-    Depth, Normals, Label or Raw; without it the obvious columns are taken. Each batch is a dict: images [N, C, H, W],
-    masks [N, H, W], labels [N].
+    Depth, Normals, Boxes, Keypoints, Label or Raw; without it the obvious columns are taken. Each batch is a dict:
+    images [N, C, H, W], masks [N, H, W], labels [N], boxes a list of N.
 
     `view`       one geometry for every field of pixels of a sample, or a list of views that compose
     `view_from`  the field of pixels whose size the view is drawn from (default: the first)
@@ -168,6 +168,7 @@ class Loader:
             level=instruction_set,
             limits=Limits() if limits is None else limits,
         )
+        self._budget = isinstance(batch_size, Budget)
         self._epoch = 0
         self._restored = 0  # the step at which the next pass starts
         self._positioned = False
@@ -238,7 +239,8 @@ class Loader:
         plan = self._recipe.plan
         fields = ", ".join(self._recipe.fields)
         ranks = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
-        return f"Loader: {len(self):,} batches of {plan.batch_size}{ranks} of {fields} from {self.dataset!r}"
+        size = f"about {plan.batch_size}" if self._budget else plan.batch_size
+        return f"Loader: {len(self):,} batches of {size}{ranks} of {fields} from {self.dataset!r}"
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass takes this epoch. For the current one, a restored position is kept."""

@@ -326,9 +326,9 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images were probed, each time; the smallest dataset is worth keeping."""
     seen: list[int] = []
 
-    def counted(dataset, column, which, **options):
-        seen.append(len(which))
-        return probing.probe_sizes(dataset, column, which, **options)
+    def counted(dataset, column, **options):
+        seen.append(len(dataset))
+        return probing.probe_sizes(dataset, column, **options)
 
     monkeypatch.setattr(sizes, "probe_sizes", counted)
     monkeypatch.setattr(sizes, "_WORTH_KEEPING", 1)

@@ -164,13 +164,26 @@ class ListColumn:
         """Raises ChangedError."""
         return [self._at(int(self.offsets[index]), int(self.offsets[index + 1])) for index in ids.tolist()]
 
+    def take_joined(self, ids: Ints) -> tuple[Any, Ints]:
+        """The items of all these lists on end, and how many each has. Raises ChangedError."""
+        start, stop = self.offsets[ids].astype(np.int64), self.offsets[ids + 1].astype(np.int64)
+        odd = np.flatnonzero((start < 0) | (start > stop) | (stop > len(self.items)))
+        if len(odd):
+            raise self._damaged(int(start[odd[0]]), int(stop[odd[0]]))
+        counts = stop - start
+        which = np.repeat(start - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        return (list(self.items.take(which)) if isinstance(self.items, Strings) else self.items[which]), counts
+
+    def _damaged(self, start: int, stop: int) -> ChangedError:
+        """Out of a file that anyone may have written, of which opening looks at the ends alone."""
+        return ChangedError(
+            f"expected a list within {len(self.items):,} items, got one from {start:,} to {stop:,}: the index that "
+            f"is kept of the dataset is damaged. Remove it, and open again"
+        )
+
     def _at(self, start: int, stop: int) -> Any:
-        # Out of a file that anyone may have written, of which opening looks at the ends alone.
         if not start <= stop <= len(self.items):
-            raise ChangedError(
-                f"expected a list within {len(self.items):,} items, got one from {start:,} to {stop:,}: the index that "
-                f"is kept of the dataset is damaged. Remove it, and open again"
-            )
+            raise self._damaged(start, stop)
         if isinstance(self.items, Strings):
             return list(self.items.take(np.arange(start, stop)))
         return self.items[start:stop].copy()

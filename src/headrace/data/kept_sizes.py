@@ -15,6 +15,7 @@ from .._core import Limits
 from . import checked, safetensors
 from .columns import ByteColumn
 from .dataset import Dataset
+from .mapped import let_go
 from .partial_file import UnwritableError, finish, partial_file
 from .sidecar import cache_folder
 
@@ -77,7 +78,10 @@ def _load(place: str, count: int) -> Sizes | None:
         flat = checked.array(arrays, "sizes", np.int32, 2 * count)
     except (OSError, safetensors.InvalidFileError):
         return None
-    return None if len(flat) and flat.min() < 0 else flat.reshape(-1, 2)
+    if len(flat) and flat.min() < 0:
+        return None
+    let_go(flat)
+    return flat.reshape(-1, 2)
 
 
 def _versions(dataset: Dataset, files: ByteColumn) -> list[tuple[int, int] | None]:

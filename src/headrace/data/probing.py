@@ -12,6 +12,7 @@ from .. import _core
 from .columns import Location
 from .dataset import Dataset
 from .files import native_paths
+from .mapped import mapped
 from .pillow_file import picture_size
 from .strings import StringColumn
 
@@ -25,38 +26,35 @@ _DECLINED, _CORRUPT, _LIMIT, _UNSUPPORTED = 1, 2, 3, 4  # core/common/fault.hpp
 _NO_OPS = np.zeros((0, 10))  # a view of no operations (core/view/program.hpp)
 
 
-def probe_sizes(
-    dataset: Dataset, column: str, which: npt.NDArray[np.int64], *, exif: bool, threads: int, limits: _core.Limits
-) -> Sizes:
-    """int32 [len(which), 2]: height and width of the images at positions `which`, (0, 0) for a bad sample.
+def probe_sizes(dataset: Dataset, column: str, *, exif: bool, threads: int, limits: _core.Limits) -> Sizes:
+    """int32 [N, 2]: height and width of each sample's image, (0, 0) for a bad sample.
 
     Where reading itself fails, or the data has changed, raises what `Dataset.read` raises.
     """
-    sizes = np.zeros((len(which), 2), np.int32)
+    sizes = mapped((len(dataset), 2), np.int32)
     engine = _core.Engine(threads, limits=limits)
     try:
-        for start, job in _jobs(dataset, column, which, exif=exif, engine=engine):
+        for start, job in _jobs(dataset, column, exif=exif, engine=engine):
             job.wait()
             part = sizes[start : start + _BLOCK]
             part[:] = job.sizes[:, ::-1]
             for row, _, code, _, _ in job.failures():
                 if code not in (_CORRUPT, _LIMIT, _UNSUPPORTED):
-                    part[row] = _size_by_pillow(dataset.read(column, int(which[start + row])), exif, limits)
+                    part[row] = _size_by_pillow(dataset.read(column, start + row), exif, limits)
     finally:
         engine.cancel()
         engine.close()
     return sizes
 
 
-def _jobs(
-    dataset: Dataset, column: str, which: npt.NDArray[np.int64], *, exif: bool, engine: _core.Engine
-) -> Iterator[tuple[int, _core.Job]]:
-    """Each job after it was submitted, with the place in `which` of its first image."""
+def _jobs(dataset: Dataset, column: str, *, exif: bool, engine: _core.Engine) -> Iterator[tuple[int, _core.Job]]:
+    """Each job after it was submitted, with the position of its first image."""
     files = dataset.files(column)
     paths = native_paths(files) if isinstance(files.names, StringColumn) else None
     under_way: deque[tuple[int, _core.Job]] = deque()
-    for start in range(0, len(which), _BLOCK):
-        job = _job(dataset.locate(column, which[start : start + _BLOCK]), paths, exif)
+    for start in range(0, len(dataset), _BLOCK):
+        positions = np.arange(start, min(start + _BLOCK, len(dataset)))
+        job = _job(dataset.locate(column, positions), paths, exif)
         engine.submit(job)
         under_way.append((start, job))
         if len(under_way) > _AHEAD:

@@ -47,7 +47,7 @@ def image_sizes(
     count = default_threads() if threads is None else threads
 
     def probe() -> Sizes:
-        return probe_sizes(dataset, column, np.arange(len(dataset)), exif=exif, threads=count, limits=limits)
+        return probe_sizes(dataset, column, exif=exif, threads=count, limits=limits)
 
     if len(dataset) < _WORTH_KEEPING:
         sizes = probe()

@@ -56,8 +56,10 @@ class Board:
 
     def meet(self) -> None:
         """Reads who the others are, once all have signed in."""
-        for other in self._others:
-            self._peers[other] = Peer(*json.loads(self._store.get(f"process/{other}")))
+        keys = [f"process/{other}" for other in self._others]
+        self._store.wait(keys)
+        found = self._store.multi_get(keys) if keys else []
+        self._peers = {other: Peer(*json.loads(one)) for other, one in zip(self._others, found, strict=True)}
 
     def record(self, failure: Failure) -> Failure:
         """The run's failure: this one, or the one that was first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ def is_gone(peer: Peer) -> bool:
     return state is None or state[0] in DEAD or state[1] != peer.started
 
 
+@cache
 def _home() -> str:
     return f"{BOOT_ID.read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
 

@@ -37,6 +37,7 @@ class Watch:
         self._finding = threading.RLock()  # the main thread's handler may come upon the main thread inside
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-ranks", daemon=True)
+        self._pid = os.getpid()
         self._handles = False
         self._ending = False
 
@@ -73,11 +74,13 @@ class Watch:
             self._board.say_informed()
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        if self._ending:
-            return
-        failure = self.failure()
-        if failure is not None:
-            raise because_of(failure, self._rank)
+        # A fork of this process has the handler, too, and must neither use the connection nor wait for the lock.
+        if os.getpid() == self._pid:
+            if self._ending:
+                return
+            failure = self.failure()
+            if failure is not None:
+                raise because_of(failure, self._rank)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 

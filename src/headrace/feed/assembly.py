@@ -234,7 +234,7 @@ class Assembly:
             f"field {name!r}: expected images of one size in a batch, got {height[0]}x{width[0]} "
             f"(sample {dataset.key(int(samples[0]))!r}) and {height[odd]}x{width[odd]} "
             f"(sample {dataset.key(int(samples[odd]))!r}), height x width; "
-            "give a view that fixes it, such as Resize((height, width)), or batch_size=1"
+            "give a view that fixes it, such as Resize((height, width)), buckets=, a RandomScale, or batch_size=1"
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -105,11 +107,21 @@ def see_points(points: Floats, views: Views, pairs: Ints) -> NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Kept:
-    """Which of a batch's boxes are in it."""
+    """Which of a batch's instances are in it."""
 
     which: Mask
     counts: Ints
     """How many each sample had."""
+
+    def of(self, values: Any) -> PerSample:
+        """Their values by sample, each with memory of its own, so that who keeps one does not keep the batch's."""
+        row = np.repeat(np.arange(len(self.counts)), self.counts)
+        ends = np.cumsum(np.bincount(row[self.which], minlength=len(self.counts))).tolist()
+        if isinstance(values, list):
+            chosen = [values[at] for at in np.flatnonzero(self.which)]
+            return PerSample(chosen[start:end] for start, end in pairwise([0, *ends]))
+        chosen = values[self.which]
+        return PerSample(chosen[start:end].copy() for start, end in pairwise([0, *ends]))
 
 
 @dataclass(frozen=True)
@@ -122,21 +134,18 @@ class BoxField:
 
     def make(self, samples: Ints, views: Views) -> tuple[dict[str, PerSample], Kept]:
         """The parts of the batch, and which boxes are in it."""
-        found = self.boxes.take(samples)
-        counts = np.array([len(each) for each in found], np.int64)
+        boxes, counts = self.boxes.take(samples)
         row = np.repeat(np.arange(len(samples)), counts)
-        boxes = np.concatenate([np.empty((0, 4)), *found])
         self._expect_finite(boxes, samples, row)
-        seen, kept = see_boxes(
+        seen, which = see_boxes(
             _corners(boxes, self.field.format),
             views.of(row),
             min_size=self.field.min_size,
             min_visible=self.field.min_visible,
         )
-        parts = {self.name: _by_sample(seen, kept, counts)}
-        for column in self.field.beside:
-            parts[beside_name(self.name, column)] = self._beside(column, samples, kept, counts)
-        return parts, Kept(kept, counts)
+        kept = Kept(which, counts)
+        beside = {beside_name(self.name, name): self._beside(name, samples, kept) for name in self.field.beside}
+        return {self.name: kept.of(seen), **beside}, kept
 
     def _expect_finite(self, boxes: Floats, samples: Ints, row: Ints) -> None:
         odd = np.flatnonzero(~np.isfinite(boxes).all(1))
@@ -144,20 +153,16 @@ class BoxField:
             at = int(odd[0])
             raise self.boxes.error(int(samples[row[at]]), f"expected finite numbers, got the box {boxes[at].tolist()}")
 
-    def _beside(self, name: str, samples: Ints, kept: Mask, counts: Ints) -> PerSample:
-        dataset = self.boxes.dataset
-        column = dataset.columns[name]
+    def _beside(self, name: str, samples: Ints, kept: Kept) -> PerSample:
+        column = self.boxes.dataset.columns[name]
         assert isinstance(column, ListColumn)
-        values = column.take(samples if dataset.base_ids is None else dataset.base_ids[samples])
-        ends = np.cumsum(counts)
-        part = PerSample()
-        for value, start, end, sample in zip(values, ends - counts, ends, samples, strict=True):
-            if len(value) != end - start:
-                why = f"expected an item of column {name!r} for each of {end - start} boxes, got {len(value)}"
-                raise self.boxes.error(int(sample), why)
-            chosen = kept[start:end]
-            part.append(value[chosen] if isinstance(value, np.ndarray) else [value[i] for i in np.flatnonzero(chosen)])
-        return part
+        values, counts = column.take_joined(self.boxes.base_ids(samples))
+        odd = np.flatnonzero(counts != kept.counts)
+        if len(odd):
+            at = int(odd[0])
+            why = f"expected an item of column {name!r} for each of {kept.counts[at]} boxes, got {counts[at]}"
+            raise self.boxes.error(int(samples[at]), why)
+        return kept.of(values)
 
 
 @dataclass(frozen=True)
@@ -167,25 +172,17 @@ class PointField:
     name: str
     field: Keypoints
     points: Instances
-    count: int
-    """K; 0: no sample has any."""
 
     def make(self, samples: Ints, views: Views, of: Kept | None) -> PerSample:
         """`of`: the boxes that these belong to."""
-        found = self.points.take(samples)
-        for sample, each in zip(samples.tolist(), found, strict=True):
-            if len(each) and each.shape[1] != self.count:
-                raise self.points.error(sample, f"expected {self.count} points an instance, got {each.shape[1]}")
-        counts = np.array([len(each) for each in found], np.int64)
-        kept = np.ones(int(counts.sum()), bool)
-        if of is not None:
-            kept = of.which
-            self._expect_counts(samples, counts, of.counts)
-        points = np.concatenate([np.empty((0, self.count, 3)), *(each for each in found if len(each))])
+        points, counts = self.points.take(samples)
+        if of is None:
+            of = Kept(np.ones(len(points), bool), counts)
+        self._expect_counts(samples, counts, of.counts)
         points[..., :2] += self.field.offset
         row = np.repeat(np.arange(len(samples)), counts)
-        pairs = np.array(self.field.flip_pairs, np.int64).reshape(-1, 2) if self.count else np.empty((0, 2), np.int64)
-        return _by_sample(see_points(points, views.of(row), pairs), kept, counts)
+        pairs = np.array(self.field.flip_pairs if points.shape[1] else (), np.int64).reshape(-1, 2)
+        return of.of(see_points(points, views.of(row), pairs))
 
     def _expect_counts(self, samples: Ints, counts: Ints, boxes: Ints) -> None:
         odd = np.flatnonzero(counts != boxes)
@@ -255,14 +252,17 @@ def _box_field(dataset: Dataset, name: str, field: Boxes) -> BoxField:
 
 def _point_field(dataset: Dataset, name: str, field: Keypoints) -> PointField:
     column = name if field.source is None else field.source
-    expected = "lists of [K, 3], [K, 2] or 3K numbers an instance, the same K in all"
-    points = Instances(dataset, name, column, as_points, expected)
+    points = Instances(dataset, name, column, as_points, "lists of [K, 3], [K, 2] or 3K numbers an instance")
     first = points.first()
-    count = 0 if first is None else first.shape[1]
+    if first is None:
+        return PointField(name, field, points)
+    count = first.shape[1]
     most = max((index for pair in field.flip_pairs for index in pair), default=-1)
-    if first is not None and most >= count:
+    if most >= count:
         raise UsageError(f"field {name!r}: expected flip_pairs of points 0 to {count - 1}, got {most}")
-    return PointField(name, field, points, count)
+    expected = f"lists of [{count}, 3], [{count}, 2] or {3 * count} numbers an instance, as in the first"
+    form = partial(as_points, count=count)
+    return PointField(name, field, Instances(dataset, name, column, form, expected))
 
 
 def _corners(boxes: Floats, format: str) -> Floats:
@@ -272,9 +272,3 @@ def _corners(boxes: Floats, format: str) -> Floats:
     first, size = boxes[:, :2], boxes[:, 2:]
     begin = first if format == "xywh" else first - size / 2
     return np.concatenate([begin, begin + size], 1)
-
-
-def _by_sample(values: NDArray[np.float32], kept: Mask, counts: Ints) -> PerSample:
-    """Each sample's own array, so that whoever keeps one does not keep the batch's."""
-    ends = np.cumsum(counts)
-    return PerSample(values[start:end][kept[start:end]] for start, end in zip(ends - counts, ends, strict=True))

@@ -21,15 +21,20 @@ class CpuMemory:
     its address space (RLIMIT_AS).
 
     Beyond the last a step gets an error. Beyond the others Linux ends the process, so that only the margin protects it.
+
+    What is mapped and never touched, a library's code say, takes of the address space and is not resident. It is no
+    part of the capacity; what a step adds to it counts to its peak.
     """
+
+    def __init__(self) -> None:
+        self._untouched_bytes = 0
 
     def capacity_bytes(self) -> int:
         resident = _status_bytes("VmRSS")
         limits = [resident + _bytes_of(Path("/proc/meminfo").read_text(), "MemAvailable")]
         address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
         if address_space != resource.RLIM_INFINITY:
-            # What is mapped and never touched, such as a library's code, takes of the limit and is no part of the peak.
-            limits.append(address_space - (_status_bytes("VmSize") - resident))
+            limits.append(address_space - _untouched_bytes())
         of_group = (_number(CGROUPS / name) for name in ("memory.max", "memory/memory.limit_in_bytes"))
         return min(limits + [limit for limit in of_group if limit is not None])
 
@@ -44,9 +49,12 @@ class CpuMemory:
                 f"expected {CLEAR_REFS} to reset this process's peak of memory, got {error}; budgets for the CPU are "
                 "fitted on Linux only; pass hr.Budget(…) instead"
             ) from error
+        self._untouched_bytes = _untouched_bytes()
 
     def peak_bytes(self) -> int:
-        return _status_bytes("VmHWM")
+        limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+        added = _untouched_bytes() - self._untouched_bytes if limited else 0
+        return _status_bytes("VmHWM") + max(0, added)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return says_out_of_memory(error)
@@ -54,6 +62,10 @@ class CpuMemory:
 
 def _status_bytes(name: str) -> int:
     return _bytes_of(STATUS.read_text(), name)
+
+
+def _untouched_bytes() -> int:
+    return _status_bytes("VmSize") - _status_bytes("VmRSS")
 
 
 def _bytes_of(text: str, name: str) -> int:

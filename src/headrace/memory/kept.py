@@ -43,9 +43,11 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_copied(item) for item in value)
+        copied = copy.copy(value)  # a module's holds more than its items: the versions of its layers
+        copied.update((key, _copied(item)) for key, item in value.items())
+        return copied
+    if type(value) in (list, tuple):
+        return type(value)(map(_copied, value))
     return copy.deepcopy(value)
 
 

@@ -56,9 +56,9 @@ def next_samples(measured: Sequence[Measured], *, limit_bytes: int, most: int) -
     the two largest, whichever comes first. It is at most GROWTH times what ran, and halves the way to what did not.
     """
     fits = largest_that_fits(measured, limit_bytes=limit_bytes)
-    if fits is None:
-        return None if any(one.samples == 1 for one in measured) else 1
     beyond = _smallest_beyond(measured, limit_bytes)
+    if fits is None:
+        return None if beyond is None or beyond == 1 else beyond // 2
     target = _target(measured, limit_bytes)
     if beyond is not None and target >= beyond:
         return (fits + beyond) // 2 if beyond - 1 > fits * (1 + CLOSE) else None

@@ -54,7 +54,7 @@ class Search:
         for _ in range(WARM_UPS):
             if self._peak(1, shape) is None:
                 raise self._too_small(shape, self._memory.capacity_bytes())
-        self._memory.begin()
+        self._memory.begin()  # so that what is kept for later counts to no other process
         return self._memory.capacity_bytes()
 
     def _fitted(
