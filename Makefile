@@ -70,7 +70,7 @@ build: $(VENV)/.package ## the environment and the package, editable
 
 clean: ## remove what the targets above have made
 	rm -rf $(VENV) build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
 # torch goes first, and alone, so that nothing else pulls another one in.
 $(VENV)/.tools: constraints.txt pyproject.toml scripts/system.sh scripts/requirements.py

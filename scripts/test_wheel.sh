@@ -2,7 +2,7 @@
 # Runs the tests against an installed wheel, as on a machine that has neither a compiler nor the codecs.
 #     PYTHON=python3.12 scripts/test_wheel.sh WHEEL [pytest arguments]
 #
-# The wheel goes into a fresh environment in a folder of its own, where the tests, and the docs and benchmarks that they
+# The wheel goes into a fresh environment in a folder of its own, where the tests, and the docs, benchmarks and examples that they
 # read, lie beside it; the package's sources do not. Compilers and the system's libjpeg and libdeflate are covered by
 # empty files for this run alone, which takes a mount namespace (unshare, of util-linux), and so is Chromium's driver,
 # since Debian's Chromium links that libjpeg. TORCH=no leaves torch out: then tests/doctor is left out, and the others
@@ -17,7 +17,7 @@ shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cp -r tests docs benchmarks scripts pyproject.toml "$work"
+cp -r tests docs benchmarks examples scripts pyproject.toml "$work"
 "$python" -m venv "$work/venv"
 install=("$work/venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all:)
 "${install[@]}" "$wheel"

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 import headrace as hr
-from headrace.data.columns import FileColumn, TextColumn, ValueColumn
+from headrace.data.columns import Column, FileColumn, ListColumn, TextColumn, ValueColumn
 from headrace.data.files import Files
 from headrace.data.strings import StringColumn
 from headrace.data.table import Table
 
 
-def sized(sizes: Sequence[tuple[int, int]], **columns: Sequence[float] | Sequence[str]) -> hr.Dataset:
-    """Images of these (height, width), with further columns of numbers or texts."""
+def sized(sizes: Sequence[tuple[int, int]], **columns: Sequence[Any]) -> hr.Dataset:
+    """Images of these (height, width), with further columns of numbers, texts or lists of numbers."""
     keys = StringColumn.from_list(f"s{number}" for number in range(len(sizes)))
     height, width = np.array(sizes, np.int32).reshape(-1, 2).T
     held = {"image": FileColumn(Files("/nowhere", keys, archives=False))}
     held |= {"height": ValueColumn(height), "width": ValueColumn(width)}
-    held |= {
-        name: TextColumn(StringColumn.from_list(values))
-        if isinstance(values[0], str)
-        else ValueColumn(np.array(values))
-        for name, values in columns.items()
-    }
+    held |= {name: _column(values) for name, values in columns.items()}
     return hr.Dataset(Table("made up", keys, held, {}))
+
+
+def _column(values: Sequence[Any]) -> Column:
+    if isinstance(values[0], str):
+        return TextColumn(StringColumn.from_list(values))
+    if isinstance(values[0], list):
+        ends = np.cumsum([0, *map(len, values)]).astype(np.uint64)
+        return ListColumn(ends, np.array([item for items in values for item in items]))
+    return ValueColumn(np.array(values))

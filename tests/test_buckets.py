@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tarfile
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loader_data import add_member
 from sized_data import sized
 from twin.views import ViewError, short_side_size
 
@@ -58,6 +60,7 @@ def grouped(dataset, buckets, **options):
         (hr.Buckets("size", edges=[1300, 2600]), [[0, 1, 5, 7], [2, 6], [3, 4]]),
         (hr.Buckets("length", source="tokens", edges=[3, 6]), [[0, 1, 2], [3, 4, 5], [6, 7]]),
         (hr.Buckets("length", source="text", edges=[2]), [[0, 2], [1, 3, 4, 5, 6, 7]]),
+        (hr.Buckets("length", source="list", edges=[1, 5]), [[0], [1, 2, 3, 4], [5, 6, 7]]),
         (hr.Buckets(lambda sample: sample["text"][0]), [[0, 1], [2], [3, 4, 5], [6, 7]]),
         (hr.Buckets(lambda sample: sample["height"] - sample["tokens"], edges=[30]), [[3, 5, 6], [0, 1, 2, 4, 7]]),
     ],
@@ -65,8 +68,18 @@ def grouped(dataset, buckets, **options):
 )
 def test_samples_by_what_they_have(buckets, expected):
     texts = ["a", "ab", "c", "dé", "ddd", "dd", "ee", "eee"]
-    dataset = sized(SIZES, tokens=list(range(8)), text=texts)
+    dataset = sized(SIZES, tokens=list(range(8)), text=texts, list=[[1] * number for number in range(8)])
     assert grouped(dataset, buckets) == expected
+
+
+def test_members_of_a_tar_count_by_their_bytes_and_absent_ones_go_to_the_largest_bucket(tmp_path):
+    with tarfile.open(tmp_path / "texts.tar", "w") as tar:
+        for number, text in enumerate([b"a", b"bb", None, b"cccc", b"d"]):
+            add_member(tar, f"{number}.cls", b"0")
+            if text is not None:
+                add_member(tar, f"{number}.txt", text)
+    dataset = hr.open(tmp_path / "texts.tar")
+    assert grouped(dataset, hr.Buckets("length", source="txt", edges=[2, 4]), images=False) == [[0, 2, 4], [1], [3]]
 
 
 def test_a_selection_keeps_its_own_numbers():

@@ -53,6 +53,26 @@ def test_only_the_start_of_a_block_has_an_offset(blocks):
     assert blocks.offset_of(np.zeros(8)) is None
 
 
+@pytest.mark.parametrize("file", [True, False], ids=["shared", "private"])
+def test_batches_of_changing_shapes_share_blocks(file):
+    """The smallest that is large enough, but none of more than twice the size."""
+    descriptor = os.memfd_create("blocks") if file else -1
+    pool = _core.BlockPool(most_idle=4, file=descriptor)
+    sizes = [9 * PAGE, 5 * PAGE, 4 * PAGE]
+    blocks = [pool.acquire(size) for size in sizes]
+    places = [place_of(block) for block in blocks]
+    del blocks
+    smaller = pool.acquire(4 * PAGE - 1), pool.acquire(4 * PAGE)
+    assert [place_of(block) for block in smaller] == [places[2], places[1]]
+    assert [len(block) for block in smaller] == [4 * PAGE - 1, 4 * PAGE]
+    other = pool.acquire(4 * PAGE)
+    assert place_of(other) not in places, "the one of nine pages is too large"
+    assert pool.usage()[3] == 4
+    del smaller, other
+    if file:
+        os.close(descriptor)
+
+
 def test_a_block_is_used_again_once_nobody_holds_it(blocks):
     block = blocks.acquire(PAGE)
     view, at = block[10:20], place_of(block)

@@ -53,7 +53,11 @@ std::uint8_t* BlockPool::acquire(std::size_t bytes) {
     const std::size_t page = 4096;
     bytes = std::max(page, (bytes + page - 1) / page * page);
     std::lock_guard lock(mutex_);
-    auto fits = std::find_if(idle_.begin(), idle_.end(), [&](const Block& block) { return block.bytes == bytes; });
+    auto fits = idle_.end();
+    for (auto block = idle_.begin(); block != idle_.end(); ++block) {
+        const bool suits = block->bytes >= bytes && block->bytes / 2 <= bytes;
+        if (suits && (fits == idle_.end() || block->bytes < fits->bytes)) fits = block;
+    }
     if (fits == idle_.end()) {
         used_.push_back(make(bytes));
         ++made_;

@@ -19,8 +19,9 @@ public:
     BlockPool(const BlockPool&) = delete;
     BlockPool& operator=(const BlockPool&) = delete;
 
-    // At least `bytes`, page aligned, contents undefined. Throws std::bad_alloc, std::system_error where the file
-    // cannot grow, and std::logic_error in a forked child.
+    // At least `bytes` and, if it was there before, at most twice as many: batches of changing shapes share blocks.
+    // Page aligned, contents undefined. Throws std::bad_alloc, std::system_error where the file cannot grow, and
+    // std::logic_error in a forked child.
     std::uint8_t* acquire(std::size_t bytes);
     void release(std::uint8_t* block);
 

@@ -24,7 +24,7 @@ from headrace.view import (
 )
 
 if TYPE_CHECKING:
-    from headrace import doctor
+    from headrace import distributed, doctor
     from headrace.compat import (
         BucketBatchSampler,
         DevicePrefetcher,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         sample_random,
         shared_list,
     )
+    from headrace.memory.fit_budget import fit_budget
 
 __version__ = "0.1.0"
 
@@ -77,7 +78,9 @@ __all__ = [
     "ResumableSampler",
     "ThreadDataLoader",
     "decode_image",
+    "distributed",
     "doctor",
+    "fit_budget",
     "open",
     "read_images",
     "sample_random",
@@ -86,9 +89,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The drop-ins and the doctor, imported when they are asked for: `import headrace` brings no torch."""
-    if name == "doctor":
-        return import_module("headrace.doctor")
+    """The drop-ins and what needs torch, imported when they are asked for: `import headrace` brings no torch."""
+    if name in ("distributed", "doctor"):
+        return import_module(f"headrace.{name}")
+    if name == "fit_budget":
+        return import_module("headrace.memory.fit_budget").fit_budget
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(compat, name)

@@ -14,6 +14,7 @@ By: TypeAlias = Literal["aspect", "orientation", "size", "length"] | Callable[[M
 KINDS = ("aspect", "orientation", "size", "length")
 MOST_BUCKETS = 4096
 DEFAULT_COUNT = 8
+SHOWN_EDGES = 8
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,15 @@ class Buckets:
         return self.by in ("aspect", "length") or self.count is not None or self.edges is not None
 
     def __str__(self) -> str:
-        """What tells these buckets from others, but for the samples in them."""
-        name = getattr(self.by, "__qualname__", "function") if callable(self.by) else self.by
-        bounds = f" count={self.count or DEFAULT_COUNT}" if self.edges is None else f" edges={list(self.edges)}"
-        return name + (bounds if self.ordered else "") + ("" if self.source is None else f" of {self.source}")
+        """What tells these buckets from others, but for the samples in them; short, as it is part of a state."""
+        parts = ["function" if callable(self.by) else str(self.by)]
+        if self.edges is not None:
+            parts.append(f"edges={list(self.edges) if len(self.edges) <= SHOWN_EDGES else len(self.edges)}")
+        elif self.ordered:
+            parts.append(f"count={self.count or DEFAULT_COUNT}")
+        if self.source is not None:
+            parts.append(f"of {self.source}")
+        return " ".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,8 @@
     │   ├── UnsafeMemberError           it must not be made: outside the target, through a link, or as a device
     │   └── UnsupportedMemberError      encrypted, or in a form that nothing here reads
     ├── MapWorkerError (RuntimeError)   a process of `map_workers` could not be started, or ended by itself
+    ├── BudgetError                     a step of a single sample does not fit in the device's memory
+    ├── RankError (RuntimeError)        another rank of the run ended, or did not come
     ├── TooManyBadSamplesError          more samples were bad than `max_bad` allows
     ├── SessionError (ValueError)       a file is no session of the doctor's, or not one that this version reads
     └── StateError (ValueError)         a saved state does not belong to this loader
@@ -144,6 +146,14 @@ class TooManyBadSamplesError(HeadraceError):
 
 class MapWorkerError(HeadraceError, RuntimeError):
     """A process of `map_workers` could not be started, or ended before its work was done."""
+
+
+class BudgetError(HeadraceError):
+    """A training step of a single sample does not fit in the device's memory."""
+
+
+class RankError(HeadraceError, RuntimeError):
+    """Another rank of the run ended, or did not come, so that this one cannot go on."""
 
 
 class StateError(HeadraceError, ValueError):

@@ -81,10 +81,9 @@ def lengths(dataset: Dataset, name: str) -> Numbers:
             found = column.strings.take(ids).lengths().astype(np.float64)
         elif isinstance(column, ListColumn):
             found = (column.offsets[ids + 1] - column.offsets[ids]).astype(np.float64)
-        elif isinstance(column, ByteColumn):
-            found = _bytes(column, ids)
         else:
-            found = column.keys.take(ids).lengths().astype(np.float64)
+            assert isinstance(column, ByteColumn)
+            found = _bytes(column, ids)
         return np.where(found >= 0, found, np.nan)
 
     return of

@@ -1,0 +1,76 @@
+"""Which of a run's ranks this process is, and the device and backend that it gets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from headrace.errors import UsageError
+
+LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun sets, and what others that launch ranks must."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """`rank` of `world_size`, the `local_rank`th on this machine; `launched` is False for a process by itself."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    launched: bool
+
+
+def place_of(environment: Mapping[str, str]) -> Place:
+    """The place that a launcher's variables give; rank 0 of 1 without RANK and WORLD_SIZE.
+
+    Raises UsageError where some of them are missing, are no ints, or do not fit together.
+    """
+    if "RANK" not in environment and "WORLD_SIZE" not in environment:
+        return Place(0, 1, 0, launched=False)
+    missing = [name for name in LAUNCHED if not environment.get(name)]
+    if missing:
+        raise UsageError(
+            f"expected {', '.join(LAUNCHED)} together, as torchrun sets them, got none of {', '.join(missing)}; start "
+            "with `torchrun --nproc-per-node N script.py`, or unset RANK and WORLD_SIZE for one process"
+        )
+    rank, world_size, local_rank = (_number(environment, name) for name in LAUNCHED[:3])
+    if not 0 <= rank < world_size or not 0 <= local_rank < world_size:
+        raise UsageError(
+            f"expected RANK and LOCAL_RANK in 0 … WORLD_SIZE - 1, got RANK={rank}, LOCAL_RANK={local_rank} and "
+            f"WORLD_SIZE={world_size}"
+        )
+    return Place(rank, world_size, local_rank, launched=True)
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    try:
+        return int(environment[name])
+    except ValueError:
+        raise UsageError(f"expected {name} to be an int, got {environment[name]!r}") from None
+
+
+def own_place() -> Place:
+    return place_of(os.environ)
+
+
+def device_of(place: Place, kind: str | None) -> torch.device:
+    """cuda:LOCAL_RANK where torch sees a GPU, else cpu; `kind`, "cuda" or "cpu", leaves no choice."""
+    if kind not in (None, "cuda", "cpu"):
+        raise UsageError(f"device: expected 'cuda', 'cpu' or None, got {kind!r}; LOCAL_RANK says which GPU")
+    if kind == "cpu" or (kind is None and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    count = torch.cuda.device_count()
+    if place.local_rank >= count:
+        raise UsageError(
+            f"expected a GPU for each rank of a machine, got LOCAL_RANK={place.local_rank} and {count} GPUs; start "
+            f"fewer ranks (--nproc-per-node {count}), or pass device='cpu'"
+        )
+    return torch.device("cuda", place.local_rank)
+
+
+def backend_of(device: torch.device) -> str:
+    return "nccl" if device.type == "cuda" else "gloo"
