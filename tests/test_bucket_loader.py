@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import warnings
+
 import battery
 import dense_data
 import numpy as np
@@ -230,6 +233,27 @@ def test_shapes_follow_from_depth_that_a_library_reads(tmp_path):
     data = hr.open({"depth": f"{tmp_path}/*.npy"})
     loader = hr.Loader(data, {"depth": hr.Depth()}, buckets=hr.Buckets("size"), batch_size=4, output="numpy")
     assert sorted(batch["depth"].shape[2:] for batch in loader) == sizes
+
+
+@pytest.mark.parametrize("said", [(30, 20), (20, 30)], ids=["wrong", "right"])
+def test_columns_that_state_other_sizes_are_told_of_once(tmp_path, said):
+    lines = []
+    for number in range(6):
+        PIL.Image.new("RGB", (30, 20), (number, 9, 9)).save(tmp_path / f"{number}.png")
+        lines.append({"image": f"{number}.png", "height": said[0], "width": said[1]})
+    (tmp_path / "list.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    data = hr.open(tmp_path / "list.jsonl", root=tmp_path)
+    loader = hr.Loader(data, {"image": hr.Image()}, buckets=hr.Buckets("size"), batch_size=2, output="numpy")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert {batch["image"].shape[2:] for batch in loader} == {said}
+    texts = [str(each.message) for each in caught]
+    if said == (20, 30):
+        assert not texts
+    else:
+        (text,) = texts
+        assert "expected sample '0.png' to be 30 x 20 (height x width)" in text
+        assert "got 20 x 30; it is cut or filled up to the shape planned" in text
 
 
 def test_sizes_of_which_none_can_be_read_are_refused(tmp_path):

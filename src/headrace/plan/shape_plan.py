@@ -139,7 +139,7 @@ class ShapePlan:
         )
         first, last = rank_part(len(samples), batch_size=self.batch_size, rank=self.rank, world_size=self.world_size)
         part = slice(first, last)
-        return BatchPlan(epoch, step, samples[part], passes[part], positions[part], view)
+        return BatchPlan(epoch, step, samples[part], passes[part], positions[part], view.of_rows(part))
 
     def key(self, epoch: int) -> int:
         """The 64-bit key from which the epoch's views are drawn."""
