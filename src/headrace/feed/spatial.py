@@ -124,4 +124,5 @@ def _depth_numbers(field: Depth) -> tuple[Any, ...]:
     if field.normalize is not None:
         q = field.normalize
         quantiles = (q.low, q.high, *q.range, q.clip)
-    return field.dtype, field.scale, field.invalid, near, far, quantiles
+    invalid = float(np.float32(field.invalid))  # as a file of floats holds it, such as -9999.9
+    return field.dtype, field.scale, invalid, near, far, quantiles

@@ -134,10 +134,16 @@ class Depth:
         check_bool("Depth", "valid", self.valid)
         if self.dtype not in FLOAT_DTYPES:
             raise UsageError(f"Depth: expected dtype to be one of {FLOAT_DTYPES}, got {self.dtype!r}")
-        if self.normalize is not None and max(map(abs, self.normalize.range)) > MOST_FINITE[self.dtype]:
+        self._expect_held("invalid", self.invalid)
+        for bound in () if self.normalize is None else self.normalize.range:
+            self._expect_held("normalize.range", bound)
+
+    def _expect_held(self, name: str, value: float) -> None:
+        most = MOST_FINITE[self.dtype]
+        if abs(value) > most:
             raise UsageError(
-                f"Depth: expected normalize to have a range that {self.dtype} holds, got {self.normalize.range!r}; "
-                f"stay within {MOST_FINITE[self.dtype]:g}, or take another dtype"
+                f"Depth: expected {name} to be within what dtype={self.dtype!r} holds, up to {most:g}, got {value!r}; "
+                "take another dtype"
             )
 
 
