@@ -6,6 +6,7 @@ import io
 import struct
 
 import numpy as np
+import OpenEXR
 import pytest
 from numpy.lib import format as npy
 
@@ -53,3 +54,13 @@ def test_a_type_that_there_is_not(wrong):
     with pytest.raises(ValueError, match="header that cannot be read"):
         array_files.read(data, Limits())
     assert array_files.array_size(data) == (0, 0)
+
+
+def test_an_exr_of_many_channels_is_not_decoded(tmp_path, monkeypatch):
+    """A file of half a megabyte could hold gigabytes of zeros."""
+    path = tmp_path / "a.exr"
+    channels = {f"C{number:02}": np.zeros((4, 4), np.float32) for number in range(40)}
+    OpenEXR.File({"compression": OpenEXR.ZIP_COMPRESSION, "type": OpenEXR.scanlineimage}, channels).write(str(path))
+    monkeypatch.delattr(OpenEXR.File, "channels")
+    with pytest.raises(ValueError, match=r"one channel, or of R, G and B, got C00, C01, .*C07, …$"):
+        array_files.read(path.read_bytes(), Limits())

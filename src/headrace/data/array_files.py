@@ -160,16 +160,23 @@ def _exr_size(file: Any) -> tuple[int, int]:
     return int(bottom) - int(top) + 1, int(right) - int(left) + 1
 
 
+def _exr_channels(file: Any) -> list[str]:
+    """Of all parts."""
+    return [channel.name for part in file.parts for channel in part.header["channels"]]
+
+
 def _read_exr(data: bytes, limits: Limits) -> NDArray[np.generic]:
     try:
-        _check_pixels(_exr_size(_open_exr(data, header_only=True)), limits)
-        channels: Mapping[str, Any] = _open_exr(data, header_only=False).channels()
+        header = _open_exr(data, header_only=True)
+        names = _exr_channels(header)
+        _check_pixels((*_exr_size(header), len(names)), limits)
+        channels: Mapping[str, Any] = {} if len(names) > 3 else _open_exr(data, header_only=False).channels()
     except (UsageError, TooLargeError):
         raise
     except Exception as error:  # the library raises RuntimeError, ValueError and its own at damaged bytes
         raise ValueError(f"expected an EXR, got bytes that OpenEXR cannot decode ({error})") from error
     if len(channels) != 1:
-        names = ", ".join(sorted(channels))
-        raise ValueError(f"expected an EXR of one channel, or of R, G and B, got {names}")
+        some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise ValueError(f"expected an EXR of one channel, or of R, G and B, got {some}")
     values: NDArray[np.generic] = next(iter(channels.values())).pixels
     return values
