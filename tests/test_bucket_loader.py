@@ -235,6 +235,21 @@ def test_shapes_follow_from_depth_that_a_library_reads(tmp_path):
     assert sorted(batch["depth"].shape[2:] for batch in loader) == sizes
 
 
+def test_a_batch_whose_bucket_has_no_size_has_that_of_a_replacement_from_another(tmp_path):
+    for number in range(4):
+        PIL.Image.new("L", (30, 20), 7).save(tmp_path / f"{number}.png")
+    (tmp_path / "3.png").write_bytes(b"")
+    loader = hr.Loader(
+        hr.open({"image": f"{tmp_path}/*.png"}),
+        {"image": hr.Image(mode="L")},
+        buckets=hr.Buckets(lambda sample: sample["__key__"] == "3"),
+        batch_size=1,
+        output="numpy",
+        max_bad=1.0,
+    )
+    assert [(batch["image"].shape, batch["image"].min()) for batch in loader] == [((1, 1, 20, 30), 7)] * 4
+
+
 @pytest.mark.parametrize("said", [(30, 20), (20, 30)], ids=["wrong", "right"])
 def test_columns_that_state_other_sizes_are_told_of_once(tmp_path, said):
     lines = []

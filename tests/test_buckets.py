@@ -150,12 +150,12 @@ def test_the_shape_of_a_step_is_the_largest_of_its_images():
     sizes = ImageSizes(np.array([(30, 40), (40, 30), (0, 0), (20, 21), (3000, 2)], np.int32))
     program = compile_view(hr.RandomScale((10, 20), multiple_of=8))
     views = StepViews(tables=program.scales, output=None, sizes=sizes, multiple_of=8)
-    view = views.of(1, np.array([0, 3]), lambda row: np.array([], np.int64))
+    view = views.of(1, np.array([0, 3]), lambda row, of_all: np.array([], np.int64))
     assert view.size == (24, 32)
     assert view.ops[-1, :3].tolist() == [4, 24, 32]
     assert view.ops[0, :2].tolist() == [2, 20]
     asked = []
-    stood_in = views.of(0, np.array([0, 2, 4]), lambda row: asked.append(row) or np.array([4, 1, 0]))
+    stood_in = views.of(0, np.array([0, 2, 4]), lambda row, of_all: asked.append(row) or np.array([4, 1, 0]))
     assert stood_in.size == (16, 16)
     assert asked == [1, 2]
 

@@ -29,8 +29,8 @@ _SCALES = 1 << 32
 _OF_OWN_BUCKET = 8
 """Replacements drawn from a bad sample's own bucket. The bucket may hold nothing else, as one of a rare size does, so
 further ones are drawn from all samples."""
-_STAND_INS = 16
-"""Replacements asked for the size of a sample that has none."""
+_ASKED = 16
+"""Replacements asked for the size of a sample that has none, if those of its own bucket have none either."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,9 @@ class ShapePlan:
         samples, passes = self._samples(epoch, batch)
         positions = np.arange(len(samples), dtype=np.int64) + step * self._stride
         view = self.views.of(
-            self._scale(epoch, batch), samples, lambda row: self._stand_ins(epoch, batch, int(positions[row]), row)
+            self._scale(epoch, batch),
+            samples,
+            lambda row, of_all: self._stand_ins(epoch, batch, int(positions[row]), row, of_all),
         )
         first, last = rank_part(len(samples), batch_size=self.batch_size, rank=self.rank, world_size=self.world_size)
         part = slice(first, last)
@@ -161,10 +163,10 @@ class ShapePlan:
         index, pass_ = draw_replacement(length=length, seed=self.seed, epoch=epoch, position=position, attempt=attempt)
         return int(self.members.select(bucket, np.array([index]))[0]) if of_own else index, pass_
 
-    def _stand_ins(self, epoch: int, batch: Batch, position: int, row: int) -> Ints:
-        """The first that would replace the sample in this row."""
-        drawn = [self._replacement(epoch, batch, position, row, attempt)[0] for attempt in range(_STAND_INS)]
-        return np.array(drawn)
+    def _stand_ins(self, epoch: int, batch: Batch, position: int, row: int, of_all: bool) -> Ints:
+        """The first that would replace the sample in this row, of its own bucket, or also of all."""
+        attempts = range(_ASKED if of_all else _OF_OWN_BUCKET)
+        return np.array([self._replacement(epoch, batch, position, row, attempt)[0] for attempt in attempts])
 
     def _at(self, epoch: int, step: int) -> Batch:
         number = step
