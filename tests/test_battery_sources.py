@@ -26,9 +26,12 @@ def factory(dataset: hr.Dataset):
     return make
 
 
-@pytest.fixture(params=[name for name in SOURCES if name not in ("folder", "tar")])
+OTHERS = [name for name in SOURCES if name not in ("folder", "tar")]
+"""`test_battery` has the folder and the tar."""
+
+
+@pytest.fixture(params=OTHERS)
 def name(request):
-    """`test_battery` has the folder and the tar."""
     return request.param
 
 
@@ -53,6 +56,11 @@ def test_resume_twice(make):
     battery.check_resume_twice(make)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if place % 3 == 0 else pytest.mark.long) for place, name in enumerate(OTHERS)],
+    indirect=True,
+)
 def test_resume_on_other_world_sizes(make):
     battery.check_resume_on_other_world_sizes(make, GLOBAL_BATCH)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import warnings
+
 import battery
 import dense_data
 import numpy as np
@@ -199,6 +202,87 @@ def test_a_batch_of_one_whose_size_cannot_be_read_has_that_of_its_replacement(pl
         assert min(batch["image"].shape[2:]) == 20
         assert not (batch["image"][:, :, 0] == 0).all()
         assert not (batch["image"][:, :, -1] == 0).all()
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_bad_sample_that_is_alone_in_its_bucket_is_replaced_from_another(tmp_path, world_size):
+    for number in range(9):
+        PIL.Image.fromarray(np.full((20, 30), number + 1, np.uint8)).save(tmp_path / f"{number}.png")
+    rare = tmp_path / "9.png"
+    PIL.Image.fromarray(np.random.default_rng(1).integers(1, 9, (40, 25), np.uint8)).save(rare)
+    rare.write_bytes(rare.read_bytes()[:400])  # its size can be read
+    fields = {"image": hr.Image(mode="L"), "key": hr.Raw(source="__key__")}
+    shared = {"buckets": hr.Buckets("size"), "batch_size": 2 // world_size, "shuffle": True, "output": "numpy"}
+    data = hr.open({"image": f"{tmp_path}/*.png"})
+    loaders = [
+        hr.Loader(data, fields, rank=rank, world_size=world_size, max_bad=1.0, **shared) for rank in range(world_size)
+    ]
+    ranks = [battery.kept(loader) for loader in loaders]
+    assert sum(loader.stats().bad for loader in loaders) == 1
+    shapes = [[batch["image"].shape[1:] for batch in batches] for batches in ranks]
+    assert all(each == shapes[0] for each in shapes)
+    assert sorted(set(shapes[0])) == [(1, 20, 30), (1, 40, 25)]
+    assert sum(len(batch["key"]) for batches in ranks for batch in batches) == 10
+
+
+def test_shapes_follow_from_depth_that_a_library_reads(tmp_path):
+    rng = np.random.default_rng(1)
+    sizes = [(20 + number, 31 - number) for number in range(6)]
+    for number, size in enumerate(sizes):
+        np.save(tmp_path / f"{number}.npy", rng.uniform(1, 9, size).astype(np.float32))
+    data = hr.open({"depth": f"{tmp_path}/*.npy"})
+    loader = hr.Loader(data, {"depth": hr.Depth()}, buckets=hr.Buckets("size"), batch_size=4, output="numpy")
+    assert sorted(batch["depth"].shape[2:] for batch in loader) == sizes
+
+
+def test_a_batch_whose_bucket_has_no_size_has_that_of_a_replacement_from_another(tmp_path):
+    for number in range(4):
+        PIL.Image.new("L", (30, 20), 7).save(tmp_path / f"{number}.png")
+    (tmp_path / "3.png").write_bytes(b"")
+    loader = hr.Loader(
+        hr.open({"image": f"{tmp_path}/*.png"}),
+        {"image": hr.Image(mode="L")},
+        buckets=hr.Buckets(lambda sample: sample["__key__"] == "3"),
+        batch_size=1,
+        output="numpy",
+        max_bad=1.0,
+    )
+    assert [(batch["image"].shape, batch["image"].min()) for batch in loader] == [((1, 1, 20, 30), 7)] * 4
+
+
+@pytest.mark.parametrize("said", [(30, 20), (20, 30)], ids=["wrong", "right"])
+def test_columns_that_state_other_sizes_are_told_of_once(tmp_path, said):
+    lines = []
+    for number in range(6):
+        PIL.Image.new("RGB", (30, 20), (number, 9, 9)).save(tmp_path / f"{number}.png")
+        lines.append({"image": f"{number}.png", "height": said[0], "width": said[1]})
+    (tmp_path / "list.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    data = hr.open(tmp_path / "list.jsonl", root=tmp_path)
+    loader = hr.Loader(data, {"image": hr.Image()}, buckets=hr.Buckets("size"), batch_size=2, output="numpy")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert {batch["image"].shape[2:] for batch in loader} == {said}
+    texts = [str(each.message) for each in caught]
+    if said == (20, 30):
+        assert not texts
+    else:
+        (text,) = texts
+        assert "expected sample '0.png' to be 30 x 20 (height x width)" in text
+        assert "got 20 x 30; it is cut or filled up to the shape planned" in text
+
+
+def test_sizes_of_which_none_can_be_read_are_refused(tmp_path):
+    for number in range(3):
+        (tmp_path / f"{number}.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    data = hr.open({"image": f"{tmp_path}/*.png"})
+    for arguments in (
+        {"view": SCALES, "batch_size": 2, "shuffle": True},
+        {"batch_size": hr.Budget(pixels=9999)},
+        {"buckets": hr.Buckets(len), "batch_size": 2},
+    ):
+        with pytest.raises(hr.HeadraceError, match=r"size of at least one image of column 'image' .* ds\[0\], name"):
+            hr.Loader(data, {"image": hr.Image()}, output="numpy", **arguments)
+    hr.Loader(data, {"image": hr.Image()}, buckets=hr.Buckets(len), view=hr.Resize((8, 8)), batch_size=2)
 
 
 def test_a_state_of_other_buckets_is_refused(places):

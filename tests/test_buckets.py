@@ -150,12 +150,12 @@ def test_the_shape_of_a_step_is_the_largest_of_its_images():
     sizes = ImageSizes(np.array([(30, 40), (40, 30), (0, 0), (20, 21), (3000, 2)], np.int32))
     program = compile_view(hr.RandomScale((10, 20), multiple_of=8))
     views = StepViews(tables=program.scales, output=None, sizes=sizes, multiple_of=8)
-    view = views.of(1, np.array([0, 3]), lambda row: np.array([], np.int64))
+    view = views.of(1, np.array([0, 3]), lambda row, of_all: np.array([], np.int64))
     assert view.size == (24, 32)
     assert view.ops[-1, :3].tolist() == [4, 24, 32]
     assert view.ops[0, :2].tolist() == [2, 20]
     asked = []
-    stood_in = views.of(0, np.array([0, 2, 4]), lambda row: asked.append(row) or np.array([4, 1, 0]))
+    stood_in = views.of(0, np.array([0, 2, 4]), lambda row, of_all: asked.append(row) or np.array([4, 1, 0]))
     assert stood_in.size == (16, 16)
     assert asked == [1, 2]
 
@@ -269,6 +269,7 @@ def test_a_bucket_of_fewer_samples_than_ranks():
         ),
         ({"buckets": hr.Buckets("size"), "batch_size": 0}, "batch_size: expected an int from 1"),
         ({"buckets": hr.Buckets("size"), "batch_size": 9, "remainder": "drop"}, "at most 2 samples in a bucket"),
+        ({"buckets": hr.Buckets(lambda sample: float("nan"))}, "a category, got nan for sample 's0'; for numbers"),
         ({"buckets": hr.Buckets(lambda sample: [1])}, r"hashable category, got \[1\] for sample 's0'; for numbers"),
         ({"buckets": hr.Buckets(lambda sample: "x", count=2)}, "return a number, .* got 'x' for sample 's0'"),
         ({"buckets": hr.Buckets(lambda sample: float("nan"), count=2)}, "expected what samples are told apart by"),
@@ -352,6 +353,7 @@ def test_ranks_cost_the_same_and_little_is_filled_up(world_size, batch_size):
         ({"by": "aspect", "edges": [1, 1]}, "each once"),
         ({"by": "aspect", "edges": []}, "ascending numbers"),
         ({"by": "aspect", "edges": [float("nan")]}, "ascending numbers"),
+        ({"by": "aspect", "edges": [10**400]}, "ascending numbers"),
         ({"by": "aspect", "edges": 1.5}, "ascending numbers"),
         ({"by": "length"}, "by='length' needs source="),
         ({"by": len, "source": "text"}, "a function is given all columns; leave source='text' out"),

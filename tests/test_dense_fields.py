@@ -146,6 +146,24 @@ def test_halved_depth(scenes, dtype):
     assert torch.equal(whole["depth"].to(getattr(torch, dtype)), half["depth"])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_depth_that_its_type_cannot_hold_is_not_valid(tmp_path, dtype):
+    most = float(np.finfo(dtype).max)
+    values = np.array([[1, most, np.inf, 1.1 * most], [-most, -1.1 * most, 2, 0]])
+    (batch,) = load(one_sample(tmp_path, depth=npy(values)), {"depth": hr.Depth(dtype=dtype)}, None, batch_size=1)
+    assert batch["depth_valid"][0, 0].tolist() == [[True, True, False, False], [True, False, True, False]]
+    assert batch["depth"][0, 0].tolist() == [[1, most, 0, 0], [-most, 0, 2, 0]]
+
+
+def test_what_is_invalid_is_known_again_in_a_file_of_floats(tmp_path):
+    values = np.array([[1.5, -9999.9], [0.1, 0]], np.float32)
+    for invalid, valid in ((-9999.9, [[True, False], [True, True]]), (0.1, [[True, True], [False, True]])):
+        field = hr.Depth(invalid=invalid)
+        (batch,) = load(one_sample(tmp_path, depth=npy(values)), {"depth": field}, None, batch_size=1)
+        assert batch["depth_valid"][0, 0].tolist() == valid
+        np.testing.assert_array_equal(batch["depth"][0, 0], values)
+
+
 def test_depth_without_a_mask_of_validity(scenes):
     (batch, *_) = load(scenes, {"depth": hr.Depth(valid=False)}, VIEWS["Resize"])
     assert list(batch) == ["depth"]
@@ -237,8 +255,18 @@ def test_bytes_handed_out_are_what_the_fields_say(scenes):
         (lambda: hr.Quantiles(0.9, 0.1), "expected 0 <= low < high <= 1"),
         (lambda: hr.Quantiles(range=(0, float("inf"))), "expected range to be two finite numbers"),
         (lambda: hr.Normals(dtype="uint8"), "expected dtype to be one of"),
+        (lambda: hr.Mask(dtype="int64", ignore=-1 << 63), "expected ignore to be an int from -9223372036854775807"),
+        (lambda: hr.Depth(10**400), "expected scale to be a finite number above 0"),
+        (lambda: hr.Depth(valid="no"), "Depth: expected valid to be True or False, got 'no'"),
+        (
+            lambda: hr.Depth(dtype="float16", normalize=hr.Quantiles(range=(0, 1e5))),
+            "within what dtype='float16' holds",
+        ),
+        (lambda: hr.Depth(dtype="float16", invalid=65535), "expected invalid to be within what dtype='float16' holds"),
+        (lambda: hr.Quantiles(range=(1, 1)), "expected range to be two different numbers"),
+        (lambda: hr.Quantiles(clip=None), "Quantiles: expected clip to be True or False, got None"),
     ],
-    ids=range(13),
+    ids=range(20),
 )
 def test_wrong_descriptions(make, text):
     with pytest.raises(UsageError) as error:

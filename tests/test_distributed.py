@@ -220,6 +220,7 @@ def test_torchrun_ends_with_an_error_and_both_ranks_say_why(tmp_path):
     assert "headrace: rank 0 ends because rank 1 ended: ValueError: expected 3 channels, got 4" in ran.stderr
 
 
+@pytest.mark.long
 def test_a_rank_that_is_killed_is_named_under_torchrun(tmp_path):
     ran = torchrun(tmp_path, "rank_1_is_killed!")
     assert ran.returncode != 0
@@ -268,6 +269,7 @@ def test_a_rank_that_is_killed_is_named_where_nobody_looks_after_the_ranks(tmp_p
     assert [rank["place"]["result"][0] for rank in reports(tmp_path)] == [0, 1]
 
 
+@pytest.mark.long
 def test_the_end_of_the_rank_that_keeps_the_store_reaches_one_that_is_busy(tmp_path):
     (killed, _), (code, said) = by_hand(tmp_path, "rank_0_is_killed_while_1_is_busy!")
     assert (killed, code) == (-signal.SIGKILL, 1)

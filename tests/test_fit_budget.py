@@ -305,12 +305,14 @@ def test_the_budget_found_runs_and_one_1_3_times_as_large_does_not():
     assert all(found["gradients"])
 
 
+@pytest.mark.long
 def test_attention_ends_with_a_budget_of_its_longest():
     found = run("attention")
     assert found["shape"] == [1024]
     assert found["samples"] >= 4, found["report"]
 
 
+@pytest.mark.long
 def test_a_real_step_that_is_out_of_memory_at_one_sample():
     assert run("too_small").startswith("expected a step of one sample of 4096x4096 to fit in ")
 

@@ -270,6 +270,16 @@ def test_a_replacement_is_of_the_same_bucket_on_every_rank(drawn, epoch, attempt
             assert pass_ >= 1 << 31
 
 
+def test_a_bucket_of_bad_samples_alone_gets_replacements_from_the_others():
+    """As one of a rare size may be. Eight are drawn from it before."""
+    plan = plan_of(np.array([1] + [0] * 30), 2, 1, FixedCapacity(4), shuffle=False)
+    batches = [plan.batch(0, step) for step in range(plan.steps)]
+    (position,) = (int(batch.positions[row]) for batch in batches for row in np.flatnonzero(batch.samples == 0))
+    drawn = [plan.replacement(0, position, attempt)[0] for attempt in range(40)]
+    assert set(drawn[:8]) == {0}
+    assert len(set(drawn[8:])) > 15
+
+
 # --- draws ---
 
 BOUNDS = np.array([[4, 9, 16]] * 3), np.ones((3, 3), np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeAlias
@@ -60,7 +60,8 @@ class Buckets:
 
     def _check_edges(self, edges: Sequence[float]) -> None:
         numbers = isinstance(edges, list | tuple) and all(
-            isinstance(edge, int | float) and not isinstance(edge, bool) and math.isfinite(edge) for edge in edges
+            isinstance(edge, int | float) and not isinstance(edge, bool) and abs(edge) <= sys.float_info.max
+            for edge in edges
         )
         if not numbers or not 1 <= len(edges) < MOST_BUCKETS or list(edges) != sorted(set(edges)):
             raise UsageError(

@@ -35,6 +35,7 @@ from headrace.fields import Field, Image
 from headrace.grouping import Images, Order, plan_of
 from headrace.launch import rank_and_world_size
 from headrace.loader_arguments import (
+    check_fields,
     check_last_batch,
     check_level,
     check_map_workers,
@@ -124,6 +125,7 @@ class Loader:
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
         rank, world_size = rank_and_world_size(rank, world_size)
         order = Order(world_size=world_size, rank=rank, shuffle=shuffle, seed=seed, remainder=remainder)
+        check_fields(fields)
         chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
         columns = resolve_columns(dataset, chosen, view_from)
         if view is not None and not columns.images:

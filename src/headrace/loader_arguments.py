@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace import _core
 from headrace.errors import UsageError
 from headrace.feed import BatchMap, SampleMap
-from headrace.fields import Field, Image
+from headrace.fields import Field, Spatial
 from headrace.plan import EpochPlan
 
 if TYPE_CHECKING:
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from headrace.device import Placement
 
 
+def check_fields(fields: object) -> None:
+    if fields is not None and not isinstance(fields, Mapping):
+        raise UsageError(f"fields: expected a dict of names to fields, such as {{'image': hr.Image()}}, got {fields!r}")
+
+
 def check_values(
     threads: int | None, prefetch: int, on_error: str, max_bad: float, output: str, fields: Mapping[str, Field]
 ) -> None:
@@ -27,12 +32,12 @@ def check_values(
             raise UsageError(f"{name}: expected an int of at least 1, got {value!r}")
     if on_error not in ("replace", "raise", "skip"):
         raise UsageError(f"on_error: expected 'replace', 'raise' or 'skip', got {on_error!r}")
-    if not 0 <= max_bad <= 1:
+    if type(max_bad) not in (int, float) or not 0 <= max_bad <= 1:
         raise UsageError(f"max_bad: expected a share from 0 to 1, got {max_bad!r}")
     if output not in ("torch", "numpy"):
         raise UsageError(f"output: expected 'torch' or 'numpy', got {output!r}")
     for name, field in fields.items():
-        if output == "numpy" and isinstance(field, Image) and field.dtype == "bfloat16":
+        if output == "numpy" and isinstance(field, Spatial) and field.dtype == "bfloat16":
             raise UsageError(f"field {name!r}: numpy has no bfloat16; use output='torch' or dtype='float32'")
     if output == "torch":
         need_torch("output='torch'", instead="; or pass output='numpy'")

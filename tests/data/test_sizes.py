@@ -179,6 +179,39 @@ def test_exif_turns(tmp_path):
 KINDS = (("jpg", "JPEG"), ("webp", "WEBP"))
 
 
+def npz_of(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.savez(out, array)
+    return out.getvalue()
+
+
+def npy_of(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+ARRAYS = {
+    "a plane": (npy_of(np.zeros((4, 6))), (4, 6)),
+    "column by column": (npy_of(np.zeros((4, 6), order="F")), (4, 6)),
+    "a channel": (npy_of(np.zeros((4, 6, 1))), (4, 6)),
+    "a channel in front": (npy_of(np.zeros((1, 4, 6))), (4, 6)),
+    "three channels": (npy_of(np.zeros((4, 6, 3))), (4, 6)),
+    "three channels in front": (npy_of(np.zeros((3, 4, 6))), (4, 6)),
+    "npz": (npz_of(np.zeros((4, 6))), (4, 6)),
+    "four dimensions": (npy_of(np.zeros((1, 1, 4, 6))), (0, 0)),
+    "cut in its header": (npy_of(np.zeros((4, 6)))[:40], (0, 0)),
+    "npz, cut": (npz_of(np.zeros((4, 6)))[:60], (0, 0)),
+}
+
+
+@pytest.mark.parametrize(("content", "size"), ARRAYS.values(), ids=ARRAYS)
+def test_arrays_have_the_sizes_that_they_are_decoded_to(tmp_path, content, size):
+    (tmp_path / "a.npy").write_bytes(content)
+    dataset = data.open({"depth": f"{tmp_path}/*.npy"})
+    np.testing.assert_array_equal(image_sizes(dataset, "depth"), [size])
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
 def test_an_image_beyond_the_limits_has_none(tmp_path, kind):
     dataset = data.open(write_files(tmp_path, {f"a.{kind[0]}": encoded(40, 30, kind[1])}))

@@ -73,8 +73,15 @@ def to_group(process: subprocess.Popen[str], signum: int) -> None:
     os.killpg(process.pid, signum)
 
 
-@pytest.mark.parametrize("relay", [True, False], ids=["relayed", "inherited"])
-@pytest.mark.parametrize("send", [to_process, to_group])
+@pytest.mark.parametrize(
+    ("send", "relay"),
+    [
+        pytest.param(to_process, True, id="to_process-relayed"),
+        pytest.param(to_group, False, id="to_group-inherited"),
+        pytest.param(to_process, False, id="to_process-inherited", marks=pytest.mark.long),
+        pytest.param(to_group, True, id="to_group-relayed", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1], ids=str)
 def test_the_command_gets_a_signal_once(signum, send, relay, tmp_path):
     with doctor(python(COUNTS), tmp_path, relay=relay) as process:

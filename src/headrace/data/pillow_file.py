@@ -36,6 +36,10 @@ _FORMATS = [
 ]
 
 
+class TooLargeError(ValueError):
+    """Beyond `max_pixels`."""
+
+
 def open_picture(data: bytes) -> PIL.Image.Image:
     """What Pillow makes of the header. Raises what Pillow's plugins raise, which is anything."""
     import PIL.Image

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
+from .array_files import array_size, holds_array
 from .columns import Location
 from .dataset import Dataset
 from .files import native_paths
@@ -40,7 +41,7 @@ def probe_sizes(dataset: Dataset, column: str, *, exif: bool, threads: int, limi
             part[:] = job.sizes[:, ::-1]
             for row, _, code, _, _ in job.failures():
                 if code not in (_CORRUPT, _LIMIT, _UNSUPPORTED):
-                    part[row] = _size_by_pillow(dataset.read(column, start + row), exif, limits)
+                    part[row] = _size_by_library(dataset.read(column, start + row), exif, limits)
     finally:
         engine.cancel()
         engine.close()
@@ -89,7 +90,7 @@ def _job(at: Location, paths: _core.Paths | None, exif: bool) -> _core.Job:
     return job
 
 
-def _size_by_pillow(data: bytes, exif: bool, limits: _core.Limits) -> tuple[int, int]:
+def _size_by_library(data: bytes, exif: bool, limits: _core.Limits) -> tuple[int, int]:
     """(height, width) of what the core declines; (0, 0) beyond `limits`, as the core has it."""
-    width, height = picture_size(data, exif=exif)
+    width, height = array_size(data) if holds_array(data) else picture_size(data, exif=exif)
     return (height, width) if width * height <= limits.max_pixels else (0, 0)

@@ -32,8 +32,8 @@ def image_sizes(
 
     Where the dataset has numbers in columns `width` and `height`, as COCO's annotations do, these are trusted for its
     column `image`, else for its first column of images, unless `exif` turns images as their EXIF orientation says. All
-    other sizes are read from headers in `threads` native threads (None: one a core), by Pillow where the core does not
-    know the format; and kept, in the folder `cache` or else in the default cache folder, so that the next call maps
+    other sizes are read from headers in `threads` native threads (None: one a core), by a library where the core does
+    not know the format; and kept, in the folder `cache` or else in the default cache folder, so that the next call maps
     them from there. What was kept is not used when the samples, or the size or time of modification of a few of their
     files, are others.
 

@@ -12,6 +12,7 @@ from headrace.feed.outputs import Converter
 from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Recipe
 from headrace.feed.rows import Failure, RowMender
+from headrace.feed.size_check import SizeCheck
 from headrace.feed.spatial import parts_of
 from headrace.fields import Label
 from headrace.plan import BatchPlan
@@ -28,6 +29,7 @@ class BatchDecoder:
         self._threads = threads
         self._parts = [part for name, field, _ in recipe.images for part in parts_of(name, field)]
         self._names = recipe.names
+        self._size_check = SizeCheck(recipe.dataset, recipe.images[0][0]) if recipe.images else None
 
     def start(self, plan: BatchPlan) -> Pending:
         return self._assembly.start(plan)
@@ -38,7 +40,10 @@ class BatchDecoder:
         job.wait()
         pending.raws = [job.raw(i) for i in range(len(self._recipe.raws))]
         pending.views, pending.sizes = job.views, job.sizes
-        self._mend(pending, {failure[0]: failure for failure in job.failures()})
+        failures = {failure[0]: failure for failure in job.failures()}
+        if self._size_check is not None:
+            self._size_check.look(pending.plan, pending.sizes, failures)
+        self._mend(pending, failures)
         return Decoded(
             dataset=self._recipe.dataset,
             plan=pending.plan,

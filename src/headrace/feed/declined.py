@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data.pillow_file import picture_size
-from headrace.feed import array_files, pillow
-from headrace.feed.pillow import TooLargeError
+from headrace.data import array_files
+from headrace.data.pillow_file import TooLargeError, picture_size
+from headrace.feed import pillow
 from headrace.fields import Image, Mask, Normals, Spatial
 
 __all__ = ["TooLargeError", "decode", "size"]
@@ -30,21 +30,13 @@ def size(data: bytes, field: Spatial) -> tuple[int, int]:
     """(width, height) from the header; (0, 0) where there is none that can be read."""
     if isinstance(field, Image) or not array_files.holds_array(data):
         return picture_size(data, exif=isinstance(field, Image) and field.exif)
-    shape = array_files.shape(data)
-    if shape is None or len(shape) not in (2, 3):
-        return 0, 0
-    height, width = shape[1:] if _is_planar(shape, 3 if isinstance(field, Normals) else 1) else shape[:2]
-    return width, height
-
-
-def _is_planar(shape: tuple[int, ...], channels: int) -> bool:
-    return len(shape) == 3 and shape[0] == channels and shape[2] != channels
+    return array_files.array_size(data)
 
 
 def _laid_out(values: NDArray[np.generic], *, channels: int, whole: bool) -> NDArray[np.generic]:
     """[H, W, C] of a type that the core takes, from [H, W], [H, W, C] or [C, H, W]. `whole`: numbers that must stay
     what they are, since they name things."""
-    if _is_planar(values.shape, channels):
+    if array_files.is_planar(values.shape, channels):
         values = np.moveaxis(values, 0, -1)
     if values.ndim == 2:
         values = values[:, :, None]

@@ -118,7 +118,7 @@ def not_a_list(dataset: Dataset, name: str) -> str:
     """What to say of a column that is to be one of lists."""
     column = dataset.columns.get(name)
     if column is not None:
-        return f"expected a column of lists, got the {column.kind}s of {name!r}"
+        return f"expected a column of lists, got {name!r}, one of {column.kind}"
     return f"expected a column of the dataset, got {name!r}; it has {', '.join(dataset.columns)}. Name one with source="
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data.pillow_file import open_picture
+from headrace.data.pillow_file import TooLargeError, open_picture
 from headrace.fields import Image
 
 if TYPE_CHECKING:
@@ -75,10 +75,6 @@ def _decoded(data: bytes, limits: Limits, take: Callable[[PIL.Image.Image], Pixe
 
 def _begin(data: bytes) -> str:
     return data[:8].hex(" ")
-
-
-class TooLargeError(ValueError):
-    """Beyond `max_pixels`."""
 
 
 def _eight_bit(picture: PIL.Image.Image) -> PIL.Image.Image:

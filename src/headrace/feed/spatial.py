@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.fields import Depth, Image, Mask, Normals, Spatial
+from headrace.fields.dense import MOST_FINITE
 
 VALID = "_valid"
 """A depth field's mask of validity has its name and this."""
@@ -115,10 +116,13 @@ def _mask_table(field: Mask) -> NDArray[np.int64]:
 
 def _depth_numbers(field: Depth) -> tuple[Any, ...]:
     """As core/bindings/image_options.hpp has them."""
-    near = -math.inf if field.near is None else field.near
-    far = math.inf if field.far is None else field.far
+    # What the batch's type cannot hold would be infinite, and is not valid; what is normalised becomes small first.
+    beyond = math.inf if field.normalize is not None else math.nextafter(MOST_FINITE[field.dtype], math.inf)
+    near = -beyond if field.near is None else max(field.near, -beyond)
+    far = beyond if field.far is None else min(field.far, beyond)
     quantiles = None
     if field.normalize is not None:
         q = field.normalize
         quantiles = (q.low, q.high, *q.range, q.clip)
-    return field.dtype, field.scale, field.invalid, near, far, quantiles
+    invalid = float(np.float32(field.invalid))  # as a file of floats holds it, such as -9999.9
+    return field.dtype, field.scale, invalid, near, far, quantiles

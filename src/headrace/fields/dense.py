@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
 
 from headrace.errors import UsageError
+from headrace.fields.arguments import check_bool, is_number
 from headrace.fields.image import Floats
 
 MaskDType: TypeAlias = Literal["uint8", "int16", "int32", "int64"]
@@ -15,6 +15,11 @@ MaskDType: TypeAlias = Literal["uint8", "int16", "int32", "int64"]
 MASK_DTYPES: tuple[MaskDType, ...] = ("uint8", "int16", "int32", "int64")
 FLOAT_DTYPES: tuple[Floats, ...] = ("float32", "float16", "bfloat16")
 
+MOST_FINITE = {"float32": (2 - 2.0**-23) * 2.0**127, "float16": 65504.0, "bfloat16": (2 - 2.0**-7) * 2.0**127}
+"""The greatest number that each type holds."""
+
+_LEAST = {"uint8": 0, "int16": -1 << 15, "int32": -1 << 31, "int64": 1 - (1 << 63)}
+"""int64's own least stands for what a batch has no value for (core/dense/mask_target.hpp)."""
 _MOST = {"uint8": 255, "int16": (1 << 15) - 1, "int32": (1 << 31) - 1, "int64": (1 << 63) - 1}
 
 
@@ -48,10 +53,10 @@ class Mask:
             self._check_value("remap", value)
 
     def _check_value(self, name: str, value: object) -> None:
-        low = 0 if self.dtype == "uint8" else -_MOST[self.dtype] - 1
-        if type(value) is not int or not low <= value <= _MOST[self.dtype]:
+        low, high = _LEAST[self.dtype], _MOST[self.dtype]
+        if type(value) is not int or not low <= value <= high:
             raise UsageError(
-                f"Mask: expected {name} to be an int from {low} to {_MOST[self.dtype]} for dtype={self.dtype!r}, got "
+                f"Mask: expected {name} to be an int from {low} to {high} for dtype={self.dtype!r}, got "
                 f"{value!r}; name another dtype of {MASK_DTYPES}"
             )
 
@@ -81,11 +86,14 @@ class Quantiles:
     clip: bool = True
 
     def __post_init__(self) -> None:
-        if not (_is_number(self.low) and _is_number(self.high) and 0 <= self.low < self.high <= 1):
+        if not (is_number(self.low) and is_number(self.high) and 0 <= self.low < self.high <= 1):
             raise UsageError(f"Quantiles: expected 0 <= low < high <= 1, got low={self.low!r}, high={self.high!r}")
         bounds = self.range
-        if not (isinstance(bounds, tuple | list) and len(bounds) == 2 and all(map(_is_number, bounds))):
+        if not (isinstance(bounds, tuple | list) and len(bounds) == 2 and all(map(is_number, bounds))):
             raise UsageError(f"Quantiles: expected range to be two finite numbers, got {bounds!r}")
+        if bounds[0] == bounds[1]:
+            raise UsageError(f"Quantiles: expected range to be two different numbers, got {bounds!r}")
+        check_bool("Quantiles", "clip", self.clip)
 
 
 @dataclass(frozen=True)
@@ -95,10 +103,10 @@ class Depth:
     In the batch: [N, 1, H, W] of `dtype`, the file's value times `scale` (millimetres to metres: 1 / 1000), or what
     `normalize` makes of that; and, unless `valid` is False, bool [N, 1, H, W] under the field's name + "_valid".
 
-    Not valid is what equals `invalid` in the file, is not finite, or does not lie between `near` and `far` (in the unit
-    that `scale` gives; None: no bound). There, and in padding, the depth is `invalid` itself. Depth is read from 16-bit
-    grey PNG by the core, and from float TIFF, PFM, EXR, `.npy` and `.npz` through their libraries; 8-bit files are bad
-    samples. With `normalize`, so is a map without any valid pixel.
+    Not valid is what equals `invalid` in the file, is not finite (in `dtype`: float16 ends at 65,504), or does not lie
+    between `near` and `far` (in the unit that `scale` gives; None: no bound). There, and in padding, the depth is
+    `invalid` itself. Depth is read from 16-bit grey PNG by the core, and from float TIFF, PFM, EXR, `.npy` and `.npz`
+    through their libraries; 8-bit files are bad samples. With `normalize`, so is a map without any valid pixel.
     """
 
     scale: float = 1.0
@@ -112,19 +120,31 @@ class Depth:
     dtype: Floats = "float32"
 
     def __post_init__(self) -> None:
-        if not _is_number(self.scale) or self.scale <= 0:
+        if not is_number(self.scale) or self.scale <= 0:
             raise UsageError(f"Depth: expected scale to be a finite number above 0, got {self.scale!r}")
-        if not _is_number(self.invalid):
+        if not is_number(self.invalid):
             raise UsageError(f"Depth: expected invalid to be a finite number, got {self.invalid!r}; NaN is never valid")
         for name in ("near", "far"):
-            if getattr(self, name) is not None and not _is_number(getattr(self, name)):
+            if getattr(self, name) is not None and not is_number(getattr(self, name)):
                 raise UsageError(f"Depth: expected {name} to be None or a finite number, got {getattr(self, name)!r}")
         if self.near is not None and self.far is not None and self.near >= self.far:
             raise UsageError(f"Depth: expected near below far, got near={self.near!r}, far={self.far!r}")
         if self.normalize is not None and not isinstance(self.normalize, Quantiles):
             raise UsageError(f"Depth: expected normalize to be None or Quantiles(low, high), got {self.normalize!r}")
+        check_bool("Depth", "valid", self.valid)
         if self.dtype not in FLOAT_DTYPES:
             raise UsageError(f"Depth: expected dtype to be one of {FLOAT_DTYPES}, got {self.dtype!r}")
+        self._expect_held("invalid", self.invalid)
+        for bound in () if self.normalize is None else self.normalize.range:
+            self._expect_held("normalize.range", bound)
+
+    def _expect_held(self, name: str, value: float) -> None:
+        most = MOST_FINITE[self.dtype]
+        if abs(value) > most:
+            raise UsageError(
+                f"Depth: expected {name} to be within what dtype={self.dtype!r} holds, up to {most:g}, got {value!r}; "
+                "take another dtype"
+            )
 
 
 @dataclass(frozen=True)
@@ -143,7 +163,3 @@ class Normals:
     def __post_init__(self) -> None:
         if self.dtype not in FLOAT_DTYPES:
             raise UsageError(f"Normals: expected dtype to be one of {FLOAT_DTYPES}, got {self.dtype!r}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
 
 from headrace.errors import UsageError
+from headrace.fields.arguments import is_number
 
 BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
 
@@ -41,9 +41,9 @@ class Boxes:
     def __post_init__(self) -> None:
         if self.format not in BOX_FORMATS:
             raise UsageError(f"Boxes: expected format to be one of {BOX_FORMATS}, got {self.format!r}")
-        if not _is_number(self.min_size) or self.min_size < 0:
+        if not is_number(self.min_size) or self.min_size < 0:
             raise UsageError(f"Boxes: expected min_size to be a number of pixels of at least 0, got {self.min_size!r}")
-        if not _is_number(self.min_visible) or not 0 <= self.min_visible <= 1:
+        if not is_number(self.min_visible) or not 0 <= self.min_visible <= 1:
             raise UsageError(f"Boxes: expected min_visible to be a share from 0 to 1, got {self.min_visible!r}")
         names = self.beside
         if (
@@ -87,7 +87,7 @@ class Keypoints:
         if len(set(indices)) < len(indices):
             raise UsageError(f"Keypoints: expected flip_pairs to name each point once at most, got {pairs!r}")
         object.__setattr__(self, "flip_pairs", tuple((first, second) for first, second in pairs))
-        if not _is_number(self.offset):
+        if not is_number(self.offset):
             raise UsageError(f"Keypoints: expected offset to be a finite number of pixels, got {self.offset!r}")
 
 
@@ -95,7 +95,3 @@ def _is_pair(pair: object) -> bool:
     if not isinstance(pair, Sequence) or len(pair) != 2:
         return False
     return all(type(index) is int and index >= 0 for index in pair)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

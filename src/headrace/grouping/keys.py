@@ -122,6 +122,11 @@ def called_categories(by: Callable[..., Any], dataset: Dataset, sizes: ImageSize
     kept: NDArray[np.int64] = mapped((len(dataset),), np.int64)
     seen: dict[Hashable, int] = {}
     for position, sample, value in _calls(by, dataset, sizes):
+        if isinstance(value, float) and np.isnan(value):  # equal to nothing, so that each would be a bucket
+            raise UsageError(
+                f"Buckets: expected by to return a category, got nan for sample {sample['__key__']!r}; for numbers "
+                "give count or edges"
+            )
         try:
             kept[position] = seen.setdefault(value, len(seen))
         except TypeError:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from headrace._core import Limits
 from headrace.buckets import Buckets, Budget
 from headrace.data import Dataset
+from headrace.data.mapped import pieces
 from headrace.data.sizes import image_sizes
 from headrace.errors import UsageError
 from headrace.grouping import keys
@@ -106,6 +107,8 @@ class _Grouping:
         if coding is not None:
             members = members_of(coding, length=len(self._dataset), used=self._used)
         output = self._program.output_size if self._images is not None else (0, 0)
+        if output is None and self._sizes is not None:
+            self._expect_sizes(self._sizes)
         views = StepViews(
             tables=self._program.scales,
             output=output,
@@ -174,6 +177,17 @@ class _Grouping:
             return ImageSizes(image_sizes(self._dataset, column))
         exif = images.exif and images.column == column
         return ImageSizes(image_sizes(self._dataset, column, exif=exif, threads=images.threads, limits=images.limits))
+
+    def _expect_sizes(self, sizes: ImageSizes) -> None:
+        """Where none is known nothing tells the shape of a batch."""
+        if any(sizes(positions).any() for positions in pieces(len(self._dataset))):
+            return
+        assert self._images is not None
+        raise UsageError(
+            f"view: expected the size of at least one image of column {self._images.column!r} to be readable, as the "
+            "shapes of batches follow from them, got none; look at one with ds[0], name another field with view_from=, "
+            "or give a view of fixed size"
+        )
 
     def _coding(self, buckets: Buckets) -> Coding:
         length, seed = len(self._dataset), self._order.seed

@@ -26,8 +26,11 @@ _BATCH_ORDER = 0
 """Draws the order of an epoch's batches; bucket b's own order is drawn with 1 + b."""
 _SCALES = 1 << 32
 """Draws the scales of batches that more than one could have."""
-_STAND_INS = 8
-"""Replacements asked for the size of a sample that has none."""
+_OF_OWN_BUCKET = 8
+"""Replacements drawn from a bad sample's own bucket. The bucket may hold nothing else, as one of a rare size does, so
+further ones are drawn from all samples."""
+_ASKED = 16
+"""Replacements asked for the size of a sample that has none, if those of its own bucket have none either."""
 
 
 @dataclass(frozen=True)
@@ -132,11 +135,13 @@ class ShapePlan:
         samples, passes = self._samples(epoch, batch)
         positions = np.arange(len(samples), dtype=np.int64) + step * self._stride
         view = self.views.of(
-            self._scale(epoch, batch), samples, lambda row: self._stand_ins(epoch, batch, int(positions[row]), row)
+            self._scale(epoch, batch),
+            samples,
+            lambda row, of_all: self._stand_ins(epoch, batch, int(positions[row]), row, of_all),
         )
         first, last = rank_part(len(samples), batch_size=self.batch_size, rank=self.rank, world_size=self.world_size)
         part = slice(first, last)
-        return BatchPlan(epoch, step, samples[part], passes[part], positions[part], view)
+        return BatchPlan(epoch, step, samples[part], passes[part], positions[part], view.of_rows(part))
 
     def key(self, epoch: int) -> int:
         """The 64-bit key from which the epoch's views are drawn."""
@@ -146,22 +151,22 @@ class ShapePlan:
         """The (dataset position, pass) that stands in for a bad sample at this position of the epoch: one of its own
         bucket, so that it has about the same shape.
 
-        `attempt` counts from 0, for a replacement that is bad as well.
+        `attempt` counts from 0, for a replacement that is bad as well; from 8 on it is one of any bucket.
         """
         step, row = divmod(position, self._stride)
         return self._replacement(epoch, self._at(epoch, step), position, row, attempt)
 
     def _replacement(self, epoch: int, batch: Batch, position: int, row: int, attempt: int) -> tuple[int, int]:
         bucket = self._bucket_at(min(batch.start + row, batch.stop - 1))
-        index, pass_ = draw_replacement(
-            length=int(self._counts[bucket]), seed=self.seed, epoch=epoch, position=position, attempt=attempt
-        )
-        return int(self.members.select(bucket, np.array([index]))[0]), pass_
+        of_own = attempt < _OF_OWN_BUCKET
+        length = int(self._counts[bucket]) if of_own else self.length
+        index, pass_ = draw_replacement(length=length, seed=self.seed, epoch=epoch, position=position, attempt=attempt)
+        return int(self.members.select(bucket, np.array([index]))[0]) if of_own else index, pass_
 
-    def _stand_ins(self, epoch: int, batch: Batch, position: int, row: int) -> Ints:
-        """The first that would replace the sample in this row."""
-        drawn = [self._replacement(epoch, batch, position, row, attempt)[0] for attempt in range(_STAND_INS)]
-        return np.array(drawn)
+    def _stand_ins(self, epoch: int, batch: Batch, position: int, row: int, of_all: bool) -> Ints:
+        """The first that would replace the sample in this row, of its own bucket, or also of all."""
+        attempts = range(_ASKED if of_all else _OF_OWN_BUCKET)
+        return np.array([self._replacement(epoch, batch, position, row, attempt)[0] for attempt in attempts])
 
     def _at(self, epoch: int, step: int) -> Batch:
         number = step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -27,6 +27,13 @@ class StepView:
     """The core's numbers of the view, its last step included that fills up to `size`."""
     size: tuple[int, int]
     """(height, width) of every image."""
+    sources: NDArray[np.int32] | None = None
+    """(height, width) of the images before the view, int32[N, 2], from which `size` follows; 0 0 where it is not known.
+    None where they do not matter."""
+
+    def of_rows(self, rows: slice) -> StepView:
+        """For these of the batch's samples."""
+        return self if self.sources is None else replace(self, sources=self.sources[rows])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -42,25 +49,31 @@ class StepViews:
     sizes: Sizes | None
     multiple_of: int = 1
 
-    def of(self, scale: int, samples: Ints, stand_in: Callable[[int], Ints]) -> StepView:
-        """For a global batch. Where a sample has no size, the first of `stand_in(row)` that has one counts instead."""
+    def of(self, scale: int, samples: Ints, stand_ins: Callable[[int, bool], Ints]) -> StepView:
+        """For a global batch. Where a sample has no size, the first of `stand_ins(row, False)` that has one counts
+        instead; where then none has, the first of `stand_ins(0, True)`."""
         if self.output is not None:
             return StepView(self.tables[scale], self.output)
-        sizes = self._readable(samples, stand_in)
+        assert self.sizes is not None, "the output depends on them"
+        sources = self.sizes(samples)
+        sizes = self._readable(sources, stand_ins)
         sides = np.array([side.max(initial=1) for side in output_sizes(self.tables[scale], *sizes.T)])
         height, width = rounded_up(sides, self.multiple_of).tolist()
         fill_up = np.zeros((1, self.tables[scale].shape[1]))
         fill_up[0, :3] = _CENTER_CROP, height, width
-        return StepView(np.concatenate([self.tables[scale], fill_up]), (height, width))
+        return StepView(np.concatenate([self.tables[scale], fill_up]), (height, width), sources)
 
-    def _readable(self, samples: Ints, stand_in: Callable[[int], Ints]) -> NDArray[np.int32]:
+    def _readable(self, sources: NDArray[np.int32], stand_ins: Callable[[int, bool], Ints]) -> NDArray[np.int32]:
+        known = sources[:, 0] > 0
+        others = [self._first_known(stand_ins(row, False)) for row in np.flatnonzero(~known).tolist()]
+        sizes = np.concatenate([sources[known], *others])
+        return sizes if len(sizes) else self._first_known(stand_ins(0, True))
+
+    def _first_known(self, samples: Ints) -> NDArray[np.int32]:
+        """[1, 2], or [0, 2] where no size is known."""
         assert self.sizes is not None, "the output depends on them"
         sizes = self.sizes(samples)
-        for row in np.flatnonzero(sizes[:, 0] == 0).tolist():
-            others = self.sizes(stand_in(row))
-            found = np.flatnonzero(others[:, 0])
-            sizes[row] = others[found[0]] if len(found) else 0
-        return sizes[sizes[:, 0] > 0]
+        return sizes[sizes[:, 0] > 0][:1]
 
 
 def output_sizes(ops: NDArray[np.float64], heights: NDArray[np.int32], widths: NDArray[np.int32]) -> tuple[Ints, Ints]:

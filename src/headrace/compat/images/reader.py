@@ -15,6 +15,7 @@ from headrace.compat.images.batch import decode_all, stack
 from headrace.compat.images.errors import CORRUPT, LIMIT, error_for
 from headrace.compat.images.source import ImageSource, content_of, path_of, read_path
 from headrace.compat.images.view_keys import draw_keys
+from headrace.data.pillow_file import TooLargeError
 from headrace.errors import UsageError
 from headrace.feed import Output, pillow
 from headrace.feed.assembly import DECLINED
@@ -129,7 +130,7 @@ class ImageReader:
     def _decode_by_pillow(self, source: ImageSource, data: bytes, declined: str, key: int) -> Outcome:
         try:
             pixels = pillow.decode(data, self._image, self._limits)
-        except pillow.TooLargeError as error:
+        except TooLargeError as error:
             raise error_for(source, LIMIT, str(error)) from error
         except ValueError as error:
             raise error_for(source, CORRUPT, f"{declined}, and {error}") from error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import struct
+import threading
 import zipfile
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -13,14 +15,23 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from headrace._core import Limits
-from headrace.errors import UsageError
-from headrace.feed.pillow import TooLargeError
+from .._core import Limits
+from ..errors import UsageError
+from .pillow_file import TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NPY, _ZIP, _EXR = b"\x93NUMPY", b"PK\x03\x04", b"v/1\x01"
+_CHANNELS = (1, 3)
+"""Those that fields have."""
+
+_PLAIN = re.compile(
+    rb"\{'descr': '(?P<type>[<>|=](?:b1|[iu][1248]|f[248]))', 'fortran_order': (?P<fortran>True|False), "
+    rb"'shape': \((?P<shape>\d{1,9},(?: ?\d{1,9},?){0,3})\), \} *\n"
+)
+_MOST_HEADER_BYTES = 10_000
+_evaluating = threading.Lock()
 
 Header = tuple[tuple[int, ...], bool, "np.dtype[Any]"]
 """Shape, whether the first index changes fastest, and type."""
@@ -43,24 +54,60 @@ def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
     return _read_npy(content, limits)
 
 
-def shape(data: bytes) -> tuple[int, ...] | None:
-    """Of the array, from the header; None where that cannot be read."""
+def array_size(data: bytes) -> tuple[int, int]:
+    """(width, height) from the header; (0, 0) where there is none that can be read, or of no picture."""
     try:
-        if data.startswith(_EXR):
-            return _exr_size(_open_exr(data, header_only=True))
-        return _header(io.BytesIO(_only_member(data, Limits()) if data.startswith(_ZIP) else data))[0]
+        shape = _shape(data)
     except (ValueError, RuntimeError):
-        return None
+        return 0, 0
+    if len(shape) not in (2, 3):
+        return 0, 0
+    planar = any(is_planar(shape, channels) for channels in _CHANNELS)
+    height, width = shape[1:] if planar else shape[:2]
+    return width, height
+
+
+def is_planar(shape: tuple[int, ...], channels: int) -> bool:
+    """Whether an array of so many channels is [C, H, W]."""
+    return len(shape) == 3 and shape[0] == channels and shape[2] not in _CHANNELS
+
+
+def _shape(data: bytes) -> tuple[int, ...]:
+    if data.startswith(_EXR):
+        return _exr_size(_open_exr(data, header_only=True))
+    return _header(io.BytesIO(_only_member(data, Limits()) if data.startswith(_ZIP) else data))[0]
 
 
 def _header(file: io.BytesIO) -> Header:
     """Raises ValueError. Leaves the file where the values begin."""
     version = npy.read_magic(file)
-    if version == (1, 0):
-        return npy.read_array_header_1_0(file)
-    if version == (2, 0):
-        return npy.read_array_header_2_0(file)
-    raise ValueError(f"expected an array of format 1.0 or 2.0, got {version[0]}.{version[1]}")
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"expected an array of format 1.0 or 2.0, got {version[0]}.{version[1]}")
+    return _plain_header(file, version[0]) or _header_by_numpy(file, version[0])
+
+
+def _plain_header(file: io.BytesIO, version: int) -> Header | None:
+    """A header as numpy writes it; None, and the file as it was, where it is another.
+
+    numpy evaluates headers with `ast`, which is slow, and in Python up to 3.12.1 fails in one thread when another does
+    so too (CPython issue 106905).
+    """
+    start = file.tell()
+    length = struct.Struct("<H" if version == 1 else "<I")
+    text = file.read(length.size)
+    if len(text) == length.size:
+        text = file.read(min(length.unpack(text)[0], _MOST_HEADER_BYTES))
+    found = _PLAIN.fullmatch(text)
+    if found is None:
+        file.seek(start)
+        return None
+    sides = tuple(int(side) for side in found["shape"].split(b",") if side.strip())
+    return sides, found["fortran"] == b"True", np.dtype(found["type"].decode())
+
+
+def _header_by_numpy(file: io.BytesIO, version: int) -> Header:
+    with _evaluating:
+        return npy.read_array_header_1_0(file) if version == 1 else npy.read_array_header_2_0(file)
 
 
 def _read_npy(data: bytes, limits: Limits) -> NDArray[np.generic]:
@@ -113,16 +160,23 @@ def _exr_size(file: Any) -> tuple[int, int]:
     return int(bottom) - int(top) + 1, int(right) - int(left) + 1
 
 
+def _exr_channels(file: Any) -> list[str]:
+    """Of all parts."""
+    return [channel.name for part in file.parts for channel in part.header["channels"]]
+
+
 def _read_exr(data: bytes, limits: Limits) -> NDArray[np.generic]:
     try:
-        _check_pixels(_exr_size(_open_exr(data, header_only=True)), limits)
-        channels: Mapping[str, Any] = _open_exr(data, header_only=False).channels()
+        header = _open_exr(data, header_only=True)
+        names = _exr_channels(header)
+        _check_pixels((*_exr_size(header), len(names)), limits)
+        channels: Mapping[str, Any] = {} if len(names) > 3 else _open_exr(data, header_only=False).channels()
     except (UsageError, TooLargeError):
         raise
     except Exception as error:  # the library raises RuntimeError, ValueError and its own at damaged bytes
         raise ValueError(f"expected an EXR, got bytes that OpenEXR cannot decode ({error})") from error
     if len(channels) != 1:
-        names = ", ".join(sorted(channels))
-        raise ValueError(f"expected an EXR of one channel, or of R, G and B, got {names}")
+        some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise ValueError(f"expected an EXR of one channel, or of R, G and B, got {some}")
     values: NDArray[np.generic] = next(iter(channels.values())).pixels
     return values
