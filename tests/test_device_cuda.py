@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+import dense_data
 import pytest
 import torch
 from loader_data import write_folder
@@ -112,3 +113,21 @@ def test_an_error_of_the_device_reaches_the_consumer():
     with pytest.raises((torch.OutOfMemoryError, RuntimeError)):
         list(hr.DevicePrefetcher([too_large], "cuda"))
     gc.collect()
+
+
+def test_dense_fields_arrive_as_the_host_makes_them(tmp_path):
+    """In batches whose shapes change from step to step."""
+    scenes = dense_data.write_tar(tmp_path)
+    fields = {
+        "rgb": hr.Image(dtype="float32", normalize=hr.IMAGENET),
+        "mask": hr.Mask(dtype="int64"),
+        "depth": hr.Depth(1 / 1000, normalize=hr.Quantiles()),
+        "normals": hr.Normals(dtype="float16"),
+    }
+    options = {"view": hr.RandomScale((24, 30, 40), flip=0.5), "batch_size": hr.Budget(pixels=6000), "shuffle": True}
+    on_device, on_host = (hr.Loader(scenes, fields, device=device, **options) for device in ("cuda", None))
+    for there, here in zip(on_device, on_host, strict=True):
+        assert list(there) == list(here)
+        for name, values in here.items():
+            assert there[name].device.type == "cuda"
+            assert torch.equal(there[name].cpu(), values), name

@@ -7,6 +7,7 @@ import gc
 from dataclasses import replace
 
 import battery
+import dense_data
 import pytest
 import torch
 from loader_data import COUNT, write_folder
@@ -53,6 +54,26 @@ def test_no_thread_count_changes_a_bit(make):
 
 def test_same_bits_as_without(make):
     battery.assert_equal(battery.epochs(make()), battery.epochs(make(device=None)), "device")
+
+
+def test_dense_fields_in_batches_of_one_shape_are_the_same_there(tmp_path):
+    """Only pictures become floats there; masks, depth, its validity and normals go as they are."""
+    scenes = dense_data.write_tar(tmp_path)
+    fields = {
+        "rgb": hr.Image(dtype="float16", normalize=hr.IMAGENET),
+        "mask": hr.Mask(dtype="int64"),
+        "depth": hr.Depth(1 / 1000, normalize=hr.Quantiles()),
+        "normals": hr.Normals(dtype="bfloat16"),
+    }
+
+    def batches(device):
+        view = hr.RandomScale((24, 30, 40), multiple_of=8, flip=0.5)
+        buckets, budget = hr.Buckets("aspect", count=3), hr.Budget(pixels=6000)
+        return battery.epochs(
+            hr.Loader(scenes, fields, view=view, buckets=buckets, batch_size=budget, shuffle=True, device=device)
+        )
+
+    battery.assert_equal(batches("cuda"), batches(None), "device")
 
 
 def test_the_host_makes_bytes(make):
