@@ -51,8 +51,8 @@ def network():
 
 def loss_of(model, batch):
     """Mean error where the depth is known; elsewhere, the file says nothing."""
-    error = (model(batch["rgb"]) - batch["depth"]).abs()
-    return error[batch["depth_valid"]].mean()
+    error, valid = (model(batch["rgb"]) - batch["depth"]).abs(), batch["depth_valid"]
+    return (error * valid).sum() / valid.sum().clamp(min=1)
 
 
 def batches_of(loader):

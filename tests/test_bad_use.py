@@ -269,3 +269,16 @@ def test_a_pass_that_is_still_held_does_not_move_a_restored_position(photos):
     next(held)
     assert loader.state_dict() == state
     held.close()
+
+
+@pytest.mark.parametrize(("name", "value"), [("WORLD_SIZE", "2"), ("RANK", "1")])
+def test_half_of_a_launchers_variables(photos, monkeypatch, name, value):
+    """Each process would take the part of one rank, in silence."""
+    for variable in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(variable, raising=False)
+    assert load(photos).world_size == 1
+    monkeypatch.setenv(name, value)
+    with pytest.raises(
+        UsageError, match=f"expected RANK and WORLD_SIZE together .*{name}={value}.*; set both, or pass"
+    ):
+        load(photos)

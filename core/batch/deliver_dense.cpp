@@ -23,8 +23,8 @@ std::string kind_of(const Image& image) {
            std::to_string(image.pixels.channels) + (image.pixels.channels == 1 ? " channel" : " channels");
 }
 
-[[noreturn]] void refuse(const char* expected, const Image& image) {
-    throw Fault(Code::unsupported, std::string("expected ") + expected + ", got " + kind_of(image));
+[[noreturn]] void refuse(const char* expected, const Image& image, const char* advice) {
+    throw Fault(Code::unsupported, std::string("expected ") + expected + ", got " + kind_of(image) + "; " + advice);
 }
 
 bool is_grey(const Image& image) {
@@ -35,15 +35,19 @@ bool is_grey(const Image& image) {
 PixelType samples_of_mask(const Image& image) {
     const bool palette = image.kind == Image::Kind::png && image.png.color_type == 3;
     const bool floats = image.kind == Image::Kind::pixels && image.pixels.type == PixelType::f32;
-    if (image.kind == Image::Kind::jpeg) refuse("a mask whose values are as they were written", image);
-    if (!(is_grey(image) || palette) || floats) refuse("a mask of one channel, palette or grey", image);
+    if (image.kind == Image::Kind::jpeg)
+        refuse("a mask whose values are as they were written", image, "save masks as PNG");
+    if (!(is_grey(image) || palette) || floats)
+        refuse("a mask of one channel, palette or grey", image, "convert colours to indices once");
     if (image.kind == Image::Kind::pixels) return image.pixels.type;
     return image.png.bit_depth == 16 ? PixelType::u16 : PixelType::u8;
 }
 
 PixelType samples_of_depth(const Image& image) {
     const bool wide = image.kind == Image::Kind::png ? image.png.bit_depth == 16 : image.pixels.type != PixelType::u8;
-    if (!is_grey(image) || !wide) refuse("depth of one channel, 16-bit grey or floats", image);
+    if (!is_grey(image) || !wide)
+        refuse("depth of one channel, 16-bit grey or floats", image,
+               "take the file that was measured, not its preview");
     return image.kind == Image::Kind::png ? PixelType::u16 : image.pixels.type;
 }
 
@@ -55,7 +59,8 @@ void check_normals(const Image& image) {
     const bool bytes = image.kind == Image::Kind::png      ? image.png.bit_depth == 8 && image.png.color_type % 4 == 2
                        : image.kind == Image::Kind::pixels ? image.pixels.channels == 3
                                                            : true;
-    if (!bytes && !is_vectors(image)) refuse("normals of three channels, 8-bit or floats", image);
+    if (!bytes && !is_vectors(image))
+        refuse("normals of three channels, 8-bit or floats", image, "save others as .npy of floats");
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ void MaskTarget::write_as(std::uint8_t* out, const std::uint8_t* pixels) const {
         const std::uint16_t value = value_at(pixels, x, type_);
         if (format_.table[value] != MaskFormat::kNoPlace) continue;
         throw Fault(Code::corrupt, "expected values that remap= and dtype= have a place for, got " +
-                                       std::to_string(value) + " in the mask");
+                                       std::to_string(value) + " in the mask; name it in remap=, or a larger dtype=");
     }
 }
 

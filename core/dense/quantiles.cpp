@@ -31,7 +31,7 @@ template <typename At>
 DepthQuantiles interpolate(const DepthFormat& format, std::uint64_t count, std::size_t pixels, At at) {
     if (count == 0) {
         throw Fault(Code::corrupt, "expected at least one valid depth to normalise by, got none of " +
-                                       std::to_string(pixels) + " pixels");
+                                       std::to_string(pixels) + " pixels; look at scale=, near=, far= and invalid=");
     }
     const auto between = [&](double quantile) {
         const Rank rank = rank_of(quantile, count);

@@ -13,13 +13,19 @@ def rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, 
         raise UsageError(f"expected rank and world_size together, got rank={rank!r}, world_size={world_size!r}")
     if rank is not None and world_size is not None:
         return rank, world_size
+    given = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
     try:
-        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        place = int(given[0] or 0), int(given[1] or 1)
     except ValueError:
         raise UsageError(
-            f"expected RANK and WORLD_SIZE to be ints, got {os.environ.get('RANK')!r} and "
-            f"{os.environ.get('WORLD_SIZE')!r}; pass rank= and world_size="
+            f"expected RANK and WORLD_SIZE to be ints, got {given[0]!r} and {given[1]!r}; pass rank= and world_size="
         ) from None
+    if place != (0, 1) and None in given:  # every process would take the part of one rank
+        raise UsageError(
+            f"expected RANK and WORLD_SIZE together in the environment, as torchrun sets them, got RANK={given[0]} and "
+            f"WORLD_SIZE={given[1]}; set both, or pass rank= and world_size="
+        )
+    return place
 
 
 def place_of_process(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -51,6 +51,8 @@ def error_at(
 ) -> HeadraceError:
     """The exception for a failure that the core reported (core/common/fault.hpp). `named`: what names the file."""
     if code in _KINDS:
+        if named is not None:
+            why = f"{why} ({named})"
         if _KINDS[code] is LimitError:
             why += "; raise it with limits=headrace.Limits(...) if you trust the file"
         return _KINDS[code](why, key=key, shard=shard, offset=offset, field=field)

@@ -28,10 +28,11 @@ class Mask:
     """A class a pixel: the index of a PNG's palette, or a grey value. Cut by the sample's view, nearest-exact.
 
     In the batch: [N, H, W] of `dtype`, as `torch.nn.functional.cross_entropy` takes it (int64, or uint8 and `.long()`
-    on the device). Padding is `ignore`. `remap` changes values: a mapping changes those that it names and leaves the
-    others as they are; a sequence has the new value of 0, 1, 2, … and a mask with a value beyond its end is a bad
-    sample. So is one of several channels, and a JPEG, whose values have been blended. Grey of 1, 2 or 4 bits is
-    scaled to 0…255, as Pillow's mode "L" has it.
+    on the device). Padding is `ignore`; what the file itself has for "no class" stays as it is, unless `remap` names
+    it: `Mask(ignore=-100, remap={255: -100}, dtype="int64")`. `remap` changes values: a mapping changes those that it
+    names and leaves the others as they are; a sequence has the new value of 0, 1, 2, … and a mask with a value beyond
+    its end is a bad sample. So is one of several channels, and a JPEG, whose values have been blended. Grey of 1, 2 or
+    4 bits is scaled to 0…255, as Pillow's mode "L" has it.
     """
 
     _: KW_ONLY
