@@ -100,7 +100,7 @@ public:
     // Blocks until every sample is done or cancelled.
     void wait();
     bool done() const;
-    // PixelType not yet begun are skipped; those in progress end normally, those in a pause at once.
+    // Samples not yet begun are skipped; those in progress end normally, those in a pause at once.
     void cancel();
     bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 

@@ -5,10 +5,9 @@
 #include <limits>
 #include <utility>
 
-#include "jpeg/orientation.hpp"
-
 #include "batch/timed_sink.hpp"
 #include "batch/windows.hpp"
+#include "jpeg/orientation.hpp"
 
 namespace headrace {
 
@@ -16,8 +15,6 @@ namespace {
 
 // Nearly every header lies in the first; in the second lies one with a preview and a colour profile.
 constexpr std::size_t kHeaderBytes = 8 << 10, kHeaderGrowth = 16;
-
-std::string size_text(int width, int height) { return std::to_string(width) + "x" + std::to_string(height); }
 
 bool is_of_pixels(const ImageField& field, int sample) {
     return !field.memory.empty() && field.memory[sample].channels != 0;

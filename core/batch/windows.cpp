@@ -2,18 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 #include "common/fault.hpp"
 #include "jpeg/jpeg.hpp"
 
 namespace headrace {
 
-namespace {
-
 std::string size_text(int width, int height) { return std::to_string(width) + "x" + std::to_string(height); }
-
-}  // namespace
 
 void check_view(const View& v, int width, int height) {
     const bool finite = std::isfinite(v.x0) && std::isfinite(v.y0) && std::isfinite(v.x1) && std::isfinite(v.y1);

@@ -1,10 +1,15 @@
 // From a view to the window of a decoded image that it cuts.
 #pragma once
 
+#include <string>
+
 #include "resample/resampler.hpp"
 #include "view/view.hpp"
 
 namespace headrace {
+
+// "WIDTHxHEIGHT", for messages.
+std::string size_text(int width, int height);
 
 // A crop that fell wholly into its padding.
 inline bool lands_nowhere(const View& view) { return view.inner_width == 0 || view.inner_height == 0; }

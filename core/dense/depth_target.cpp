@@ -52,14 +52,7 @@ void DepthTarget::finish_row(int y, const DepthMap& map) {
 }
 
 void DepthTarget::put(std::size_t pixel, int count) {
-    std::uint8_t* out = at_ + pixel * size_of(format_.dtype);
-    if (format_.dtype == DType::float32) std::memcpy(out, line_.data(), 4 * static_cast<std::size_t>(count));
-    if (format_.dtype == DType::float16) {
-        kernels_->to_half(line_.data(), count, reinterpret_cast<std::uint16_t*>(out));
-    }
-    if (format_.dtype == DType::bfloat16) {
-        kernels_->to_bfloat16(line_.data(), count, reinterpret_cast<std::uint16_t*>(out));
-    }
+    store_floats(*kernels_, format_.dtype, line_.data(), count, at_ + pixel * size_of(format_.dtype));
 }
 
 }  // namespace headrace

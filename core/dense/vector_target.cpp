@@ -18,10 +18,7 @@ void VectorTarget::write(int y, const std::uint8_t* pixels) {
     const int count = 3 * place_.inner_width;
     std::memcpy(line_.data(), pixels, 4 * static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) line_[i] *= sign_[i % 3];
-    std::uint8_t* out = at_ + 3 * place_.pixel(y) * size_of(dtype_);
-    if (dtype_ == DType::float32) std::memcpy(out, line_.data(), 4 * static_cast<std::size_t>(count));
-    if (dtype_ == DType::float16) kernels_->to_half(line_.data(), count, reinterpret_cast<std::uint16_t*>(out));
-    if (dtype_ == DType::bfloat16) kernels_->to_bfloat16(line_.data(), count, reinterpret_cast<std::uint16_t*>(out));
+    store_floats(*kernels_, dtype_, line_.data(), count, at_ + 3 * place_.pixel(y) * size_of(dtype_));
 }
 
 }  // namespace headrace

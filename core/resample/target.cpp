@@ -7,6 +7,12 @@ namespace headrace {
 
 std::size_t size_of(DType dtype) { return dtype == DType::uint8 ? 1 : dtype == DType::float32 ? 4 : 2; }
 
+void store_floats(const Kernels& kernels, DType dtype, const float* values, int count, std::uint8_t* out) {
+    if (dtype == DType::float16) return kernels.to_half(values, count, reinterpret_cast<std::uint16_t*>(out));
+    if (dtype == DType::bfloat16) return kernels.to_bfloat16(values, count, reinterpret_cast<std::uint16_t*>(out));
+    if (reinterpret_cast<const float*>(out) != values) std::memcpy(out, values, sizeof(float) * count);
+}
+
 void Target::start(const Format& format, std::uint8_t* at, const Placement& place) {
     format_ = format;
     at_ = at;
@@ -81,8 +87,7 @@ void Target::put_values(const std::uint8_t* bytes, int count, std::size_t value_
     // Rows of an image start wherever the width puts them, so floats are made aside when they are to be halved only.
     float* floats = format_.dtype == DType::float32 ? reinterpret_cast<float*>(out) : floats_.data();
     kernels_->to_float(bytes, count, subtract_[channel], divide_[channel], floats);
-    if (format_.dtype == DType::float16) kernels_->to_half(floats, count, reinterpret_cast<std::uint16_t*>(out));
-    if (format_.dtype == DType::bfloat16) kernels_->to_bfloat16(floats, count, reinterpret_cast<std::uint16_t*>(out));
+    store_floats(*kernels_, format_.dtype, floats, count, out);
 }
 
 }  // namespace headrace

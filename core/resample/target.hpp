@@ -13,6 +13,9 @@ namespace headrace {
 enum class DType : std::uint8_t { uint8, float32, float16, bfloat16 };
 std::size_t size_of(DType);
 
+// Floats as values of `dtype` (not uint8) at `out`, where those of float32 may lie already.
+void store_floats(const Kernels&, DType dtype, const float* values, int count, std::uint8_t* out);
+
 // The same for every image of a batch.
 struct Format {
     DType dtype = DType::uint8;
