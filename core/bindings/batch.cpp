@@ -1,11 +1,8 @@
 #include "bindings.hpp"
 
-#include <atomic>
-#include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <tuple>
 #include <vector>
 
@@ -14,10 +11,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include "batch/block_pool.hpp"
 #include "batch/engine.hpp"
 #include "batch/transport.hpp"
 #include "common/level.hpp"
@@ -56,10 +51,6 @@ struct PyLocation {
     Words check;
     Zipped zipped;
 };
-
-std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t> bounds_of(const Limits& limits) {
-    return {limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes};
-}
 
 std::vector<double> seconds(const std::vector<std::chrono::nanoseconds>& times) {
     std::vector<double> seconds;
@@ -340,90 +331,9 @@ private:
     int owner_;
 };
 
-struct Lease {
-    std::shared_ptr<BlockPool> pool;
-    std::uint8_t* at;
-};
-
-std::uint8_t* acquire_block(BlockPool& pool, std::size_t bytes) {
-    try {
-        return pool.acquire(bytes);
-    } catch (const std::system_error& error) {
-        errno = error.code().value();
-        PyErr_SetFromErrno(PyExc_OSError);
-        throw nb::python_error();
-    }
-}
-
-nb::object acquire(const std::shared_ptr<BlockPool>& pool, std::size_t bytes) {
-    auto* lease = new Lease{pool, acquire_block(*pool, bytes)};
-    nb::capsule owner(lease, [](void* p) noexcept {
-        auto* held = static_cast<Lease*>(p);
-        held->pool->release(held->at);
-        delete held;
-    });
-    return nb::cast(nb::ndarray<nb::numpy, std::uint8_t>(lease->at, {bytes}, owner));
-}
-
-struct PyBlockPool {
-    std::shared_ptr<BlockPool> pool;
-};
-
-struct Mapping {
-    void* at;
-    std::size_t bytes;
-};
-
-// A part of a file that processes share, as bytes; it needs no descriptor once it is mapped.
-nb::object map_file(int file, std::size_t offset, std::size_t bytes) {
-    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(offset));
-    if (at == MAP_FAILED) {
-        PyErr_SetFromErrno(PyExc_OSError);
-        throw nb::python_error();
-    }
-    nb::capsule owner(new Mapping{at, bytes}, [](void* p) noexcept {
-        auto* mapping = static_cast<Mapping*>(p);
-        ::munmap(mapping->at, mapping->bytes);
-        delete mapping;
-    });
-    return nb::cast(nb::ndarray<nb::numpy, std::uint8_t>(at, {bytes}, owner));
-}
-
-// One step, whatever processes do it at once; what was there before.
-std::int64_t fetch_add(nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> counters,
-                       std::size_t index, std::int64_t value) {
-    if (index >= counters.size()) throw nb::index_error("expected the index of a counter");
-    static_assert(std::atomic_ref<std::int64_t>::is_always_lock_free);  // so that processes may share it
-    return std::atomic_ref(counters.data()[index]).fetch_add(value);
-}
-
 }  // namespace
 
 void bind_batch(nb::module_& m) {
-    nb::class_<Limits>(
-        m, "Limits",
-        "What one image may cost: pixels, scans of a JPEG, bytes of one PNG chunk other than image data, and\n"
-        "bytes of the file. Content beyond a limit is a bad sample, named with the limit. Frozen.")
-        .def(
-            "__init__",
-            [](Limits* self, std::int64_t pixels, std::int64_t scans, std::int64_t chunk, std::int64_t file) {
-                new (self) Limits{pixels, scans, chunk, file};
-            },
-            nb::kw_only(), "max_pixels"_a = Limits{}.max_pixels, "max_jpeg_scans"_a = Limits{}.max_jpeg_scans,
-            "max_png_chunk_bytes"_a = Limits{}.max_png_chunk_bytes, "max_file_bytes"_a = Limits{}.max_file_bytes)
-        .def_ro("max_pixels", &Limits::max_pixels)
-        .def_ro("max_jpeg_scans", &Limits::max_jpeg_scans)
-        .def_ro("max_png_chunk_bytes", &Limits::max_png_chunk_bytes)
-        .def_ro("max_file_bytes", &Limits::max_file_bytes)
-        .def(
-            "__eq__", [](const Limits& limits, const Limits& other) { return limits == other; }, nb::is_operator())
-        .def("__hash__", [](const Limits& limits) { return nb::hash(nb::cast(bounds_of(limits))); })
-        .def("__getstate__", bounds_of)
-        .def("__setstate__",
-             [](Limits& limits, std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t> state) {
-                 std::apply([&](auto... bounds) { new (&limits) Limits{bounds...}; }, state);
-             });
-
     nb::class_<PyPaths>(m, "Paths")
         .def(
             "__init__",
@@ -465,30 +375,6 @@ void bind_batch(nb::module_& m) {
         .def("close", &PyEngine::close)
         .def_prop_ro("threads", &PyEngine::threads)
         .def("counters", &PyEngine::counters);
-
-    nb::class_<PyBlockPool>(m, "BlockPool")
-        .def(
-            "__init__",
-            [](PyBlockPool* self, std::size_t most_idle, int file) {
-                new (self) PyBlockPool{std::make_shared<BlockPool>(most_idle, file)};
-            },
-            nb::kw_only(), "most_idle"_a, "file"_a = -1)
-        .def(
-            "acquire", [](PyBlockPool& self, std::size_t bytes) { return acquire(self.pool, bytes); }, "bytes"_a)
-        .def(
-            "offset",
-            [](PyBlockPool& self, std::uintptr_t address) {
-                return self.pool->offset(reinterpret_cast<const std::uint8_t*>(address));
-            },
-            "address"_a)
-        .def("retire", [](PyBlockPool& self) { self.pool->retire(); })
-        .def("usage", [](PyBlockPool& self) {
-            const BlockPool::Usage u = self.pool->usage();
-            return std::make_tuple(u.in_use, u.idle, u.bytes, u.made);
-        });
-
-    m.def("map_file", &map_file, "file"_a, "offset"_a, "bytes"_a);
-    m.def("fetch_add", &fetch_add, "counters"_a, "index"_a, "value"_a);
 
     m.attr("RETRY_WAITS_S") = nb::tuple(nb::cast(seconds(kRetryWaits)));
     m.def("may_pass", &may_pass, "error"_a, "Whether an errno tells of what may be over at the next attempt.");

@@ -6,6 +6,8 @@
 namespace headrace {
 
 void bind_machine(nanobind::module_&);
+void bind_limits(nanobind::module_&);
+void bind_blocks(nanobind::module_&);
 void bind_rng(nanobind::module_&);
 void bind_view(nanobind::module_&);
 void bind_names(nanobind::module_&);
