@@ -30,6 +30,7 @@ from headrace.plan import (
     ShapePlan,
     StepViews,
 )
+from headrace.plan.plan import check_order
 from headrace.view import Program
 
 BY_SIZE = ("aspect", "orientation", "size")
@@ -73,9 +74,8 @@ def plan_of(
         raise UsageError(f"buckets: expected hr.Buckets(…) or None, got {buckets!r}")
     if buckets is None and not isinstance(batch_size, Budget) and not program.drawn_per_step:
         return Plan(length=len(dataset), batch_size=batch_size, **vars(order))
-    # What concerns length, ranks and seed is checked as a plain plan has it, before anything is read.
-    plain = 1 if isinstance(batch_size, Budget) else batch_size
-    Plan(length=len(dataset), batch_size=plain, **(vars(order) | {"remainder": "short"}))
+    # Before anything is read.
+    check_order(length=len(dataset), batch_size=1 if isinstance(batch_size, Budget) else batch_size, **vars(order))
     return _Grouping(dataset, order, batch_size, buckets, program, images).plan()
 
 

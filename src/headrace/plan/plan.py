@@ -59,19 +59,15 @@ class Plan:
     remainder: Remainder = "short"
 
     def __post_init__(self) -> None:
-        check_int("length", self.length, 1, 1 << 62, "the dataset holds no sample" if self.length == 0 else "")
-        check_int("batch_size", self.batch_size, 1, 1 << 30, "it is the number of samples per rank")
-        check_int("world_size", self.world_size, 1, 1 << 30, "it is the number of ranks")
-        check_int("rank", self.rank, 0, self.world_size - 1, "ranks count from 0 to world_size - 1")
-        check_int("batch_size x world_size", self.global_batch, 1, MAX_GLOBAL_BATCH, "lower batch_size")
-        check_int("seed", self.seed, 0, (1 << 64) - 1, "take it modulo 2**64")
-        if not isinstance(self.shuffle, bool):
-            raise UsageError(f"shuffle: expected True or False, got {self.shuffle!r}")
-        if self.remainder not in ("short", "drop", "wrap"):
-            raise UsageError(f"remainder: expected 'short', 'drop' or 'wrap', got {self.remainder!r}")
-        self._check_fits()
-
-    def _check_fits(self) -> None:
+        check_order(
+            length=self.length,
+            batch_size=self.batch_size,
+            world_size=self.world_size,
+            rank=self.rank,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            remainder=self.remainder,
+        )
         if self.remainder == "drop" and self.global_batch > self.length:
             raise UsageError(
                 f"remainder='drop' leaves nothing: expected a global batch of at most the {self.length} samples of the "
@@ -134,6 +130,22 @@ class Plan:
         `attempt` counts from 0, for a replacement that is bad as well.
         """
         return draw_replacement(length=self.length, seed=self.seed, epoch=epoch, position=position, attempt=attempt)
+
+
+def check_order(
+    *, length: int, batch_size: int, world_size: int, rank: int, shuffle: bool, seed: int, remainder: Remainder
+) -> None:
+    """Raises UsageError for what no plan of any kind can have."""
+    check_int("length", length, 1, 1 << 62, "the dataset holds no sample" if length == 0 else "")
+    check_int("batch_size", batch_size, 1, 1 << 30, "it is the number of samples per rank")
+    check_int("world_size", world_size, 1, 1 << 30, "it is the number of ranks")
+    check_int("rank", rank, 0, world_size - 1, "ranks count from 0 to world_size - 1")
+    check_int("batch_size x world_size", batch_size * world_size, 1, MAX_GLOBAL_BATCH, "lower batch_size")
+    check_int("seed", seed, 0, (1 << 64) - 1, "take it modulo 2**64")
+    if not isinstance(shuffle, bool):
+        raise UsageError(f"shuffle: expected True or False, got {shuffle!r}")
+    if remainder not in ("short", "drop", "wrap"):
+        raise UsageError(f"remainder: expected 'short', 'drop' or 'wrap', got {remainder!r}")
 
 
 def check_int(name: str, value: object, low: int, high: int, hint: str) -> None:

@@ -14,7 +14,7 @@ from headrace.plan.capacity import Capacity
 from headrace.plan.cells import ANY, Cells
 from headrace.plan.members import Members
 from headrace.plan.order import epoch_key
-from headrace.plan.plan import BatchPlan, Plan, Remainder, check_int
+from headrace.plan.plan import BatchPlan, Remainder, check_int, check_order
 from headrace.plan.ranks import rank_part
 from headrace.plan.replacement import replacement as draw_replacement
 from headrace.plan.runs import Runs, cut
@@ -70,16 +70,15 @@ class ShapePlan:
     remainder: Remainder = "short"
 
     def __post_init__(self) -> None:
-        Plan(
+        check_order(
             length=self.length,
             batch_size=self.batch_size,
             world_size=self.world_size,
             rank=self.rank,
             shuffle=self.shuffle,
             seed=self.seed,
+            remainder=self.remainder,
         )
-        if self.remainder not in ("short", "drop", "wrap"):
-            raise UsageError(f"remainder: expected 'short', 'drop' or 'wrap', got {self.remainder!r}")
         if self.steps == 0:
             raise UsageError(
                 f"remainder='drop' leaves nothing: expected a bucket that fills a global batch, got global batches of "
