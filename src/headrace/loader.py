@@ -30,7 +30,6 @@ from headrace.feed import (
 )
 from headrace.feed.memory import PinnedMemory, PooledMemory
 from headrace.feed.recipe import Columns, obvious_fields, resolve_columns
-from headrace.feed.spatial import parts_of
 from headrace.fields import Field, Image
 from headrace.grouping import Images, Order, plan_of
 from headrace.launch import rank_and_world_size
@@ -175,8 +174,7 @@ class Loader:
         self._restored = 0  # the step at which the next pass starts
         self._positioned = False
         self._received = 0  # batches that the consumer has of epoch _epoch
-        parts = sum(len(parts_of(name, field)) for name, field, _ in columns.images)
-        self._memory: PinnedMemory | PooledMemory = PooledMemory(prefetch, parts)
+        self._memory: PinnedMemory | PooledMemory = PooledMemory(prefetch, len(self._recipe.parts))
         if self._placement is not None and self._placement.pinned:
             self._memory = PinnedMemory(self._placement.device)
         self._latest: weakref.ref[LoaderIterator] | None = None

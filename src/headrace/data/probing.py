@@ -23,7 +23,7 @@ _BLOCK = 4096
 """Images a job: enough that Python costs nothing, few enough that what locates them takes no memory."""
 _AHEAD = 2
 """Jobs under way, so that the engine has work while the outcome of one is looked at."""
-_DECLINED, _CORRUPT, _LIMIT, _UNSUPPORTED = 1, 2, 3, 4  # core/common/fault.hpp
+_CORRUPT, _LIMIT, _UNSUPPORTED = 2, 3, 4  # core/common/fault.hpp
 _NO_OPS = np.zeros((0, 10))  # a view of no operations (core/view/program.hpp)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -67,10 +68,9 @@ class Assembly:
         shared = {id(each): native_paths(each) for each in held.values()}  # so that an archive of two is open once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
         self._formats = [core_options(field, recipe.program.fill) for _, field, _ in recipe.images]
-        of_fields = [parts_of(name, field) for name, field, _ in recipe.images]
-        self._parts = [part for parts in of_fields for part in parts]
-        ends = np.cumsum([len(parts) for parts in of_fields]).tolist()
-        self._outputs = [slice(end - len(parts), end) for end, parts in zip(ends, of_fields, strict=True)]
+        self._parts = recipe.parts
+        ends = np.cumsum([len(parts_of(name, field)) for name, field, _ in recipe.images], dtype=int).tolist()
+        self._outputs = [slice(start, end) for start, end in pairwise([0, *ends])]
 
     def start(self, plan: BatchPlan) -> Pending:
         """Hands the core a batch. Where the view leaves the size to the images, their sizes are probed first."""

@@ -13,7 +13,6 @@ from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Recipe
 from headrace.feed.rows import Failure, RowMender
 from headrace.feed.size_check import SizeCheck
-from headrace.feed.spatial import parts_of
 from headrace.fields import Label
 from headrace.plan import BatchPlan
 
@@ -27,7 +26,7 @@ class BatchDecoder:
         self._mender = RowMender(recipe, assembly, bad)
         self._converter = Converter(recipe)
         self._threads = threads
-        self._parts = [part for name, field, _ in recipe.images for part in parts_of(name, field)]
+        self._parts = recipe.parts
         self._names = recipe.names
         self._size_check = SizeCheck(recipe.dataset, recipe.images[0][0]) if recipe.images else None
 

@@ -7,11 +7,9 @@ from numpy.typing import NDArray
 
 from headrace._core import Limits
 from headrace.data import array_files
-from headrace.data.pillow_file import TooLargeError, picture_size
+from headrace.data.pillow_file import picture_size
 from headrace.feed import pillow
 from headrace.fields import Image, Mask, Normals, Spatial
-
-__all__ = ["TooLargeError", "decode", "size"]
 
 
 def decode(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.generic]:

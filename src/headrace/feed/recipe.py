@@ -13,7 +13,7 @@ from headrace.data import ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn
 from headrace.errors import UsageError
 from headrace.feed.points import PointFields, beside_name, resolve_points
 from headrace.feed.quarantine import Quarantine
-from headrace.feed.spatial import parts_of
+from headrace.feed.spatial import Part, parts_of
 from headrace.fields import Boxes, Field, Image, Keypoints, Label, Raw, Spatial
 from headrace.plan import EpochPlan
 from headrace.view import Program
@@ -63,6 +63,11 @@ class Recipe:
     batch_map: BatchMap | None
     level: str
     limits: Limits
+
+    @property
+    def parts(self) -> list[Part]:
+        """What the core writes for `images`, in their order."""
+        return [part for name, field, _ in self.images for part in parts_of(name, field)]
 
     @property
     def names(self) -> list[str]:

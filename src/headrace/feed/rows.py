@@ -7,6 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.data.pillow_file import TooLargeError
 from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError
 from headrace.feed import declined
 from headrace.feed.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
@@ -86,7 +87,7 @@ class RowMender:
         data = self._assembly.read(name, column, int(pending.samples[row]))
         try:
             return declined.decode(data, spatial, self._recipe.limits)
-        except declined.TooLargeError as error:
+        except TooLargeError as error:
             raise self._error(pending, row, field, _LIMIT, str(error)) from error
         except ValueError as error:
             raise self._error(pending, row, field, _CORRUPT, f"{why}, and {error}") from error
