@@ -1,143 +1,41 @@
-"""Sizes of images before any is decoded: what headers and columns say, and what is kept of it."""
+"""Sizes of images before any is decoded: what headers and columns say."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-import os
-import select
-import shutil
-import subprocess
-import tempfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from measured_images import (
+    BAD,
+    EXPECTED,
+    GOOD,
+    SOURCES,
+    by_pillow,
+    encoded,
+    exif_of,
+    expected_of,
+    open_source,
+    write_files,
+)
 from PIL import Image
-from processes import finish, start_python
 from zip_files import LOCAL, patched, zip_members
 
 import headrace.data as data
 from headrace import _core
-from headrace.data import probing, sizes
+from headrace.data import probing
 from headrace.data.sizes import image_sizes
 from headrace.errors import ChangedError, ReadError, UsageError
 
-LARGE_PROFILE = np.random.default_rng(0).bytes(200_000)
-ORIENTATION = 0x0112
 CHANGED = 6  # core/common/fault.hpp
 
 
-def encoded(width: int, height: int, kind: str, mode: str = "RGB", **options: object) -> bytes:
-    buffer = io.BytesIO()
-    Image.new(mode, (width, height), 90).save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
-def exif_of(orientation: int, *, filler: int = 0) -> Image.Exif:
-    exif = Image.Exif()
-    exif[ORIENTATION] = orientation
-    exif[0x010E] = "x" * filler  # a description
-    return exif
-
-
-GOOD = {
-    "baseline.jpg": encoded(40, 30, "JPEG"),
-    "progressive.jpg": encoded(31, 57, "JPEG", progressive=True),
-    "grey.jpg": encoded(17, 19, "JPEG", mode="L"),
-    "cmyk.jpg": encoded(23, 11, "JPEG", mode="CMYK"),
-    "exif.jpg": encoded(301, 200, "JPEG", exif=exif_of(1, filler=60_000)),
-    "profile.jpg": encoded(300, 201, "JPEG", icc_profile=LARGE_PROFILE),
-    "both.jpg": encoded(300, 202, "JPEG", exif=exif_of(6, filler=60_000), icc_profile=LARGE_PROFILE),
-    "plain.png": encoded(29, 31, "PNG"),
-    "profile.png": encoded(28, 32, "PNG", icc_profile=LARGE_PROFILE),
-    "depth.png": encoded(27, 33, "PNG", mode="I;16"),
-    "palette.png": encoded(26, 34, "PNG", mode="P"),
-    "a.webp": encoded(13, 14, "WEBP"),
-    "a.gif": encoded(15, 16, "GIF", mode="P"),
-    "a.bmp": encoded(18, 20, "BMP"),
-    "a.tiff": encoded(21, 22, "TIFF"),
-}
-BAD = {
-    "empty.jpg": b"",
-    "text.jpg": b"no image at all",
-    "cut.jpg": GOOD["baseline.jpg"][:60],
-    "cut_late.jpg": GOOD["profile.jpg"][:150_000],
-    "no_scan.jpg": GOOD["baseline.jpg"][:2] + b"\xff\xd9",
-    "cut.png": GOOD["plain.png"][:20],
-    "cut.webp": GOOD["a.webp"][:20],
-}
-FILES = {f"{number:02d}/{name}": content for number, (name, content) in enumerate((GOOD | BAD).items())}
-
-
-def by_pillow(content: bytes) -> tuple[int, int]:
-    """Height and width; zeros for what Pillow does not open."""
-    try:
-        with Image.open(io.BytesIO(content)) as image:
-            return image.height, image.width
-    except OSError:
-        return 0, 0
-
-
-EXPECTED = np.array([by_pillow(content) for content in FILES.values()])
-
-
-def write_files(root: Path, files: dict[str, bytes]) -> Path:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return root
-
-
-def as_samples(files: dict[str, bytes]) -> dict[str, bytes]:
-    """One extension for all, so that an archive has one column of them; a sample of another has no image."""
-    return {f"{number:02d}.img": content for number, content in enumerate(files.values())} | {"99.cls": b"1"}
-
-
-def open_folder(root: Path) -> tuple[data.Dataset, str]:
-    return data.open(write_files(root / "files", FILES), classes=False), "image"
-
-
-def open_tar(root: Path, make_tar: Callable[..., Path]) -> tuple[data.Dataset, str]:
-    return data.open(make_tar("a.tar", as_samples(FILES))), "img"
-
-
-def open_zip(root: Path, method: int) -> tuple[data.Dataset, str]:
-    return data.open(zip_members(root / "a.zip", as_samples(FILES), method)), "img"
-
-
-def open_manifest(root: Path, archive: str | None) -> tuple[data.Dataset, str]:
-    with (root / "list.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["path"], *([name] for name in FILES), [""]])
-    return data.open(root / "list.csv", root=root / (archive or "files")), "path"
-
-
-@pytest.fixture(params=["folder", "tar", "zip stored", "zip deflated", "manifest", "manifest of a tar"])
+@pytest.fixture(params=SOURCES)
 def images(request, tmp_path, make_tar):
-    """A dataset of all files in turn, then, but in a folder, a sample without an image; and the column's name."""
-    match request.param:
-        case "folder":
-            return open_folder(tmp_path)
-        case "tar":
-            return open_tar(tmp_path, make_tar)
-        case "zip stored":
-            return open_zip(tmp_path, zipfile.ZIP_STORED)
-        case "zip deflated":
-            return open_zip(tmp_path, zipfile.ZIP_DEFLATED)
-        case "manifest":
-            write_files(tmp_path / "files", FILES)
-            return open_manifest(tmp_path, None)
-        case _:
-            make_tar("a.tar", FILES)
-            return open_manifest(tmp_path, "a.tar")
-
-
-def expected_of(dataset: data.Dataset) -> np.ndarray:
-    return np.concatenate([EXPECTED, np.zeros((len(dataset) - len(EXPECTED), 2), int)])
+    return open_source(request.param, tmp_path, make_tar)
 
 
 def test_pillow_knows_what_is_good():
@@ -349,170 +247,3 @@ def test_a_manifests_columns_tell_of_its_first_images(tmp_path):
     assert image_sizes(dataset, "mask").tolist() == [[31, 29]]
     (tmp_path / "list.csv").write_text("rgb,width,height\na.jpg,5.5,6\n")
     assert image_sizes(data.open(tmp_path / "list.csv"), "rgb").tolist() == [[30, 40]]
-
-
-# --- what is kept ---
-
-
-@pytest.fixture
-def probes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many images were probed, each time; the smallest dataset is worth keeping."""
-    seen: list[int] = []
-
-    def counted(dataset, column, **options):
-        seen.append(len(dataset))
-        return probing.probe_sizes(dataset, column, **options)
-
-    monkeypatch.setattr(sizes, "probe_sizes", counted)
-    monkeypatch.setattr(sizes, "_WORTH_KEEPING", 1)
-    return seen
-
-
-def test_the_second_call_probes_nothing(images, probes, own_cache):
-    dataset, column = images
-    first, second = image_sizes(dataset, column), image_sizes(dataset, column)
-    assert probes == [len(dataset)]
-    np.testing.assert_array_equal(first, expected_of(dataset))
-    np.testing.assert_array_equal(second, first)
-    assert not first.flags.writeable
-    assert not second.flags.writeable
-    assert len(list(own_cache.glob("sizes.*.headrace"))) == 1
-
-
-def test_nothing_lies_inside_a_folder_of_images(tmp_path, probes, own_cache):
-    dataset, column = open_folder(tmp_path)
-    before = sorted(tmp_path.rglob("*"))
-    image_sizes(dataset, column)
-    assert sorted(tmp_path.rglob("*")) == before
-    image_sizes(dataset, column, cache=str(tmp_path / "mine"))
-    assert len(list((tmp_path / "mine").iterdir())) == 1
-    assert probes == [len(dataset)] * 2
-
-
-def test_few_images_are_not_kept(tmp_path, own_cache):
-    dataset, column = open_folder(tmp_path)
-    image_sizes(dataset, column)
-    assert not list(own_cache.iterdir())
-
-
-def test_what_differs_is_kept_apart(tmp_path, probes):
-    dataset, column = open_folder(tmp_path)
-    image_sizes(dataset, column)
-    assert image_sizes(dataset[:3], column).tolist() == EXPECTED[:3].tolist()
-    assert image_sizes(dataset, column, exif=True)[6].tolist() == [300, 202]
-    assert image_sizes(dataset, column)[6].tolist() == [202, 300]
-    assert image_sizes(dataset, column, limits=_core.Limits(max_pixels=1))[0].tolist() == [0, 0]
-    assert probes == [len(dataset), 3, len(dataset), len(dataset)]
-
-
-def test_files_that_were_written_anew(tmp_path, probes):
-    dataset, column = open_folder(tmp_path)
-    image_sizes(dataset, column)
-    (tmp_path / "files" / dataset.key(0)).write_bytes(encoded(50, 60, "JPEG"))
-    assert image_sizes(dataset, column)[0].tolist() == [60, 50]
-
-
-def test_a_folder_that_was_moved_keeps_them(tmp_path, probes):
-    dataset, column = open_folder(tmp_path)
-    image_sizes(dataset, column)
-    (tmp_path / "files").rename(tmp_path / "moved")
-    again = data.open(tmp_path / "moved", classes=False)
-    np.testing.assert_array_equal(image_sizes(again, column), EXPECTED)
-    assert probes == [len(dataset)]
-
-
-DAMAGE = {
-    "empty": lambda whole: b"",
-    "cut": lambda whole: whole[:-4],
-    "no JSON": lambda whole: whole[:8] + b"\0" * (len(whole) - 8),
-    "a size below 0": lambda whole: whole[:-4] + b"\xff" * 4,
-    "of another version": lambda whole: whole.replace(b"image sizes 1", b"image sizes 0"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_file_is_made_anew(tmp_path, probes, own_cache, damage):
-    dataset, column = open_folder(tmp_path)
-    image_sizes(dataset, column)
-    (kept,) = own_cache.iterdir()
-    whole = kept.read_bytes()
-    kept.write_bytes(DAMAGE[damage](whole))
-    np.testing.assert_array_equal(image_sizes(dataset, column), EXPECTED)
-    assert kept.read_bytes() == whole
-    assert len(probes) == 2
-
-
-def test_a_cache_that_cannot_be_written(tmp_path, probes, monkeypatch):
-    monkeypatch.setenv("HEADRACE_CACHE", "/proc/headrace")  # where root may not write either
-    dataset, column = open_folder(tmp_path)
-    with pytest.warns(UserWarning, match=r"sizes of 22 images cannot be kept.*/proc/headrace/sizes.*HEADRACE_CACHE"):
-        found = image_sizes(dataset, column)
-    np.testing.assert_array_equal(found, EXPECTED)
-    assert not found.flags.writeable
-    assert probes == [len(dataset)]
-
-
-def test_what_lies_in_a_read_only_cache_is_used(tmp_path, probes, own_cache, as_nobody):
-    """As a cluster's nodes may have one that was filled before."""
-    dataset, column = open_folder(tmp_path)
-    place = sizes.kept_place(dataset, column, dataset.columns[column], exif=False, limits=_core.Limits(), cache=None)
-    image_sizes(dataset, column)
-    with tempfile.TemporaryDirectory() as folder:  # which nobody may enter, other than pytest's
-        shutil.copy(place, folder)
-        os.chmod(folder, 0o555)
-        with as_nobody():
-            kept = sizes.keep_sizes(os.path.join(folder, os.path.basename(place)), len(dataset), lambda: None)
-        os.chmod(folder, 0o700)
-    np.testing.assert_array_equal(kept, EXPECTED)
-
-
-def test_a_disk_that_is_full(tmp_path, probes, own_cache, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(sizes.keep_sizes.__globals__["safetensors"], "write", full)
-    dataset, column = open_folder(tmp_path)
-    with pytest.warns(UserWarning, match="No space left on device"):
-        found = image_sizes(dataset, column)
-    np.testing.assert_array_equal(found, EXPECTED)
-    assert probes == [len(dataset)], "what was probed is not probed again"
-    assert not list(own_cache.iterdir())
-
-
-def test_what_goes_wrong_leaves_nothing_behind(tmp_path, probes, own_cache):
-    dataset, column = open_folder(tmp_path)
-    (tmp_path / "files" / dataset.key(1)).unlink()
-    with pytest.raises(ReadError):
-        image_sizes(dataset, column)
-    assert not list(own_cache.iterdir())
-
-
-PROBE_WHEN_TOLD = """
-import sys
-import headrace.data as data
-from headrace.data import probing, sizes
-def told(*args, **options):
-    print("probing", flush=True)
-    sys.stdin.readline()
-    return probing.probe_sizes(*args, **options)
-sizes.probe_sizes, sizes._WORTH_KEEPING = told, 1
-print(sizes.image_sizes(data.open(sys.argv[1], classes=False), "image").tolist(), flush=True)
-"""
-
-
-def test_of_two_processes_one_probes_and_the_other_waits(tmp_path):
-    open_folder(tmp_path)
-    first = start_python(PROBE_WHEN_TOLD, tmp_path / "files", stdin=subprocess.PIPE)
-    assert first.stdout.readline() == "probing\n"
-    second = start_python(PROBE_WHEN_TOLD, tmp_path / "files", stdin=subprocess.PIPE)
-    wait_until_blocked(second)
-    first.stdin.write("go on\n")
-    first.stdin.flush()
-    said = [finish(first), finish(second)]
-    assert said == [(0, f"{EXPECTED.tolist()}\n", "")] * 2
-
-
-def wait_until_blocked(child: subprocess.Popen[str]) -> None:
-    """Returns once the kernel lists the child as waiting for a lock; fails if it says anything first."""
-    while not any("->" in line and f" {child.pid} " in line for line in Path("/proc/locks").read_text().splitlines()):
-        assert not select.select([child.stdout], [], [], 0.01)[0], child.stdout.readline()
