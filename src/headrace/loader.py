@@ -1,11 +1,11 @@
-"""`Loader`: a description of what to load, and the iterator over it."""
+"""`Loader`: a description of what to load, and where its consumer is."""
 
 from __future__ import annotations
 
 import os
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,7 @@ from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
 from headrace.feed import (
-    Batch,
     BatchMap,
-    Closed,
     OnError,
     Output,
     Quarantine,
@@ -43,6 +41,7 @@ from headrace.loader_arguments import (
     need_torch,
     place_fields,
 )
+from headrace.loader_iterator import LoaderIterator
 from headrace.passes import DevicePass, Pass
 from headrace.plan import Remainder, State, state_after
 from headrace.plan.resume import resume
@@ -312,8 +311,22 @@ class Loader:
         """
         return None if self._pass is None or self._pass.foreign else self._pass.stats()
 
-    def _note_received(self, iterator: LoaderIterator, epoch: int, steps: int) -> None:
-        """The consumer has `steps` batches of `epoch`; only the latest iterator moves the loader's position."""
+    def begin_pass(self, epoch: int, step: int) -> Pass:
+        """For an iterator: starts what makes the batches of `epoch` from `step` on."""
+        # The lane first: what it may raise leaves no thread behind, and pinned memory, which the runner allocates in a
+        # thread of its own, finds the device's context and does not make one on device 0.
+        lane = None if self._placement is None else self._placement.lane()
+        runner = Runner(self._recipe, self._memory, epoch=epoch, step=step)
+        self._pass = runner if lane is None else DevicePass(runner, lane)
+        return self._pass
+
+    def mind(self, begun: Pass) -> None:
+        """For an iterator: a consumer that holds many batches is told so."""
+        if isinstance(self._memory, PooledMemory):
+            self._memory.mind(begun.batch_bytes, begun.held_batches)
+
+    def note_received(self, iterator: LoaderIterator, epoch: int, steps: int) -> None:
+        """For an iterator: the consumer has `steps` batches of `epoch`; only the latest one moves the position."""
         if self._latest is None or self._latest() is not iterator or self._epoch != epoch:
             return
         self._received = steps
@@ -327,64 +340,3 @@ def _first_images(columns: Columns, threads: int | None, limits: Limits | None) 
         return None
     _, field, column = columns.images[0]
     return Images(column=column, exif=isinstance(field, Image) and field.exif, threads=threads, limits=limits)
-
-
-class LoaderIterator(Iterator[Batch]):
-    """One pass over one epoch. Ends its threads at the end of the epoch, on `close`, on an error, or when dropped.
-
-    In a process forked in mid-epoch it goes on from the same batch, with threads of its own.
-    """
-
-    def __init__(self, loader: Loader, *, epoch: int, step: int) -> None:
-        self._loader = loader
-        self._epoch = epoch
-        self._step = step
-        self._open = True
-        self._start()
-
-    def _start(self) -> None:
-        loader = self._loader
-        # The lane first: what it may raise leaves no thread behind, and pinned memory, which the runner allocates in a
-        # thread of its own, finds the device's context and does not make one on device 0.
-        lane = None if loader._placement is None else loader._placement.lane()
-        runner = Runner(loader._recipe, loader._memory, epoch=self._epoch, step=self._step)
-        self._pass: Pass = runner if lane is None else DevicePass(runner, lane)
-        self._finalizer = weakref.finalize(self, self._pass.drop)
-        loader._pass = self._pass
-
-    def __next__(self) -> Batch:
-        if not self._open:
-            raise StopIteration
-        try:
-            self._go_on_after_fork()
-            batch, self._step = self._pass.take()
-        except Closed:
-            if self._open:  # at the end, also where the last batches were skipped as a whole
-                self._loader._note_received(self, self._epoch, len(self._loader))
-            self.close()
-            raise StopIteration from None
-        except BaseException:  # Ctrl-C too: it must not wait for a `map` that hangs
-            self._open = False
-            self._finalizer.detach()
-            self._pass.drop()
-            raise
-        self._loader._note_received(self, self._epoch, self._step)
-        if isinstance(self._loader._memory, PooledMemory):
-            self._loader._memory.mind(self._pass.batch_bytes, self._pass.held_batches)
-        return batch
-
-    def close(self) -> None:
-        """Ends the pass: threads are joined, prefetched batches dropped."""
-        self._open = False
-        self._finalizer.detach()
-        self._pass.close()
-
-    def stats(self) -> Stats:
-        """What this pass has done so far; printed, it says which stage limits."""
-        self._go_on_after_fork()
-        return self._pass.stats()
-
-    def _go_on_after_fork(self) -> None:
-        if self._open and self._pass.foreign:
-            self._finalizer.detach()
-            self._start()
