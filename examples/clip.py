@@ -11,6 +11,7 @@ time while the next images are decoded, and padded to the longest of the batch. 
 
 import argparse
 import os
+from itertools import chain, repeat
 from pathlib import Path
 
 import torch
@@ -70,12 +71,6 @@ def loss_of(image, text, scale, ranks):
     return (to_text + nn.functional.cross_entropy(scale * text @ images.T, own)) / 2
 
 
-def batches_of(loader):
-    """Epoch after epoch."""
-    while True:
-        yield from loader
-
-
 def save(path, step, model, optimizer, loader):
     """A file that is there is whole, whenever the run is killed."""
     state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
@@ -94,9 +89,8 @@ def train(args, ranks):
         first = state["step"]
         for name, part in (("model", model), ("optimizer", optimizer), ("loader", loader)):
             part.load_state_dict(state[name])  # the same on every rank
-    batches = batches_of(loader)
-    for step in range(first, args.steps):
-        batch = next(batches)
+    batches = chain.from_iterable(repeat(loader))  # epoch after epoch
+    for step, batch in zip(range(first, args.steps), batches, strict=False):
         loss = loss_of(*wrapped(batch["image"], **batch["text"]), ranks)
         loss.backward()
         optimizer.step()

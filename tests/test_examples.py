@@ -19,8 +19,13 @@ import headrace as hr
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 COUNT, HEIGHT = 38, 32  # 19 batches of pairs an epoch, and 16 a step: depth stops in mid-epoch
-PROGRAMS = ["depth", "segmentation", "classify"]
-SMALL = {"depth": ["--size", "24", "32"], "segmentation": ["--scale", "0.1"], "classify": ["--size", "28"]}
+PROGRAMS = ["depth", "segmentation", "classify", "clip"]
+SMALL = {
+    "depth": ["--size", "24", "32"],
+    "segmentation": ["--scale", "0.1"],
+    "classify": ["--size", "28"],
+    "clip": ["--size", "28"],
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,6 +43,7 @@ def examples():
 def scenes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("examples") / "scenes"
     call("make_scenes", folder, "--count", COUNT, "--height", HEIGHT)
+    call("make_captions", folder / "captions", "--count", 2 * COUNT, "--height", HEIGHT)
     return folder
 
 
@@ -49,7 +55,7 @@ def call(program, *args):
 
 
 def arguments(program, scenes, *args):
-    folder = scenes / "classes" if program == "classify" else scenes
+    folder = scenes / {"classify": "classes", "clip": "captions"}.get(program, "")
     return [folder, *SMALL[program], "--device", "cpu", *args]
 
 
@@ -139,6 +145,26 @@ def test_classify(scenes, capsys):
     assert len(re.findall(r"^step \d loss", out, re.MULTILINE)) == 4
     assert len(re.findall(r"^epoch \d accuracy [01]\.\d+$", out, re.MULTILINE)) == 2
     assert "samples/s" in out
+
+
+def test_clip_on_two_ranks_goes_on_alone(scenes, tmp_path, capsys):
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", EXAMPLES / "clip.py"]
+    file = tmp_path / "two.pt"
+    running = start(launch, *arguments("clip", scenes, "--steps", 3, "--checkpoint", file))
+    out = running.communicate(timeout=2 * DEADLINE_S)[0]
+    assert running.returncode == 0
+    call("clip", *arguments("clip", scenes, "--steps", 4, "--checkpoint", file))
+    resumed = losses(capsys.readouterr().out)
+    call("clip", *arguments("clip", scenes, "--steps", 4, "--checkpoint", tmp_path / "one.pt"))
+    alone = losses(capsys.readouterr().out)
+
+    two = losses(out)
+    assert sorted(two) == [(rank, step) for rank in range(2) for step in range(3)]
+    assert list(resumed) == [(0, 3)]
+    for step in range(3):  # the loss of the whole batch is the mean of its parts'
+        parts = [float(two[rank, step][0]) for rank in range(2)]
+        assert np.mean(parts) == pytest.approx(float(alone[0, step][0]), rel=1e-3)
+    assert float(resumed[0, 3][0]) == pytest.approx(float(alone[0, 3][0]), rel=1e-3)
 
 
 @pytest.mark.long
