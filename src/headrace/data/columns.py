@@ -200,6 +200,10 @@ class ListColumn:
             yield self.items, f"<{self.items.dtype.kind}{self.items.dtype.itemsize}"
 
 
+KEY = "__key__"
+"""The column that every dataset has: its samples' keys, under the name that `ds[i]` and WebDataset give them."""
+
+
 @dataclass(frozen=True, eq=False)
 class KeyColumn:
     """Each sample's key, by sample id."""

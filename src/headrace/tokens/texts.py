@@ -8,14 +8,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import ByteColumn, Dataset, HeldColumn, KeyColumn, ListColumn, TextColumn
+from headrace.data import KEY, ByteColumn, Dataset, HeldColumn, KeyColumn, ListColumn, TextColumn
 from headrace.data.strings import Strings
 from headrace.errors import UsageError
 
 Ints: TypeAlias = NDArray[np.int64]
-
-KEY = "__key__"
-"""The column that every dataset has: its samples' keys, under the name that `ds[i]` and WebDataset give them."""
 
 
 @dataclass(frozen=True)
