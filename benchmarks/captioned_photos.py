@@ -1,9 +1,9 @@
 """Captions for photographs, and a tokenizer trained on them: what the benchmarks of text read.
 
-    python benchmarks/captioned_photos.py PHOTOS OUT [--captions 3] [--vocabulary 8192]
+    python benchmarks/captioned_photos.py PHOTOS OUT [--captions 3] [--times 8] [--vocabulary 8192]
 
-OUT/captions.jsonl has a line for each photograph, {"image": path below PHOTOS, "text": [caption, …]}, of 5 to 40 words
-each. Words are made of syllables and come as often as a language's do (Zipf: rank r with a share of 1/r), short ones
+OUT/captions.jsonl has --times lines for each photograph, {"image": path below PHOTOS, "text": [caption, …]}, of 5 to 40
+words each, so that few photographs make an epoch of usual length. Words are made of syllables and come as often as a language's do (Zipf: rank r with a share of 1/r), short ones
 more often. OUT/tokenizer.json is a byte-level BPE of the `tokenizers` library, trained on them, that begins and ends a
 text with tokens of their own, as CLIP's does.
 """
@@ -57,9 +57,9 @@ def train_tokenizer(texts, vocabulary):
     return tokenizer
 
 
-def make(photos, out, captions=3, vocabulary=8192):
-    """Writes both files. Returns the photographs' number."""
-    paths = sorted(path.relative_to(photos) for path in photos.rglob("*.jpg"))
+def make(photos, out, captions=3, times=8, vocabulary=8192):
+    """Writes both files. Returns the number of lines."""
+    paths = sorted(path.relative_to(photos) for path in photos.rglob("*.jpg")) * times
     source = Captions()
     rows = [{"image": str(path), "text": [source.draw() for _ in range(captions)]} for path in paths]
     out.mkdir(parents=True, exist_ok=True)
@@ -74,10 +74,11 @@ def main():
     ask.add_argument("photos", type=Path)
     ask.add_argument("out", type=Path)
     ask.add_argument("--captions", type=int, default=3)
+    ask.add_argument("--times", type=int, default=8)
     ask.add_argument("--vocabulary", type=int, default=8192)
     args = ask.parse_args()
-    count = make(args.photos, args.out, args.captions, args.vocabulary)
-    print(f"{args.out}: {count} photographs, {args.captions} captions each")
+    count = make(args.photos, args.out, args.captions, args.times, args.vocabulary)
+    print(f"{args.out}: {count} samples, {args.captions} captions each")
 
 
 if __name__ == "__main__":
