@@ -3,8 +3,9 @@
     python benchmarks/captioned_photos.py PHOTOS OUT [--captions 3] [--times 8] [--vocabulary 8192]
 
 OUT/captions.jsonl has --times lines for each photograph, {"image": path below PHOTOS, "text": [caption, …]}, of 5 to 40
-words each, so that few photographs make an epoch of usual length. Words are made of syllables and come as often as a language's do (Zipf: rank r with a share of 1/r), short ones
-more often. OUT/tokenizer.json is a byte-level BPE of the `tokenizers` library, trained on them, that begins and ends a
+words each, so that few photographs make an epoch of usual length. Words are made of syllables and come as often as a
+language's do (Zipf: rank r with a share of 1/r), short ones more often.
+OUT/tokenizer.json is a byte-level BPE of the `tokenizers` library, trained on them, that begins and ends a
 text with tokens of their own, as CLIP's does.
 """
 
