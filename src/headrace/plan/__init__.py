@@ -3,9 +3,12 @@
 from headrace.plan.buckets import BucketMembers, BucketPlan
 from headrace.plan.capacity import BudgetCapacity, Capacity, FixedCapacity
 from headrace.plan.epoch_plan import EpochPlan
+from headrace.plan.length_order import LengthOrder
 from headrace.plan.members import CodedMembers, Members, OneBucket
+from headrace.plan.pack_plan import PackPlan
 from headrace.plan.plan import BatchPlan, Plan, Remainder
 from headrace.plan.resume import Resume, resume
+from headrace.plan.rows import Rows
 from headrace.plan.samples import SamplePlan, resume_samples
 from headrace.plan.shape_plan import ShapePlan
 from headrace.plan.state import State, state_after, state_at
@@ -20,11 +23,14 @@ __all__ = [
     "CodedMembers",
     "EpochPlan",
     "FixedCapacity",
+    "LengthOrder",
     "Members",
     "OneBucket",
+    "PackPlan",
     "Plan",
     "Remainder",
     "Resume",
+    "Rows",
     "SamplePlan",
     "ShapePlan",
     "State",
