@@ -13,8 +13,8 @@ from scipy import stats
 from twin import rng as twin
 
 from headrace.errors import StateError, UsageError
+from headrace.packing import MOST_TOKENS
 from headrace.plan import LengthOrder, PackPlan, State, resume, state_after
-from headrace.plan.length_order import MOST_TOKENS
 from headrace.plan.ranks import world_sizes
 
 ROW = 64

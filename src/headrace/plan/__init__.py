@@ -6,9 +6,9 @@ from headrace.plan.epoch_plan import EpochPlan
 from headrace.plan.length_order import LengthOrder
 from headrace.plan.members import CodedMembers, Members, OneBucket
 from headrace.plan.pack_plan import PackPlan
+from headrace.plan.packed_rows import PackedRows
 from headrace.plan.plan import BatchPlan, Plan, Remainder
 from headrace.plan.resume import Resume, resume
-from headrace.plan.rows import Rows
 from headrace.plan.samples import SamplePlan, resume_samples
 from headrace.plan.shape_plan import ShapePlan
 from headrace.plan.state import State, state_after, state_at
@@ -27,10 +27,10 @@ __all__ = [
     "Members",
     "OneBucket",
     "PackPlan",
+    "PackedRows",
     "Plan",
     "Remainder",
     "Resume",
-    "Rows",
     "SamplePlan",
     "ShapePlan",
     "State",

@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 
 from headrace.plan.members import Allocate, Ints
 
-MOST_TOKENS = 1 << 20
-"""Of a row. Tables as long as a row are made, and two bytes number its classes."""
-
 _EXACT_BITS = 12
 """Lengths up to 4,096 are classes of their own; longer ones are rounded up to 12 significant bits, which leaves less
 than 1 / 2,048 of each unused. Without it best fit in rows of 131,072 tokens would look at that many classes."""
@@ -43,7 +40,8 @@ class LengthOrder:
 
     @classmethod
     def of(cls, lengths: NDArray[Any], row: int, allocate: Allocate = np.zeros) -> LengthOrder:
-        """`lengths`: tokens of each sample (integers of 0 or more [length]); those above `row` count as `row`."""
+        """`lengths`: tokens of each sample (integers of 0 or more [length]); those above `row`, which is at most 2^20,
+        count as `row`."""
         held = np.zeros(row + 1, np.int64)
         for _, piece in _pieces(lengths, row):
             held += np.bincount(piece, minlength=row + 1)

@@ -13,10 +13,10 @@ from headrace.errors import UsageError
 from headrace.plan.best_fit import Patterns, best_fit
 from headrace.plan.length_order import LengthOrder
 from headrace.plan.order import epoch_key
+from headrace.plan.packed_rows import PackedRows
 from headrace.plan.plan import BatchPlan, Remainder, check_int, check_order
 from headrace.plan.ranks import rank_part
 from headrace.plan.replacement import replacement as draw_replacement
-from headrace.plan.rows import Rows
 
 Ints = NDArray[np.int64]
 
@@ -136,7 +136,7 @@ class PackPlan:
             self._samples(epoch, classes, slots),
             passes[of].astype(np.uint32),
             rows[of] * self._stride + places,
-            rows=Rows(count=len(rows), length=self.row, first=first + start, slots=self._stride),
+            rows=PackedRows(count=len(rows), length=self.row, first=first + start, slots=self._stride),
         )
 
     def key(self, epoch: int) -> int:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from headrace.errors import UsageError
 from headrace.plan import order, ranks
+from headrace.plan.packed_rows import PackedRows
 from headrace.plan.replacement import replacement as draw_replacement
-from headrace.plan.rows import Rows
 from headrace.plan.step_view import StepView
 
 PLAN_VERSION = 1
@@ -37,7 +37,7 @@ class BatchPlan:
     """Positions in the epoch, over all ranks. Those of a wrapped batch go on beyond the dataset's length."""
     view: StepView | None = None
     """What images get instead of the loader's own view, the same on every rank; None: that view."""
-    rows: Rows | None = None
+    rows: PackedRows | None = None
     """Where texts are packed: the rows of tokens that the samples share."""
 
 

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class PackedRows:
     """One rank's part of a batch of packed sequences: each row has those of its samples one after another."""
 
     count: int
-    """Rows of the part; 0 where a short batch leaves the rank none."""
+    """PackedRows of the part; 0 where a short batch leaves the rank none."""
     length: int
     """Tokens of a row."""
     first: int
