@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -58,7 +60,7 @@ def by_boundaries(batch):
 
     def attend(q, k, v):
         q, k, v = (part.transpose(0, 1).flatten(1, 2) for part in (q, k, v))
-        parts = [slice(first, last) for first, last in zip(edges[:-1], edges[1:], strict=True)]
+        parts = [slice(first, last) for first, last in itertools.pairwise(edges)]
         made = [
             functional.scaled_dot_product_attention(q[:, part], k[:, part], v[:, part], is_causal=True)
             for part in parts

@@ -16,14 +16,16 @@ Ints: TypeAlias = NDArray[np.int64]
 class Patterns:
     """What a row may hold. Rows are numbered pattern by pattern, from the fullest rows to the emptiest.
 
-    Pattern p is the entries from `first_entry[p]` on: `times` sequences of each of `classes`, longest first. Its rows
-    are those from `first_row[p]` on; `first_slot` says how many sequences of an entry's class the rows before have.
+    Pattern p is `entries[p]` entries from `first_entry[p]` on: `times` sequences of each of `classes`, longest first.
+    Its rows are those from `first_row[p]` on; `first_slot` says how many sequences of an entry's class the rows before
+    these have.
     """
 
     first_row: Ints
     """[patterns + 1]"""
     first_entry: Ints
-    """[patterns + 1]"""
+    """[patterns]"""
+    entries: Ints
     classes: Ints
     """[entries]"""
     times: Ints
@@ -138,7 +140,8 @@ def _patterns(groups: list[tuple[int, _Held | None]], sizes: Ints) -> Patterns:
     classes, times, rows_of = np.array(entries, np.int64).reshape(-1, 3).T
     return Patterns(
         first_row=_sums([rows for rows, _ in groups]),
-        first_entry=_sums(lengths),
+        first_entry=_sums(lengths)[:-1],
+        entries=np.array(lengths, np.int64),
         classes=np.ascontiguousarray(classes),
         times=np.ascontiguousarray(times),
         first_slot=_first_slots(classes, times * rows_of, len(sizes)),

@@ -129,13 +129,13 @@ class PackPlan:
         start, stop = rank_part(count, batch_size=self.batch_size, rank=self.rank, world_size=self.world_size)
         rows = np.arange(first + start, first + stop, dtype=np.int64)
         passes, numbers = self._at(epoch, rows)
-        of, places, classes, slots = self._slots(numbers)
+        counts, classes, slots = self._sequences(numbers)
         return BatchPlan(
             epoch,
             step,
             self._samples(epoch, classes, slots),
-            passes[of].astype(np.uint32),
-            rows[of] * self._stride + places,
+            passes.astype(np.uint32).repeat(counts),
+            _counted(rows * self._stride, counts),
             rows=PackedRows(count=len(rows), length=self.row, first=first + start, slots=self._stride),
         )
 
@@ -151,7 +151,7 @@ class PackPlan:
         """
         row, place = divmod(position, self._stride)
         _, numbers = self._at(epoch, np.array([row], np.int64))
-        size_class = int(self._slots(numbers)[2][place])
+        size_class = int(self._sequences(numbers)[1][place])
         first = int(self.order.offsets[size_class]) if attempt < _OF_OWN_LENGTH else 0
         among = int(self.order.offsets[size_class + 1]) - first
         index, pass_ = draw_replacement(length=among, seed=self.seed, epoch=epoch, position=position, attempt=attempt)
@@ -167,19 +167,16 @@ class PackPlan:
             numbers[drawn] = _core.permute(self._kept_rows, key, numbers[drawn])
         return passes, numbers
 
-    def _slots(self, rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Of each sequence in the rows of these numbers: the row (an index to `rows`), its place there, its class, and
-        which of the class's sequences it is."""
+    def _sequences(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+        """How many sequences each row of these numbers has; of each its class, and which of the class it is."""
         patterns = self.patterns
-        kinds = np.searchsorted(patterns.first_row, rows, side="right") - 1
+        kinds = patterns.first_row.searchsorted(rows, side="right") - 1
         alike = rows - patterns.first_row[kinds]
-        of, within = _spread(patterns.first_entry[kinds + 1] - patterns.first_entry[kinds])
-        entries = patterns.first_entry[kinds][of] + within
+        kept = patterns.entries[kinds]
+        entries = _counted(patterns.first_entry[kinds], kept)
         times = patterns.times[entries]
-        each, turn = _spread(times)
-        slots = (patterns.first_slot[entries] + alike[of] * times)[each] + turn
-        in_row = _spread(patterns.slots[kinds])[1]
-        return of[each], in_row, patterns.classes[entries][each], slots
+        slots = _counted(patterns.first_slot[entries] + alike.repeat(kept) * times, times)
+        return patterns.slots[kinds], patterns.classes[entries].repeat(times), slots
 
     def _samples(self, epoch: int, classes: Ints, slots: Ints) -> Ints:
         order = self.order
@@ -199,7 +196,8 @@ class PackPlan:
         return int(self.patterns.slots.max())
 
 
-def _spread(counts: Ints) -> tuple[Ints, Ints]:
-    """Of counts [2, 0, 3]: which each is of, [0, 0, 2, 2, 2], and its number there, [0, 1, 0, 1, 2]."""
-    of = np.repeat(np.arange(len(counts)), counts)
-    return of, np.arange(len(of)) - (np.cumsum(counts) - counts)[of]
+def _counted(firsts: Ints, counts: Ints) -> Ints:
+    """Of firsts [7, 4, 5] and counts [2, 0, 3]: [7, 8, 5, 6, 7]."""
+    shifts: Ints = (firsts - counts.cumsum() + counts).repeat(counts)
+    shifts += np.arange(len(shifts))
+    return shifts
