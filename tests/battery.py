@@ -44,6 +44,8 @@ def plain(value: Any) -> Any:
         return value.numpy().copy()
     if isinstance(value, np.ndarray):
         return value.copy()
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
     return [plain(each) for each in value] if isinstance(value, list) else value
 
 
@@ -68,6 +70,8 @@ def assert_equal(got: list[dict[str, Any]], expected: list[dict[str, Any]], what
 def _same(mine: Any, theirs: Any) -> bool:
     if isinstance(mine, list) and isinstance(theirs, list):
         return len(mine) == len(theirs) and all(map(_same, mine, theirs))
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        return list(mine) == list(theirs) and all(_same(mine[name], theirs[name]) for name in theirs)
     if not isinstance(theirs, np.ndarray):
         return type(mine) is type(theirs) and bool(mine == theirs)
     return mine.dtype == theirs.dtype and mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes()
@@ -76,10 +80,13 @@ def _same(mine: Any, theirs: Any) -> bool:
 def joined(parts: Iterable[Batch]) -> dict[str, Any]:
     """The ranks' parts of one global batch, in rank order. A short batch leaves some ranks nothing."""
     parts = list(parts)
-    return {name: _joined([part[name] for part in parts if len(part[name])]) for name in parts[0]}
+    return {name: _joined([part[name] for part in parts]) for name in parts[0]}
 
 
 def _joined(values: list[Any]) -> Any:
+    if isinstance(values[0], dict):
+        return {name: _joined([value[name] for value in values]) for name in values[0]}
+    values = [value for value in values if len(value)]
     if isinstance(values[0], np.ndarray):
         return np.concatenate(values)
     return [item for value in values for item in value]

@@ -6,12 +6,13 @@ from processes import run_python
 
 import headrace
 
-HEAVY = ("torch", "rich", "typer", "jinja2", "PIL", "torchvision", "pandas", "scipy")
+HEAVY = ("torch", "rich", "typer", "jinja2", "PIL", "torchvision", "pandas", "scipy", "tokenizers")
 
 
 def test_public_names_are_pinned():
     assert headrace.__all__ == [
         "IMAGENET",
+        "Array",
         "Boxes",
         "BucketBatchSampler",
         "Buckets",
@@ -43,6 +44,7 @@ def test_public_names_are_pinned():
         "Resize",
         "ResumableBatchSampler",
         "ResumableSampler",
+        "Text",
         "ThreadDataLoader",
         "decode_image",
         "distributed",

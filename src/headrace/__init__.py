@@ -10,7 +10,21 @@ from headrace._core import Limits
 from headrace.buckets import Buckets, Budget
 from headrace.data import Dataset, open
 from headrace.errors import HeadraceError
-from headrace.fields import IMAGENET, Boxes, Depth, Image, Keypoints, Label, Mask, Normalize, Normals, Quantiles, Raw
+from headrace.fields import (
+    IMAGENET,
+    Array,
+    Boxes,
+    Depth,
+    Image,
+    Keypoints,
+    Label,
+    Mask,
+    Normalize,
+    Normals,
+    Quantiles,
+    Raw,
+    Text,
+)
 from headrace.loader import Loader
 from headrace.random_scale import RandomScale
 from headrace.view import (
@@ -45,6 +59,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "IMAGENET",
+    "Array",
     "Boxes",
     "BucketBatchSampler",
     "Buckets",
@@ -76,6 +91,7 @@ __all__ = [
     "Resize",
     "ResumableBatchSampler",
     "ResumableSampler",
+    "Text",
     "ThreadDataLoader",
     "decode_image",
     "distributed",

@@ -22,8 +22,9 @@ class Buckets:
     """Samples that may share a batch, by something that each of them has.
 
     `by`     "aspect" (width / height), "orientation" (landscape or portrait; a square is landscape), "size" (each
-             height x width a bucket; with `count` or `edges` by its pixels), "length" (of `source`: its numbers, the
-             UTF-8 bytes of its texts, or the bytes of its members), or a function. It is called once a sample with
+             height x width a bucket; with `count` or `edges` by its pixels), "length" (of `source`: the tokens of a
+             field of text, or of a column that one reads, once cut to its length; else a column's numbers, the UTF-8
+             bytes of its texts, or the bytes of its members), or a function. It is called once a sample with
              what the dataset holds of it (values, texts, "__key__", and "height" and "width" of the image), and
              returns a number if `count` or `edges` is given, else a hashable category
     `count`  that many buckets of about as many samples each, 8 where neither is given for "aspect" and "length". Edges

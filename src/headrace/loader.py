@@ -45,6 +45,7 @@ from headrace.loader_iterator import LoaderIterator
 from headrace.passes import DevicePass, Pass
 from headrace.plan import Remainder, State, state_after
 from headrace.plan.resume import resume
+from headrace.tokens import resolve_texts
 from headrace.view import View, compile_view
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class Loader:
     """Batches of a dataset, decoded and cut by native threads, the same on every machine and at every thread count.
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask,
-    Depth, Normals, Boxes, Keypoints, Label or Raw; without it the obvious columns are taken. Each batch is a dict:
-    images [N, C, H, W], masks [N, H, W], labels [N], boxes a list of N.
+    Depth, Normals, Boxes, Keypoints, Text, Array, Label or Raw; without it the obvious columns are taken. Each batch is
+    a dict: images [N, C, H, W], masks [N, H, W], labels [N], boxes a list of N, texts a dict of ids and mask [N, L].
 
     `view`       one geometry for every field of pixels of a sample, or a list of views that compose
     `view_from`  the field of pixels whose size the view is drawn from (default: the first)
@@ -137,6 +138,7 @@ class Loader:
             columns = resolve_columns(dataset, chosen, view_from)
         check_level(instruction_set)
         program = compile_view(view)
+        texts = resolve_texts(dataset, chosen)
         plan = plan_of(
             dataset,
             order,
@@ -144,6 +146,7 @@ class Loader:
             buckets=buckets,
             program=program,
             images=_first_images(columns, threads, limits),
+            texts=texts,
         )
         check_last_batch(plan, map)
         self._recipe = Recipe(
@@ -155,6 +158,7 @@ class Loader:
             raws=columns.raws,
             values=columns.values,
             points=columns.points,
+            texts=texts,
             threads=default_threads() if threads is None else threads,
             prefetch=prefetch,
             on_error=on_error,

@@ -142,7 +142,7 @@ def test_a_disk_that_is_full(tmp_path, probes, own_cache, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sizes.keep_sizes.__globals__["safetensors"], "write", full)
+    monkeypatch.setattr("headrace.data.kept_array.safetensors.write", full)
     dataset, column = open_folder(tmp_path)
     with pytest.warns(UserWarning, match="No space left on device"):
         found = image_sizes(dataset, column)

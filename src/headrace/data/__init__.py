@@ -6,6 +6,7 @@
 
 from .columns import (
     ABSENT,
+    KEY,
     ByteColumn,
     FileColumn,
     HeldColumn,
@@ -24,6 +25,7 @@ from .strings import StringColumn
 
 __all__ = [
     "ABSENT",
+    "KEY",
     "ByteColumn",
     "Dataset",
     "FileColumn",

@@ -54,6 +54,13 @@ def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
     return _read_npy(content, limits)
 
 
+def read_numbers(data: bytes, limits: Limits) -> NDArray[np.generic]:
+    """The array of an `.npy`, or of an `.npz` of one, as it was saved. Raises as `read` does."""
+    if not data.startswith((_NPY, _ZIP)):
+        raise ValueError(f"expected an .npy, or an .npz of one array, got bytes that begin with {data[:8]!r}")
+    return read(data, limits)
+
+
 def array_size(data: bytes) -> tuple[int, int]:
     """(width, height) from the header; (0, 0) where there is none that can be read, or of no picture."""
     try:

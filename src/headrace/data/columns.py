@@ -166,13 +166,17 @@ class ListColumn:
 
     def take_joined(self, ids: Ints) -> tuple[Any, Ints]:
         """The items of all these lists on end, and how many each has. Raises ChangedError."""
+        start, counts = self.ranges(ids)
+        which = np.repeat(start - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        return (list(self.items.take(which)) if isinstance(self.items, Strings) else self.items[which]), counts
+
+    def ranges(self, ids: Ints) -> tuple[Ints, Ints]:
+        """Where each list begins in `items`, and how many it has. Raises ChangedError."""
         start, stop = self.offsets[ids].astype(np.int64), self.offsets[ids + 1].astype(np.int64)
         odd = np.flatnonzero((start < 0) | (start > stop) | (stop > len(self.items)))
         if len(odd):
             raise self._damaged(int(start[odd[0]]), int(stop[odd[0]]))
-        counts = stop - start
-        which = np.repeat(start - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        return (list(self.items.take(which)) if isinstance(self.items, Strings) else self.items[which]), counts
+        return start, stop - start
 
     def _damaged(self, start: int, stop: int) -> ChangedError:
         """Out of a file that anyone may have written, of which opening looks at the ends alone."""
@@ -194,6 +198,10 @@ class ListColumn:
             yield from _parts_of(self.items)
         else:
             yield self.items, f"<{self.items.dtype.kind}{self.items.dtype.itemsize}"
+
+
+KEY = "__key__"
+"""The column that every dataset has: its samples' keys, under the name that `ds[i]` and WebDataset give them."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,6 +54,8 @@ class Pending:
     """[N, 16], as core/batch/job.hpp has them, once the core is done."""
     sizes: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
     """[N, 2]: width and height of the images that the views are drawn from."""
+    contents: list[list[Any]] = field(default_factory=list)
+    """Of each field that Python makes, by row, once the core is done."""
 
 
 class Assembly:
@@ -116,6 +118,7 @@ class Assembly:
         pending.samples, pending.passes = pending.samples[rows], pending.passes[rows]
         pending.positions = pending.positions[rows]
         pending.raws = [[raw[row] for row in rows] for raw in pending.raws]
+        pending.contents = [[content[row] for row in rows] for content in pending.contents]
         pending.views, pending.sizes = pending.views[rows], pending.sizes[rows]
 
     def _row_bytes(self, pending: Pending, part: int, row: int) -> slice:

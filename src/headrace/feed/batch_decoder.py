@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headrace.errors import SampleError
 from headrace.feed.assembly import Assembly, Pending, parse_labels
 from headrace.feed.bad_samples import BadSamples
+from headrace.feed.contents import Content, Rows
 from headrace.feed.decoded import Decoded
 from headrace.feed.outputs import Converter
 from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Recipe
+from headrace.feed.resolving import contents_of
 from headrace.feed.rows import Failure, RowMender
 from headrace.feed.size_check import SizeCheck
+from headrace.feed.texts import TextMeter
 from headrace.fields import Label
 from headrace.plan import BatchPlan
 
@@ -23,7 +27,10 @@ class BatchDecoder:
     def __init__(self, recipe: Recipe, assembly: Assembly, bad: BadSamples, threads: PythonThreads) -> None:
         self._recipe = recipe
         self._assembly = assembly
-        self._mender = RowMender(recipe, assembly, bad)
+        self.texts = TextMeter()
+        self._contents: tuple[Content, ...] = contents_of(recipe, self.texts)
+        self._made = {content.name for content in self._contents}
+        self._mender = RowMender(recipe, assembly, bad, self._contents)
         self._converter = Converter(recipe)
         self._threads = threads
         self._parts = recipe.parts
@@ -39,9 +46,10 @@ class BatchDecoder:
         job.wait()
         pending.raws = [job.raw(i) for i in range(len(self._recipe.raws))]
         pending.views, pending.sizes = job.views, job.sizes
-        failures = {failure[0]: failure for failure in job.failures()}
+        failures: dict[int, Failure | SampleError] = {failure[0]: failure for failure in job.failures()}
         if self._size_check is not None:
             self._size_check.look(pending.plan, pending.sizes, failures)
+        self._take(pending, failures)
         self._mend(pending, failures)
         return Decoded(
             dataset=self._recipe.dataset,
@@ -55,7 +63,20 @@ class BatchDecoder:
             nbytes=sum(block.nbytes for block in pending.memory),
         )
 
-    def _mend(self, pending: Pending, failures: Mapping[int, Failure]) -> None:
+    def _take(self, pending: Pending, failures: dict[int, Failure | SampleError]) -> None:
+        """The contents of the fields that Python makes. What is wrong with one is added to `failures`, where nothing
+        else is wrong with its row."""
+        if not self._contents:
+            return
+        samples, passes = pending.samples, pending.passes
+        rows = Rows(samples=samples, base_ids=self._assembly.base_ids(samples), passes=passes, key=pending.key)
+        pending.contents = [content.take(rows, pending.raws) for content in self._contents]
+        for values in pending.contents:
+            for row, value in enumerate(values):
+                if isinstance(value, SampleError):
+                    failures.setdefault(row, value)
+
+    def _mend(self, pending: Pending, failures: Mapping[int, Failure | SampleError]) -> None:
         """By row. In order, so that of several errors the first row's is raised."""
         if not failures:
             return
@@ -75,11 +96,16 @@ class BatchDecoder:
         for part, memory in zip(self._parts, pending.memory, strict=True):
             batch[part.name] = self._converter.pixels(memory, part, len(pending.samples), pending.size)
         for (name, field, _), raw in zip(recipe.raws, pending.raws, strict=True):
+            if name in self._made:
+                continue
             batch[name] = self._labels(pending, name, raw) if isinstance(field, Label) else raw
         for name, column in recipe.values:
             values = self._assembly.values(column, pending.samples)
             is_label = isinstance(recipe.fields[name], Label)
             batch[name] = self._converter.labels(values) if is_label else self._converter.values(values)
+        for content, values in zip(self._contents, pending.contents, strict=True):
+            for name, joined in content.join(values, pending.samples).items():
+                batch[name] = self._converter.values(joined)
         batch |= self._points(pending)
         return {name: batch[name] for name in self._names}
 

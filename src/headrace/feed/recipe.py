@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from headrace._core import Limits
-from headrace.data import ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn, ValueColumn
+from headrace.data import KEY, ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn, ValueColumn
 from headrace.errors import UsageError
+from headrace.feed.nesting import part_name
+from headrace.feed.number_arrays import check_held
 from headrace.feed.points import PointFields, beside_name, resolve_points
 from headrace.feed.quarantine import Quarantine
 from headrace.feed.spatial import Part, parts_of
-from headrace.fields import Boxes, Field, Image, Keypoints, Label, Raw, Spatial
+from headrace.feed.texts import IDS, MASK
+from headrace.fields import Array, Boxes, Field, Image, Keypoints, Label, Raw, Spatial, Text
 from headrace.plan import EpochPlan
+from headrace.tokens import ResolvedText
 from headrace.view import Program
 
 if TYPE_CHECKING:
@@ -27,10 +31,6 @@ SampleMap: TypeAlias = Callable[[Sample, np.random.Generator], Sample]
 BatchMap: TypeAlias = Callable[[Batch, np.random.Generator], Batch]
 OnError: TypeAlias = Literal["replace", "raise", "skip"]
 Output: TypeAlias = Literal["torch", "numpy"]
-
-
-KEY = "__key__"
-"""The column that every dataset has: its samples' keys, under the name that `ds[i]` and WebDataset give them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,7 @@ class Recipe:
     """(field, column) of what needs no reading."""
     points: PointFields
     """Fields of places in the images, which follow the views."""
+    texts: tuple[ResolvedText, ...]
     threads: int
     prefetch: int
     on_error: OnError
@@ -71,7 +72,7 @@ class Recipe:
 
     @property
     def names(self) -> list[str]:
-        """Those of a batch, in order."""
+        """Those of a batch, in order; flat, as feed/nesting.py has them."""
         return names_of(self.fields)
 
 
@@ -90,6 +91,8 @@ def names_of(fields: Mapping[str, Field]) -> list[str]:
 def _names_of_field(name: str, field: Field) -> list[str]:
     if isinstance(field, Spatial):
         return [part.name for part in parts_of(name, field)]
+    if isinstance(field, Text):
+        return [part_name(name, IDS), part_name(name, MASK)]
     beside = field.beside if isinstance(field, Boxes) else ()
     return [name, *(beside_name(name, column) for column in beside)]
 
@@ -112,10 +115,10 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
     for name, field in fields.items():
         if isinstance(field, Boxes | Keypoints):
             continue
-        if not isinstance(field, Spatial | Label | Raw):
+        if not isinstance(field, Spatial | Text | Array | Label | Raw):
             raise UsageError(
-                f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, Label or Raw, got "
-                f"{type(field).__name__}"
+                f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, Text, Array, Label or Raw, "
+                f"got {type(field).__name__}"
             )
         column_name = field.source if field.source is not None else name
         column = KeyColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
@@ -132,9 +135,13 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
                 )
             dataset.expect_files(column_name)
             images.append((name, field, column_name))
-        elif isinstance(column, ByteColumn):
+        elif isinstance(column, ByteColumn) or (isinstance(field, Array) and dataset.has_bytes(column_name)):
+            dataset.expect_files(column_name)
             raws.append((name, field, column_name))
-        else:
+        elif isinstance(field, Array):
+            assert not isinstance(column, ByteColumn), "those come before"
+            check_held(name, column_name, column)
+        elif not isinstance(field, Text):  # whose columns `resolve_texts` finds
             values.append((name, _labels(name, column) if isinstance(field, Label) else column))
     points = resolve_points(dataset, fields)
     if points and not images:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError
 from headrace.feed import declined
 from headrace.feed.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
 from headrace.feed.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
+from headrace.feed.contents import Content, Rows
 from headrace.feed.recipe import Recipe
 
 Failure: TypeAlias = tuple[int, int, int, int, str]
@@ -23,22 +25,28 @@ _LIMIT, _CORRUPT = 3, 2
 class RowMender:
     """Brings one row at a time to its end. Thread-safe: rows of a batch are mended side by side."""
 
-    def __init__(self, recipe: Recipe, assembly: Assembly, bad: BadSamples) -> None:
+    def __init__(self, recipe: Recipe, assembly: Assembly, bad: BadSamples, contents: Sequence[Content]) -> None:
         self._recipe = recipe
         self._assembly = assembly
         self._bad = bad
+        self._contents = contents
         self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
 
-    def mend(self, pending: Pending, row: int, failure: Failure) -> list[bytes] | None:
+    def mend(self, pending: Pending, row: int, failure: Failure | SampleError) -> list[bytes] | None:
         """Leaves the row decoded in the batch's memory, `pending.samples` and `passes` telling what it holds.
+        `failure` is what the core said of it, or what is wrong with a content that Python makes.
 
         Returns its raw fields, or None for a row that is to be skipped. Raises what the error policy says.
         """
         attempt = 0
-        known: Failure | None = failure
+        known: Failure | SampleError | None = failure
         while True:
             try:
-                return self._decode(pending, row, known)
+                if isinstance(known, SampleError):
+                    raise known
+                raws = self._decode(pending, row, known)
+                self._take(pending, row, raws)
+                return raws
             except SampleError as error:
                 if self._recipe.on_error == "raise":
                     raise
@@ -80,6 +88,23 @@ class RowMender:
                 raise self._error(pending, row, field, code, why)
             items[field] = self._by_library(pending, row, field, why)
             failure = None
+
+    def _take(self, pending: Pending, row: int, raws: list[bytes]) -> None:
+        """The row's contents that Python makes. Raises the SampleError of the first that is bad."""
+        if not self._contents:
+            return
+        samples = pending.samples[row : row + 1]
+        rows = Rows(
+            samples=samples,
+            base_ids=self._assembly.base_ids(samples),
+            passes=pending.passes[row : row + 1],
+            key=pending.key,
+        )
+        for values, content in zip(pending.contents, self._contents, strict=True):
+            (value,) = content.take(rows, [[raw] for raw in raws])
+            if isinstance(value, SampleError):
+                raise value
+            values[row] = value
 
     def _by_library(self, pending: Pending, row: int, field: int, why: str) -> NDArray[np.generic]:
         name, spatial, column = self._recipe.images[field]

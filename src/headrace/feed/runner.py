@@ -24,6 +24,7 @@ from headrace.feed.batch_decoder import BatchDecoder
 from headrace.feed.decoded import Decoded
 from headrace.feed.map_stage import MapStage, NoMap, ThreadedMap, WorkerMap
 from headrace.feed.memory import BatchMemory
+from headrace.feed.nesting import nested
 from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Recipe
 from headrace.feed.stats import STAGES, StageStats, Stats
@@ -172,6 +173,7 @@ class Runner:
     def _deliver(self, decoded: Decoded, batch: Batch) -> None:
         """The last stages, in the thread that has the batch."""
         batch_map, plan = self._recipe.batch_map, decoded.plan
+        batch = nested(batch)
         if batch_map is not None:
             rng = transforms.batch_rng(decoded.key, step=plan.step, rank=self._recipe.plan.rank)
             try:
@@ -210,6 +212,8 @@ class Runner:
             core = self._core if self._core is not None else self._engine.counters()
         channel, plan = self._channel.statistics(), self._recipe.plan
         stages = {name: StageStats(core[name][0] / 1e9, core[name][1], core[name][2]) for name in STAGES}
+        if self._recipe.texts:
+            stages["text"] = self._decoder.texts.stats()
         if self._recipe.map is not None:
             stages["map"] = self._map.stats()
         ended = self._ended if self._ended is not None else time.perf_counter()

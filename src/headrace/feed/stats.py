@@ -23,7 +23,8 @@ class StageStats:
 
 @dataclass(frozen=True)
 class Stats:
-    """Counted since the pass over the data began. `stages` has those of the core, and "map" where there is one.
+    """Counted since the pass over the data began. `stages` has those of the core, "text" where there are texts to
+    tokenise (its time is the feed's, which waits for the tokenizer), and "map" where there is one.
 
     `consumer_wait_s` high: training waits for data. `feed_wait_s` high: data waits for training, all is well.
     `idle_s` is time in which the core's threads had nothing to do, over all of them. `python_s` is CPU time of the
@@ -68,6 +69,8 @@ class Stats:
             return "consumer"
         if self._map_share > max(self._core_share, 0.5):
             return "map"
+        if self._text_share > max(self._core_share, 0.5):
+            return "text"
         # Threads that idle while the consumer waits: what is slow is not the core.
         return "python" if self._core_share < 1 / 3 else max(STAGES, key=lambda name: self.stages[name].busy_s)
 
@@ -81,6 +84,11 @@ class Stats:
     def _map_share(self) -> float:
         """The share of their time in which map workers work; 0 without any."""
         return self.stages["map"].busy_s / (self.map_workers * self.wall_s) if self.map_workers else 0.0
+
+    @property
+    def _text_share(self) -> float:
+        """The share of its time in which the feed waits for a tokenizer; 0 without texts."""
+        return self.stages["text"].busy_s / self.wall_s if "text" in self.stages else 0.0
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values."""
@@ -122,7 +130,11 @@ class Stats:
             return (
                 f"Python limits this run: the consumer waited {share:.0%} of the time while the core's threads idled."
             )
-        where = f"in {self.map_workers} processes" if limit == "map" else f"on {self.threads} threads"
+        where = f"on {self.threads} threads"
+        if limit == "map":
+            where = f"in {self.map_workers} processes"
+        elif limit == "text":
+            where = "in the feed's own thread"
         return (
             f"The loader limits this run: the consumer waited {share:.0%} of the time, most of it for {limit} {where}."
         )

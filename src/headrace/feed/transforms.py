@@ -10,6 +10,7 @@ import numpy as np
 
 from headrace.errors import UsageError
 from headrace.feed.arrays import memory_order
+from headrace.feed.nesting import fields_of_parts, flattened, nested, shown
 from headrace.feed.points import PerSample
 from headrace.feed.recipe import Batch, Output, Sample, SampleMap
 
@@ -41,7 +42,7 @@ def _philox(key: tuple[int, int], counter: tuple[int, int, int, int]) -> np.rand
 
 
 def take_row(batch: Batch, row: int) -> Sample:
-    """One sample of a batch. Arrays and tensors are views of the batch's memory."""
+    """One sample of a batch, flat as that. Arrays and tensors are views of the batch's memory."""
     return {name: values[row] for name, values in batch.items()}
 
 
@@ -56,12 +57,13 @@ def call(function: Callable[[], T], stage: str) -> T:
 def map_row(
     function: SampleMap, batch: Batch, row: int, rng: np.random.Generator, untouched: Callable[[str, Any], bool]
 ) -> Any:
-    """What `function` makes of a row; `Lies.UNTOUCHED` where it gives back the very value that it was given, of those
-    that `untouched` says would be seen in the batch if `function` had written to them."""
+    """What `function` makes of a row, flat again; `Lies.UNTOUCHED` where it gives back the very value that it was
+    given, of those that `untouched` says would be seen in the batch if `function` had written to them."""
     given = take_row(batch, row)
-    result = call(lambda: function(dict(given), rng), "map=")
+    result = call(lambda: function(nested(given), rng), "map=")
     if not isinstance(result, dict):
         return result
+    result = flattened(result, fields_of_parts(given))
     return {
         name: Lies.UNTOUCHED if name in given and value is given[name] and untouched(name, value) else value
         for name, value in result.items()
@@ -74,8 +76,8 @@ def collate(samples: list[Any], batch: Batch, placed: Mapping[str, Any], output:
     names = list(samples[0]) if isinstance(samples[0], dict) else None
     for row, sample in enumerate(samples):
         if not isinstance(sample, dict) or list(sample) != names:
-            fields = "a dict of fields" if names is None else f"a dict with the fields {names}"
-            got = list(sample) if isinstance(sample, dict) else repr(type(sample).__name__)
+            fields = "a dict of fields" if names is None else f"a dict with the fields {list(map(_shown, names))}"
+            got = list(map(_shown, sample)) if isinstance(sample, dict) else repr(type(sample).__name__)
             raise UsageError(f"map: expected {fields} for every sample, got {got} at row {row} of a batch")
     assert names is not None
     wholes = {Lies.UNTOUCHED: batch, Lies.IN_PLACE: placed}
@@ -84,6 +86,11 @@ def collate(samples: list[Any], batch: Batch, placed: Mapping[str, Any], output:
         name: _collate_field([sample[name] for sample in samples], name, wholes, output, ragged=name in ragged)
         for name in names
     }
+
+
+def _shown(name: Any) -> Any:
+    """Names are what `map` returned: anything."""
+    return shown(name) if isinstance(name, str) else name
 
 
 def _collate_field(
@@ -141,6 +148,6 @@ def _stack(stack: Callable[[list[Any]], Any], values: list[Any], name: str) -> A
     except (ValueError, RuntimeError, TypeError) as error:
         shapes = sorted({str(tuple(getattr(value, "shape", ()))) for value in values})
         raise UsageError(
-            f"map: expected one shape for field {name!r} in a batch, got {', '.join(shapes)}; return the same shape "
-            f"from every call, or something that is no array ({error})"
+            f"map: expected one shape for field {shown(name)!r} in a batch, got {', '.join(shapes)}; return the same "
+            f"shape from every call, or something that is no array ({error})"
         ) from error

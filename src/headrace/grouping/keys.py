@@ -89,6 +89,16 @@ def lengths(dataset: Dataset, name: str) -> Numbers:
     return of
 
 
+def token_lengths(dataset: Dataset, known: NDArray[np.int32]) -> Numbers:
+    """Tokens, of what `known` says by base id; there it is below 0 where there are none."""
+
+    def of(positions: Ints) -> NDArray[np.float64]:
+        found = known[positions if dataset.base_ids is None else dataset.base_ids[positions]]
+        return np.where(found >= 0, found.astype(np.float64), np.nan)
+
+    return of
+
+
 def _bytes(column: ByteColumn, ids: Ints) -> NDArray[np.float64]:
     at = column.locate(ids)
     if at.length is not None:

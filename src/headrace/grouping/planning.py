@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +33,7 @@ from headrace.plan import (
     StepViews,
 )
 from headrace.plan.plan import check_order
+from headrace.tokens import ResolvedText, text_measured
 from headrace.view import Program
 
 BY_SIZE = ("aspect", "orientation", "size")
@@ -65,6 +68,7 @@ def plan_of(
     buckets: Buckets | None,
     program: Program,
     images: Images | None,
+    texts: Sequence[ResolvedText] = (),
 ) -> EpochPlan:
     """A plain plan where nothing else is asked for. Sizes of images are read where they matter, unless they are kept.
 
@@ -76,7 +80,10 @@ def plan_of(
         return Plan(length=len(dataset), batch_size=batch_size, **vars(order))
     # Before anything is read.
     check_order(length=len(dataset), batch_size=1 if isinstance(batch_size, Budget) else batch_size, **vars(order))
-    return _Grouping(dataset, order, batch_size, buckets, program, images).plan()
+    text = None
+    if buckets is not None and buckets.by == "length" and buckets.source is not None:
+        text = text_measured(texts, buckets.source)
+    return _Grouping(dataset, order, batch_size, buckets, program, images, text).plan()
 
 
 class _Grouping:
@@ -90,6 +97,7 @@ class _Grouping:
         buckets: Buckets | None,
         program: Program,
         images: Images | None,
+        text: ResolvedText | None,
     ) -> None:
         self._dataset = dataset
         self._order = order
@@ -97,6 +105,7 @@ class _Grouping:
         self._buckets = buckets
         self._program = program
         self._images = images
+        self._text = text
         self._check()
         self._sizes = self._read_sizes(None) if self._needs_sizes() else None
         self._key_sizes = self._sizes if buckets is None or buckets.source is None else self._sizes_of_source(buckets)
@@ -145,6 +154,11 @@ class _Grouping:
             raise UsageError(
                 f"Budget: {budget.unit} needs buckets=hr.Buckets('length', source=…), which says how long samples are, "
                 f"got {buckets!r}"
+            )
+        if budget.unit == "bytes" and self._text is not None:
+            raise UsageError(
+                f"Budget: bytes needs lengths in bytes, got those of the field {self._text.name!r}, which are tokens; "
+                "use tokens=, or measure a column that no field of text reads"
             )
 
     def _needs_sizes(self) -> bool:
@@ -197,14 +211,22 @@ class _Grouping:
                 return by_numbers(numbers, buckets, length=length, seed=seed)
             return by_categories(keys.called_categories(buckets.by, self._dataset, self._sizes), length=length)
         if buckets.by == "length":
-            assert buckets.source is not None
-            return by_numbers(keys.lengths(self._dataset, buckets.source), buckets, length=length, seed=seed)
+            return by_numbers(self._lengths, buckets, length=length, seed=seed)
         assert self._key_sizes is not None
         if not buckets.ordered:
             kind = keys.orientations if buckets.by == "orientation" else keys.exact_sizes
             return by_categories(kind(self._key_sizes), length=length)
         measure = keys.aspects if buckets.by == "aspect" else keys.areas
         return by_numbers(measure(self._key_sizes), buckets, length=length, seed=seed, used=self._used)
+
+    @cached_property
+    def _lengths(self) -> keys.Numbers:
+        """What buckets of lengths measure."""
+        assert self._buckets is not None
+        assert self._buckets.source is not None
+        if self._text is None:
+            return keys.lengths(self._dataset, self._buckets.source)
+        return keys.token_lengths(self._dataset, self._text.lengths(None))
 
     def _capacity(self, members: Members, views: StepViews, coding: Coding | None) -> Capacity:
         budget, world_size = self._batch_size, self._order.world_size
@@ -213,10 +235,9 @@ class _Grouping:
         if budget.unit == "pixels":
             heights, widths = shape_bounds(members, self._sizes, views)
         else:
-            assert self._buckets is not None
-            assert self._buckets.source is not None
-            lengths = keys.lengths(self._dataset, self._buckets.source)
-            heights, widths = length_bounds(members, lengths, len(views.tables))
+            heights, widths = length_bounds(members, self._lengths, len(views.tables))
+            if self._text is not None:
+                heights = np.vectorize(self._text.padded, otypes=[np.int64])(heights)
         capacity = BudgetCapacity(budget.amount * world_size, heights, widths, budget.rank_multiple or world_size)
         self._check_budget(budget, capacity, members, coding)
         return capacity

@@ -25,6 +25,7 @@ from headrace.feed.map_workers.inbox import Inbox
 from headrace.feed.map_workers.messages import Begun, Done, Failure, NoPlace, Place, Work
 from headrace.feed.map_workers.sent_fields import IMMUTABLE
 from headrace.feed.map_workers.shared_blocks import MappedBlocks, SharedFile
+from headrace.feed.nesting import shown
 from headrace.feed.points import PerSample
 from headrace.feed.recipe import Output, SampleMap
 from headrace.feed.transforms import Lies
@@ -262,6 +263,6 @@ def _unsuitable(rows: dict[int, Any]) -> Iterator[tuple[int, str | None, Any]]:
             try:
                 pickling.dumps(value)
             except Exception:  # as in `_pickled`
-                yield row, name, value
+                yield row, None if name is None else shown(name), value
     first = min(rows)
     yield first, None, rows[first]  # each alone can be: it is the whole that cannot, by its names say

@@ -1,0 +1,28 @@
+"""Fields that Python makes, each with what it is made of."""
+
+from __future__ import annotations
+
+from headrace.feed.contents import Content
+from headrace.feed.number_arrays import ArrayContent
+from headrace.feed.recipe import Recipe
+from headrace.feed.texts import TextContent, TextMeter
+from headrace.fields import Array
+
+
+def contents_of(recipe: Recipe, meter: TextMeter) -> tuple[Content, ...]:
+    """Those of a recipe, for one pass; `meter` counts what texts cost."""
+    raws = {name: number for number, (name, _, _) in enumerate(recipe.raws)}
+    texts = [TextContent(text, raws.get(text.name), meter) for text in recipe.texts]
+    arrays = [
+        ArrayContent(
+            dataset=recipe.dataset,
+            name=name,
+            field=field,
+            column=name if field.source is None else field.source,
+            raw=raws.get(name),
+            limits=recipe.limits,
+        )
+        for name, field in recipe.fields.items()
+        if isinstance(field, Array)
+    ]
+    return (*texts, *arrays)

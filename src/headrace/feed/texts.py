@@ -1,0 +1,113 @@
+"""Texts of a batch: which caption of several, whether it can be used, and its ids."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import _core
+from headrace.errors import DecodeError, LimitError, SampleError
+from headrace.feed.contents import Ints, Origin, Raws, Rows
+from headrace.feed.nesting import part_name
+from headrace.feed.stats import StageStats
+from headrace.tokens import ResolvedText
+from headrace.tokens.texts import LongTextError, UnfitTextError, decoded
+
+_STREAM = 254 << 8
+"""Dataset 0, stage 254, draw 0: above every stage of a view (core/rng/stream.hpp)."""
+
+IDS, MASK = "ids", "mask"
+
+
+class TextMeter:
+    """Counts what a pass's encoding takes. One thread's, read by others."""
+
+    def __init__(self) -> None:
+        self._busy_s = 0.0
+        self._items = self._bytes = 0
+
+    def add(self, busy_s: float, texts: Sequence[str]) -> None:
+        self._busy_s += busy_s
+        self._items += len(texts)
+        self._bytes += sum(len(text.encode()) for text in texts)
+
+    def stats(self) -> StageStats:
+        return StageStats(self._busy_s, self._items, self._bytes)
+
+
+@dataclass(frozen=True)
+class TextContent:
+    """A text field of one pass."""
+
+    text: ResolvedText
+    raw: int | None
+    """Its number among the recipe's raw fields; None where the dataset holds its texts."""
+    meter: TextMeter
+
+    @property
+    def name(self) -> str:
+        return self.text.name
+
+    def take(self, rows: Rows, raws: Raws) -> list[Any]:
+        found = self._held(rows) if self.raw is None else raws[self.raw]
+        return [self._usable(data, int(sample)) for data, sample in zip(found, rows.samples, strict=True)]
+
+    def _held(self, rows: Rows) -> list[bytes | None]:
+        assert self.text.held is not None, "it is read"
+        first, counts = self.text.held.ranges(rows.base_ids)
+        if self.text.field.captions == "random" and len(counts) and counts.max() > 1:
+            first = first + draw_captions(rows, counts)
+        there = np.flatnonzero(counts)
+        found: list[bytes | None] = [None] * len(counts)
+        for row, data in zip(there.tolist(), self.text.held.take(first[there]), strict=True):
+            found[row] = data
+        return found
+
+    def _usable(self, data: bytes | None, sample: int) -> str | SampleError:
+        if data is None:
+            return self._origin.error(DecodeError, "the sample has no text", sample)
+        try:
+            return decoded(data, self.text.field.most_bytes)
+        except LongTextError as error:
+            why = f"{error}; raise it with Text(max_bytes=…) if such texts are wanted"
+            return self._origin.error(LimitError, why, sample)
+        except UnfitTextError as error:
+            return self._origin.error(DecodeError, str(error), sample)
+
+    @property
+    def _origin(self) -> Origin:
+        return Origin(self.text.dataset, self.name, self.text.column, read=self.raw is not None)
+
+    def join(self, contents: list[str], samples: Ints) -> dict[str, NDArray[Any]]:
+        began = time.perf_counter()
+        rows = self.text.encoder.encode(contents)
+        ids, mask = self._padded(rows)
+        self.meter.add(time.perf_counter() - began, contents)
+        return {part_name(self.name, IDS): ids, part_name(self.name, MASK): mask}
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        length = self.text.padded(int(lengths.max(initial=0)))
+        places = np.arange(length)
+        ends = lengths[:, None]
+        mask = places >= length - ends if self.text.encoder.pads_left else places < ends
+        ids = np.full((len(rows), length), self.text.pad_id, np.int64)
+        ids[mask] = np.fromiter(chain.from_iterable(rows), np.int64, int(lengths.sum()))
+        return ids, mask
+
+
+def draw_captions(rows: Rows, counts: Ints) -> Ints:
+    """Which of its captions each row takes, uniform but for 2^-32 of its count. A function of the sample and the pass
+    alone: two fields of as many captions take the same one, on every rank."""
+    ids = rows.base_ids
+    counter = np.stack(
+        [ids & 0xFFFF_FFFF, ids >> 32, rows.passes.astype(np.int64), np.full_like(ids, _STREAM)], axis=1
+    ).astype(np.uint32)
+    words = _core.philox(rows.key, counter)[:, 1].astype(np.int64)  # the upper half of the first draw
+    return (words * counts) >> 32

@@ -1,0 +1,8 @@
+"""Texts and tokenizers, apart from any loader: what encodes, where texts come from, how long they are in tokens."""
+
+from headrace.tokens.encoder import Encoder
+from headrace.tokens.lengths import token_lengths
+from headrace.tokens.resolved import ResolvedText, resolve_texts, text_measured
+from headrace.tokens.resolving import resolve_tokenizer
+
+__all__ = ["Encoder", "ResolvedText", "resolve_texts", "resolve_tokenizer", "text_measured", "token_lengths"]

@@ -1,0 +1,77 @@
+"""`LibraryEncoder`: a tokenizer of the library tokenizers, which is also what the fast ones of transformers have."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+class LibraryEncoder:
+    """A copy of a tokenizer, with a truncation of its own and without padding."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, *, max_length: int, place: str, pad_id: int | None, sides: tuple[str | None, ...]
+    ) -> None:
+        """`sides`: what the tokenizer around it says of where to fill up and where to cut; None: it does not."""
+        import tokenizers
+
+        text = _described(tokenizer, place)
+        copy = tokenizers.Tokenizer.from_str(text)
+        copy.encode_special_tokens = tokenizer.encode_special_tokens  # which the description does not have
+        pad_side, cut_side = sides
+        padding, cut = tokenizer.padding or {}, tokenizer.truncation or {}
+        cut_side = cut.get("direction", "right") if cut_side is None else cut_side
+        special = copy.num_special_tokens_to_add(False)
+        if special > max_length:
+            raise UsageError(
+                f"{place}: expected max_length of at least {special}, the special tokens that the tokenizer adds to "
+                f"each text, got {max_length}"
+            )
+        copy.no_padding()
+        copy.enable_truncation(max_length, direction=cut_side)
+        self.pad_id = padding.get("pad_id") if pad_id is None else pad_id
+        self.pads_left = (padding.get("direction", "right") if pad_side is None else pad_side) == "left"
+        self.identity = _identity(copy, tokenizers.__version__)
+        self._copy = copy
+        self._pid = os.getpid()
+
+    def encode(self, texts: list[str]) -> Sequence[Sequence[int]]:
+        if self._must_not_use_threads():
+            return [self._copy.encode(text).ids for text in texts]
+        return [encoding.ids for encoding in self._copy.encode_batch_fast(texts)]
+
+    def _must_not_use_threads(self) -> bool:
+        """In a fork the library's threads are not there, and it would wait for them for good, where the environment
+        tells it to use them. Where the environment says nothing it finds out by itself."""
+        return self._pid != os.getpid() and "TOKENIZERS_PARALLELISM" in os.environ
+
+
+def _described(tokenizer: Tokenizer, place: str) -> str:
+    """Its JSON. Raises UsageError where it has parts that are not in it, or draws at random."""
+    try:
+        text: str = tokenizer.to_str()
+    except Exception as error:  # the library's own type is Exception
+        raise UsageError(
+            f"{place}: expected a tokenizer that can be saved, got one that cannot ({error}); pass a function, such as "
+            "lambda texts: [each.ids for each in tokenizer.encode_batch(texts)]"
+        ) from error
+    dropout: Any = json.loads(text)["model"].get("dropout")
+    if dropout:
+        raise UsageError(
+            f"{place}: expected the same ids for the same text each time, got a tokenizer with dropout={dropout}, "
+            "which draws from a source of its own; set tokenizer.model.dropout = None"
+        )
+    return text
+
+
+def _identity(tokenizer: Tokenizer, library: str) -> str:
+    known = json.dumps([library, tokenizer.to_str(), tokenizer.encode_special_tokens])
+    return hashlib.blake2b(known.encode(), digest_size=16).hexdigest()
