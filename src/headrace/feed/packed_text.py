@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Ints: TypeAlias = NDArray[np.int64]
+from headrace.errors import UsageError
+from headrace.feed.contents import Ints, Places
+from headrace.feed.texts import TextContent
 
 PARTS = ("ids", "mask", "positions", "blocks", "boundaries")
+
+
+class PackedTextContent(TextContent):
+    """A text field whose texts share rows."""
+
+    def _parts(self, sequences: Sequence[Sequence[int]], places: Places | None) -> dict[str, NDArray[Any]]:
+        assert places is not None, "the plan has rows"
+        try:
+            return packed(sequences, places.row_of, rows=places.rows, length=places.length, pad_id=self.text.pad_id)
+        except RowOverflowError as error:
+            raise UsageError(
+                f"field {self.name!r}: expected texts as long as they were when the loader was made, got {error}; the "
+                "tokenizer has to give the same ids each time, so leave out what it draws (dropout), and make the "
+                "loader afresh if texts have changed"
+            ) from error
 
 
 class RowOverflowError(ValueError):
