@@ -276,9 +276,7 @@ def test_texts_that_are_longer_than_they_were_are_refused(datasets):
 
     fields = {"text": hr.Text(growing, max_length=ROW, pad_id=0)}
     loader = hr.Loader(datasets["texts"], fields, pack=hr.Pack(ROW), batch_size=2, output="numpy")
-    with pytest.raises(
-        UsageError, match=r"as long as they were when the loader was made, got 54 tokens of 6 sequences"
-    ):
+    with pytest.raises(UsageError, match=r"as long as they were when .* made, got 54 tokens of 6 sequences"):
         battery.kept(loader)
 
 
@@ -301,10 +299,7 @@ def test_a_state_of_other_rows_is_refused(datasets):
             other.load_state_dict(state)
 
 
-TWO = {
-    "a": hr.Text(tokenize, source="text", max_length=8, pad_id=0),
-    "b": hr.Text(tokenize, source="text", max_length=8, pad_id=0),
-}
+TWO = {name: hr.Text(tokenize, source="text", max_length=8, pad_id=0) for name in ("a", "b")}
 
 
 @pytest.mark.parametrize(
@@ -336,7 +331,9 @@ def test_arguments_that_do_not_go_together(datasets, given, says):
 def test_a_random_scale_beside_it_is_refused(datasets):
     fields = {"text": TEXT, "image": hr.Image()}
     with pytest.raises(UsageError, match="expected no RandomScale beside it"):
-        hr.Loader(datasets["pictures"], fields, view=hr.RandomScale((8,)), pack=hr.Pack(ROW), batch_size=2)
+        hr.Loader(
+            datasets["pictures"], fields, view=hr.RandomScale((8,)), pack=hr.Pack(ROW), batch_size=2, output="numpy"
+        )
 
 
 @pytest.mark.parametrize("length", [0, -1, True, 2.0, (1 << 20) + 1, "2048"])

@@ -23,8 +23,8 @@ _PIECE = 1 << 20
 class LengthOrder:
     """Every sample once, class by class from the shortest, and in the dataset's order within a class.
 
-    Four bytes a sample. CodedMembers would take three where there are thousands of classes, but 20 us to find a
-    sequence, as it looks through a block of codes that grows with the classes (benchmarks/packing.py).
+    Four bytes a sample. CodedMembers would take three where there are thousands of classes, but look through a block of
+    codes for each sequence, which grows with the classes (benchmarks/packing.py).
     """
 
     samples: NDArray[Any]
