@@ -3,8 +3,8 @@
     python benchmarks/text_cost.py PHOTOS [--rounds 7] [--threads 2] [--batch-size 64] [--max-length 77]
 
 PHOTOS is a folder of JPEGs (benchmarks/make_photos.py makes one). Each photograph gets a caption of 5 to 40 words out
-of a made vocabulary, whose words are as unequally frequent as those of a language; a byte-level BPE tokenizer is trained
-on other captions of the same kind. One epoch each, in turn: images alone (RandomResizedCrop(224), bytes), texts alone,
+of a made vocabulary, whose words are as unequally frequent as those of a language; a byte-level BPE tokenizer is
+trained on other captions of the same kind. One epoch each, in turn: images alone (RandomResizedCrop(224), bytes), texts alone,
 and both. CPU time is the process's, so it has the tokenizer's own threads in it; medians over the rounds, and the
 median of the rounds' ratios. Then the tokenizer alone, in one thread (TOKENIZERS_PARALLELISM=false in a process of its
 own) and as it comes: a text a call, as a DataLoader's `__getitem__` encodes, with padding to the maximum, and a batch
@@ -148,9 +148,7 @@ def compare_epochs(args: argparse.Namespace, tokenizer: Path, manifest: Path) ->
     samples = made["both"].samples
     for loader in made.values():
         epoch(loader)  # files come into the page cache, and memory into the pool
-    rounds = [
-        {name: cost(lambda each=loader: epoch(each)) for name, loader in made.items()} for _ in range(args.rounds)
-    ]
+    rounds = [{name: cost(partial(epoch, loader)) for name, loader in made.items()} for _ in range(args.rounds)]
     here = environment()
     print(f"{here.cpu}, {here.cores} cores, {here.date}")
     print(f"{samples:,} photographs, batches of {args.batch_size}, {args.threads} threads, {args.rounds} rounds\n")
