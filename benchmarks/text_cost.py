@@ -4,11 +4,11 @@
 
 PHOTOS is a folder of JPEGs (benchmarks/make_photos.py makes one). Each photograph gets a caption of 5 to 40 words out
 of a made vocabulary, whose words are as unequally frequent as those of a language; a byte-level BPE tokenizer is
-trained on other captions of the same kind. One epoch each, in turn: images alone (RandomResizedCrop(224), bytes), texts alone,
-and both. CPU time is the process's, so it has the tokenizer's own threads in it; medians over the rounds, and the
-median of the rounds' ratios. Then the tokenizer alone, in one thread (TOKENIZERS_PARALLELISM=false in a process of its
-own) and as it comes: a text a call, as a DataLoader's `__getitem__` encodes, with padding to the maximum, and a batch
-a call, as the loader does.
+trained on other captions of the same kind. One epoch each, in turn: images alone (RandomResizedCrop(224), bytes), texts
+alone, and both. CPU time is the process's, so it has the tokenizer's own threads in it; medians over the rounds, and
+the median of the rounds' ratios. Then the tokenizer alone, in one thread (TOKENIZERS_PARALLELISM=false in a process of
+its own) and as it comes: a text a call, as a DataLoader's `__getitem__` encodes, with padding to the maximum, and a
+batch a call, as the loader does.
 """
 
 from __future__ import annotations
