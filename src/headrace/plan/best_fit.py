@@ -16,25 +16,23 @@ Ints: TypeAlias = NDArray[np.int64]
 class Patterns:
     """What a row may hold. Rows are numbered pattern by pattern, from the fullest rows to the emptiest.
 
-    Pattern p is `entries[p]` entries from `first_entry[p]` on: `times` sequences of each of `classes`, longest first.
-    Its rows are those from `first_row[p]` on; `first_slot` says how many sequences of an entry's class the rows before
-    these have.
+    Pattern p's rows are those from `first_row[p]` on. Each has the `places[p]` places from `first_place[p]` on, the longest
+    sequence first: at place i the pattern's k-th row has sequence number `first[i] + k * times[i]` of `classes[i]`. There
+    are no more places than sequences.
     """
 
     first_row: Ints
     """[patterns + 1]"""
-    first_entry: Ints
+    first_place: Ints
     """[patterns]"""
-    entries: Ints
+    places: Ints
     classes: Ints
-    """[entries]"""
+    """[places of all patterns]"""
+    first: Ints
     times: Ints
-    first_slot: Ints
-    slots: Ints
-    """[patterns]: sequences in each row."""
 
     def __len__(self) -> int:
-        return len(self.slots)
+        return len(self.places)
 
     @property
     def rows(self) -> int:
@@ -42,7 +40,7 @@ class Patterns:
 
     def samples_before(self, row: int) -> int:
         """Sequences in all rows before this one."""
-        return int(((np.minimum(self.first_row[1:], row) - self.first_row[:-1]).clip(0) * self.slots).sum())
+        return int(((np.minimum(self.first_row[1:], row) - self.first_row[:-1]).clip(0) * self.places).sum())
 
 
 class _Held(NamedTuple):
@@ -128,24 +126,23 @@ class _Packing:
 
 def _patterns(groups: list[tuple[int, _Held | None]], sizes: Ints) -> Patterns:
     entries: list[tuple[int, int, int]] = []
-    lengths, slots = [], []
+    places = []
     for rows, held in groups:
         first = len(entries)
         while held is not None:
             entries.append((held.size_class, held.times, rows))
             held = held.others
         entries[first:] = entries[first:][::-1]
-        lengths.append(len(entries) - first)
-        slots.append(sum(times for _, times, _ in entries[first:]))
+        places.append(sum(times for _, times, _ in entries[first:]))
     classes, times, rows_of = np.array(entries, np.int64).reshape(-1, 3).T
+    firsts = _taken_before(classes, times * rows_of, len(sizes))
     return Patterns(
         first_row=_sums([rows for rows, _ in groups]),
-        first_entry=_sums(lengths)[:-1],
-        entries=np.array(lengths, np.int64),
-        classes=np.ascontiguousarray(classes),
-        times=np.ascontiguousarray(times),
-        first_slot=_first_slots(classes, times * rows_of, len(sizes)),
-        slots=np.array(slots, np.int64),
+        first_place=_sums(places)[:-1],
+        places=np.array(places, np.int64),
+        classes=classes.repeat(times),
+        first=(firsts - np.cumsum(times) + times).repeat(times) + np.arange(times.sum()),
+        times=times.repeat(times),
     )
 
 
@@ -153,8 +150,8 @@ def _sums(values: list[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(np.array(values, np.int64))])
 
 
-def _first_slots(classes: Ints, taken: Ints, count: int) -> Ints:
-    """How many sequences of its class the entries before each have."""
+def _taken_before(classes: Ints, taken: Ints, count: int) -> Ints:
+    """How many sequences of its class the entries before each take, of `count` classes."""
     order = np.argsort(classes, kind="stable")
     sums = np.cumsum(taken[order]) - taken[order]
     firsts = np.searchsorted(classes[order], np.arange(count))

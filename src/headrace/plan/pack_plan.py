@@ -129,13 +129,13 @@ class PackPlan:
         start, stop = rank_part(count, batch_size=self.batch_size, rank=self.rank, world_size=self.world_size)
         rows = np.arange(first + start, first + stop, dtype=np.int64)
         passes, numbers = self._at(epoch, rows)
-        counts, classes, slots = self._sequences(numbers)
+        counts, places, classes, members = self._sequences(numbers)
         return BatchPlan(
             epoch,
             step,
-            self._samples(epoch, classes, slots),
+            self._samples(epoch, classes, members),
             passes.astype(np.uint32).repeat(counts),
-            _counted(rows * self._stride, counts),
+            (rows * self._stride).repeat(counts) + places,
             rows=PackedRows(count=len(rows), length=self.row, first=first + start, slots=self._stride),
         )
 
@@ -151,7 +151,7 @@ class PackPlan:
         """
         row, place = divmod(position, self._stride)
         _, numbers = self._at(epoch, np.array([row], np.int64))
-        size_class = int(self._sequences(numbers)[1][place])
+        size_class = int(self._sequences(numbers)[2][place])
         first = int(self.order.offsets[size_class]) if attempt < _OF_OWN_LENGTH else 0
         among = int(self.order.offsets[size_class + 1]) - first
         index, pass_ = draw_replacement(length=among, seed=self.seed, epoch=epoch, position=position, attempt=attempt)
@@ -167,22 +167,23 @@ class PackPlan:
             numbers[drawn] = _core.permute(self._kept_rows, key, numbers[drawn])
         return passes, numbers
 
-    def _sequences(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
-        """How many sequences each row of these numbers has; of each its class, and which of the class it is."""
+    def _sequences(self, rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+        """How many sequences each row of these numbers has. Of each sequence its place in the row, its class, and which
+        of the class it is."""
         patterns = self.patterns
         kinds = patterns.first_row.searchsorted(rows, side="right") - 1
         alike = rows - patterns.first_row[kinds]
-        kept = patterns.entries[kinds]
-        entries = _counted(patterns.first_entry[kinds], kept)
-        times = patterns.times[entries]
-        slots = _counted(patterns.first_slot[entries] + alike.repeat(kept) * times, times)
-        return patterns.slots[kinds], patterns.classes[entries].repeat(times), slots
+        counts = patterns.places[kinds]
+        places = np.arange(counts.sum()) - (counts.cumsum() - counts).repeat(counts)
+        at = patterns.first_place[kinds].repeat(counts) + places
+        members = patterns.first[at] + alike.repeat(counts) * patterns.times[at]
+        return counts, places, patterns.classes[at], members
 
-    def _samples(self, epoch: int, classes: Ints, slots: Ints) -> Ints:
+    def _samples(self, epoch: int, classes: Ints, members: Ints) -> Ints:
         order = self.order
         if self.shuffle:
-            slots = _core.permute_each(order.counts[classes], epoch_key(self.seed, epoch), 1 + classes, slots)
-        samples: Ints = order.samples[order.offsets[classes] + slots].astype(np.int64)
+            members = _core.permute_each(order.counts[classes], epoch_key(self.seed, epoch), 1 + classes, members)
+        samples: Ints = order.samples[order.offsets[classes] + members].astype(np.int64)
         return samples
 
     @cached_property
@@ -193,11 +194,4 @@ class PackPlan:
     @cached_property
     def _stride(self) -> int:
         """Positions are numbered row by row, with room for the most sequences in each."""
-        return int(self.patterns.slots.max())
-
-
-def _counted(firsts: Ints, counts: Ints) -> Ints:
-    """Of firsts [7, 4, 5] and counts [2, 0, 3]: [7, 8, 5, 6, 7]."""
-    shifts: Ints = (firsts - counts.cumsum() + counts).repeat(counts)
-    shifts += np.arange(len(shifts))
-    return shifts
+        return int(self.patterns.places.max())
