@@ -16,9 +16,9 @@ Ints: TypeAlias = NDArray[np.int64]
 class Patterns:
     """What a row may hold. Rows are numbered pattern by pattern, from the fullest rows to the emptiest.
 
-    Pattern p's rows are those from `first_row[p]` on. Each has the `places[p]` places from `first_place[p]` on, the longest
-    sequence first: at place i the pattern's k-th row has sequence number `first[i] + k * times[i]` of `classes[i]`. There
-    are no more places than sequences.
+    Pattern p's rows are those from `first_row[p]` on. Each has the `places[p]` places from `first_place[p]` on, the
+    longest sequence first: at place i the pattern's k-th row has sequence number `first[i] + k * times[i]` of
+    `classes[i]`. There are no more places than sequences.
     """
 
     first_row: Ints
