@@ -44,10 +44,8 @@ CASES = {
     "lists, wrap, function": {"place": "lists", "output": "numpy", "remainder": "wrap", "tokenizer": whitespace},
     "tar, torch": {"place": "tar", "output": "torch"},
     "bad samples": {"place": "damaged", "output": "numpy", "max_bad": 0.5},
-    "bad samples, map workers": {
-        "place": "damaged", "output": "numpy", "max_bad": 0.5, "map": count_tokens, "map_workers": 2,
-    },
-}  # fmt: skip
+}
+WORKERS = {"place": "damaged", "output": "numpy", "max_bad": 0.5, "map": count_tokens}
 
 
 def factory(places, *, place, tokenizer=tokenizer, pad="max", **options):
@@ -86,6 +84,20 @@ def test_resume_at_every_step(make):
 
 
 def test_resume_twice(make):
+    battery.check_resume_twice(make)
+
+
+def test_map_workers_make_what_threads_make(places):
+    expected = battery.epochs(factory(places, **WORKERS)())
+    battery.assert_equal(battery.epochs(factory(places, **WORKERS, map_workers=2)()), expected, "map_workers=2")
+
+
+@pytest.mark.long
+def test_the_battery_with_map_workers(places):
+    make = factory(places, **WORKERS, map_workers=2)
+    battery.check_threads(make)
+    battery.check_world_sizes(make, GLOBAL_BATCH)
+    battery.check_resume_at_every_step(make)
     battery.check_resume_twice(make)
 
 
