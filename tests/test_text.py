@@ -155,7 +155,9 @@ def test_texts_that_a_manifest_holds(tmp_path):
 
 
 def test_keys_as_texts(tar):
-    found = batches(tar, hr.Text(lambda texts: [[int(text)] for text in texts], max_length=2, pad_id=0, source="__key__"))
+    found = batches(
+        tar, hr.Text(lambda texts: [[int(text)] for text in texts], max_length=2, pad_id=0, source="__key__")
+    )
     assert np.concatenate([batch["text"]["ids"][:, 0] for batch in found]).tolist() == list(range(COUNT))
 
 

@@ -1,4 +1,4 @@
-"""Captions, a tokenizer that is trained on the spot, and data sets of images with both; nothing comes from a network."""
+"""Captions, a tokenizer that is trained on the spot, and images with both; nothing comes from a network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,22 @@ PAD, BEGIN, END = "<pad>", "<s>", "</s>"
 MISSING, NOT_UTF8, EMPTY = 3, 17, 8
 """Samples of `write_tar` whose caption is none, damaged, and empty."""
 
-_WORDS = ("a", "the", "red", "small", "bird", "cat", "street", "Übergröße", "字", "🙂", "runs", "under", "umbrella", "it's")
+_WORDS = (
+    "a",
+    "the",
+    "red",
+    "small",
+    "bird",
+    "cat",
+    "street",
+    "Übergröße",
+    "字",
+    "🙂",
+    "runs",
+    "under",
+    "umbrella",
+    "it's",
+)
 
 
 def caption(number: int) -> str:
