@@ -219,7 +219,10 @@ def test_batches_before_the_failure_are_delivered(photos):
         ({"fields": {"image": hr.Image(source="png")}}, ["expected a column of the dataset, got 'png'", "source="]),
         (
             {"fields": {"image": "rgb"}},
-            ["field 'image': expected Image, Mask, Depth, Normals, Boxes, Keypoints, Text, Array, Label or Raw, got str"],
+            [
+                "field 'image': expected Image, Mask, Depth, Normals, Boxes, Keypoints, Text, Array, Label or Raw",
+                "got str",
+            ],
         ),
         ({"fields": ["image"]}, ["fields: expected a dict of names to fields", "got ['image']"]),
         ({"fields": {"label": hr.Label()}}, ["view: expected a field of pixels to cut"]),

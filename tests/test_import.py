@@ -34,6 +34,7 @@ def test_public_names_are_pinned():
         "Mask",
         "Normalize",
         "Normals",
+        "Pack",
         "Quantiles",
         "RandomCrop",
         "RandomHorizontalFlip",

@@ -114,6 +114,23 @@ def test_permutation_equals_its_twin(n, key, data):
     assert 0 <= got[0] < n
 
 
+@given(st.lists(st.tuples(st.integers(1, 2**62), st.integers(0, 3), words), min_size=1, max_size=8), words)
+def test_each_position_in_a_permutation_of_its_own(asked, key):
+    places = [(n, stream, word % n) for n, stream, word in asked]
+    lengths, streams, positions = (np.array(column, np.int64) for column in zip(*places, strict=True))
+    got = _core.permute_each(lengths, key, streams, positions)
+    assert got.tolist() == [twin.permute(n, twin.hash64(key, stream), at) for n, stream, at in places]
+
+
+def test_a_position_outside_its_permutation_is_refused():
+    three = np.array([3, 3, 3])
+    for lengths, positions in ((three, [0, 3, 1]), (three, [0, -1, 1]), (np.array([3, 0, 3]), [0, 0, 0])):
+        with pytest.raises(ValueError, match="0 <= position < length"):
+            _core.permute_each(lengths, 1, three, np.array(positions))
+    with pytest.raises(ValueError, match="of one length"):
+        _core.permute_each(three, 1, three, np.array([0]))
+
+
 def test_permutation_of_ten_to_the_twelve_does_not_collide():
     indices = _core.permute(10**12, 7, np.arange(10**5) * 9_999_991)
     assert len(np.unique(indices)) == 10**5

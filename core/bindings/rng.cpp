@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "bindings.hpp"
@@ -42,6 +43,31 @@ nb::ndarray<nb::numpy, std::int64_t> permute(std::uint64_t n, std::uint64_t key,
     return owned(std::move(out), {count});
 }
 
+// As permute, each position in a permutation of its own: that of range(lengths[i]) under hash64(key, streams[i]).
+nb::ndarray<nb::numpy, std::int64_t> permute_each(const Positions& lengths, std::uint64_t key, const Positions& streams,
+                                                  const Positions& positions) {
+    const std::size_t count = positions.shape(0);
+    if (lengths.shape(0) != count || streams.shape(0) != count)
+        throw nb::value_error("permute_each: expected lengths, streams and positions of one length");
+    const std::int64_t *n = lengths.data(), *stream = streams.data(), *in = positions.data();
+    for (std::size_t i = 0; i < count; ++i)
+        if (in[i] < 0 || in[i] >= n[i] || static_cast<std::uint64_t>(n[i]) > Permutation::kMaxLength)
+            throw nb::value_error("permute_each: expected 0 <= position < length <= 2**62");
+    auto out = std::make_unique_for_overwrite<std::int64_t[]>(count);
+    {
+        nb::gil_scoped_release release;
+        std::optional<Permutation> permutation;
+        for (std::size_t i = 0; i < count; ++i) {
+            if (i == 0 || n[i] != n[i - 1] || stream[i] != stream[i - 1])
+                permutation.emplace(static_cast<std::uint64_t>(n[i]),
+                                    hash64(key, static_cast<std::uint64_t>(stream[i])));
+            // A walk in range(4) that ends at 0 only: four times the work of others, for what is known.
+            out[i] = n[i] == 1 ? 0 : static_cast<std::int64_t>((*permutation)(static_cast<std::uint64_t>(in[i])));
+        }
+    }
+    return owned(std::move(out), {count});
+}
+
 using Counters = nb::ndarray<const std::uint32_t, nb::c_contig, nb::device::cpu>;
 
 nb::ndarray<nb::numpy, std::uint32_t> philox(std::uint64_t key, const Counters& counter) {
@@ -65,6 +91,10 @@ void bind_rng(nb::module_& m) {
     m.def("hash64", &hash64, "a"_a, "b"_a, "A 64-bit hash of two unsigned 64-bit words; a bijection of each.");
     m.def("permute", &permute, "n"_a, "key"_a, nb::arg("positions").noconvert(),
           "The indices (int64) at these positions (int64[N]) of a keyed permutation of range(n).");
+    m.def(
+        "permute_each", &permute_each, nb::arg("lengths").noconvert(), "key"_a, nb::arg("streams").noconvert(),
+        nb::arg("positions").noconvert(),
+        "As permute, each position (int64[N]) in the permutation of range(lengths[i]) under hash64(key, streams[i]).");
     m.def("philox", &philox, "key"_a, nb::arg("counter").noconvert(),
           "Philox4x32-10: 4 random words (uint32[..., 4]) for each counter (uint32[..., 4]).");
 }

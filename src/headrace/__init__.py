@@ -26,6 +26,7 @@ from headrace.fields import (
     Text,
 )
 from headrace.loader import Loader
+from headrace.packing import Pack
 from headrace.random_scale import RandomScale
 from headrace.view import (
     CenterCrop,
@@ -81,6 +82,7 @@ __all__ = [
     "Mask",
     "Normalize",
     "Normals",
+    "Pack",
     "Quantiles",
     "RandomCrop",
     "RandomHorizontalFlip",

@@ -29,19 +29,21 @@ from headrace.feed import (
 from headrace.feed.memory import PinnedMemory, PooledMemory
 from headrace.feed.recipe import Columns, obvious_fields, resolve_columns
 from headrace.fields import Field, Image
-from headrace.grouping import Images, Order, plan_of
+from headrace.grouping import Images, Order, plan_of, text_packed
 from headrace.launch import rank_and_world_size
 from headrace.loader_arguments import (
     check_fields,
     check_last_batch,
     check_level,
     check_map_workers,
+    check_pack_and_map,
     check_skip,
     check_values,
     need_torch,
     place_fields,
 )
 from headrace.loader_iterator import LoaderIterator
+from headrace.packing import Pack
 from headrace.passes import DevicePass, Pass
 from headrace.plan import Remainder, State, state_after
 from headrace.plan.resume import resume
@@ -68,6 +70,7 @@ class Loader:
     `batch_size` samples per rank; the global batch is `batch_size * world_size`. Or a Budget: as many as it bears
     `buckets`    which samples may share a batch. With these, a Budget or a RandomScale, all images of a global batch
                  have one shape, the same on every rank; without, batches of unequal images are refused
+    `pack`       texts that share rows of tokens. `batch_size` then counts rows
     `shuffle`, `seed`  the order of each epoch, and every random view, follow from these two and the epoch
     `remainder`  the last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
     `threads`    default: the cores available, shared by the ranks of the node
@@ -102,6 +105,7 @@ class Loader:
         view_from: str | None = None,
         batch_size: int | Budget,
         buckets: Buckets | None = None,
+        pack: Pack | None = None,
         shuffle: bool = False,
         seed: int = 0,
         remainder: Remainder = "short",
@@ -132,6 +136,7 @@ class Loader:
         check_values(threads, prefetch, on_error, max_bad, output, chosen)
         check_skip(on_error, world_size)
         check_map_workers(map_workers, multiprocessing_context, map)
+        check_pack_and_map(pack, map)
         self._placement = None if device is None else place_fields(device, output, chosen, map, batch_map)
         if self._placement is not None:
             chosen = self._placement.fields
@@ -147,7 +152,9 @@ class Loader:
             program=program,
             images=_first_images(columns, threads, limits),
             texts=texts,
+            pack=pack,
         )
+        packed = None if pack is None else text_packed(pack, texts).name
         check_last_batch(plan, map)
         self._recipe = Recipe(
             dataset=dataset,
@@ -159,6 +166,7 @@ class Loader:
             values=columns.values,
             points=columns.points,
             texts=texts,
+            packed=packed,
             threads=default_threads() if threads is None else threads,
             prefetch=prefetch,
             on_error=on_error,
@@ -189,7 +197,7 @@ class Loader:
 
     @property
     def batch_size(self) -> int:
-        """Samples per rank; under a Budget about their mean over an epoch's batches."""
+        """Samples per rank, or rows with `pack`; under a Budget about their mean over an epoch's batches."""
         return self._recipe.plan.batch_size
 
     @property
@@ -242,7 +250,8 @@ class Loader:
         plan = self._recipe.plan
         fields = ", ".join(self._recipe.fields)
         ranks = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
-        size = f"about {plan.batch_size}" if self._budget else plan.batch_size
+        size = f"about {plan.batch_size}" if self._budget else f"{plan.batch_size}"
+        size += "" if self._recipe.packed is None else " rows"
         return f"Loader: {len(self):,} batches of {size}{ranks} of {fields} from {self.dataset!r}"
 
     def set_epoch(self, epoch: int) -> None:

@@ -9,6 +9,7 @@ from headrace import _core
 from headrace.errors import UsageError
 from headrace.feed import BatchMap, SampleMap
 from headrace.fields import Field, Spatial
+from headrace.packing import Pack
 from headrace.plan import EpochPlan
 
 if TYPE_CHECKING:
@@ -66,6 +67,15 @@ def check_map_workers(workers: int, context: str | BaseContext | None, map: Samp
 
         check_context(context)
         check_may_start(workers)
+
+
+def check_pack_and_map(pack: Pack | None, map: SampleMap | None) -> None:
+    """A packed text is no longer a row a sample."""
+    if pack is not None and map is not None:
+        raise UsageError(
+            "map: expected None beside pack=, got a function of a sample, whose text lies in a row with others; use "
+            "batch_map=, which is given the rows"
+        )
 
 
 def check_level(instruction_set: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from headrace.errors import SampleError
 from headrace.feed.assembly import Assembly, Pending, parse_labels
 from headrace.feed.bad_samples import BadSamples
-from headrace.feed.contents import Content, Rows
+from headrace.feed.contents import Content, Places, Rows
 from headrace.feed.decoded import Decoded
 from headrace.feed.outputs import Converter
 from headrace.feed.python_threads import PythonThreads
@@ -103,8 +103,9 @@ class BatchDecoder:
             values = self._assembly.values(column, pending.samples)
             is_label = isinstance(recipe.fields[name], Label)
             batch[name] = self._converter.labels(values) if is_label else self._converter.values(values)
+        places = _places(pending)
         for content, values in zip(self._contents, pending.contents, strict=True):
-            for name, joined in content.join(values, pending.samples).items():
+            for name, joined in content.join(values, pending.samples, places).items():
                 batch[name] = self._converter.values(joined)
         batch |= self._points(pending)
         return {name: batch[name] for name in self._names}
@@ -117,3 +118,9 @@ class BatchDecoder:
     def _labels(self, pending: Pending, name: str, raw: list[bytes]) -> Any:
         keys = [self._recipe.dataset.key(int(sample)) for sample in pending.samples] if raw else []
         return self._converter.values(parse_labels(raw, keys, name))
+
+
+def _places(pending: Pending) -> Places | None:
+    """Of the samples that are left, where the plan has rows of tokens."""
+    rows = pending.plan.rows
+    return None if rows is None else Places(rows.of(pending.positions), rows.count, rows.length)

@@ -29,6 +29,17 @@ class Rows:
     """Of the epoch's random numbers."""
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where a batch's samples lie, if they share rows of tokens."""
+
+    row_of: Ints
+    """[N], ascending."""
+    rows: int
+    length: int
+    """Tokens of a row."""
+
+
 class Content(Protocol):
     """One such field."""
 
@@ -39,8 +50,9 @@ class Content(Protocol):
         """Each row's content, or the SampleError that says why it has none."""
         ...
 
-    def join(self, contents: list[Any], samples: Ints) -> dict[str, NDArray[Any]]:
-        """The parts of the batch, by their flat names. Raises UsageError for contents that do not go together."""
+    def join(self, contents: list[Any], samples: Ints, places: Places | None) -> dict[str, NDArray[Any]]:
+        """The parts of the batch, by their flat names. `places` where texts are packed. Raises UsageError for contents
+        that do not go together."""
         ...
 
 

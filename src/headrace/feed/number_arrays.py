@@ -12,7 +12,7 @@ from headrace._core import Limits
 from headrace.data import Dataset, HeldColumn, ListColumn, ValueColumn, array_files
 from headrace.data.pillow_file import TooLargeError
 from headrace.errors import DecodeError, LimitError, SampleError, UsageError
-from headrace.feed.contents import Ints, Origin, Raws, Rows
+from headrace.feed.contents import Ints, Origin, Places, Raws, Rows
 from headrace.fields import Array
 
 Numbers: TypeAlias = NDArray[Any]
@@ -71,7 +71,7 @@ class ArrayContent:
     def _origin(self) -> Origin:
         return Origin(self.dataset, self.name, self.column, read=self.raw is not None)
 
-    def join(self, contents: list[Numbers], samples: Ints) -> dict[str, NDArray[Any]]:
+    def join(self, contents: list[Numbers], samples: Ints, places: Places | None) -> dict[str, NDArray[Any]]:
         if not contents:
             return {self.name: np.empty((0, *(self.field.shape or ())), self.field.dtype or np.float32)}
         first = contents[0]

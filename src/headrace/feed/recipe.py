@@ -13,6 +13,7 @@ from headrace.data import KEY, ByteColumn, Dataset, HeldColumn, KeyColumn, TextC
 from headrace.errors import UsageError
 from headrace.feed.nesting import part_name
 from headrace.feed.number_arrays import check_held
+from headrace.feed.packed_text import PARTS as PACKED_PARTS
 from headrace.feed.points import PointFields, beside_name, resolve_points
 from headrace.feed.quarantine import Quarantine
 from headrace.feed.spatial import Part, parts_of
@@ -51,6 +52,8 @@ class Recipe:
     points: PointFields
     """Fields of places in the images, which follow the views."""
     texts: tuple[ResolvedText, ...]
+    packed: str | None
+    """The text field whose texts share rows, as the plan has them."""
     threads: int
     prefetch: int
     on_error: OnError
@@ -73,12 +76,12 @@ class Recipe:
     @property
     def names(self) -> list[str]:
         """Those of a batch, in order; flat, as feed/nesting.py has them."""
-        return names_of(self.fields)
+        return names_of(self.fields, self.packed)
 
 
-def names_of(fields: Mapping[str, Field]) -> list[str]:
+def names_of(fields: Mapping[str, Field], packed: str | None = None) -> list[str]:
     """What a batch of these fields holds, in order. Raises UsageError where two things have one name."""
-    names = [part for name, field in fields.items() for part in _names_of_field(name, field)]
+    names = [part for name, field in fields.items() for part in _names_of_field(name, field, packed)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(
@@ -88,11 +91,11 @@ def names_of(fields: Mapping[str, Field]) -> list[str]:
     return names
 
 
-def _names_of_field(name: str, field: Field) -> list[str]:
+def _names_of_field(name: str, field: Field, packed: str | None) -> list[str]:
     if isinstance(field, Spatial):
         return [part.name for part in parts_of(name, field)]
     if isinstance(field, Text):
-        return [part_name(name, IDS), part_name(name, MASK)]
+        return [part_name(name, part) for part in (PACKED_PARTS if name == packed else (IDS, MASK))]
     beside = field.beside if isinstance(field, Boxes) else ()
     return [name, *(beside_name(name, column) for column in beside)]
 

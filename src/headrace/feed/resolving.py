@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.feed.contents import Content
 from headrace.feed.number_arrays import ArrayContent
+from headrace.feed.packed_text import PackedTextContent
 from headrace.feed.recipe import Recipe
 from headrace.feed.texts import TextContent, TextMeter
 from headrace.fields import Array
@@ -12,7 +13,10 @@ from headrace.fields import Array
 def contents_of(recipe: Recipe, meter: TextMeter) -> tuple[Content, ...]:
     """Those of a recipe, for one pass; `meter` counts what texts cost."""
     raws = {name: number for number, (name, _, _) in enumerate(recipe.raws)}
-    texts = [TextContent(text, raws.get(text.name), meter) for text in recipe.texts]
+    texts = [
+        (PackedTextContent if text.name == recipe.packed else TextContent)(text, raws.get(text.name), meter)
+        for text in recipe.texts
+    ]
     arrays = [
         ArrayContent(
             dataset=recipe.dataset,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import DecodeError, LimitError, SampleError
-from headrace.feed.contents import Ints, Origin, Raws, Rows
+from headrace.feed.contents import Ints, Origin, Places, Raws, Rows
 from headrace.feed.nesting import part_name
 from headrace.feed.stats import StageStats
 from headrace.tokens import ResolvedText
@@ -84,12 +84,15 @@ class TextContent:
     def _origin(self) -> Origin:
         return Origin(self.text.dataset, self.name, self.text.column, read=self.raw is not None)
 
-    def join(self, contents: list[str], samples: Ints) -> dict[str, NDArray[Any]]:
+    def join(self, contents: list[str], samples: Ints, places: Places | None) -> dict[str, NDArray[Any]]:
         began = time.perf_counter()
-        rows = self.text.encoder.encode(contents)
-        ids, mask = self._padded(rows)
+        parts = self._parts(self.text.encoder.encode(contents), places)
         self.meter.add(time.perf_counter() - began, contents)
-        return {part_name(self.name, IDS): ids, part_name(self.name, MASK): mask}
+        return {part_name(self.name, name): part for name, part in parts.items()}
+
+    def _parts(self, sequences: Sequence[Sequence[int]], places: Places | None) -> dict[str, NDArray[Any]]:
+        ids, mask = self._padded(sequences)
+        return {IDS: ids, MASK: mask}
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))

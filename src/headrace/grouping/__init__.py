@@ -1,5 +1,7 @@
-"""Turns `buckets=`, `batch_size=` and a RandomScale into a plan, by what the dataset says of its samples."""
+"""Turns `buckets=`, `pack=`, `batch_size=` and a RandomScale into a plan, by what the dataset says of its samples."""
 
-from headrace.grouping.planning import Images, Order, plan_of
+from headrace.grouping.order import Order
+from headrace.grouping.packing import text_packed
+from headrace.grouping.planning import Images, plan_of
 
-__all__ = ["Images", "Order", "plan_of"]
+__all__ = ["Images", "Order", "plan_of", "text_packed"]

@@ -20,6 +20,9 @@ from headrace.grouping import keys
 from headrace.grouping.bounds import length_bounds, shape_bounds
 from headrace.grouping.coding import Coding, by_categories, by_numbers, members_of
 from headrace.grouping.image_sizes import ImageSizes
+from headrace.grouping.order import Order
+from headrace.grouping.packing import check_pack, packed_plan, text_packed
+from headrace.packing import Pack
 from headrace.plan import (
     BudgetCapacity,
     Capacity,
@@ -28,7 +31,6 @@ from headrace.plan import (
     Members,
     OneBucket,
     Plan,
-    Remainder,
     ShapePlan,
     StepViews,
 )
@@ -37,17 +39,6 @@ from headrace.tokens import ResolvedText, text_measured
 from headrace.view import Program
 
 BY_SIZE = ("aspect", "orientation", "size")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """A loader's arguments that every plan has."""
-
-    world_size: int
-    rank: int
-    shuffle: bool
-    seed: int
-    remainder: Remainder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +60,7 @@ def plan_of(
     program: Program,
     images: Images | None,
     texts: Sequence[ResolvedText] = (),
+    pack: Pack | None = None,
 ) -> EpochPlan:
     """A plain plan where nothing else is asked for. Sizes of images are read where they matter, unless they are kept.
 
@@ -76,6 +68,9 @@ def plan_of(
     """
     if buckets is not None and not isinstance(buckets, Buckets):
         raise UsageError(f"buckets: expected hr.Buckets(…) or None, got {buckets!r}")
+    if pack is not None:
+        rows = check_pack(pack, batch_size=batch_size, buckets=buckets, program=program)
+        return packed_plan(dataset, order, pack, text_packed(pack, texts), batch_size=rows)
     if buckets is None and not isinstance(batch_size, Budget) and not program.drawn_per_step:
         return Plan(length=len(dataset), batch_size=batch_size, **vars(order))
     # Before anything is read.

@@ -3,7 +3,10 @@
 from headrace.plan.buckets import BucketMembers, BucketPlan
 from headrace.plan.capacity import BudgetCapacity, Capacity, FixedCapacity
 from headrace.plan.epoch_plan import EpochPlan
+from headrace.plan.length_order import LengthOrder
 from headrace.plan.members import CodedMembers, Members, OneBucket
+from headrace.plan.pack_plan import PackPlan
+from headrace.plan.packed_rows import PackedRows
 from headrace.plan.plan import BatchPlan, Plan, Remainder
 from headrace.plan.resume import Resume, resume
 from headrace.plan.samples import SamplePlan, resume_samples
@@ -20,8 +23,11 @@ __all__ = [
     "CodedMembers",
     "EpochPlan",
     "FixedCapacity",
+    "LengthOrder",
     "Members",
     "OneBucket",
+    "PackPlan",
+    "PackedRows",
     "Plan",
     "Remainder",
     "Resume",

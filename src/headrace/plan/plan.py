@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import UsageError
 from headrace.plan import order, ranks
+from headrace.plan.packed_rows import PackedRows
 from headrace.plan.replacement import replacement as draw_replacement
 from headrace.plan.step_view import StepView
 
@@ -36,6 +37,8 @@ class BatchPlan:
     """Positions in the epoch, over all ranks. Those of a wrapped batch go on beyond the dataset's length."""
     view: StepView | None = None
     """What images get instead of the loader's own view, the same on every rank; None: that view."""
+    rows: PackedRows | None = None
+    """Where texts are packed: the rows of tokens that the samples share."""
 
 
 @dataclass(frozen=True, kw_only=True)

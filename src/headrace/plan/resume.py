@@ -54,7 +54,7 @@ def _check(name: str, saved: object, here: object, hint: str) -> None:
 
 
 def _check_grouping(saved: str, here: str) -> None:
-    hint = "pass the buckets=, the RandomScale and the Budget of the run that saved"
+    hint = "pass the buckets=, the RandomScale, the Budget and the pack= of the run that saved"
     if "rank_multiple" in saved:
         hint += "; a Budget is per rank, so divide the budget of all ranks by the world size, and name rank_multiple"
     if saved != here:

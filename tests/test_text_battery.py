@@ -1,0 +1,136 @@
+"""The battery over images with captions and embeddings: lists, members of a tar, damaged ones, map workers."""
+
+from __future__ import annotations
+
+import json
+
+import battery
+import numpy as np
+import pytest
+from loader_data import write_folder
+from text_data import caption, tokenizer, whitespace, write_tar
+
+import headrace as hr
+
+GLOBAL_BATCH = 12
+VIEW = hr.RandomResizedCrop(24, flip=0.5)
+LONG = 10
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    root = tmp_path_factory.mktemp("texts")
+    write_folder(root / "photos")
+    paths = sorted(path.relative_to(root / "photos") for path in (root / "photos").rglob("*.*"))
+    rows = [
+        {"image": str(path), "caption": [caption(5 * number + which) for which in range(1 + number % 5)]}
+        for number, path in enumerate(paths)
+    ]
+    (root / "captions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {
+        "lists": hr.open(root / "captions.jsonl", root=root / "photos"),
+        "tar": hr.open(write_tar(root / "pairs.tar")),
+        "damaged": hr.open(write_tar(root / "damaged.tar", damaged=True)),
+    }
+
+
+def count_tokens(sample, rng):
+    return sample | {"count": int(sample["caption"]["mask"].sum()), "drawn": rng.random()}
+
+
+CASES = {
+    "lists, numpy": {"place": "lists", "output": "numpy"},
+    "lists, torch, map": {"place": "lists", "output": "torch", "map": count_tokens},
+    "lists, wrap, function": {"place": "lists", "output": "numpy", "remainder": "wrap", "tokenizer": whitespace},
+    "tar, torch": {"place": "tar", "output": "torch"},
+    "bad samples": {"place": "damaged", "output": "numpy", "max_bad": 0.5},
+}
+WORKERS = {"place": "damaged", "output": "numpy", "max_bad": 0.5, "map": count_tokens}
+
+
+def factory(places, *, place, tokenizer=tokenizer, pad="max", **options):
+    encoding = tokenizer if tokenizer is whitespace else tokenizer()
+    source = "caption" if place == "lists" else "txt"
+    fields = {"image": hr.Image(), "caption": hr.Text(encoding, max_length=LONG, pad=pad, source=source, pad_id=0)}
+    if place != "lists":
+        fields["npy"] = hr.Array()
+
+    def make(**overrides):
+        given = {"view": VIEW, "batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | options
+        return hr.Loader(places[place], fields, **(given | overrides))
+
+    return make
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES)
+def make(request, places):
+    return factory(places, **request.param)
+
+
+def test_threads(make):
+    battery.check_threads(make)
+
+
+def test_instruction_sets(make):
+    battery.check_instruction_sets(make)
+
+
+def test_world_sizes(make):
+    battery.check_world_sizes(make, GLOBAL_BATCH)
+
+
+def test_resume_at_every_step(make):
+    battery.check_resume_at_every_step(make)
+
+
+def test_resume_twice(make):
+    battery.check_resume_twice(make)
+
+
+def test_map_workers_make_what_threads_make(places):
+    expected = battery.epochs(factory(places, **WORKERS)())
+    battery.assert_equal(battery.epochs(factory(places, **WORKERS, map_workers=2)()), expected, "map_workers=2")
+
+
+@pytest.mark.long
+def test_the_battery_with_map_workers(places):
+    make = factory(places, **WORKERS, map_workers=2)
+    battery.check_threads(make)
+    battery.check_world_sizes(make, GLOBAL_BATCH)
+    battery.check_resume_at_every_step(make)
+    battery.check_resume_twice(make)
+
+
+@pytest.mark.long
+def test_resume_on_other_world_sizes(make):
+    battery.check_resume_on_other_world_sizes(make, GLOBAL_BATCH)
+
+
+def test_ranks_that_pad_to_their_own_longest_differ_in_padding_alone(places):
+    """What a rank's part is padded to is its own; its ids and mask are those of world size 1."""
+    make = factory(places, place="lists", pad="batch", output="numpy")
+    whole = [_unpadded(batch) for batch in battery.epochs(make())]
+    ranks = [battery.epochs(loader) for loader in battery.loaders_of(make, GLOBAL_BATCH, 4)]
+    widths = set()
+    for parts, expected in zip(zip(*ranks, strict=True), whole, strict=True):
+        widths.add(len({part["caption"]["ids"].shape[1] for part in parts}))
+        assert [row for part in parts for row in _unpadded(part)] == expected
+    assert max(widths) > 1, "some ranks pad to other lengths"
+
+
+def _unpadded(batch):
+    ids, mask = batch["caption"]["ids"], batch["caption"]["mask"]
+    return [row[keep].tolist() for row, keep in zip(ids, mask, strict=True)]
+
+
+def test_captions_of_an_epoch_differ_from_the_last(places):
+    """The battery compares equals; this shows that its subjects are not all the same."""
+    first, second = (
+        battery.kept(factory(places, place="lists", output="numpy", shuffle=False)(seed=seed)) for seed in (5, 6)
+    )
+    differ = [
+        not np.array_equal(*rows)
+        for one, other in zip(first, second, strict=True)
+        for rows in zip(one["caption"]["ids"], other["caption"]["ids"], strict=True)
+    ]
+    assert 8 < sum(differ) < 32
