@@ -4,14 +4,18 @@ from headrace.plan.buckets import BucketMembers, BucketPlan
 from headrace.plan.capacity import BudgetCapacity, Capacity, FixedCapacity
 from headrace.plan.epoch_plan import EpochPlan
 from headrace.plan.members import CodedMembers, Members, OneBucket
+from headrace.plan.mixture import MIXTURE_VERSION, Mixture, Until
 from headrace.plan.plan import BatchPlan, Plan, Remainder
 from headrace.plan.resume import Resume, resume
 from headrace.plan.samples import SamplePlan, resume_samples
 from headrace.plan.shape_plan import ShapePlan
+from headrace.plan.shares import counts_of
+from headrace.plan.source_plans import SourceBatches, SourceSamples
 from headrace.plan.state import State, state_after, state_at
 from headrace.plan.step_view import StepView, StepViews
 
 __all__ = [
+    "MIXTURE_VERSION",
     "BatchPlan",
     "BucketMembers",
     "BucketPlan",
@@ -21,15 +25,20 @@ __all__ = [
     "EpochPlan",
     "FixedCapacity",
     "Members",
+    "Mixture",
     "OneBucket",
     "Plan",
     "Remainder",
     "Resume",
     "SamplePlan",
     "ShapePlan",
+    "SourceBatches",
+    "SourceSamples",
     "State",
     "StepView",
     "StepViews",
+    "Until",
+    "counts_of",
     "resume",
     "resume_samples",
     "state_after",
