@@ -12,6 +12,7 @@ from headrace.data import Dataset, open
 from headrace.errors import HeadraceError
 from headrace.fields import IMAGENET, Boxes, Depth, Image, Keypoints, Label, Mask, Normalize, Normals, Quantiles, Raw
 from headrace.loader import Loader
+from headrace.mixing import mix
 from headrace.random_scale import RandomScale
 from headrace.view import (
     CenterCrop,
@@ -81,6 +82,7 @@ __all__ = [
     "distributed",
     "doctor",
     "fit_budget",
+    "mix",
     "open",
     "read_images",
     "sample_random",

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+from headrace.errors import UsageError
 
 Ints = NDArray[np.int64]
 Until = Literal["largest", "smallest"]
@@ -63,7 +64,10 @@ class Mixture:
         return sources, taken[np.arange(stop - start), sources]
 
     def taken(self, position: int) -> list[int]:
-        """How many positions each source has below `position`."""
+        """How many positions each source has below `position`. Raises UsageError for one beyond what can be counted."""
+        most = min(self.window * _WINDOWS, 1 << 62)
+        if position >= most:
+            raise UsageError(f"mixture: expected an epoch below {most} batches or samples in all, got {position}")
         found: list[int] = self.before(np.array([position], np.int64))[0].tolist()
         return found
 
@@ -86,7 +90,8 @@ class Mixture:
         """
         fit = max if until == "largest" else min
         needed = [Fraction(length) / share for length, share in zip(lengths, self.shares, strict=True)]
-        spare = [2 * off / share for off, share in zip(self.off, self.shares, strict=True)]
+        # Less than that many are missing, so it takes one less to have them all.
+        spare = [max(2 * off - 1, Fraction(0)) / share for off, share in zip(self.off, self.shares, strict=True)]
         of_windows = self.window // math.gcd(self.window, positions_a_step)
         exact = math.ceil(fit(needed) / (positions_a_step * of_windows)) * of_windows
         loose = math.ceil(fit(map(sum, zip(needed, spare, strict=True))) / positions_a_step)
