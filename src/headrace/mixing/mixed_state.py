@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from headrace.errors import StateError
+from headrace.errors import StateError, UsageError
 from headrace.plan import MIXTURE_VERSION, EpochPlan, State, resume
 
 MIXED_STATE_VERSION = 1
@@ -49,9 +49,10 @@ class MixedState:
             )
         values = {name: value for name, value in data.items() if name not in ("version", "kind")}
         if values.keys() != _KINDS.keys():
-            missing, unknown = sorted(_KINDS.keys() - values.keys()), sorted(map(str, values.keys() - _KINDS.keys()))
+            missing = sorted(_KINDS.keys() - values.keys())
+            unknown = sorted(map(str, values.keys() - _KINDS.keys()))
             raise StateError(
-                f"state: expected a mixture's keys, got missing {missing}, unknown {unknown}; {_UNCHANGED}"
+                f"state: expected the keys of a mixture, got missing {missing} and unknown {unknown}; {_UNCHANGED}"
             )
         for name, kind in _KINDS.items():
             value: Any = values[name]
@@ -72,7 +73,10 @@ def find(
     _check(saved, start)
     if saved.step >= saved.steps:
         raise StateError(f"state['step']: expected less than {saved.steps}, got {saved.step}; {_UNCHANGED}")
-    here = state_at(saved.epoch, saved.step)
+    try:
+        here = state_at(saved.epoch, saved.step)
+    except UsageError as error:
+        raise StateError(f"state['epoch']: {error}; {_UNCHANGED}") from error
     told = []
     for name, plan in plans.items():
         warning = _check_source(name, saved.sources[name], here.sources[name], plan)
