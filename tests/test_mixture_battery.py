@@ -60,8 +60,14 @@ def test_resume(make):
     battery.check_restored_state_is_the_same(make)
 
 
-def test_resume_on_other_world_sizes(make):
-    battery.check_resume_on_other_world_sizes(make, GLOBAL_BATCH)
+QUICK = ("one-source, buckets", "mixed, uneven")
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.long) for case in CASES]
+)
+def test_resume_on_other_world_sizes(places, case):
+    battery.check_resume_on_other_world_sizes(factory(places, **CASES[case]), GLOBAL_BATCH)
 
 
 def test_seek(make):
