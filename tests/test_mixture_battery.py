@@ -10,6 +10,7 @@ import pytest
 from mixture_data import COUNTS, GLOBAL_BATCH, factory, loader_of, write_places
 
 import headrace as hr
+from headrace.plan import Mixture
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +133,12 @@ def test_a_sample_that_comes_again_gets_another_view(places):
 
 @pytest.mark.parametrize("batches", ["one-source", "mixed"])
 def test_shares_are_exact_over_every_window(places, batches):
-    mixed = factory(places, batches, weights={"photos": 0.6, "scans": 0.4}, epoch=10, remainder="wrap")()
+    mixed = factory(places, batches, weights={"photos": 0.6, "scans": 0.4}, epoch=9, remainder="wrap")()
     assert (mixed.window, mixed.shares) == (5, {"photos": Fraction(3, 5), "scans": Fraction(2, 5)})
     each = [batch["source"] for batch in battery.epochs(mixed, 2)]
     taken = np.concatenate(each) if batches == "mixed" else np.array([rows[0] for rows in each])
+    order = Mixture((3, 2), seed=7)
+    assert taken.tolist() == order.between(0, len(taken))[0].tolist(), "windows go on over the epoch's edge"
     for first in range(0, len(taken) - 4, 5):
         assert np.bincount(taken[first : first + 5], minlength=2).tolist() == [3, 2]
 
