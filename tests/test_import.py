@@ -51,6 +51,7 @@ def test_public_names_are_pinned():
         "distributed",
         "doctor",
         "fit_budget",
+        "mix",
         "open",
         "read_images",
         "sample_random",

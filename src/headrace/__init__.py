@@ -26,6 +26,7 @@ from headrace.fields import (
     Text,
 )
 from headrace.loader import Loader
+from headrace.mixing import mix
 from headrace.packing import Pack
 from headrace.random_scale import RandomScale
 from headrace.view import (
@@ -99,6 +100,7 @@ __all__ = [
     "distributed",
     "doctor",
     "fit_budget",
+    "mix",
     "open",
     "read_images",
     "sample_random",

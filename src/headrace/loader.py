@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,6 @@ from headrace.feed import (
     Recipe,
     Runner,
     SampleMap,
-    Stats,
     default_threads,
 )
 from headrace.feed.memory import PinnedMemory, PooledMemory
@@ -39,10 +37,9 @@ from headrace.loader_arguments import (
     check_pack_and_map,
     check_skip,
     check_values,
-    need_torch,
     place_fields,
 )
-from headrace.loader_iterator import LoaderIterator
+from headrace.loader_position import LoaderPosition
 from headrace.packing import Pack
 from headrace.passes import DevicePass, Pass
 from headrace.plan import Remainder, State, state_after
@@ -55,10 +52,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from headrace.compat.frameworks.dataloader import LoaderDataLoader
+    from headrace.device import Placement
 
 
-class Loader:
+class Loader(LoaderPosition):
     """Batches of a dataset, decoded and cut by native threads, the same on every machine and at every thread count.
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask,
@@ -125,6 +122,7 @@ class Loader:
         limits: Limits | None = None,
         instruction_set: str = "best",
     ) -> None:
+        super().__init__()
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
         rank, world_size = rank_and_world_size(rank, world_size)
         order = Order(world_size=world_size, rank=rank, shuffle=shuffle, seed=seed, remainder=remainder)
@@ -181,19 +179,23 @@ class Loader:
             limits=Limits() if limits is None else limits,
         )
         self._budget = isinstance(batch_size, Budget)
-        self._epoch = 0
-        self._restored = 0  # the step at which the next pass starts
-        self._positioned = False
-        self._received = 0  # batches that the consumer has of epoch _epoch
         self._memory: PinnedMemory | PooledMemory = PooledMemory(prefetch, len(self._recipe.parts))
         if self._placement is not None and self._placement.pinned:
             self._memory = PinnedMemory(self._placement.device)
-        self._latest: weakref.ref[LoaderIterator] | None = None
-        self._pass: Pass | None = None  # the latest one, for its statistics
 
     @property
     def dataset(self) -> Dataset:
         return self._recipe.dataset
+
+    @property
+    def recipe(self) -> Recipe:
+        """For what is built on loaders: all that a feed needs to know."""
+        return self._recipe
+
+    @property
+    def placement(self) -> Placement | None:
+        """For what is built on loaders: what of the fields is done on the device; None without one."""
+        return self._placement
 
     @property
     def batch_size(self) -> int:
@@ -219,32 +221,9 @@ class Loader:
         """Native threads that read, decode and resample."""
         return self._recipe.threads
 
-    @property
-    def epoch(self) -> int:
-        """The epoch that the next pass takes, or that the present one is in."""
-        return self._epoch
-
-    @property
-    def next_step(self) -> int:
-        """The step at which the next pass starts: 0 unless a state was loaded, or `seek` called, since the last."""
-        return self._restored
-
-    @property
-    def positioned(self) -> bool:
-        """Whether `set_epoch`, `seek` or `load_state_dict` has been called since the last pass began."""
-        return self._positioned
-
     def __len__(self) -> int:
         """Steps of an epoch, the same on every rank."""
         return self._recipe.plan.steps
-
-    def __iter__(self) -> LoaderIterator:
-        step, self._restored = self._restored, 0
-        self._received = step
-        self._positioned = False
-        iterator = LoaderIterator(self, epoch=self._epoch, step=step)
-        self._latest = weakref.ref(iterator)
-        return iterator
 
     def __repr__(self) -> str:
         plan = self._recipe.plan
@@ -253,43 +232,6 @@ class Loader:
         size = f"about {plan.batch_size}" if self._budget else f"{plan.batch_size}"
         size += "" if self._recipe.packed is None else " rows"
         return f"Loader: {len(self):,} batches of {size}{ranks} of {fields} from {self.dataset!r}"
-
-    def set_epoch(self, epoch: int) -> None:
-        """The next pass takes this epoch. For the current one, a restored position is kept."""
-        if type(epoch) is not int or epoch < 0:
-            raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
-        if epoch != self._epoch:
-            self._move(epoch, 0)
-        self._positioned = True
-
-    def seek(self, epoch: int, step: int) -> None:
-        """The next pass takes this epoch from this step on, below `len(self)`. Nothing is read to get there."""
-        for name, value, end in (("epoch", epoch, 1 << 64), ("step", step, len(self))):
-            if type(value) is not int or not 0 <= value < end:
-                raise UsageError(f"seek: expected {name} to be an int from 0 to {end - 1}, got {value!r}")
-        self._move(epoch, step)
-
-    def _move(self, epoch: int, step: int) -> None:
-        self._epoch, self._restored, self._received = epoch, step, step
-        self._positioned = True
-        self._latest = None  # a pass still held no longer moves the position
-
-    def as_dataloader(self) -> LoaderDataLoader:
-        """A torch DataLoader of these batches, for frameworks that insist on one. It adds no copy, thread or process.
-
-        Raises UsageError where PyTorch is not installed.
-        """
-        need_torch("as_dataloader()")
-        from headrace.compat.frameworks.dataloader import as_dataloader
-
-        return as_dataloader(self)
-
-    def state_dict(self) -> dict[str, int | str | bool]:
-        """Where the consumer is: JSON of a few hundred bytes, the same on every rank.
-
-        It counts batches that the consumer has received, not those that are prefetched.
-        """
-        return self.state_at(self._epoch, self._received)
 
     def state_at(self, epoch: int, step: int) -> dict[str, int | str | bool]:
         """What `state_dict` says once the consumer has received the first `step` batches of `epoch`."""
@@ -317,34 +259,23 @@ class Loader:
             warnings.warn(found.warning, stacklevel=2)
         self._move(found.epoch, found.step)
 
-    def stats(self) -> Stats | None:
-        """What the latest pass has done so far; printed, it says which stage limits.
-
-        None before this process (a fork is another) has begun a pass.
-        """
-        return None if self._pass is None or self._pass.foreign else self._pass.stats()
-
     def begin_pass(self, epoch: int, step: int) -> Pass:
         """For an iterator: starts what makes the batches of `epoch` from `step` on."""
         # The lane first: what it may raise leaves no thread behind, and pinned memory, which the runner allocates in a
         # thread of its own, finds the device's context and does not make one on device 0.
         lane = None if self._placement is None else self._placement.lane()
-        runner = Runner(self._recipe, self._memory, epoch=epoch, step=step)
+        runner = self.begin_feed(self._recipe, epoch, step)
         self._pass = runner if lane is None else DevicePass(runner, lane)
         return self._pass
+
+    def begin_feed(self, recipe: Recipe, epoch: int, step: int) -> Runner:
+        """For a pass, also one of a mixture, whose recipe has another plan: starts what works on the host."""
+        return Runner(recipe, self._memory, epoch=epoch, step=step)
 
     def mind(self, begun: Pass) -> None:
         """For an iterator: a consumer that holds many batches is told so."""
         if isinstance(self._memory, PooledMemory):
             self._memory.mind(begun.batch_bytes, begun.held_batches)
-
-    def note_received(self, iterator: LoaderIterator, epoch: int, steps: int) -> None:
-        """For an iterator: the consumer has `steps` batches of `epoch`; only the latest one moves the position."""
-        if self._latest is None or self._latest() is not iterator or self._epoch != epoch:
-            return
-        self._received = steps
-        if steps == len(self):
-            self._epoch, self._received = epoch + 1, 0
 
 
 def _first_images(columns: Columns, threads: int | None, limits: Limits | None) -> Images | None:

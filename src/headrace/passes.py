@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.feed import Batch, Runner, Stats
+from headrace.feed import Batch, Stats
 
 if TYPE_CHECKING:  # the device's modules import torch
     from headrace.device import Lane
@@ -47,21 +47,21 @@ class Pass(Protocol):
 
 
 class DevicePass:
-    """A runner's batches, sent to a device by a thread of its own."""
+    """Batches that a pass on the host makes, sent to a device by a thread of its own."""
 
-    def __init__(self, runner: Runner, lane: Lane) -> None:
+    def __init__(self, host: Pass, lane: Lane) -> None:
         from headrace.device import DeviceFeed
 
-        self._runner = runner
-        self._feed = DeviceFeed(runner.take, lane, DEVICE_DEPTH, end=runner.close)
+        self._host = host
+        self._feed = DeviceFeed(host.take, lane, DEVICE_DEPTH, end=host.close)
 
     @property
     def foreign(self) -> bool:
-        return self._runner.foreign
+        return self._host.foreign
 
     @property
     def batch_bytes(self) -> int:
-        return self._runner.batch_bytes
+        return self._host.batch_bytes
 
     @property
     def held_batches(self) -> None:
@@ -71,11 +71,11 @@ class DevicePass:
         return self._feed.take()
 
     def close(self) -> None:
-        self._runner.close()  # first, so that the feeding thread need not wait for it
+        self._host.close()  # first, so that the feeding thread need not wait for it
         self._feed.close(timeout_s=None)
 
     def drop(self) -> None:
-        self._runner.drop()
+        self._host.drop()
         self._feed.close()
 
     def stats(self) -> Stats:
@@ -83,7 +83,7 @@ class DevicePass:
         device = self._feed.stats()
         copies = device.copies
         return replace(
-            self._runner.stats(),
+            self._host.stats(),
             batches=device.batches,
             consumer_wait_s=device.consumer_wait_s,
             feed_wait_s=device.ahead_wait_s,

@@ -5,16 +5,20 @@ from headrace.plan.capacity import BudgetCapacity, Capacity, FixedCapacity
 from headrace.plan.epoch_plan import EpochPlan
 from headrace.plan.length_order import LengthOrder
 from headrace.plan.members import CodedMembers, Members, OneBucket
+from headrace.plan.mixture import MIXTURE_VERSION, Mixture, Until
 from headrace.plan.pack_plan import PackPlan
 from headrace.plan.packed_rows import PackedRows
 from headrace.plan.plan import BatchPlan, Plan, Remainder
 from headrace.plan.resume import Resume, resume
 from headrace.plan.samples import SamplePlan, resume_samples
 from headrace.plan.shape_plan import ShapePlan
+from headrace.plan.shares import counts_of
+from headrace.plan.source_plans import SourceBatches, SourceSamples
 from headrace.plan.state import State, state_after, state_at
 from headrace.plan.step_view import StepView, StepViews
 
 __all__ = [
+    "MIXTURE_VERSION",
     "BatchPlan",
     "BucketMembers",
     "BucketPlan",
@@ -25,6 +29,7 @@ __all__ = [
     "FixedCapacity",
     "LengthOrder",
     "Members",
+    "Mixture",
     "OneBucket",
     "PackPlan",
     "PackedRows",
@@ -33,9 +38,13 @@ __all__ = [
     "Resume",
     "SamplePlan",
     "ShapePlan",
+    "SourceBatches",
+    "SourceSamples",
     "State",
     "StepView",
     "StepViews",
+    "Until",
+    "counts_of",
     "resume",
     "resume_samples",
     "state_after",
