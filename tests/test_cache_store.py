@@ -366,7 +366,7 @@ def test_a_full_disk_at_the_start(small_disk):
 
 def test_a_folder_that_is_none(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(WriteError, match="the cache .*file/headrace-.* cannot be made: File exists"):
+    with pytest.raises(WriteError, match=r"the cache .*file/headrace-.* cannot be made: File exists"):
         on_disk(tmp_path / "file")
 
 
@@ -396,7 +396,7 @@ def test_specs_of_another_form(text):
 
 @pytest.mark.parametrize("size", ["", "8", "GB", "-1GB", "0GB", "8 parsecs", "1e3GB", "nanGB", "0.1B"])
 def test_sizes_of_another_form(size):
-    with pytest.raises(UsageError, match="cache: expected a size above 0 in 'ram:.*', such as 8GB or 512MiB, got '"):
+    with pytest.raises(UsageError, match=r"cache: expected a size above 0 in 'ram:.*', such as 8GB or 512MiB, got '"):
         parse_spec(f"ram:{size}")
 
 
