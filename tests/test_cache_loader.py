@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import warnings
@@ -336,6 +337,23 @@ def test_a_disk_cache_outlives_its_process(places, tmp_path):
         again = load(places["photos"], image(), view=FLIPPED, cache=cache)
     list(again)
     assert again.stats().cache.hits == COUNT
+
+
+def test_the_cache_goes_with_its_loader(places):
+    """At once, though a pass still has what refers to it."""
+    gc.disable()
+    try:
+        loader = load(places["photos"], image(), view=FIXED, cache=RAM)
+        list(loader)
+        recipe = loader._recipe
+        del loader
+        with pytest.raises(ValueError, match="closed"):
+            recipe.cache.stats()
+        again = load(places["photos"], image(), view=FIXED, cache=RAM)
+        list(again)
+        assert again.stats().cache.hits == 0
+    finally:
+        gc.enable()
 
 
 def test_map_workers_get_the_same(places):

@@ -134,6 +134,13 @@ def test_a_fork_does_not_hold_the_parents_name():
     os.close(write)
 
 
+def test_a_closed_store_says_so(store):
+    store.close()
+    store.close()
+    with pytest.raises(ValueError, match="this cache is closed"):
+        store.get(1)
+
+
 def test_memory_lives_on_with_those_who_have_it():
     first = in_ram()
     fill(first, 2)

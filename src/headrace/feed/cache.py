@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -44,6 +45,11 @@ class FeedCache:
         first = list(self.cuts).index(field) * self.length
         options: dict[str, Any] = {"cache": self.store.native, "cache_first": first}
         return options if is_raw else {**options, "cut": self.cuts[field].cut}
+
+    def owned_by(self, owner: object) -> FeedCache:
+        """Closed with `owner`, since passes, which refer to themselves, are freed whenever garbage is collected."""
+        weakref.finalize(owner, self.store.close)
+        return self
 
     def stats(self) -> CacheStats:
         return replace(self.store.stats(), cuts={name: cut.words for name, cut in self.cuts.items()})
