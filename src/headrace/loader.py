@@ -24,6 +24,7 @@ from headrace.feed import (
     SampleMap,
     default_threads,
 )
+from headrace.feed.cache import open_cache
 from headrace.feed.memory import PinnedMemory, PooledMemory
 from headrace.feed.recipe import Columns, obvious_fields, resolve_columns
 from headrace.fields import Field, Image
@@ -86,6 +87,8 @@ class Loader(LoaderPosition):
     `device`     where batches are handed out, such as "cuda": they are made in pinned memory and copied on a side
                  stream, images of floats as bytes that become floats there (the same bits), unless `map` or
                  `batch_map` has to see them
+    `cache`      "ram:8GB" or "disk:/nvme/cache:200GB": what is the same in each epoch is kept, as far as that goes
+                 (finished pixels, pixels of a bounded size, or files' bytes), for all ranks of the node
     `limits`     what one image may cost (pixels, JPEG scans, bytes); beyond them a sample is bad
     `instruction_set`  "scalar", "portable", "avx2" or "avx512" forces a level; all give the same bits
 
@@ -119,6 +122,7 @@ class Loader(LoaderPosition):
         world_size: int | None = None,
         output: Output = "torch",
         device: str | torch.device | None = None,
+        cache: str | None = None,
         limits: Limits | None = None,
         instruction_set: str = "best",
     ) -> None:
@@ -154,6 +158,7 @@ class Loader(LoaderPosition):
         )
         packed = None if pack is None else text_packed(pack, texts).name
         check_last_batch(plan, map)
+        bounds = Limits() if limits is None else limits
         self._recipe = Recipe(
             dataset=dataset,
             plan=plan,
@@ -176,7 +181,10 @@ class Loader(LoaderPosition):
             multiprocessing_context=multiprocessing_context,
             batch_map=batch_map,
             level=instruction_set,
-            limits=Limits() if limits is None else limits,
+            limits=bounds,
+            cache=None
+            if cache is None
+            else open_cache(cache, dataset, plan, program, columns.images, columns.raws, bounds).owned_by(self),
         )
         self._budget = isinstance(batch_size, Budget)
         self._memory: PinnedMemory | PooledMemory = PooledMemory(prefetch, len(self._recipe.parts))

@@ -14,6 +14,7 @@ from headrace.errors import UsageError
 from headrace.feed.nesting import part_name
 from headrace.feed.number_arrays import check_held
 from headrace.feed.packed_text import PARTS as PACKED_PARTS
+from headrace.feed.cache import FeedCache
 from headrace.feed.points import PointFields, beside_name, resolve_points
 from headrace.feed.quarantine import Quarantine
 from headrace.feed.spatial import Part, parts_of
@@ -67,6 +68,7 @@ class Recipe:
     batch_map: BatchMap | None
     level: str
     limits: Limits
+    cache: FeedCache | None = None
 
     @property
     def parts(self) -> list[Part]:
