@@ -9,6 +9,7 @@ from dataclasses import replace
 import battery
 import dense_data
 import pytest
+import text_data
 import torch
 from loader_data import COUNT, write_folder
 from processes import eventually, in_fork, own_threads
@@ -72,6 +73,17 @@ def test_dense_fields_in_batches_of_one_shape_are_the_same_there(tmp_path):
         return battery.epochs(
             hr.Loader(scenes, fields, view=view, buckets=buckets, batch_size=budget, shuffle=True, device=device)
         )
+
+    battery.assert_equal(batches("cuda"), batches(None), "device")
+
+
+def test_texts_and_arrays_are_the_same_there(tmp_path):
+    pairs = hr.open(text_data.write_tar(tmp_path / "pairs.tar"))
+    text = hr.Text(text_data.tokenizer(), max_length=12, source="txt")
+    fields = FIELDS | {"label": hr.Array(source="npy"), "text": text}
+
+    def batches(device):
+        return battery.epochs(hr.Loader(pairs, fields, view=VIEW, batch_size=7, shuffle=True, device=device))
 
     battery.assert_equal(batches("cuda"), batches(None), "device")
 

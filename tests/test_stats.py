@@ -81,6 +81,22 @@ def made_up(*, busy=None, **numbers):
             "The loader limits this run: the consumer waited 40% of the time, most of it for map in 3 processes.",
         ),
         (
+            {"idle_s": 100.0, "busy": {"text": 6.0}},
+            "text",
+            "The loader limits this run: the consumer waited 40% of the time, most of it for text in the feed's own "
+            "thread.",
+        ),
+        (
+            {"idle_s": 100.0, "busy": {"text": 4.0}},
+            "python",
+            "Python limits this run: the consumer waited 40% of the time while the core's threads idled.",
+        ),
+        (
+            {"busy": {"text": 9.0}},
+            "decode",
+            "The loader limits this run: the consumer waited 40% of the time, most of it for decode on 2 threads.",
+        ),
+        (
             {"idle_s": 0.0, "map_workers": 3, "busy": {"map": 25.0}},
             "decode",
             "The loader limits this run: the consumer waited 40% of the time, most of it for decode on 2 threads.",

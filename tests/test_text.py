@@ -122,6 +122,24 @@ def test_a_slow_tokenizer_of_transformers(tar):
         np.testing.assert_array_equal(batch["text"]["ids"], theirs["input_ids"])
 
 
+def test_one_of_the_librarys_own_implementations(tar):
+    from tokenizers.implementations import BaseTokenizer
+
+    assert_as_expected(batches(tar, hr.Text(BaseTokenizer(tokenizer()), max_length=LONG)), CAPTIONS, max_length=LONG)
+
+
+def test_a_class_of_the_users_own_is_called_whatever_it_has(tar):
+    class Marked:
+        def __init__(self):
+            self.backend_tokenizer = self._tokenizer = tokenizer()
+
+        def __call__(self, texts):
+            return [[7, *each.ids] for each in self._tokenizer.encode_batch(texts)]
+
+    for batch in batches(tar, hr.Text(Marked(), max_length=LONG, pad_id=0)):
+        assert (batch["text"]["ids"][:, 0] == 7).all()
+
+
 def test_a_function_is_called_once_a_batch(tar):
     calls = []
 

@@ -78,7 +78,7 @@ class Kept:
         return made
 
 
-def versions(dataset: Dataset, files: ByteColumn) -> list[tuple[int, int] | None]:
+def file_versions(dataset: Dataset, files: ByteColumn) -> list[tuple[int, int] | None]:
     """Size and time of modification of the files of samples spread over the dataset; None for one that is not there.
 
     Not their paths: a folder that was moved, or copied with its times, holds the same files.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from .._core import Limits
 from .columns import ByteColumn
 from .dataset import Dataset
-from .kept_array import Kept, versions
+from .kept_array import Kept, file_versions
 from .sidecar import cache_folder
 
 Sizes = npt.NDArray[np.int32]
@@ -27,7 +27,7 @@ def kept_place(
 ) -> str:
     """Where the sizes of these samples' images lie, if they are kept. Its name tells all that they depend on."""
     bounds = [limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes]
-    known = json.dumps([FORMAT, dataset.fingerprint, column, exif, bounds, versions(dataset, files)])
+    known = json.dumps([FORMAT, dataset.fingerprint, column, exif, bounds, file_versions(dataset, files)])
     name = f"sizes.{hashlib.blake2b(known.encode(), digest_size=16).hexdigest()}.headrace"
     return os.path.join(cache_folder() if cache is None else os.path.abspath(cache), name)
 

@@ -25,7 +25,8 @@ class Text:
     In the batch: a dict of "ids", int64 [N, L], and "mask", bool [N, L], False where a row is filled up with `pad_id`.
 
     `tokenizer`  a `tokenizer.json`, a `tokenizers.Tokenizer`, a tokenizer of transformers, or a function that is given
-                 a list of texts, once a batch, and returns a sequence of ids for each. It is never changed
+                 a list of texts, once a batch, and returns a sequence of ids for each, without padding. No
+                 tokenizer is ever changed
     `max_length` in tokens, special ones included. Longer texts are cut as the tokenizer itself cuts them; what a
                  function returns is cut at its end
     `pad`        L is the longest of the batch: "batch"; the same rounded up to a multiple: an int; `max_length`: "max".

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.cores import default_threads
 from headrace.data import Dataset
-from headrace.data.kept_array import Kept, versions
+from headrace.data.kept_array import Kept, file_versions
 from headrace.data.mapped import mapped
 from headrace.data.sidecar import cache_folder
 from headrace.fields.text import Captions, check_max_length, most_bytes
@@ -101,7 +101,7 @@ def encoded_lengths(
     kept = Kept(FORMAT, "lengths", least=UNKNOWN, lost=lost)
     known = [FORMAT, dataset.fingerprint, column, encoder.identity, captions, max_bytes]
     if held is None:
-        known.append(versions(dataset, dataset.table.bytes_of(column)))
+        known.append(file_versions(dataset, dataset.table.bytes_of(column)))
     name = f"tokens.{hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()}.headrace"
     place_kept = os.path.join(cache_folder() if cache is None else os.path.abspath(cache), name)
     return kept.keep(place_kept, len(dataset.table), measure)

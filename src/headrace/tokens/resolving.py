@@ -73,15 +73,15 @@ def _read(path: Path, place: str) -> Tokenizer:
 
 
 def _native(tokenizer: Any) -> Tokenizer | None:
-    """The library's tokenizer that it is, or that it has: without one imported there is none."""
+    """The library's tokenizer that it is, or is made around; of a class of the user's own nobody knows what it adds."""
     library = sys.modules.get("tokenizers")
     if library is None:
         return None
-    # A fast one of transformers, then one of tokenizers.implementations.
-    for found in (tokenizer, getattr(tokenizer, "backend_tokenizer", None), getattr(tokenizer, "_tokenizer", None)):
-        if isinstance(found, library.Tokenizer):
-            return found  # type: ignore[no-any-return]
-    return None
+    if _is_of_transformers(tokenizer):
+        tokenizer = getattr(tokenizer, "backend_tokenizer", None)  # which slow ones have not
+    elif isinstance(tokenizer, library.implementations.BaseTokenizer):
+        tokenizer = tokenizer._tokenizer
+    return tokenizer if isinstance(tokenizer, library.Tokenizer) else None
 
 
 def _is_of_transformers(tokenizer: Any) -> bool:
