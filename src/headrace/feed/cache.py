@@ -15,7 +15,7 @@ from headrace import _core
 from headrace._core import Limits
 from headrace.cache import CacheStats, Store, identity_of, parse_spec
 from headrace.data import Dataset
-from headrace.data.kept_sizes import file_versions
+from headrace.data.kept_array import file_versions
 from headrace.feed.cuts import FILE, FieldCut, cut_of, deterministic_ops
 from headrace.feed.spatial import core_options
 from headrace.fields import Field, Image, Spatial
