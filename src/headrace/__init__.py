@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from headrace import compat
 from headrace._core import Limits
 from headrace.buckets import Buckets, Budget
-from headrace.data import Dataset, open
+from headrace.data import Dataset
 from headrace.errors import HeadraceError
 from headrace.fields import IMAGENET, Boxes, Depth, Image, Keypoints, Label, Mask, Normalize, Normals, Quantiles, Raw
 from headrace.loader import Loader
+from headrace.opening import open
 from headrace.random_scale import RandomScale
 from headrace.view import (
     CenterCrop,
