@@ -16,6 +16,7 @@ void bind_tar(nanobind::module_&);
 void bind_zip(nanobind::module_&);
 void bind_jpeg(nanobind::module_&);
 void bind_png(nanobind::module_&);
+void bind_cache(nanobind::module_&);
 void bind_batch(nanobind::module_&);
 void bind_image(nanobind::module_&);
 

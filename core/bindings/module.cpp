@@ -15,6 +15,7 @@ NB_MODULE(_core, m) {
     headrace::bind_zip(m);
     headrace::bind_jpeg(m);
     headrace::bind_png(m);
+    headrace::bind_cache(m);
     headrace::bind_batch(m);
     headrace::bind_image(m);
 }

@@ -53,5 +53,3 @@ def open(
 
         where, root = stage_dataset(where, root=root, to=stage)
     return open_dataset(where, classes=classes, root=root, columns=columns, cache=cache)
-
-

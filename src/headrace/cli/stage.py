@@ -29,7 +29,12 @@ Force = Annotated[bool, typer.Option("--force", help="Remove copies that were wr
 
 
 def stage(
-    sources: Sources, to: To, *, threads: Threads = None, verify: Verify = False, reserve: Reserve = None,
+    sources: Sources,
+    to: To,
+    *,
+    threads: Threads = None,
+    verify: Verify = False,
+    reserve: Reserve = None,
     json: Json = None,
 ) -> None:
     """Copy datasets to memory (/dev/shm) or a local disk. Run it again if it was broken off: what is complete stays."""
@@ -71,12 +76,9 @@ def unstage(to: To, *, force: Force = False, json: Json = None) -> None:
 
 
 def _bytes(text: str) -> int:
-    from headrace.stage.amounts import parse_bytes
+    from headrace.cache.spec import parse_size
 
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--reserve") from error
+    return 0 if text == "0" else parse_size(text, text, "--reserve")
 
 
 @contextmanager

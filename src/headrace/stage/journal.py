@@ -23,8 +23,8 @@ from headrace.errors import WriteError
 
 from .listing import Wanted
 from .mounts import is_in_memory
-from .sources import FOLDER
 from .records import DamagedJournalError, Header, Known, Line, parse
+from .sources import FOLDER
 
 _NAME = b"journal"
 _PARTIAL = re.compile(rb"[0-9a-f]{32}\.partial")

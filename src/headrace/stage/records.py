@@ -134,10 +134,8 @@ def _header(found: Any) -> Header:
     match found:
         case {"format": str(name)} if name != FORMAT:
             raise DamagedJournalError(f"it is of another version, {name!r}; this one writes {FORMAT!r}")
-        case {"format": str(), "sources": [*sources], "part_bytes": int(part_bytes), "made": bool(made)} if (
-            part_bytes > 0
-        ):
-            if all(isinstance(one, list) and len(one) == 2 and _all_texts(one) for one in sources):
+        case {"format": str(), "sources": [*sources], "part_bytes": int(part_bytes), "made": bool(made)}:
+            if part_bytes > 0 and all(isinstance(one, list) and len(one) == 2 and _all_texts(one) for one in sources):
                 return Header(tuple((one[0], one[1]) for one in sources), part_bytes, made)
     raise DamagedJournalError("its first line is no header")
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from headrace.data.open_file import path_text
 from headrace.errors import NotFoundError, UsageError
 
-
 FOLDER = b".headrace-stage"
 """In the folder of copies, what is ours."""
 

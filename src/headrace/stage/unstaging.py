@@ -13,10 +13,10 @@ from headrace.errors import NotFoundError
 from .copies import look
 from .copying import remove_copy
 from .journal import Held, held
-from .sources import FOLDER
 from .plan import is_index_of
 from .records import Record
 from .report import Unstaged
+from .sources import FOLDER
 
 
 def unstage(to: str, *, force: bool = False) -> Unstaged:
