@@ -12,7 +12,7 @@ from headrace.data import Dataset
 from headrace.errors import HeadraceError
 from headrace.fields import IMAGENET, Boxes, Depth, Image, Keypoints, Label, Mask, Normalize, Normals, Quantiles, Raw
 from headrace.loader import Loader
-from headrace.opening import open
+from headrace.opening import open_dataset as open
 from headrace.random_scale import RandomScale
 from headrace.view import (
     CenterCrop,

@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 
 from headrace.data import Dataset, Where
-from headrace.data import open as open_dataset
+from headrace.data import open as open_in_place
 from headrace.data.path_root import Root
 
 Path = str | os.PathLike[str]
 
 
-def open(
+def open_dataset(
     where: Where,
     *,
     classes: bool | None = None,
@@ -52,4 +52,4 @@ def open(
         from headrace.stage.whole_dataset import stage_dataset
 
         where, root = stage_dataset(where, root=root, to=stage)
-    return open_dataset(where, classes=classes, root=root, columns=columns, cache=cache)
+    return open_in_place(where, classes=classes, root=root, columns=columns, cache=cache)

@@ -1,7 +1,7 @@
 """Copies parts of files, reads back what was written, and names a file once all of it is there.
 
-The sum is taken of the bytes as they come from the source, and compared with that of what the copy gives back: on a disk
-what the disk gives, and not the page cache.
+The sum is taken of the bytes as they come from the source, and compared with that of what the copy gives back: on a
+disk what the disk gives, and not the page cache.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Copier:
         return tuple(sums[number] for number in range(count))
 
     def _finish(self, wanted: Wanted, partial: int) -> None:
-        """All but its name. Its bytes are on the disk; if the time is not, after a power failure, it is copied again."""
+        """All but its name. Its bytes are on the disk; if its time is not, it is copied again."""
         os.ftruncate(partial, wanted.size)
         os.fchmod(partial, wanted.mode)
         os.utime(partial, ns=(wanted.mtime_ns, wanted.mtime_ns))

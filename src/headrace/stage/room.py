@@ -74,12 +74,14 @@ def _lack(need: int, files: int, room: Room) -> str | None:
         if need > room.memory_bytes - room.reserve_bytes:
             return (
                 f"{copies} of memory, of which {decimal(room.memory_bytes)} are available, and "
-                f"{decimal(room.reserve_bytes)} are left to runs. Stage less, or onto a disk, or say how much runs need: --reserve"
+                f"{decimal(room.reserve_bytes)} are left to runs. Stage less, or onto a disk, or say "
+                "how much runs need: --reserve"
             )
     elif need > room.free_bytes - room.reserve_bytes:
         return (
             f"{copies}, and the file system has {decimal(room.free_bytes)} left, of which "
-            f"{decimal(room.reserve_bytes)} are kept free. Free space there, stage less, or say how much is to be left: --reserve"
+            f"{decimal(room.reserve_bytes)} are kept free. Free space there, stage less, or say "
+            "how much is to be left: --reserve"
         )
     if room.free_files is not None and files > room.free_files:
         return (
