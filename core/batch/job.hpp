@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "batch/cached_image.hpp"
 #include "batch/source.hpp"
 #include "common/fault.hpp"
 #include "dense/depth_format.hpp"
@@ -47,6 +48,8 @@ struct ImageField {
     Filter filter = Filter::triangle;
     bool dct_scaling = true;
     bool orient = false;  // honour EXIF: a turned image is declined
+    int shrink_to = 0;    // above 0: pixels of a picture are taken from a copy with a short side of at most that
+    CacheUse cache;
 
     std::size_t pixels() const { return static_cast<std::size_t>(format.width) * format.height; }
     std::size_t bytes() const {
@@ -58,6 +61,7 @@ struct ImageField {
 // Undecoded bytes of each sample.
 struct RawField {
     Ranges ranges;
+    CacheUse cache;
     std::vector<std::vector<std::uint8_t>> out;
 };
 

@@ -16,6 +16,10 @@ namespace {
 // Nearly every header lies in the first; in the second lies one with a preview and a colour profile.
 constexpr std::size_t kHeaderBytes = 8 << 10, kHeaderGrowth = 16;
 
+SampleWorker::Image image_of(const Store::Item& item) {
+    return {SampleWorker::Image::Kind::pixels, static_cast<int>(item.width), static_cast<int>(item.height), {}, {}, 0};
+}
+
 bool is_of_pixels(const ImageField& field, int sample) {
     return !field.memory.empty() && field.memory[sample].channels != 0;
 }
@@ -58,19 +62,18 @@ void SampleWorker::decode_one(Job& job, const Allocate& allocate) {
     field.format.width = view.width;
     field.format.height = view.height;
     field.out = allocate(field.format);
-    deliver(field, 0, image, view);
+    deliver(job, field, 0, image, view);
 }
 
 void SampleWorker::run_raw(Job& job, int sample, RawField& raw) {
-    const std::int64_t since = now_ns();
-    const auto bytes = reader_.read(raw.ranges, sample, limits_.max_file_bytes, job);
+    const auto bytes = read_all(job, raw.ranges, raw.cache, sample);
     raw.out[sample].assign(bytes.begin(), bytes.end());
-    spent(Stage::read, since, bytes.size());
 }
 
 void SampleWorker::run_image(Job& job, int sample, int index, View& base, Image& first) {
     const ImageField& field = job.images[index];
-    const Image image = probe(job, field, sample);
+    const std::optional<Store::Item> kept = find_kept(job, field, sample);
+    Image image = kept ? image_of(*kept) : probe(job, field, sample);
     if (index == 0) {
         note_size(job, sample, image);
         first = image;
@@ -85,12 +88,17 @@ void SampleWorker::run_image(Job& job, int sample, int index, View& base, Image&
                                     size_text(image.width, image.height) + ", but the batch holds " +
                                     size_text(field.format.width, field.format.height));
     }
-    deliver(field, sample, image, view);
+    if (kept) {
+        if (take_kept(job, field, sample, *kept, view)) return;
+        image = probe(job, field, sample);
+    }
+    deliver(job, field, sample, image, view);
 }
 
 // Reads no more of the image than its header takes.
 SampleWorker::Image SampleWorker::measure(Job& job, const ImageField& field, int sample) {
     if (is_of_pixels(field, sample)) return probe(job, field, sample);
+    if (const auto kept = find_kept(job, field, sample)) return image_of(*kept);
     for (std::size_t most = kHeaderBytes;; most *= kHeaderGrowth) {
         stage_ = Stage::read;
         const Reader::Start start = fetch(job, field, sample, most);
@@ -107,10 +115,26 @@ Reader::Start SampleWorker::fetch(Job& job, const ImageField& field, int sample,
     if (!field.memory.empty() && field.memory[sample].data != nullptr) {
         return {{field.memory[sample].data, field.memory[sample].size}, field.memory[sample].size};
     }
+    if (most == std::numeric_limits<std::size_t>::max()) {
+        const auto bytes = read_all(job, field.ranges, field.cache, sample);
+        return {bytes, bytes.size()};
+    }
     const std::int64_t since = now_ns();
     const Reader::Start start = reader_.read_start(field.ranges, sample, most, limits_.max_file_bytes, job);
     spent(Stage::read, since, start.bytes.size());
     return start;
+}
+
+std::span<const std::uint8_t> SampleWorker::read_all(Job& job, const Ranges& ranges, const CacheUse& cache,
+                                                     int sample) {
+    const std::int64_t since = now_ns();
+    std::span<const std::uint8_t> bytes = read_kept(job, cache, sample);
+    if (bytes.data() == nullptr) {
+        bytes = reader_.read(ranges, sample, limits_.max_file_bytes, job);
+        if (cache.cut == Cut::file) cache.store->put(entry_of(job, cache, sample), {&bytes, 1});
+    }
+    spent(Stage::read, since, bytes.size());
+    return bytes;
 }
 
 SampleWorker::Image SampleWorker::probe(Job& job, const ImageField& field, int sample) {
@@ -159,12 +183,27 @@ View SampleWorker::choose_view(const Job& job, int sample, const Image& image) c
     }
 }
 
-void SampleWorker::deliver(const ImageField& field, int sample, const Image& image, const View& view) {
-    std::uint8_t* out = field.out + static_cast<std::size_t>(sample) * field.bytes();
+void SampleWorker::deliver(const Job& job, const ImageField& field, int sample, const Image& image, const View& view) {
     stage_ = Stage::decode;
+    if (field.cache.cut == Cut::final) return deliver_and_keep(job, field, sample, image, view);
+    std::uint8_t* out = field.out + static_cast<std::size_t>(sample) * field.bytes();
+    deliver_content(job, field, sample, field.format, out, image, view);
+}
+
+void SampleWorker::deliver_content(const Job& job, const ImageField& field, int sample, const Format& format,
+                                   std::uint8_t* out, const Image& image, const View& view) {
     switch (field.content) {
-        case Content::picture:
-            return deliver_picture(field, out, image, view);
+        case Content::picture: {
+            if (field.shrink_to == 0) return deliver_picture(field, format, out, image, view);
+            const Image small = shrink(field, image);
+            const ConstPart pixels(small.pixels.data, small.bytes);
+            if (field.cache.cut == Cut::shrunk) {
+                field.cache.store->put(entry_of(job, field.cache, sample), {&pixels, 1},
+                                       static_cast<std::uint32_t>(image.width),
+                                       static_cast<std::uint32_t>(image.height));
+            }
+            return deliver_shrunk(field, format, out, image, small, view);
+        }
         case Content::mask:
             return deliver_mask(field, out, image, view);
         case Content::depth:
@@ -174,12 +213,13 @@ void SampleWorker::deliver(const ImageField& field, int sample, const Image& ima
     }
 }
 
-void SampleWorker::deliver_picture(const ImageField& field, std::uint8_t* out, const Image& image, const View& view) {
-    target_.start(field.format, out, Placement::of(view));
+void SampleWorker::deliver_picture(const ImageField& field, const Format& format, std::uint8_t* out, const Image& image,
+                                   const View& view) {
+    target_.start(format, out, Placement::of(view));
     if (lands_nowhere(view)) return;
     const bool may_scale = image.kind == Image::Kind::jpeg && field.dct_scaling && field.filter == Filter::triangle;
     const int eighths = may_scale ? dct_scale(view) : 8;
-    send_picture(field, field.format, image, scaled_window(view, image.width, image.height, eighths), eighths);
+    send_picture(field, format, image, scaled_window(view, image.width, image.height, eighths), eighths);
 }
 
 void SampleWorker::send_picture(const ImageField& field, const Format& format, const Image& image, const Window& window,

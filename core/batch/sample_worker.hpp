@@ -2,12 +2,15 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <span>
 
 #include "batch/counters.hpp"
 #include "batch/grey_sink.hpp"
 #include "batch/job.hpp"
 #include "batch/reader.hpp"
 #include "common/limits.hpp"
+#include "common/scratch.hpp"
 #include "dense/depth_target.hpp"
 #include "dense/mask_target.hpp"
 #include "dense/quantiles.hpp"
@@ -57,14 +60,39 @@ private:
     static void note_size(Job& job, int sample, const Image& image);
     Image measure(Job& job, const ImageField& field, int sample);
     Reader::Start fetch(Job& job, const ImageField& field, int sample, std::size_t most);
+    // From the cache, or else from the source, and then kept if the cut says so. Valid until the next call.
+    std::span<const std::uint8_t> read_all(Job& job, const Ranges& ranges, const CacheUse& cache, int sample);
     Image probe(Job& job, const ImageField& field, int sample);
     Image open(const Reader::Start& start, const ImageField& field, bool for_pixels);
     View choose_view(const Job& job, int sample, const Image& image) const;
-    void deliver(const ImageField& field, int sample, const Image& image, const View& view);
-    void deliver_picture(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
+    void deliver(const Job& job, const ImageField& field, int sample, const Image& image, const View& view);
+    void deliver_content(const Job& job, const ImageField& field, int sample, const Format& format, std::uint8_t* out,
+                         const Image& image, const View& view);
+    void deliver_picture(const ImageField& field, const Format& format, std::uint8_t* out, const Image& image,
+                         const View& view);
     void deliver_mask(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     void deliver_depth(const ImageField& field, int sample, const Image& image, const View& view);
     void deliver_vectors(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
+    // --- what is kept (deliver_cached.cpp) ---
+    // The parts of an entry: where the sample lies in the batch, or `canvas_` for pictures that become floats.
+    struct Kept {
+        Part parts[kMostParts];
+        std::size_t count;
+    };
+    static std::uint64_t entry_of(const Job& job, const CacheUse& cache, int sample);
+    // Of pixels; bytes of files are looked up where they are read.
+    static std::optional<Store::Item> find_kept(const Job& job, const ImageField& field, int sample);
+    Kept kept_of(const ImageField& field, int sample);
+    // False where what was found is damaged.
+    bool take_kept(const Job& job, const ImageField& field, int sample, const Store::Item& item, const View& view);
+    void deliver_and_keep(const Job& job, const ImageField& field, int sample, const Image& image, const View& view);
+    void finish_kept(const ImageField& field, int sample, const View& view);
+    std::span<const std::uint8_t> read_kept(const Job& job, const CacheUse& cache, int sample);
+    Image room_for_shrunk(const ImageField& field, const Image& image);
+    Image shrink(const ImageField& field, const Image& image);
+    void deliver_shrunk(const ImageField& field, const Format& format, std::uint8_t* out, const Image& source,
+                        const Image& small, const View& view);
+
     void send_picture(const ImageField& field, const Format& format, const Image& image, const Window& window,
                       int eighths);
     // The rows from top to bottom, each of `type`; counted as decoding, less what the sink takes.
@@ -90,7 +118,8 @@ private:
     DepthCounter depth_counter_;
     VectorTarget vectors_;
     GreySink grey_;
-    std::vector<std::uint8_t> line_;
+    std::vector<std::uint8_t> line_, shrunk_;
+    Scratch canvas_, file_;
 };
 
 }  // namespace headrace

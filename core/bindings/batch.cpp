@@ -15,6 +15,7 @@
 
 #include "batch/engine.hpp"
 #include "batch/transport.hpp"
+#include "cache.hpp"
 #include "common/level.hpp"
 #include "image_options.hpp"
 
@@ -109,7 +110,8 @@ public:
                    int width, int height, int channels, const std::string& dtype, bool planar,
                    std::vector<float> subtract, std::vector<float> divide, std::vector<int> fill,
                    const std::string& filter, bool dct_scaling, bool orient, const std::string& content,
-                   std::optional<MaskNumbers> mask, std::optional<DepthNumbers> depth, std::optional<Bytes> valid) {
+                   std::optional<MaskNumbers> mask, std::optional<DepthNumbers> depth, std::optional<Bytes> valid,
+                   int shrink_to, const PyStore* cache, std::uint64_t cache_first, const std::string& cut) {
         ImageField field;
         field.ranges = ranges(paths, {path_id, offset, length, check, zipped});
         if (memory) take_memory(*memory, field);
@@ -120,6 +122,9 @@ public:
         field.filter = parse_filter(filter);
         field.dct_scaling = dct_scaling;
         field.orient = orient;
+        if (shrink_to < 0) throw nb::value_error("expected shrink_to of at least 0");
+        field.shrink_to = shrink_to;
+        field.cache = cache_use(cache, cache_first, cut);
         describe_content(field, content, mask, depth);
         if (!job_->probe_only) take_outputs(field, out, valid);
         keep_.push_back(nb::cast(out));
@@ -128,9 +133,10 @@ public:
     }
 
     void add_raw(const PyPaths* paths, PyLocation::Ints path_id, PyLocation::Ints offset, PyLocation::Ints length,
-                 PyLocation::Words check, PyLocation::Zipped zipped) {
+                 PyLocation::Words check, PyLocation::Zipped zipped, const PyStore* cache, std::uint64_t cache_first) {
         RawField field;
         field.ranges = ranges(paths, {path_id, offset, length, check, zipped});
+        field.cache = cache_use(cache, cache_first, cache == nullptr ? "none" : "file");
         job_->raws.push_back(std::move(field));
     }
 
@@ -166,6 +172,12 @@ public:
     nb::object sizes() { return copy(finished().sizes.data(), job_->samples, 2); }
 
 private:
+    static CacheUse cache_use(const PyStore* cache, std::uint64_t first, const std::string& cut) {
+        const Cut parsed = parse_cut(cut);
+        if ((cache == nullptr) != (parsed == Cut::none)) throw nb::value_error("expected cut= with cache=");
+        return cache == nullptr ? CacheUse{} : CacheUse{cache->store, first, parsed};
+    }
+
     Ranges ranges(const PyPaths* paths, const PyLocation& at) {
         Ranges r;
         if (paths == nullptr) return r;
@@ -355,9 +367,11 @@ void bind_batch(nb::module_& m) {
              "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none(),
              "memory"_a = nb::none(), "out"_a, "width"_a, "height"_a, "channels"_a, "dtype"_a, "planar"_a, "subtract"_a,
              "divide"_a, "fill"_a, "filter"_a, "dct_scaling"_a, "orient"_a, "content"_a = "picture",
-             "mask"_a = nb::none(), "depth"_a = nb::none(), "valid"_a = nb::none())
+             "mask"_a = nb::none(), "depth"_a = nb::none(), "valid"_a = nb::none(), "shrink_to"_a = 0,
+             "cache"_a = nb::none(), "cache_first"_a = 0, "cut"_a = "none")
         .def("add_raw", &PyJob::add_raw, nb::kw_only(), "paths"_a.none(), "path_id"_a = nb::none(),
-             "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none())
+             "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none(),
+             "cache"_a = nb::none(), "cache_first"_a = 0)
         .def("probe_only", [](PyJob& job) { job.set_probe_only(true); })
         .def("wait", &PyJob::wait)
         .def("cancel", &PyJob::cancel)

@@ -77,12 +77,13 @@ class ImageDecoder {
 public:
     ImageDecoder(const Table& program, int channels, const std::string& dtype, bool planar,
                  const std::vector<float>& subtract, const std::vector<float>& divide, const std::vector<int>& fill,
-                 const std::string& filter, bool dct_scaling, bool orient, const Limits& limits)
+                 const std::string& filter, bool dct_scaling, bool orient, int shrink_to, const Limits& limits)
         : program_(parse_program({program.data(), program.size()})), limits_(limits) {
         field_.format = parse_format(channels, dtype, planar, subtract, divide, fill);
         field_.filter = parse_filter(filter);
         field_.dct_scaling = dct_scaling;
         field_.orient = orient;
+        field_.shrink_to = shrink_to;
     }
 
     nb::object decode_file(const nb::bytes& path, std::uint64_t key) const {
@@ -152,9 +153,9 @@ void bind_image(nb::module_& m) {
                              "Every method returns an array [C, H, W] (planar) or [H, W, C], bfloat16 as uint16; or\n"
                              "the code (core/common/fault.hpp) and the text of what is wrong with the image.")
         .def(nb::init<const Table&, int, const std::string&, bool, const std::vector<float>&, const std::vector<float>&,
-                      const std::vector<int>&, const std::string&, bool, bool, const Limits&>(),
+                      const std::vector<int>&, const std::string&, bool, bool, int, const Limits&>(),
              nb::arg("program").noconvert(), nb::kw_only(), "channels"_a, "dtype"_a, "planar"_a, "subtract"_a,
-             "divide"_a, "fill"_a, "filter"_a, "dct_scaling"_a, "orient"_a, "limits"_a)
+             "divide"_a, "fill"_a, "filter"_a, "dct_scaling"_a, "orient"_a, "shrink_to"_a = 0, "limits"_a)
         .def("decode_file", &ImageDecoder::decode_file, "path"_a, "key"_a)
         .def("decode_bytes", &ImageDecoder::decode_bytes, "data"_a, "key"_a)
         .def("decode_pixels", &ImageDecoder::decode_pixels, nb::arg("pixels").noconvert(), "key"_a);

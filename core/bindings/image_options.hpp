@@ -33,6 +33,10 @@ inline Content parse_content(const std::string& name) {
                                "expected content picture, mask, depth or normals");
 }
 
+inline Cut parse_cut(const std::string& name) {
+    return parse_name<Cut>(name, {"none", "file", "shrunk", "final"}, "expected cut none, file, shrunk or final");
+}
+
 // dtype, scale, invalid, near, far; low, high, the range that they become, and whether to clip to it.
 using QuantileNumbers = std::tuple<double, double, double, double, bool>;
 using DepthNumbers = std::tuple<std::string, double, double, double, double, std::optional<QuantileNumbers>>;

@@ -60,6 +60,7 @@ std::optional<Store::Item> Store::find(std::uint64_t index) {
 }
 
 std::optional<Store::Item> Store::peek(std::uint64_t index) {
+    if (index >= entries_) return std::nullopt;
     const std::optional<CacheEntry> entry = intact(index);
     if (!entry) {
         add(damaged_, 1);
@@ -114,7 +115,9 @@ void Store::drop(std::uint64_t index, const CacheEntry& entry) { (void)file_.set
 
 bool Store::put(std::uint64_t index, std::span<const ConstPart> parts, std::uint32_t width, std::uint32_t height) {
     const std::uint64_t bytes = bytes_of<ConstPart>(parts);
-    if (stopped() > 0 || parts.size() > kMostParts || bytes > std::numeric_limits<std::uint32_t>::max()) return false;
+    if (index >= entries_ || stopped() > 0 || parts.size() > kMostParts ||
+        bytes > std::numeric_limits<std::uint32_t>::max())
+        return false;
     const std::optional<CacheEntry> now = intact(index);
     if (now && now->state == CacheState::kept) return false;
     const std::optional<std::uint64_t> offset = place_for(now.value_or(CacheEntry{}), bytes);

@@ -14,15 +14,30 @@ void store_floats(const Kernels& kernels, DType dtype, const float* values, int 
 }
 
 void Target::start(const Format& format, std::uint8_t* at, const Placement& place) {
+    prepare(format, at);
+    place_ = place;
+    if (place.pads()) pad();
+}
+
+void Target::prepare(const Format& format, std::uint8_t* at) {
     format_ = format;
     at_ = at;
-    place_ = place;
     bytes_.resize(static_cast<std::size_t>(format.channels) * format.width + 64);
     if (format.dtype != DType::uint8) {
         floats_.resize(static_cast<std::size_t>(format.channels) * format.width + 64);
         spread_constants();
     }
-    if (place.pads()) pad();
+}
+
+void Target::convert(const Format& format, const std::uint8_t* canvas, std::uint8_t* at) {
+    prepare(format, at);
+    const bool interleaved = !format.planar && format.channels == 3;
+    const int count = interleaved ? 3 * format.width : format.width;
+    const int rows = interleaved ? format.height : format.height * format.channels;
+    for (int row = 0; row < rows; ++row) {
+        const std::size_t first = static_cast<std::size_t>(row) * count;
+        put_values(canvas + first, count, first, interleaved ? 0 : 1 + row / format.height);
+    }
 }
 
 void Target::pad() {

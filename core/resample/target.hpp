@@ -38,8 +38,11 @@ public:
     // Rows are written below `at`, Format::bytes() of it and no more. Padding becomes `fill` at once.
     void start(const Format&, std::uint8_t* at, const Placement&);
     void write(int y, const std::uint8_t* rgbx) override;
+    // Floats at `at` of a whole canvas of bytes that lies as they will, by the arithmetic of rows that are written.
+    void convert(const Format&, const std::uint8_t* canvas, std::uint8_t* at);
 
 private:
+    void prepare(const Format&, std::uint8_t* at);
     void pad();
     void put(int canvas_y, int x, int pixels, const std::uint8_t* rgbx);
     void put_values(const std::uint8_t* bytes, int count, std::size_t value_index, int channel);

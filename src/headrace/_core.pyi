@@ -171,6 +171,7 @@ class ImageDecoder:
         filter: str,
         dct_scaling: bool,
         orient: bool,
+        shrink_to: int = 0,
         limits: Limits,
     ) -> None: ...
     def decode_file(self, path: bytes, key: int) -> NDArray[Any] | tuple[int, str]: ...
@@ -243,6 +244,10 @@ class Job:
         mask: tuple[int, int, NDArray[np.int64]] | None = None,
         depth: tuple[str, float, float, float, float, tuple[float, float, float, float, bool] | None] | None = None,
         valid: NDArray[np.uint8] | None = None,
+        shrink_to: int = 0,
+        cache: Store | None = None,
+        cache_first: int = 0,
+        cut: str = "none",
     ) -> None: ...
     def add_raw(
         self,
@@ -254,6 +259,8 @@ class Job:
         check: NDArray[np.uint32] | None = None,
         zipped: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
         | None = None,
+        cache: Store | None = None,
+        cache_first: int = 0,
     ) -> None: ...
     def probe_only(self) -> None: ...
     def wait(self) -> None: ...

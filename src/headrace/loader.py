@@ -26,6 +26,7 @@ from headrace.feed import (
     Stats,
     default_threads,
 )
+from headrace.feed.cache import open_cache
 from headrace.feed.memory import PinnedMemory, PooledMemory
 from headrace.feed.recipe import Columns, obvious_fields, resolve_columns
 from headrace.fields import Field, Image
@@ -85,6 +86,8 @@ class Loader:
     `device`     where batches are handed out, such as "cuda": they are made in pinned memory and copied on a side
                  stream, images of floats as bytes that become floats there (the same bits), unless `map` or
                  `batch_map` has to see them
+    `cache`      "ram:8GB" or "disk:/nvme/cache:200GB": what is the same in each epoch is kept, as far as that goes
+                 (finished pixels, pixels of a bounded size, or files' bytes), for all ranks of the node
     `limits`     what one image may cost (pixels, JPEG scans, bytes); beyond them a sample is bad
     `instruction_set`  "scalar", "portable", "avx2" or "avx512" forces a level; all give the same bits
 
@@ -117,6 +120,7 @@ class Loader:
         world_size: int | None = None,
         output: Output = "torch",
         device: str | torch.device | None = None,
+        cache: str | None = None,
         limits: Limits | None = None,
         instruction_set: str = "best",
     ) -> None:
@@ -146,6 +150,7 @@ class Loader:
             images=_first_images(columns, threads, limits),
         )
         check_last_batch(plan, map)
+        bounds = Limits() if limits is None else limits
         self._recipe = Recipe(
             dataset=dataset,
             plan=plan,
@@ -166,7 +171,10 @@ class Loader:
             multiprocessing_context=multiprocessing_context,
             batch_map=batch_map,
             level=instruction_set,
-            limits=Limits() if limits is None else limits,
+            limits=bounds,
+            cache=None
+            if cache is None
+            else open_cache(cache, dataset, plan, program, columns.images, columns.raws, bounds),
         )
         self._budget = isinstance(batch_size, Budget)
         self._epoch = 0

@@ -32,7 +32,7 @@ def kept_place(
 ) -> str:
     """Where the sizes of these samples' images lie, if they are kept. Its name tells all that they depend on."""
     bounds = [limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes]
-    known = json.dumps([FORMAT, dataset.fingerprint, column, exif, bounds, _versions(dataset, files)])
+    known = json.dumps([FORMAT, dataset.fingerprint, column, exif, bounds, file_versions(dataset, files)])
     name = f"sizes.{hashlib.blake2b(known.encode(), digest_size=16).hexdigest()}.headrace"
     return os.path.join(cache_folder() if cache is None else os.path.abspath(cache), name)
 
@@ -84,7 +84,7 @@ def _load(place: str, count: int) -> Sizes | None:
     return flat.reshape(-1, 2)
 
 
-def _versions(dataset: Dataset, files: ByteColumn) -> list[tuple[int, int] | None]:
+def file_versions(dataset: Dataset, files: ByteColumn) -> list[tuple[int, int] | None]:
     """Size and time of modification of the files of samples spread over the dataset; None for one that is not there.
 
     Not their paths: a folder that was moved, or copied with its times, holds the same images.

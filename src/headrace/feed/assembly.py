@@ -134,7 +134,7 @@ class Assembly:
     ) -> _core.Job:
         ops = self._recipe.program.ops if plan.view is None else plan.view.ops
         job = _core.Job(self.base_ids(samples), passes, key=key, program=ops)
-        for i, (_, _, column) in enumerate(self._recipe.images):
+        for i, (name, _, column) in enumerate(self._recipe.images):
             out = memory[self._outputs[i]]
             job.add_image(
                 **self._ranges(column, samples),
@@ -144,9 +144,10 @@ class Assembly:
                 height=size[0],
                 width=size[1],
                 **self._formats[i],
+                **self._cached(name),
             )
-        for _, _, column in self._recipe.raws:
-            job.add_raw(**self._ranges(column, samples))
+        for name, _, column in self._recipe.raws:
+            job.add_raw(**self._ranges(column, samples), **self._cached(name, is_raw=True))
         self._engine.submit(job)
         return job
 
@@ -168,6 +169,10 @@ class Assembly:
         """What the samples were before any selection."""
         ids = self._recipe.dataset.base_ids
         return samples if ids is None else ids[samples]
+
+    def _cached(self, field: str, *, is_raw: bool = False) -> dict[str, Any]:
+        cache = self._recipe.cache
+        return {} if cache is None else cache.options(field, is_raw=is_raw)
 
     def _ranges(self, column: str, samples: Ints) -> dict[str, Any]:
         at = self._recipe.dataset.locate(column, samples)._asdict()
@@ -217,7 +222,15 @@ class Assembly:
         job = _core.Job(self.base_ids(samples), passes, key=key, program=self._recipe.program.ops)
         job.probe_only()
         nothing = np.empty(0, np.uint8)
-        job.add_image(**self._ranges(column, samples), memory=None, out=nothing, height=0, width=0, **self._formats[0])
+        job.add_image(
+            **self._ranges(column, samples),
+            memory=None,
+            out=nothing,
+            height=0,
+            width=0,
+            **self._formats[0],
+            **self._cached(name),
+        )
         self._engine.submit(job)
         job.wait()
         sizes = job.sizes

@@ -11,6 +11,7 @@ import numpy as np
 from headrace._core import Limits
 from headrace.data import ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn, ValueColumn
 from headrace.errors import UsageError
+from headrace.feed.cache import FeedCache
 from headrace.feed.points import PointFields, beside_name, resolve_points
 from headrace.feed.quarantine import Quarantine
 from headrace.feed.spatial import Part, parts_of
@@ -63,6 +64,7 @@ class Recipe:
     batch_map: BatchMap | None
     level: str
     limits: Limits
+    cache: FeedCache | None = None
 
     @property
     def parts(self) -> list[Part]:

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from headrace import _core
+from headrace.cache import CacheStats
 from headrace.channel import Channel, Closed
 from headrace.data import retrying
 from headrace.errors import HeadraceError
@@ -48,6 +49,7 @@ class Runner:
         self._ended: float | None = None
         self._python_s = 0.0
         self._samples = 0
+        self._cache_before = None if recipe.cache is None else recipe.cache.stats()
         self.batch_bytes = 0
         samples = -(-recipe.plan.length // recipe.plan.world_size)
         self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
@@ -233,7 +235,12 @@ class Runner:
             repeated=plan.repeated,
             map_workers=self._recipe.map_workers,
             stages=stages,
+            cache=self._cache_stats(),
         )
+
+    def _cache_stats(self) -> CacheStats | None:
+        cache, before = self._recipe.cache, self._cache_before
+        return None if cache is None or before is None else cache.stats().since(before)
 
 
 def _start_workers(recipe: Recipe, epoch: int) -> MapWorkers | None:

@@ -93,6 +93,7 @@ def image_options(image: Image, fill: tuple[int, ...]) -> Options:
         "filter": image.filter,
         "dct_scaling": image.dct_scaling,
         "orient": image.exif,
+        "shrink_to": image.shrink_to or 0,
     }
 
 

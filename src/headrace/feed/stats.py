@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from headrace.cache import CacheStats
+
 STAGES = ("read", "probe", "decode", "resample")
 
 
@@ -34,6 +36,7 @@ class Stats:
     all ranks.
     `copy_s` and `convert_s` are the device's time for copies to it and for cast and normalise; `overlap` is the share
     of both that ran beside training: low, batches come too late. None: not measured, as on the CPU.
+    `cache` is what `cache=` did in this pass; None without.
     """
 
     batches: int
@@ -58,6 +61,7 @@ class Stats:
     copy_s: float | None = None
     convert_s: float | None = None
     overlap: float | None = None
+    cache: CacheStats | None = None
 
     @property
     def limit(self) -> str:
@@ -106,6 +110,8 @@ class Stats:
             lines.append(
                 f"  copy to the device {self.copy_s / self.batches * 1e3:,.2f} ms a batch" + self._overlapped()
             )
+        if self.cache is not None:
+            lines.append(f"  {self.cache}")
         return "\n".join(lines)
 
     def _overlapped(self) -> str:

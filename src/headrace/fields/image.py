@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
 
 from headrace.errors import UsageError
+from headrace.view import MAX_SIDE_PX
 
 DType: TypeAlias = Literal["uint8", "float32", "float16", "bfloat16"]
 Floats: TypeAlias = Literal["float32", "float16", "bfloat16"]
@@ -47,6 +48,8 @@ class Image:
     `dct_scaling` lets a JPEG be decoded at 1/2, 1/4 or 1/8 where its window is at least that much larger than the
     output: faster, and the only option that changes pixels for speed. `exif` turns the image as its EXIF orientation
     says (JPEG). `filter` "triangle" is antialiased bilinear, as Pillow's BILINEAR; "nearest" is nearest-exact.
+    `shrink_to` lets the pixels be taken from a copy of the image whose short side is at most that many pixels: what is
+    cut stays the same, its detail is bounded. With `cache=` that copy is what is kept, where the view is random.
     `source` names the column where it is not the field's own name.
     """
 
@@ -59,11 +62,17 @@ class Image:
     channels_last: bool = True
     dct_scaling: bool = True
     exif: bool = False
+    shrink_to: int | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in (("dtype", DTYPES), ("mode", ("RGB", "L")), ("filter", ("triangle", "nearest"))):
             if getattr(self, name) not in allowed:
                 raise UsageError(f"Image: expected {name} to be one of {allowed}, got {getattr(self, name)!r}")
+        if self.shrink_to is not None and (type(self.shrink_to) is not int or not 0 < self.shrink_to <= MAX_SIDE_PX):
+            raise UsageError(
+                f"Image: expected shrink_to to be None or the pixels of a short side, 1 to {MAX_SIDE_PX}, got "
+                f"{self.shrink_to!r}; take about 1.2 times the size that the view cuts"
+            )
         if self.normalize is not None and self.dtype == "uint8":
             raise UsageError('Image: normalize gives fractions, got dtype="uint8"; use dtype="float32"')
         if self.normalize is not None and self.mode == "L":

@@ -1,0 +1,98 @@
+"""The cache of a Loader: what is kept of which field, and where its entries lie."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from headrace import _core
+from headrace._core import Limits
+from headrace.cache import CacheStats, Store, identity_of, parse_spec
+from headrace.data import Dataset
+from headrace.data.kept_sizes import file_versions
+from headrace.feed.cuts import FILE, FieldCut, cut_of, deterministic_ops
+from headrace.feed.spatial import core_options
+from headrace.fields import Field, Image, Spatial
+from headrace.plan import EpochPlan, Plan
+from headrace.view import Program
+
+PIXELS_VERSION = 1
+"""Part of what a cache is known by. Raise it with any change to the pixels that the core makes of the same file."""
+
+_AFTER_BYTES = ("dtype", "subtract", "divide")
+"""What pictures are kept before: floats are made of the bytes anew."""
+
+Fields = tuple[tuple[str, Field, str], ...]
+
+
+@dataclass(frozen=True)
+class FeedCache:
+    """Entries lie field after field, and in each by base id, so that every selection of a dataset shares them."""
+
+    store: Store
+    cuts: Mapping[str, FieldCut]
+    length: int
+    """Samples of the whole dataset."""
+
+    def options(self, field: str, *, is_raw: bool) -> dict[str, Any]:
+        """What the core is told about a field."""
+        first = list(self.cuts).index(field) * self.length
+        options: dict[str, Any] = {"cache": self.store.native, "cache_first": first}
+        return options if is_raw else {**options, "cut": self.cuts[field].cut}
+
+    def stats(self) -> CacheStats:
+        return replace(self.store.stats(), cuts={name: cut.words for name, cut in self.cuts.items()})
+
+
+def open_cache(
+    text: str, dataset: Dataset, plan: EpochPlan, program: Program, images: Fields, raws: Fields, limits: Limits
+) -> FeedCache:
+    """Opens what earlier runs or other ranks have kept, or makes it. Raises UsageError for what `text` says, and what a
+    Store raises."""
+    spec = parse_spec(text)
+    one_view = isinstance(plan, Plan) and not program.drawn_per_step
+    cuts = {
+        name: cut_of(field, program, one_view=one_view) if isinstance(field, Spatial) else FILE
+        for name, field, _ in (*images, *raws)
+    }
+    length = len(dataset.table)
+    what = [
+        PIXELS_VERSION,
+        dataset.table.digest,
+        _core.codec_versions(),
+        _pillow_version(),
+        [limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes],
+        [[column, *_made_how(field, cuts[name], program)] for name, field, column in (*images, *raws)],
+    ]
+    columns = dict.fromkeys(column for _, _, column in (*images, *raws))
+    whole = Dataset(dataset.table)
+    stamp = [file_versions(whole, dataset.table.bytes_of(column)) for column in columns]
+    return FeedCache(Store(spec, identity_of(len(cuts) * length, what, stamp)), cuts, length)
+
+
+def _made_how(field: Field, cut: FieldCut, program: Program) -> list[Any]:
+    """All that the bytes of a field's entries depend on, beside the files."""
+    if not isinstance(field, Spatial) or cut.cut == "file":
+        return [cut.cut]
+    options = {name: _plain(value) for name, value in core_options(field, program.fill).items()}
+    if isinstance(field, Image):
+        options = {name: value for name, value in options.items() if name not in _AFTER_BYTES}
+    return [cut.cut, options, deterministic_ops(program).tolist() if cut.cut == "final" else None]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=16).hexdigest()
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
+
+
+def _pillow_version() -> str | None:
+    try:
+        return metadata.version("pillow")
+    except metadata.PackageNotFoundError:
+        return None
