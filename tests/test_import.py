@@ -44,6 +44,7 @@ def test_public_names_are_pinned():
         "ResumableBatchSampler",
         "ResumableSampler",
         "ThreadDataLoader",
+        "cached",
         "decode_image",
         "distributed",
         "doctor",
