@@ -47,6 +47,7 @@ def test_public_names_are_pinned():
         "ResumableSampler",
         "Text",
         "ThreadDataLoader",
+        "cached",
         "decode_image",
         "distributed",
         "doctor",

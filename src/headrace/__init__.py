@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import compat
 from headrace._core import Limits
 from headrace.buckets import Buckets, Budget
-from headrace.data import Dataset, open
+from headrace.data import Dataset
 from headrace.errors import HeadraceError
 from headrace.fields import (
     IMAGENET,
@@ -27,6 +27,7 @@ from headrace.fields import (
 )
 from headrace.loader import Loader
 from headrace.mixing import mix
+from headrace.opening import open_dataset as open
 from headrace.packing import Pack
 from headrace.random_scale import RandomScale
 from headrace.view import (
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         ResumableBatchSampler,
         ResumableSampler,
         ThreadDataLoader,
+        cached,
         decode_image,
         read_images,
         sample_random,
@@ -96,6 +98,7 @@ __all__ = [
     "ResumableSampler",
     "Text",
     "ThreadDataLoader",
+    "cached",
     "decode_image",
     "distributed",
     "doctor",

@@ -16,6 +16,7 @@ from made_archives import MTIME, file, noise, ordinary, write_tar, write_zip
 from processes import interrupt_when_ready, source_paths
 from unpacked_trees import names, tree
 
+from headrace.data.write_errors import unwritable
 from headrace.errors import (
     ChangedError,
     DamagedMemberError,
@@ -27,10 +28,9 @@ from headrace.errors import (
     WriteError,
 )
 from headrace.unpack import unpack
-from headrace.unpack.write_errors import unwritable
 
 NAMESPACE = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m", "sh", "-c"]
-ELSEWHERE = "Unpack into a folder that can be written"
+ELSEWHERE = "Write into a folder that can be written"
 UNPACK = """
 import sys
 import threading
@@ -70,9 +70,7 @@ def test_a_read_only_file_system(tmp_path, target):
     target.mkdir()
     path = write_tar(tmp_path / "a.tar", [file("a", b"x")])
     said = on_mounted('mount -t tmpfs -o ro none "$2"', path, target)
-    assert (
-        said == f"{target}/a: could not be written: Read-only file system. Unpack into a folder that can be written\n"
-    )
+    assert said == f"{target}/a: could not be written: Read-only file system. Write into a folder that can be written\n"
 
 
 def test_a_file_system_that_is_another_one_below(tmp_path, target):
@@ -88,8 +86,8 @@ def test_a_file_system_that_is_another_one_below(tmp_path, target):
     [
         (errno.ENOSPC, "No space left on device. Free space there and run it again: what is complete is kept"),
         (errno.EDQUOT, "Disk quota exceeded. Free space, or ask for a larger quota"),
-        (errno.EROFS, "Read-only file system. Unpack into a folder that can be written"),
-        (errno.EACCES, "Permission denied. Unpack into a folder that you may write"),
+        (errno.EROFS, "Read-only file system. Write into a folder that can be written"),
+        (errno.EACCES, "Permission denied. Write into a folder that you may write"),
         (errno.EPERM, "Operation not permitted. The file system does not allow it"),
         (errno.ENAMETOOLONG, "File name too long. The file system does not take names that long"),
         (errno.EFBIG, "File too large. The file system, or ulimit -f, does not allow files that large"),

@@ -33,14 +33,15 @@ def parse_spec(text: str, *, argument: str = "cache") -> CacheSpec:
     if kind not in ("ram", "disk") or not colon:
         raise UsageError(f"{wanted}, got {text!r}")
     if kind == "ram":
-        return CacheSpec("ram", None, _size(rest, text, argument))
+        return CacheSpec("ram", None, parse_size(rest, text, argument))
     folder, colon, size = rest.rpartition(":")  # a folder's name may hold colons
     if not colon or not folder:
         raise UsageError(f"{wanted}, got {text!r}")
-    return CacheSpec("disk", os.path.abspath(os.path.expanduser(folder)), _size(size, text, argument))
+    return CacheSpec("disk", os.path.abspath(os.path.expanduser(folder)), parse_size(size, text, argument))
 
 
-def _size(size: str, text: str, argument: str) -> int:
+def parse_size(size: str, text: str, argument: str) -> int:
+    """Bytes of a `size` such as "8GB", which stands in `text`. Raises UsageError."""
     match = _SIZE.fullmatch(size.strip())
     unit = None if match is None else _UNITS.get(match[2].upper())
     limit = 0 if match is None or unit is None else int(float(match[1]) * unit)

@@ -11,7 +11,7 @@ import typer
 from headrace.doctor.cli import app as doctor_app
 from headrace.errors import HeadraceError
 
-from . import bench, demo, index, peek, unpack
+from . import bench, demo, index, peek, stage, unpack
 
 app = typer.Typer(
     name="headrace",
@@ -26,7 +26,9 @@ app.command()(bench.bench)
 app.command()(demo.demo)
 app.command()(index.index)
 app.command()(peek.peek)
+app.command()(stage.stage)
 app.command()(unpack.unpack)
+app.command()(stage.unstage)
 
 
 @app.callback(invoke_without_command=True)

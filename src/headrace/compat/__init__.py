@@ -4,6 +4,7 @@ IndexedTar, IndexedZip        in place of a TarFile or ZipFile that a Dataset ho
 decode_image, ImageReader, read_images    in place of Pillow and a transform in `__getitem__`
 ResumableSampler, ResumableBatchSampler, BucketBatchSampler    for torch's DataLoader
 ThreadDataLoader              in place of torch's DataLoader, on threads
+cached                        around a Dataset, keeps what is the same each time, in RAM or on a disk
 shared_list                   in place of a list of millions of paths or records
 as_dataloader                 any loader for frameworks that insist on a DataLoader
 sample_random                 random generators of the sample being loaded, the same at any number of threads
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.compat.archives.indexed_tar import IndexedTar
     from headrace.compat.archives.indexed_zip import IndexedZip
+    from headrace.compat.caching.dataset import cached
     from headrace.compat.frameworks.dataloader import as_dataloader
     from headrace.compat.images.decoding import decode_image, read_images
     from headrace.compat.images.reader import ImageReader
@@ -38,6 +40,7 @@ _HOMES = {
     "ResumableSampler": "headrace.compat.samplers.resumable",
     "ThreadDataLoader": "headrace.compat.thread_loader.loader",
     "as_dataloader": "headrace.compat.frameworks.dataloader",
+    "cached": "headrace.compat.caching.dataset",
     "decode_image": "headrace.compat.images.decoding",
     "read_images": "headrace.compat.images.decoding",
     "sample_random": "headrace.compat.thread_loader.sample_random",
@@ -55,6 +58,7 @@ __all__ = [
     "ResumableSampler",
     "ThreadDataLoader",
     "as_dataloader",
+    "cached",
     "decode_image",
     "read_images",
     "sample_random",

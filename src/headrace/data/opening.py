@@ -30,29 +30,7 @@ def open_dataset(
     columns: Sequence[str] | None = None,
     cache: Path | None = None,
 ) -> Dataset:
-    """The samples at `where`, without reading one of them.
-
-    `where` is one of:
-    - a folder of class folders (columns `image`, `label`), or a folder tree with images directly in it (`image`);
-    - tars or zips: one, a glob (`shards/*.tar`), a brace list (`train-{000..009}.tar`), or a list of them. Members that
-      share a stem (the name up to its first dot) are one sample, and each extension is a column; `image`, `label` and
-      `text` stand for the usual ones;
-    - a manifest (`.csv`, `.tsv`, `.txt`, `.jsonl`, `.odgt`, `.parquet`): a sample a row, with columns of paths and
-      values. An image field takes its column as paths, any other as values;
-    - a mapping such as `{"image": "images/", "mask": "masks/*_mask.png"}`: folders or patterns whose files belong
-      together by their stems;
-    - COCO's annotations (`.json`): a sample an image, with lists of captions, or of boxes and labels;
-    - a folder that Hugging Face datasets' `save_to_disk` wrote.
-
-    `classes`: take first-level folder names as classes; None: only for a folder without images directly in it.
-    `root`: the folder that the paths in a manifest or annotations lead into, and not out of, or archives that hold the
-    files; None: paths are relative to its own folder, or absolute.
-    `columns`: names for a manifest without a header; of one that has names, those to take.
-    `cache`: folder for the indices of archives and manifests; None: beside each, or in the default cache folder where
-    that is not writable.
-
-    Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError.
-    """
+    """The samples at `where`, without reading one of them. `headrace.open` says what it takes and raises."""
     if isinstance(where, Mapping):
         _refuse("what is opened", "a mapping of folders", classes=classes, root=root, columns=columns)
         return Dataset(open_matched({name: _path(path) for name, path in where.items()}))

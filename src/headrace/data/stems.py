@@ -16,7 +16,7 @@ _PART = re.compile(r"\*\*/|\*|\?|\[!?\]?[^\]]*\]")
 """What of a pattern is no plain text; a `**` that is no whole part of a path is two stars, as in `glob`."""
 
 
-_ALL = "**/*"
+ALL = "**/*"
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ def stemmed_files(where: str) -> StemmedFiles:
     Raises NotFoundError, EmptyDatasetError, DatasetError where two files have one stem, or ReadError for a folder below
     a folder that cannot be listed.
     """
-    root, pattern = _split(where)
+    root, pattern = split_pattern(where)
     if not os.path.isdir(root):
         got = "a file" if os.path.exists(root) else "nothing"
         raise NotFoundError(f"{root}: expected a folder with the files of {where!r}, got {got}. Check the path")
-    found = _files_below(root) if pattern == _ALL else glob.glob(pattern, root_dir=root, recursive=True)
+    found = _files_below(root) if pattern == ALL else glob.glob(pattern, root_dir=root, recursive=True)
     expression, bare = re.compile(_expression(pattern), re.DOTALL), pattern.endswith("*")
     name_of: dict[str, str] = {}
     for name in sorted(found, key=os.fsencode):
@@ -79,10 +79,10 @@ def _entries(folder: bytes) -> tuple[list[bytes], list[bytes]]:
     return subfolders, others
 
 
-def _split(where: str) -> tuple[str, str]:
+def split_pattern(where: str) -> tuple[str, str]:
     """The folder that holds all files, and the pattern below it."""
     if os.path.isdir(where) or not glob.has_magic(where):
-        return os.path.abspath(where), _ALL
+        return os.path.abspath(where), ALL
     parts = where.split("/")
     plain = next(at for at, part in enumerate(parts) if glob.has_magic(part))
     if parts[-1] == "**":  # files are meant, and those are what the star after it names

@@ -11,10 +11,10 @@ import numpy as np
 from headrace._core import Limits
 from headrace.data import KEY, ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn, ValueColumn
 from headrace.errors import UsageError
+from headrace.feed.cache import FeedCache
 from headrace.feed.nesting import part_name
 from headrace.feed.number_arrays import check_held
 from headrace.feed.packed_text import PARTS as PACKED_PARTS
-from headrace.feed.cache import FeedCache
 from headrace.feed.points import PointFields, beside_name, resolve_points
 from headrace.feed.quarantine import Quarantine
 from headrace.feed.spatial import Part, parts_of

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 
-from .folders import Folder
+from headrace.data.made_folders import Folder
+
 from .staging import Staging
 
 _LACKING = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)

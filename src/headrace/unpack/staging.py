@@ -10,12 +10,12 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from headrace.data.made_folders import Folder, Folders
 from headrace.data.open_file import path_text
+from headrace.data.write_errors import unwritable
 from headrace.errors import WriteError
 
-from .folders import Folder, Folders
 from .member_paths import STAGING
-from .write_errors import unwritable
 
 
 class Staging:

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 
+from headrace.data.made_folders import Folder, Folders
 from headrace.data.open_file import path_text
+from headrace.data.write_errors import unwritable
 from headrace.errors import HeadraceError
 
 from .contents import holds_pieces, write_pieces
-from .folders import Folder, Folders
 from .member_paths import file_mode
 from .members import Attributes, Piece
 from .new_file import NewFile
 from .staging import Staging
-from .write_errors import unwritable
 
 Pieces = Callable[[], Iterator[Piece]]
 

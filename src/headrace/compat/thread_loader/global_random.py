@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import warnings
 from typing import Any
 
-import numpy as np
-import torch
+from headrace.compat.random_states import global_states, moved_sources
 
 WAITS = 3
 """Waits of the consumer that are looked at: two snapshots take 50 µs, in a time that is spent waiting anyway."""
@@ -29,31 +27,16 @@ class GlobalRandomWatch:
         if self._waits <= 0 or threading.current_thread() is not threading.main_thread():
             return None
         self._waits -= 1
-        return _states()
+        return global_states()
 
     def after_wait(self, before: dict[str, Any] | None) -> None:
         """Warns, at the line that asked for the batch, if a state has moved since."""
         if before is None:
             return
-        moved = [name for name, state in _states().items() if state != before[name]]
+        moved = moved_sources(before)
         if moved:
             self._waits = 0
             _warn(moved)
-
-
-def _states() -> dict[str, Any]:
-    return {
-        "random": random.getstate(),
-        "numpy.random": _numpy_state(),
-        "torch's default generator": torch.get_rng_state().numpy().tobytes(),
-    }
-
-
-def _numpy_state() -> Any:
-    state: Any = np.random.get_state(legacy=False)
-    own = state["state"]
-    # Another bit generator than the Mersenne Twister (`set_bit_generator`) holds other things, arrays among them.
-    return (own["key"].tobytes(), own["pos"]) if state["bit_generator"] == "MT19937" else repr(state)
 
 
 def _warn(moved: list[str]) -> None:

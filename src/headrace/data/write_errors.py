@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import errno
 
-from headrace.data.open_file import path_text
 from headrace.errors import WriteError
+
+from .open_file import path_text
 
 _NEXT = {
     errno.ENOSPC: "Free space there and run it again: what is complete is kept",
     errno.EDQUOT: "Free space, or ask for a larger quota, and run it again: what is complete is kept",
-    errno.EROFS: "Unpack into a folder that can be written",
-    errno.EACCES: "Unpack into a folder that you may write",
-    errno.EPERM: "The file system does not allow it: unpack into a folder on another one",
-    errno.ENAMETOOLONG: "The file system does not take names that long: unpack into a folder on another one",
+    errno.EROFS: "Write into a folder that can be written",
+    errno.EACCES: "Write into a folder that you may write",
+    errno.EPERM: "The file system does not allow it: write into a folder on another one",
+    errno.ENAMETOOLONG: "The file system does not take names that long: write into a folder on another one",
     errno.EFBIG: "The file system, or ulimit -f, does not allow files that large",
-    errno.EXDEV: "Another file system is mounted below the target: unpack into each by itself",
-    errno.ENOTDIR: "A file is where a folder should be: unpack into another folder",
+    errno.EXDEV: "Another file system is mounted below the target: write into each by itself",
+    errno.ENOTDIR: "A file is where a folder should be: write into another folder",
 }
 
 

@@ -13,9 +13,8 @@ import threading
 from collections import OrderedDict
 from contextlib import suppress
 
-from headrace.data.open_file import path_text
-from headrace.errors import WriteError
-
+from ..errors import WriteError
+from .open_file import path_text
 from .write_errors import unwritable
 
 _OPEN_AT_MOST = 128
@@ -71,6 +70,21 @@ class Folders:
                 folder = self._enter(folder, path)
             return folder
 
+    def find(self, path: bytes) -> Folder | None:
+        """The folder at `path`; None if it is not there, or a link or a file is in its way. Raises WriteError."""
+        with self._lock:
+            folder, missing = self._deepest(path)
+            for path in missing:
+                try:
+                    folder = self._opened(folder, path)
+                except FileNotFoundError:
+                    return None
+                except OSError as error:
+                    if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                        return None
+                    raise unwritable(folder.place(path), error) from error
+            return folder
+
     def parent(self, path: bytes) -> tuple[Folder, bytes]:
         """The folder that `path` lies in, made if it is missing, and its name there."""
         above, _, name = path.rpartition(b"/")
@@ -93,12 +107,17 @@ class Folders:
         try:
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=folder.descriptor)
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(name, flags, dir_fd=folder.descriptor)
+            return self._opened(folder, path)
         except NotADirectoryError as error:
             raise WriteError(_in_the_way(folder, name)) from error
         except OSError as error:
             raise unwritable(folder.place(name), error) from error
+
+    def _opened(self, folder: Folder, path: bytes) -> Folder:
+        """Raises OSError."""
+        name = path.rpartition(b"/")[2]
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, dir_fd=folder.descriptor)
         self._open[path] = entered = Folder(descriptor, folder.place(name))
         if len(self._open) > _OPEN_AT_MOST:
             self._open.popitem(last=False)
@@ -110,5 +129,5 @@ def _in_the_way(folder: Folder, name: bytes) -> str:
     what = "a link" if found is not None and stat.S_ISLNK(found.st_mode) else "a file"
     return (
         f"{path_text(folder.place(name))}: expected a folder, got {what}, through which nothing is written. "
-        f"Move it away, or unpack into another folder"
+        f"Move it away, or write into another folder"
     )

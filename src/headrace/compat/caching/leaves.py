@@ -1,0 +1,201 @@
+"""Arrays, tensors and images as bytes, each with what it takes to make them again."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+ALIGNMENT = 16
+_NUMBERS = "biufcSUMm"
+"""Kinds of numpy dtypes whose bytes say all."""
+MODES = (
+    "1",
+    "L",
+    "P",
+    "LA",
+    "La",
+    "PA",
+    "RGB",
+    "RGBA",
+    "RGBa",
+    "RGBX",
+    "CMYK",
+    "YCbCr",
+    "LAB",
+    "HSV",
+    "I",
+    "F",
+    "I;16",
+)
+"""Of Pillow: those whose bytes come back as the same image (tested)."""
+KEPT = (
+    "None, bool, int, float, str, bytes, numpy arrays, CPU tensors, Pillow images, and dicts, lists and tuples of these"
+)
+
+
+class Unsuitable(Exception):  # noqa: N818  # becomes a UsageError where the sample is known
+    """A value that cannot be kept, and where in the sample it is."""
+
+    def __init__(self, value: Any, place: str, advice: str = "Return plain values, or make it in augment=") -> None:
+        super().__init__(f"{place}: expected {KEPT}, got {kind_of(value)}. {advice}")
+
+
+class Contents:
+    """Bytes that lie behind the outline."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes | memoryview | bytearray] = []
+        self._end = 0
+
+    def add(self, data: bytes | bytearray | memoryview) -> tuple[int, int]:
+        """Where they lie, and how many they are."""
+        gap = -self._end % ALIGNMENT
+        self.parts += [bytes(gap), data]
+        at, length = self._end + gap, len(data)
+        self._end = at + length
+        return at, length
+
+
+Encode: TypeAlias = Callable[[Any, Contents, str], list[Any]]
+Decode: TypeAlias = Callable[[Any, memoryview], Any]
+
+
+def encode_leaf(value: Any, contents: Contents, place: str, *, nested: Encode) -> list[Any]:
+    """`nested` encodes what an image carries beside its pixels. Raises Unsuitable."""
+    if isinstance(value, np.generic) and type(value) is value.dtype.type:
+        return ["scalar", *_array(np.asarray(value), contents, place)]
+    if type(value) is np.ndarray:
+        return ["array", *_array(value, contents, place)]
+    torch = sys.modules.get("torch")
+    if torch is not None and type(value) is torch.Tensor:
+        return ["tensor", *_tensor(value, contents, place)]
+    images: Any = sys.modules.get("PIL.Image")
+    if images is not None and isinstance(value, images.Image):
+        return ["image", *_image(value, contents, place, nested)]
+    raise Unsuitable(value, place)
+
+
+def decode_leaf(word: str, rest: list[Any], contents: memoryview, *, nested: Decode) -> Any:
+    """Raises ValueError, TypeError, KeyError or IndexError."""
+    match word:
+        case "array":
+            return _read_array(contents, *rest)
+        case "scalar":
+            return _read_array(contents, *rest)[()]
+        case "tensor":
+            return _read_tensor(contents, *rest)
+        case "image":
+            return _read_image(contents, nested, *rest)
+    raise ValueError(f"an unknown type, {word!r}")
+
+
+def part(contents: memoryview, at: int, length: int) -> memoryview:
+    """Raises ValueError where they end before."""
+    found = contents[at : at + length]
+    if len(found) != length:
+        raise ValueError("cut short")
+    return found
+
+
+def kind_of(value: Any) -> str:
+    kind = value if isinstance(value, type) else type(value)
+    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    return f"a {name}"
+
+
+def _array(array: np.ndarray[Any, Any], contents: Contents, place: str) -> list[Any]:
+    dtype = array.dtype
+    if dtype.kind not in _NUMBERS or np.dtype(dtype.str) != dtype:
+        raise Unsuitable(array, f"{place} (an array of {dtype})", "Return an array of numbers, or make it in augment=")
+    at, length = contents.add(_bytes_of(array))
+    return [dtype.str, list(array.shape), at, length]
+
+
+def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+
+
+def _read_array(contents: memoryview, dtype: str, shape: list[int], at: int, length: int) -> Any:
+    array = np.empty(shape, np.dtype(dtype))
+    if array.nbytes != length:
+        raise ValueError("cut short")
+    if length:
+        array.reshape(-1).view(np.uint8)[:] = np.frombuffer(contents, np.uint8, length, at)
+    return array
+
+
+def _tensor(tensor: torch.Tensor, contents: Contents, place: str) -> list[Any]:
+    import torch
+
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized or tensor.requires_grad:
+        what = f"{tensor.device.type}, {tensor.layout}" + (", with a gradient" if tensor.requires_grad else "")
+        raise Unsuitable(tensor, f"{place} ({what})", "Return a dense tensor on the CPU: tensor.detach().cpu()")
+    dense = tensor.resolve_conj().resolve_neg().contiguous()
+    data = dense.reshape(-1).view(torch.uint8).numpy().data if dense.numel() else memoryview(b"")
+    at, length = contents.add(data)
+    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape), at, length]
+
+
+def _read_tensor(contents: memoryview, dtype: str, shape: list[int], at: int, length: int) -> torch.Tensor:
+    import torch
+
+    kind = getattr(torch, dtype)
+    if not isinstance(kind, torch.dtype):
+        raise ValueError(f"no dtype {dtype!r}")
+    if math.prod(shape) * kind.itemsize != length:
+        raise ValueError("cut short")
+    data = torch.empty(length, dtype=torch.uint8)
+    if length:
+        data.numpy()[:] = np.frombuffer(contents, np.uint8, length, at)
+    return data.view(kind).reshape(shape)
+
+
+def _image(image: Image.Image, contents: Contents, place: str, nested: Encode) -> list[Any]:
+    if image.mode not in MODES:
+        raise Unsuitable(image, f"{place} (of mode {image.mode})", "Convert it: image.convert('RGB')")
+    image.load()
+    palette: list[Any] | None = None
+    if image.palette is not None and image.mode in ("P", "PA"):
+        raw = image.palette.mode
+        palette = [raw, bytes(image.getpalette(raw) or ())]
+    info = [[name, nested(value, contents, place)] for name, value in image.info.items() if _is_plain(value)]
+    at, length = contents.add(image.tobytes())
+    return [image.mode, list(image.size), palette, info, at, length]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an entry of `info` is kept: transparency, EXIF and colour profiles are, objects of plugins are not."""
+    if isinstance(value, list | tuple):
+        return type(value) in (list, tuple) and all(map(_is_plain, value))
+    return type(value) in (type(None), bool, int, float, str, bytes)
+
+
+def _read_image(
+    contents: memoryview,
+    nested: Decode,
+    mode: str,
+    size: list[int],
+    palette: list[Any] | None,
+    info: list[Any],
+    at: int,
+    length: int,
+) -> Image.Image:
+    from PIL import Image
+
+    if mode not in MODES:
+        raise ValueError(f"no mode {mode!r}")
+    whole = (size[0], size[1])
+    data = bytes(part(contents, at, length))
+    image = Image.frombytes(mode, whole, data) if all(whole) else Image.new(mode, whole)
+    if palette is not None:
+        image.putpalette(palette[1], palette[0])
+    image.info = {name: nested(value, contents) for name, value in info}
+    return image

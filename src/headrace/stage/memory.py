@@ -1,0 +1,69 @@
+"""How much memory is left to this process: of the machine, and of its control groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_UNLIMITED_BYTES = 1 << 60
+"""Version 1 of control groups writes "no limit" as the largest multiple of a page."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    available_bytes: int
+    """That may be taken before anything is swapped out or killed."""
+    total_bytes: int
+    """That there is, or that the tightest control group allows."""
+
+
+def memory(root: Path = Path("/")) -> Memory:
+    """`root`: where proc and sys are. Raises OSError where the kernel does not tell."""
+    info = _pairs((root / "proc/meminfo").read_text().replace(":", " "))
+    machine = Memory(info["MemAvailable"] << 10, info["MemTotal"] << 10)
+    found = [machine, *(group for folder in _groups(root) if (group := _group(folder)) is not None)]
+    return Memory(min(one.available_bytes for one in found), min(one.total_bytes for one in found))
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """Folders of the groups that this process is in, each with those above it; a limit binds all below."""
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            top = root / "sys/fs/cgroup" / controllers
+            below = top / path.lstrip("/")
+            yield from (below, *(folder for folder in below.parents if folder.is_relative_to(top)))
+
+
+def _group(folder: Path) -> Memory | None:
+    """None where it has no limit, or cannot be seen, as from inside a container."""
+    limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
+    used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
+    if limit is None or used is None or limit >= _UNLIMITED_BYTES:
+        return None
+    return Memory(max(0, limit - used + _droppable(folder)), limit)
+
+
+def _droppable(folder: Path) -> int:
+    """File cache that the kernel gives back at need."""
+    try:
+        stat = _pairs((folder / "memory.stat").read_text())
+    except OSError:
+        return 0
+    return stat.get("total_inactive_file", stat.get("inactive_file", 0))
+
+
+def _number(*files: Path) -> int | None:
+    for file in files:
+        try:
+            text = file.read_text().strip()
+        except OSError:
+            continue
+        return int(text) if text.isdigit() else None
+    return None
+
+
+def _pairs(text: str) -> dict[str, int]:
+    rows = (line.split() for line in text.splitlines())
+    return {row[0]: int(row[1]) for row in rows if len(row) >= 2 and row[1].isdigit()}

@@ -1,0 +1,182 @@
+"""What a journal says, line by line: JSON, one object a line. Nothing read from it is trusted.
+
+{"format": "headrace stage 1", "sources": [["name", "/path"], …], "part_bytes": 67108864, "made": true}
+{"folder": "name"}                                                        was made
+{"file": "name/path", "size": 5, "mtime_ns": 7, "crc32": [1]}             complete, read back, one sum a part
+{"part": "name/path", "size": 5, "mtime_ns": 7, "number": 0, "crc32": 1}  of a file that is not complete yet
+{"gone": "name/path"}                                                     was removed, as the source is gone
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+FORMAT = "headrace stage 1"
+
+
+class DamagedJournalError(Exception):
+    """What the journal says cannot be; the text says what."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A copy that is complete."""
+
+    path: bytes
+    size: int
+    mtime_ns: int
+    sums: tuple[int, ...]
+    """CRC-32 of each part of the source's bytes."""
+
+    def line(self) -> bytes:
+        return _line(
+            {"file": os.fsdecode(self.path), "size": self.size, "mtime_ns": self.mtime_ns, "crc32": list(self.sums)}
+        )
+
+
+@dataclass(frozen=True)
+class PartRecord:
+    path: bytes
+    size: int
+    mtime_ns: int
+    number: int
+    sum: int
+
+    def line(self) -> bytes:
+        return _line(
+            {
+                "part": os.fsdecode(self.path),
+                "size": self.size,
+                "mtime_ns": self.mtime_ns,
+                "number": self.number,
+                "crc32": self.sum,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Gone:
+    path: bytes
+
+    def line(self) -> bytes:
+        return _line({"gone": os.fsdecode(self.path)})
+
+
+@dataclass(frozen=True)
+class Made:
+    """A folder."""
+
+    path: bytes
+
+    def line(self) -> bytes:
+        return _line({"folder": os.fsdecode(self.path)})
+
+
+@dataclass(frozen=True)
+class Header:
+    sources: tuple[tuple[str, str], ...]
+    """Name and path of each."""
+    part_bytes: int
+    made: bool
+    """Whether the folder of copies was not there before."""
+
+    def line(self) -> bytes:
+        sources = [list(one) for one in self.sources]
+        return _line({"format": FORMAT, "sources": sources, "part_bytes": self.part_bytes, "made": self.made})
+
+
+Line: TypeAlias = Record | PartRecord | Gone | Made
+
+
+@dataclass
+class Known:
+    """What a journal says in all."""
+
+    header: Header | None = None
+    files: dict[bytes, Record] = field(default_factory=dict)
+    parts: dict[bytes, dict[int, PartRecord]] = field(default_factory=dict)
+    """Of files that are not complete, by path and number."""
+    folders: set[bytes] = field(default_factory=set)
+
+    def add(self, record: Line) -> None:
+        match record:
+            case Record():
+                self.files[record.path] = record
+                self.parts.pop(record.path, None)
+            case PartRecord():
+                self.parts.setdefault(record.path, {})[record.number] = record
+            case Made():
+                self.folders.add(record.path)
+            case Gone():
+                self.files.pop(record.path, None)
+
+
+def parse(lines: Sequence[bytes]) -> Known:
+    """Raises DamagedJournalError."""
+    known = Known()
+    for number, line in enumerate(lines, 1):
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            raise DamagedJournalError(f"line {number:,} is no JSON") from None
+        if number == 1:
+            known.header = _header(found)
+            continue
+        known.add(_record(found, number))
+    return known
+
+
+def _header(found: Any) -> Header:
+    match found:
+        case {"format": str(name)} if name != FORMAT:
+            raise DamagedJournalError(f"it is of another version, {name!r}; this one writes {FORMAT!r}")
+        case {"format": str(), "sources": [*sources], "part_bytes": int(part_bytes), "made": bool(made)}:
+            if part_bytes > 0 and all(isinstance(one, list) and len(one) == 2 and _all_texts(one) for one in sources):
+                return Header(tuple((one[0], one[1]) for one in sources), part_bytes, made)
+    raise DamagedJournalError("its first line is no header")
+
+
+def _record(found: Any, line: int) -> Line:
+    match found:
+        case {"file": str(path), "size": int(size), "mtime_ns": int(mtime_ns), "crc32": [*sums]} if _all_ints(sums):
+            return Record(_path(path, line), size, mtime_ns, tuple(sums))
+        case {
+            "part": str(path),
+            "size": int(size),
+            "mtime_ns": int(mtime_ns),
+            "number": int(number),
+            "crc32": int(sum_),
+        }:
+            return PartRecord(_path(path, line), size, mtime_ns, number, sum_)
+        case {"folder": str(path)}:
+            return Made(_path(path, line))
+        case {"gone": str(path)}:
+            return Gone(_path(path, line))
+    raise DamagedJournalError(f"line {line:,} is no record")
+
+
+def _path(text: str, line: int) -> bytes:
+    """Relative, and staying where it begins. Raises DamagedJournalError."""
+    try:
+        path = os.fsencode(text)
+    except UnicodeEncodeError:
+        path = b""
+    if b"\0" in path or any(part in (b"", b".", b"..") for part in path.split(b"/")):
+        raise DamagedJournalError(f"line {line:,} names {text!r}, which no copy is called")
+    return path
+
+
+def _all_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _all_ints(values: Iterable[object]) -> bool:
+    return all(isinstance(value, int) for value in values)
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record).encode() + b"\n"
