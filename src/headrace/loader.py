@@ -24,7 +24,7 @@ from headrace.feed import (
     Runner,
     SampleMap,
     Stats,
-    default_threads,
+    tuner_of,
 )
 from headrace.feed.memory import PinnedMemory, PooledMemory
 from headrace.feed.recipe import Columns, obvious_fields, resolve_columns
@@ -69,8 +69,9 @@ class Loader:
                  have one shape, the same on every rank; without, batches of unequal images are refused
     `shuffle`, `seed`  the order of each epoch, and every random view, follow from these two and the epoch
     `remainder`  the last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
-    `threads`    default: the cores available, shared by the ranks of the node
-    `prefetch`   batches under way or ready beyond the one that the consumer has
+    `threads`    native threads that read, decode and resample; default: set while the loader runs, beginning with and
+                 never more than the cores available, shared by the ranks of the node
+    `prefetch`   batches under way or ready beyond the one that the consumer has; default: set while it runs, from 3 on
     `on_error`   a sample that cannot be decoded is replaced by another, named in `quarantine` and counted in
                  `stats()`: "replace". "raise" raises instead. "skip", for one rank only, leaves it out: its batch is
                  shorter, a batch that loses all of its samples does not come, so that a pass may have fewer batches
@@ -105,7 +106,7 @@ class Loader:
         seed: int = 0,
         remainder: Remainder = "short",
         threads: int | None = None,
-        prefetch: int = 3,
+        prefetch: int | None = None,
         on_error: OnError = "replace",
         max_bad: float = 0.01,
         quarantine: str | os.PathLike[str] | None = None,
@@ -146,6 +147,7 @@ class Loader:
             images=_first_images(columns, threads, limits),
         )
         check_last_batch(plan, map)
+        self._tuner = tuner_of(threads, prefetch)
         self._recipe = Recipe(
             dataset=dataset,
             plan=plan,
@@ -155,8 +157,8 @@ class Loader:
             raws=columns.raws,
             values=columns.values,
             points=columns.points,
-            threads=default_threads() if threads is None else threads,
-            prefetch=prefetch,
+            threads=self._tuner.bounds.most.threads,
+            prefetch=self._tuner.bounds.most.prefetch,
             on_error=on_error,
             max_bad=max_bad,
             quarantine=None if quarantine is None else Quarantine(Path(quarantine)),
@@ -173,7 +175,7 @@ class Loader:
         self._restored = 0  # the step at which the next pass starts
         self._positioned = False
         self._received = 0  # batches that the consumer has of epoch _epoch
-        self._memory: PinnedMemory | PooledMemory = PooledMemory(prefetch, len(self._recipe.parts))
+        self._memory: PinnedMemory | PooledMemory = PooledMemory(self._tuner.setting.prefetch, len(self._recipe.parts))
         if self._placement is not None and self._placement.pinned:
             self._memory = PinnedMemory(self._placement.device)
         self._latest: weakref.ref[LoaderIterator] | None = None
@@ -204,8 +206,13 @@ class Loader:
 
     @property
     def threads(self) -> int:
-        """Native threads that read, decode and resample."""
-        return self._recipe.threads
+        """Native threads that read, decode and resample now; what was given, or what the loader has set."""
+        return self._tuner.setting.threads
+
+    @property
+    def prefetch(self) -> int:
+        """Batches under way or ready beyond the consumer's; what was given, or what the loader has set."""
+        return self._tuner.setting.prefetch
 
     @property
     def epoch(self) -> int:
@@ -316,13 +323,14 @@ class Loader:
         # The lane first: what it may raise leaves no thread behind, and pinned memory, which the runner allocates in a
         # thread of its own, finds the device's context and does not make one on device 0.
         lane = None if self._placement is None else self._placement.lane()
-        runner = Runner(self._recipe, self._memory, epoch=epoch, step=step)
+        runner = Runner(self._recipe, self._memory, tuner=self._tuner, epoch=epoch, step=step)
         self._pass = runner if lane is None else DevicePass(runner, lane)
         return self._pass
 
     def mind(self, begun: Pass) -> None:
         """For an iterator: a consumer that holds many batches is told so."""
         if isinstance(self._memory, PooledMemory):
+            self._memory.set_prefetch(self._tuner.setting.prefetch)
             self._memory.mind(begun.batch_bytes, begun.held_batches)
 
     def note_received(self, iterator: LoaderIterator, epoch: int, steps: int) -> None:

@@ -51,7 +51,9 @@ class Recipe:
     points: PointFields
     """Fields of places in the images, which follow the views."""
     threads: int
+    """The most that work at a time; a pass's setting says how many do."""
     prefetch: int
+    """The most batches under way or ready."""
     on_error: OnError
     max_bad: float
     quarantine: Quarantine | None

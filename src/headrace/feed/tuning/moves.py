@@ -1,0 +1,83 @@
+"""What to try next: one knob, up or down, from what a window showed. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.feed.tuning.observation import Observation
+from headrace.feed.tuning.setting import Bounds, Knob, Setting
+
+STARVED = 0.02
+"""The consumer's share of waiting from which on more threads may pay."""
+WAITS = 0.01
+"""From which on more batches ahead may pay. Below it, all is well and the feed may need less."""
+MOSTLY_WAITING = 0.2
+"""From which on fewer threads cannot pay: what the training process computes is too small a part."""
+ENOUGH_STEPS = 50
+"""After so many, the fewest batches that lay ready say how many are needed."""
+SPARE = 1.25
+"""Threads kept for each that is busy."""
+
+
+@dataclass(frozen=True)
+class Move:
+    knob: Knob
+    value: int
+    up: bool
+
+    @property
+    def direction(self) -> tuple[Knob, bool]:
+        return self.knob, self.up
+
+
+def moves(setting: Setting, seen: Observation, bounds: Bounds) -> Iterator[Move]:
+    """Those that `seen`, made at `setting`, gives a reason for; the likeliest first."""
+    wait = seen.wait_share
+    if wait >= STARVED:
+        busy = seen.busy_threads(setting.threads) / setting.threads
+        more = [_more_threads(setting, seen, bounds), _more_prefetch(setting, bounds)]
+        if busy < 0.5:  # another thread would have nothing to do either
+            more = more[1:]
+        elif busy < 0.75:
+            more.reverse()
+        yield from (move for move in more if move is not None)
+    elif wait >= WAITS and (move := _more_prefetch(setting, bounds)) is not None:
+        yield move
+    if wait < MOSTLY_WAITING and (move := _fewer_threads(setting, seen, bounds)) is not None:
+        yield move
+    if wait < WAITS and (move := _less_prefetch(setting, seen, bounds)) is not None:
+        yield move
+
+
+def _more_threads(setting: Setting, seen: Observation, bounds: Bounds) -> Move | None:
+    by = setting.threads if seen.wait_share >= MOSTLY_WAITING else 1
+    return _move(setting, bounds, "threads", setting.threads + by)
+
+
+def _more_prefetch(setting: Setting, bounds: Bounds) -> Move | None:
+    return _move(setting, bounds, "prefetch", setting.prefetch + max(1, setting.prefetch // 2))
+
+
+def _fewer_threads(setting: Setting, seen: Observation, bounds: Bounds) -> Move | None:
+    """Busy threads count those that wait for a core that training has: up to one more than there is work for."""
+    threads = setting.threads
+    busy = seen.busy_threads(threads)
+    fewer = min(threads - 1, max(math.ceil(busy * SPARE), threads // 2, 1))
+    if fewer < 1 or busy / fewer > 1 + 1 / threads:
+        return None
+    return _move(setting, bounds, "threads", fewer)
+
+
+def _less_prefetch(setting: Setting, seen: Observation, bounds: Bounds) -> Move | None:
+    if seen.steps < ENOUGH_STEPS or seen.lowest_ready < 2:
+        return None
+    return _move(setting, bounds, "prefetch", setting.prefetch - 1)
+
+
+def _move(setting: Setting, bounds: Bounds, knob: Knob, wanted: int) -> Move | None:
+    """As far as the bounds allow; None where it cannot move at all."""
+    least, most = bounds.of(knob)
+    now, value = setting.of(knob), max(least, min(most, wanted))
+    return None if value == now or (value > now) != (wanted > now) else Move(knob, value, value > now)
