@@ -29,6 +29,7 @@ class Meter:
 
     def __init__(self, settle: int) -> None:
         self._last_s: float | None = None
+        self._lowest_ready = sys.maxsize
         self.restart(settle)
 
     @property
@@ -76,4 +77,4 @@ class Meter:
     def _clear(self) -> None:
         self._steps = 0
         self._wall_s = self._squares_s2 = self._wait_s = 0.0
-        self._lowest_ready: int = sys.maxsize
+        self._lowest_ready = sys.maxsize

@@ -15,10 +15,16 @@ WAITS = 0.01
 """From which on more batches ahead may pay. Below it, all is well and the feed may need less."""
 MOSTLY_WAITING = 0.2
 """From which on fewer threads cannot pay: what the training process computes is too small a part."""
+TRAINS = 0.25
+"""Cores that this process takes beside the feed, from which on training computes on them."""
+MOST_BUSY = 0.85
+"""The share of their time in which fewer threads may be busy without making batches late."""
 ENOUGH_STEPS = 50
 """After so many, the fewest batches that lay ready say how many are needed."""
 SPARE = 1.25
 """Threads kept for each that is busy."""
+LEAST_AHEAD = 2
+"""Batches: one to hand out while the next is made. Only want of memory takes one more away."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +51,19 @@ def moves(setting: Setting, seen: Observation, bounds: Bounds) -> Iterator[Move]
         yield from (move for move in more if move is not None)
     elif wait >= WAITS and (move := _more_prefetch(setting, bounds)) is not None:
         yield move
-    if wait < MOSTLY_WAITING and (move := _fewer_threads(setting, seen, bounds)) is not None:
+    if (move := _fewer_threads(setting, seen, bounds)) is not None:
         yield move
     if wait < WAITS and (move := _less_prefetch(setting, seen, bounds)) is not None:
         yield move
 
 
 def _more_threads(setting: Setting, seen: Observation, bounds: Bounds) -> Move | None:
-    by = setting.threads if seen.wait_share >= MOSTLY_WAITING else 1
-    return _move(setting, bounds, "threads", setting.threads + by)
+    """As many as would make a batch in the time that the consumer works on one; of few waits, one more."""
+    wanted = setting.threads + 1
+    if seen.wait_share >= MOSTLY_WAITING:
+        work_s = max(seen.wall_s - seen.wait_s, seen.wall_s / bounds.most.threads)
+        wanted = max(wanted, math.ceil(seen.busy_threads(setting.threads) * seen.wall_s / work_s))
+    return _move(setting, bounds, "threads", wanted)
 
 
 def _more_prefetch(setting: Setting, bounds: Bounds) -> Move | None:
@@ -61,17 +71,21 @@ def _more_prefetch(setting: Setting, bounds: Bounds) -> Move | None:
 
 
 def _fewer_threads(setting: Setting, seen: Observation, bounds: Bounds) -> Move | None:
-    """Busy threads count those that wait for a core that training has: up to one more than there is work for."""
+    """Where training computes on cores that the feed's threads take too, some of those that are busy only wait for a
+    core: up to one in each set of as many as there are and one more."""
     threads = setting.threads
     busy = seen.busy_threads(threads)
     fewer = min(threads - 1, max(math.ceil(busy * SPARE), threads // 2, 1))
-    if fewer < 1 or busy / fewer > 1 + 1 / threads:
+    others = seen.cpu_s / seen.wall_s - busy  # less than they are, where threads wait for a core
+    contended = others >= TRAINS and threads + others > bounds.most.threads
+    most_busy, most_wait = (1 + 1 / threads, MOSTLY_WAITING) if contended else (MOST_BUSY, WAITS)
+    if fewer < 1 or busy / fewer > most_busy or seen.wait_share >= most_wait:
         return None
     return _move(setting, bounds, "threads", fewer)
 
 
 def _less_prefetch(setting: Setting, seen: Observation, bounds: Bounds) -> Move | None:
-    if seen.steps < ENOUGH_STEPS or seen.lowest_ready < 2:
+    if seen.steps < ENOUGH_STEPS or seen.lowest_ready < 2 or setting.prefetch <= LEAST_AHEAD:
         return None
     return _move(setting, bounds, "prefetch", setting.prefetch - 1)
 

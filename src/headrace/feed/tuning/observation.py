@@ -11,8 +11,8 @@ class Observation:
     """A step is from one batch's arrival to the next one's: the consumer's work, and its wait. Sums over `steps`.
 
     `wait_s` high: the feed is too slow. `feed_wait_s` high: all places are filled, and the feed could do more.
-    `idle_s` is what the core's working threads waited for something to do, over all of them. `lowest_ready` is the
-    least number of batches that lay ready when one was asked for. None: not known.
+    `idle_s` is what the core's working threads waited for something to do, over all of them; `cpu_s` is the
+    process's CPU time. `lowest_ready` is the least number of batches that lay ready when one was asked for.
     """
 
     steps: int
@@ -22,10 +22,11 @@ class Observation:
     wait_s: float
     feed_wait_s: float
     idle_s: float
+    cpu_s: float
     lowest_ready: int
     batch_bytes: int
     available_bytes: int | None
-    """Memory that this process could still take."""
+    """Memory that this process could still take; None: not known."""
 
     @property
     def step_s(self) -> float:
@@ -60,6 +61,7 @@ class Observation:
             wait_s=self.wait_s + later.wait_s,
             feed_wait_s=self.feed_wait_s + later.feed_wait_s,
             idle_s=self.idle_s + later.idle_s,
+            cpu_s=self.cpu_s + later.cpu_s,
             lowest_ready=min(self.lowest_ready, later.lowest_ready),
             batch_bytes=max(self.batch_bytes, later.batch_bytes),
             available_bytes=later.available_bytes,

@@ -16,10 +16,11 @@ from headrace.feed.tuning.tuner import Tuner
 @dataclass(frozen=True)
 class Readings:
     """Since the pass began: how long the feed waited for a place, and the core's threads for work, over all of them.
-    `batch_bytes` is the latest batch's."""
+    `cpu_s` is this process's, from whenever on; `batch_bytes` is the latest batch's."""
 
     feed_wait_s: float
     idle_s: float
+    cpu_s: float
     batch_bytes: int
 
 
@@ -76,6 +77,7 @@ class TunedPass:
             wait_s=window.wait_s,
             feed_wait_s=end.feed_wait_s - begin.feed_wait_s,
             idle_s=end.idle_s - begin.idle_s,
+            cpu_s=end.cpu_s - begin.cpu_s,
             lowest_ready=window.lowest_ready,
             batch_bytes=end.batch_bytes,
             available_bytes=available_bytes(),
