@@ -12,9 +12,9 @@ from headrace.feed.tuning.observation import Observation
 from headrace.feed.tuning.setting import Bounds, Knob, Setting
 from headrace.feed.tuning.words import Reasons
 
-FIRST_REST_S, MOST_REST_S = 4.0, 64.0
-"""A direction that did not pay is tried again after the first, then after twice as long, up to the most: what a try
-costs (half the rate for half a second, on two cores) stays below 1 % of the time."""
+FIRST_REST_S, MOST_REST_UP_S, MOST_REST_DOWN_S = 4.0, 16.0, 64.0
+"""A direction that did not pay is tried again after the first, then after twice as long, up to the most. What a try
+with less costs (half the rate for half a second, on two cores) stays below 1 % of the time; more costs little."""
 OTHER_STEP, OTHER_WAIT = 0.10, 0.05
 """How far a step's time and its share of waiting have to go from what they were, twice in a row, to be another phase of
 the run: one window may be a neighbour's doing."""
@@ -35,12 +35,13 @@ class _Trial:
 
 @dataclass
 class _Rest:
+    most_s: float
     until_s: float = 0.0
     length_s: float = FIRST_REST_S
 
     def begin(self, now_s: float) -> None:
         self.until_s = now_s + self.length_s
-        self.length_s = min(2 * self.length_s, MOST_REST_S)
+        self.length_s = min(2 * self.length_s, self.most_s)
 
 
 class Climber:
@@ -109,7 +110,8 @@ class Climber:
             self._rest(knob, up)
 
     def _rest(self, knob: Knob, up: bool) -> None:
-        self._rests.setdefault((knob, up), _Rest()).begin(self._elapsed_s)
+        rest = self._rests.setdefault((knob, up), _Rest(MOST_REST_UP_S if up else MOST_REST_DOWN_S))
+        rest.begin(self._elapsed_s)
 
     def _try_next(self, standing: Observation, seen: Observation) -> None:
         for move in moves(self.setting, standing, self.bounds):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from enum import Enum
 
-from headrace.feed.tuning.moves import WAITS, Move
+from headrace.feed.tuning.moves import LEAST_AHEAD, MOSTLY_WAITING, WAITS, Move
 from headrace.feed.tuning.observation import Observation
 
 GAIN = 0.02
@@ -38,6 +38,8 @@ def judge(move: Move, before: Observation, now: Observation, windows: int) -> Ve
         return Verdict.KEEP
     if -saved_s > max(LOSS * before.step_s, noise_s):
         return Verdict.BACK
+    if move.up and before.wait_share >= MOSTLY_WAITING and (move.knob == "threads" or move.value <= LEAST_AHEAD):
+        return Verdict.KEEP  # of no gain that noise lets see; to go without for seconds would cost the most
     if noise_s > (GAIN if move.up else LOSS) * before.step_s and windows < MOST_WINDOWS:
         return Verdict.LONGER
     return Verdict.BACK if move.up or not keeps_up(move, now) else Verdict.KEEP
