@@ -12,9 +12,9 @@ Photographs through RandomResizedCrop(224), from the worst start: 1 thread, pref
     change    training's step sleeps in the first half, as beside a GPU, and computes in the second: how long the feed
               takes to give the core back, and the second half's rate beside the best fixed setting's
 
-The fixed settings run for --fixed-seconds a round each; half of their spread over the rounds, which says whether others
-use the machine too, is printed. So that this matters little, the loader that has tuned itself and the best fixed setting
-take turns at the end: "in turns" is the ratio of their medians.
+The fixed settings run for --fixed-seconds a round each; half of their spread over the rounds is printed, which says
+whether others use the machine too. So that this matters little, the loader that has tuned itself and the best fixed
+setting take turns at the end: "in turns" is the ratio of their medians.
 """
 
 from __future__ import annotations
@@ -130,6 +130,8 @@ def print_grid(rates: dict[Setting, list[float]]) -> tuple[Setting, float]:
         cells = ""
         for prefetch in PREFETCHES:
             found = rates[Setting(threads, prefetch)]
+            if min(found) == 0:
+                raise SystemExit(f"expected two batches in --fixed-seconds at {threads} threads; let it run longer")
             spread = (max(found) - min(found)) / statistics.median(found)
             cells += f"{f'{medians[Setting(threads, prefetch)]:,.0f} ±{spread / 2:.0%}':>18}"
         print(f"    {threads} threads      {cells}")
