@@ -23,6 +23,8 @@ ENOUGH_STEPS = 50
 """After so many, the fewest batches that lay ready say how many are needed."""
 SPARE = 1.25
 """Threads kept for each that is busy."""
+SATURATED = 0.98
+"""The share of their time that threads work, from which on more batches ahead cannot make them do more."""
 LEAST_AHEAD = 2
 """Batches: one to hand out while the next is made. Only want of memory takes one more away."""
 
@@ -40,17 +42,11 @@ class Move:
 
 def moves(setting: Setting, seen: Observation, bounds: Bounds) -> Iterator[Move]:
     """Those that `seen`, made at `setting`, gives a reason for; the likeliest first."""
-    wait = seen.wait_share
-    if wait >= STARVED:
-        busy = seen.busy_threads(setting.threads) / setting.threads
-        more = [_more_threads(setting, seen, bounds), _more_prefetch(setting, bounds)]
-        if busy < 0.5:  # another thread would have nothing to do either
-            more = more[1:]
-        elif busy < 0.75:
-            more.reverse()
-        yield from (move for move in more if move is not None)
-    elif wait >= WAITS and (move := _more_prefetch(setting, bounds)) is not None:
-        yield move
+    wait, busy = seen.wait_share, seen.busy_threads(setting.threads) / setting.threads
+    threads = _more_threads(setting, seen, bounds) if wait >= STARVED and busy >= 0.5 else None
+    prefetch = _more_prefetch(setting, bounds) if wait >= WAITS and busy < SATURATED else None
+    more = (threads, prefetch) if busy >= 0.75 else (prefetch, threads)
+    yield from (move for move in more if move is not None)
     if (move := _fewer_threads(setting, seen, bounds)) is not None:
         yield move
     if wait < WAITS and (move := _less_prefetch(setting, seen, bounds)) is not None:
