@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import statistics
 
 import pytest
 from hypothesis import given
@@ -38,13 +37,13 @@ def fixed(setting):
 
 @functools.cache
 def best_rate(load, cores):
-    """Steps a second of the best of all fixed settings, and that setting's threads."""
+    """Steps a second of the best of all fixed settings."""
     rates = {}
     for threads in range(1, cores + 2):
         for prefetch in (1, 2, 4, 8):
             machine = Machine(fixed(Setting(threads, prefetch)), cores=cores)
             machine.rate(load, 3)
-            rates[threads, prefetch] = machine.rate(load, 10)
+            rates[threads, prefetch] = machine.rate(load, 20)
     return max(rates.values())
 
 
@@ -67,12 +66,13 @@ def test_of_eight_cores(load):
     load = Load(4 * load.feed_core_s, load.step_core_s, load.device_s, load.jitter)
     machine = Machine(climber(WORST, cores=8), cores=8, seed=1)
     machine.rate(load, 20)
-    assert statistics.median(machine.rate(load, 10) for _ in range(5)) >= 0.97 * best_rate(load, 8)
+    assert machine.rate(load, 60) >= 0.97 * best_rate(load, 8)
 
 
-def test_gives_a_core_back_when_training_needs_it():
+@pytest.mark.parametrize("free", [Load(0.04, jitter=0.05), Load(0.05, device_s=0.05, jitter=0.05)], ids=["idle", "GPU"])
+def test_gives_a_core_back_when_training_needs_it(free):
     machine = Machine(climber(Setting(2, 3)))
-    free, training = Load(0.04, jitter=0.05), Load(0.03, step_core_s=0.05, jitter=0.05)
+    training = Load(0.03, step_core_s=0.05, jitter=0.05)
     machine.rate(free, 20)
     assert machine.setting.threads == 2
     began_s = machine.now_s
@@ -81,12 +81,12 @@ def test_gives_a_core_back_when_training_needs_it():
     assert given_s - began_s <= 3
     assert machine.setting.threads == 1
     machine.rate(free, 20)
-    assert machine.setting.threads == 2, "and takes it again"
+    assert machine.setting.threads == (2 if free.device_s == 0 else 1), "and takes it again where it pays"
 
 
 def test_larger_images_get_more_threads_and_smaller_ones_fewer():
     machine = Machine(climber(WORST))
-    small, large = Load(0.02, device_s=0.03), Load(0.05, device_s=0.03)
+    small, large = Load(0.015, device_s=0.03), Load(0.05, device_s=0.03)
     threads = []
     for load in (small, large, small):
         machine.rate(load, 20)
@@ -201,6 +201,6 @@ def test_reasons_for_fewer_threads():
     assert tuned.setting.threads == 1
     assert tuned.reasons["threads"] == "2 made a step 16% longer"
     tuned = climber(Setting(2, 3))
-    Machine(tuned).rate(Load(0.04, device_s=0.06), 3)
+    Machine(tuned).rate(Load(0.03, device_s=0.06), 3)
     assert tuned.setting.threads == 1
     assert tuned.reasons["threads"] == "2 were no faster"

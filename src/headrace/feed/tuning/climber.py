@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from dataclasses import dataclass
 
 from headrace.feed.tuning.judging import SURE, Verdict, judge
-from headrace.feed.tuning.moves import Move, moves
+from headrace.feed.tuning.moves import ENOUGH_STEPS, Move, moves
 from headrace.feed.tuning.observation import Observation
 from headrace.feed.tuning.setting import Bounds, Knob, Setting
 from headrace.feed.tuning.words import Reasons
@@ -15,11 +16,11 @@ from headrace.feed.tuning.words import Reasons
 FIRST_REST_S, MOST_REST_UP_S, MOST_REST_DOWN_S = 4.0, 16.0, 64.0
 """A direction that did not pay is tried again after the first, then after twice as long, up to the most. What a try
 with less costs (half the rate for half a second, on two cores) stays below 1 % of the time; more costs little."""
-OTHER_STEP, OTHER_WAIT = 0.10, 0.05
-"""How far a step's time and its share of waiting have to go from what they were, twice in a row, to be another phase of
-the run: one window may be a neighbour's doing."""
-KEPT_STEPS = 200
-"""Steps that the standing setting's measure goes back, about."""
+OTHER_STEP, OTHER_WAIT, OTHER_CORES = 0.10, 0.05, 0.4
+"""How far a step's time, its share of waiting and the cores that are used have to go from what they were, twice in a
+row, to be another phase of the run: one window may be a neighbour's doing."""
+RECENT_S, RECENT_STEPS = 3.0, 16
+"""How far back goes what a try is proposed from and measured against, at least: what changes slowly shows."""
 MEMORY_SHARE = 1 / 8
 """Of the memory that is there, the part that prefetched batches may take."""
 
@@ -52,7 +53,7 @@ class Climber:
         self.bounds = bounds
         self._reasons = Reasons()
         self._elapsed_s = 0.0
-        self._standing: Observation | None = None  # what was seen at the setting, outside of trials
+        self._standing: list[Observation] = []  # the latest windows at the setting, that of its trial included
         self._odd: Observation | None = None  # the latest window, if it was unlike those
         self._trial: _Trial | None = None
         self._rests: dict[tuple[Knob, bool], _Rest] = {}
@@ -69,26 +70,25 @@ class Climber:
         else:
             self._stand(seen)
         self._fit_memory(seen)
-        if self._trial is None and self._standing is not None and self._odd is None:
-            self._try_next(self._standing, seen)
+        if self._trial is None and self._standing and self._odd is None:
+            self._try_next(_joined(_latest(self._standing, RECENT_STEPS, RECENT_S)), seen)
 
     def refuse_threads(self, most: int) -> None:
         """The system gives no more than so many."""
         self.bounds = Bounds(threads=(min(self.bounds.threads[0], most), most), prefetch=self.bounds.prefetch)
         self._reasons.refused_threads()
-        self._trial = self._standing = None
+        self._trial, self._standing = None, []
         self.setting = self.setting.turned("threads", most)
 
     def _stand(self, seen: Observation) -> None:
         """A window outside of a trial: one more of the same, or the first sign of another phase."""
-        if self._standing is None:
-            self._standing = seen
-        elif not _is_other(self._standing, seen):
-            self._standing, self._odd = _recent(self._standing, seen), None
+        before = _latest(self._standing, RECENT_STEPS, RECENT_S)
+        if not before or not _is_other(_joined(before), seen):
+            self._standing, self._odd = _latest([*self._standing, seen], ENOUGH_STEPS, 0.0), None
         elif self._odd is None:
             self._odd = seen
         else:
-            self._standing, self._odd = self._odd.joined(seen), None
+            self._standing, self._odd = [self._odd, seen], None
             for rest in self._rests.values():
                 rest.until_s, rest.length_s = self._elapsed_s, max(FIRST_REST_S, rest.length_s / 2)
 
@@ -102,7 +102,7 @@ class Climber:
         knob, up = trial.move.direction
         if verdict is Verdict.KEEP:
             self._reasons.kept(trial.move, trial.came_from.of(knob), trial.before, now)
-            self._standing = now
+            self._standing = [now]
             self._rest(knob, not up)  # or two settings that are alike would take turns for ever
         else:
             self._reasons.went_back(trial.move, trial.before, now)
@@ -114,7 +114,7 @@ class Climber:
         rest.begin(self._elapsed_s)
 
     def _try_next(self, standing: Observation, seen: Observation) -> None:
-        for move in moves(self.setting, standing, self.bounds):
+        for move in moves(self.setting, standing, _joined(self._standing), self.bounds):
             rest = self._rests.get(move.direction)
             rests = rest is not None and self._elapsed_s < rest.until_s
             if not rests and not (move.knob == "prefetch" and move.up and move.value > _affordable(self.setting, seen)):
@@ -128,7 +128,7 @@ class Climber:
         if self.bounds.is_given("prefetch") or self.setting.prefetch <= affordable:
             return
         self._reasons.lacked_memory(seen)
-        self._trial = self._standing = self._odd = None
+        self._trial, self._odd, self._standing = None, None, []
         self.setting = self.setting.turned("prefetch", affordable)
 
 
@@ -143,10 +143,20 @@ def _is_other(before: Observation, now: Observation) -> bool:
     noise_s = 2 * SURE * math.hypot(before.error_s, now.error_s)
     if abs(now.step_s - before.step_s) > OTHER_STEP * before.step_s + noise_s:
         return True
-    return abs(now.wait_share - before.wait_share) > OTHER_WAIT + noise_s / max(before.step_s, now.step_s)
+    noise = noise_s / max(before.step_s, now.step_s)
+    if abs(now.cores - before.cores) > OTHER_CORES + noise * before.cores:
+        return True
+    return abs(now.wait_share - before.wait_share) > OTHER_WAIT + noise
 
 
-def _recent(standing: Observation, seen: Observation) -> Observation:
-    """Both, with less of what was longer ago."""
-    joined = standing.joined(seen)
-    return joined if joined.steps <= KEPT_STEPS else seen
+def _joined(windows: list[Observation]) -> Observation:
+    return functools.reduce(Observation.joined, windows)
+
+
+def _latest(windows: list[Observation], steps: int, seconds: float) -> list[Observation]:
+    """The fewest that have so many steps and last so long together; all where these do not."""
+    for first in range(len(windows) - 1, 0, -1):
+        later = windows[first:]
+        if sum(each.steps for each in later) >= steps and sum(each.wall_s for each in later) >= seconds:
+            return later
+    return windows

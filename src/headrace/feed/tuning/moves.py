@@ -17,9 +17,10 @@ MOSTLY_WAITING = 0.2
 """From which on fewer threads cannot pay: what the training process computes is too small a part."""
 TRAINS = 0.25
 """Cores that this process takes beside the feed, from which on training computes on them."""
-MOST_BUSY = 0.85
-"""The share of their time in which fewer threads may be busy without making batches late."""
-ENOUGH_STEPS = 50
+MOST_BUSY = 0.6
+"""The share of their time in which fewer threads may be busy where nothing needs the core: less gains little there, and
+a run of larger images comes sooner or later."""
+ENOUGH_STEPS = 200
 """After so many, the fewest batches that lay ready say how many are needed."""
 SPARE = 1.25
 """Threads kept for each that is busy."""
@@ -40,8 +41,9 @@ class Move:
         return self.knob, self.up
 
 
-def moves(setting: Setting, seen: Observation, bounds: Bounds) -> Iterator[Move]:
-    """Those that `seen`, made at `setting`, gives a reason for; the likeliest first."""
+def moves(setting: Setting, seen: Observation, all_seen: Observation, bounds: Bounds) -> Iterator[Move]:
+    """Those that what was seen at `setting` of late gives a reason for; the likeliest first. `all_seen` goes back
+    further."""
     wait, busy = seen.wait_share, seen.busy_threads(setting.threads) / setting.threads
     threads = _more_threads(setting, seen, bounds) if wait >= STARVED and busy >= 0.5 else None
     prefetch = _more_prefetch(setting, bounds) if wait >= WAITS and busy < SATURATED else None
@@ -49,7 +51,7 @@ def moves(setting: Setting, seen: Observation, bounds: Bounds) -> Iterator[Move]
     yield from (move for move in more if move is not None)
     if (move := _fewer_threads(setting, seen, bounds)) is not None:
         yield move
-    if wait < WAITS and (move := _less_prefetch(setting, seen, bounds)) is not None:
+    if wait < WAITS and (move := _less_prefetch(setting, all_seen, bounds)) is not None:
         yield move
 
 
@@ -72,7 +74,7 @@ def _fewer_threads(setting: Setting, seen: Observation, bounds: Bounds) -> Move 
     threads = setting.threads
     busy = seen.busy_threads(threads)
     fewer = min(threads - 1, max(math.ceil(busy * SPARE), threads // 2, 1))
-    others = seen.cpu_s / seen.wall_s - busy  # less than they are, where threads wait for a core
+    others = seen.cores - busy  # less than they are, where threads wait for a core
     contended = others >= TRAINS and threads + others > bounds.most.threads
     most_busy, most_wait = (1 + 1 / threads, MOSTLY_WAITING) if contended else (MOST_BUSY, WAITS)
     if fewer < 1 or busy / fewer > most_busy or seen.wait_share >= most_wait:

@@ -48,6 +48,11 @@ class Observation:
     def feed_wait_share(self) -> float:
         return self.feed_wait_s / self.wall_s
 
+    @property
+    def cores(self) -> float:
+        """How many the process used, on average."""
+        return self.cpu_s / self.wall_s
+
     def busy_threads(self, threads: int) -> float:
         """How many of so many threads had something to do, on average."""
         return max(0.0, threads - self.idle_s / self.wall_s)
