@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -199,3 +200,99 @@ def test_closing_lets_go_of_an_error_that_nobody_took():
     assert alive() is None
     with pytest.raises(Closed):
         channel.take()
+
+
+def reservations(channel, most=50):
+    """Places that can be had at once."""
+    return sum(channel.reserve(block=False) for _ in range(most))
+
+
+def test_more_places_can_be_had_at_once(threads):
+    channel = filled(1, capacity=1)
+    reserved = threads.submit(channel.reserve, block=True)
+    assert waits(channel)
+    channel.set_capacity(4)
+    assert reserved.result(DEADLINE_S)
+    assert (channel.capacity, reservations(channel)) == (4, 2)
+
+
+def test_fewer_places_take_nothing_that_was_promised():
+    channel = filled("a", "b", capacity=5)
+    channel.set_capacity(1)
+    assert reservations(channel) == 0
+    assert channel.take() == "a"
+    assert reservations(channel) == 0, "one is still there, and one is all that may be"
+    assert channel.take() == "b"
+    assert reservations(channel) == 1
+
+
+def test_a_place_that_is_given_back_may_be_one_too_many():
+    channel = Channel(3)
+    assert reservations(channel) == 3
+    channel.set_capacity(2)
+    channel.give_back()
+    assert reservations(channel) == 0
+    channel.give_back()
+    assert reservations(channel) == 1
+
+
+def test_owed_places_are_paid_by_growth_first():
+    channel = Channel(3)
+    assert reservations(channel) == 3
+    channel.set_capacity(1)
+    channel.set_capacity(4)
+    assert reservations(channel) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_capacity_after_any_changes(seed):
+    """As a count of places says: what is promised and not taken, and what can be had beside it, are the capacity, or
+    no more than was promised before it fell."""
+    draw, channel, under_way = random.Random(seed), Channel(3), 0
+    for _ in range(200):
+        match draw.randrange(4):
+            case 0:
+                channel.set_capacity(draw.randint(1, 8))
+            case 1 if channel.reserve(block=False):
+                assert under_way < channel.capacity
+                channel.put(None)
+                under_way += 1
+            case 2 if under_way:
+                channel.take()
+                under_way -= 1
+            case 3 if channel.reserve(block=False):
+                channel.give_back()
+    assert reservations(channel) == max(0, channel.capacity - under_way)
+
+
+@pytest.mark.parametrize("end", ["close", "stop"])
+def test_the_end_wakes_a_producer_whatever_the_capacity_becomes(threads, end):
+    """A producer may have looked for the end just before it, and now waits for a place."""
+    channel = filled("a", capacity=1)
+    getattr(channel, end)()
+    channel.set_capacity(9)
+    channel.set_capacity(1)
+    threads.submit(channel._places.get).result(DEADLINE_S)
+
+
+def test_items_come_in_order_while_the_capacity_changes(threads):
+    channel = Channel(1)
+
+    def produce():
+        for item in range(2000):
+            channel.reserve(block=True)
+            channel.put(item)
+        channel.finish()
+
+    def resize():
+        draw = random.Random(0)
+        while not done.done():
+            channel.set_capacity(draw.randint(1, 6))
+        channel.set_capacity(2)
+
+    done = threads.submit(produce)
+    resized = threads.submit(resize)
+    assert [channel.take() for _ in range(2000)] == list(range(2000))
+    done.result(DEADLINE_S)
+    resized.result(DEADLINE_S)
+    assert channel._places.qsize() >= 2

@@ -92,11 +92,11 @@ std::size_t BlockPool::offset(const std::uint8_t* at) const {
     return found->offset;
 }
 
-void BlockPool::retire() {
+void BlockPool::set_most_idle(std::size_t most_idle) {
     if (::getpid() != owner_) return;
     std::lock_guard lock(mutex_);
-    most_idle_ = 0;
-    drop_idle_beyond(0);
+    most_idle_ = most_idle;
+    drop_idle_beyond(most_idle);
 }
 
 BlockPool::Usage BlockPool::usage() const {

@@ -27,8 +27,10 @@ public:
 
     // Where a block that is in use begins in the file. Throws std::out_of_range for any other address.
     std::size_t offset(const std::uint8_t* block) const;
-    // Keeps no idle block from now on: each gives its memory back to the system, in the file too.
-    void retire();
+    // Keeps so many idle blocks from now on: the others give their memory back to the system, in the file too.
+    void set_most_idle(std::size_t most_idle);
+    // Keeps none from now on.
+    void retire() { set_most_idle(0); }
 
     struct Usage {
         std::size_t in_use, idle, bytes, made;  // bytes: of both; made: blocks ever allocated

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include <pthread.h>
 
@@ -10,35 +11,64 @@
 
 namespace headrace {
 
-Engine::Engine(int threads, const Limits& limits, Level level, std::vector<std::chrono::nanoseconds> retry_waits)
+Engine::Engine(int threads, const Limits& limits, Level level, std::vector<std::chrono::nanoseconds> retry_waits,
+               int most_threads)
     : limits_(limits),
       level_(level),
-      counters_(std::max(0, threads)),
+      counters_(std::max({0, threads, most_threads})),
       retries_{.waits = std::move(retry_waits)},
-      in_progress_(std::max(0, threads)) {
+      in_progress_(counters_.size()) {
     if (threads < 1) throw std::invalid_argument("expected at least 1 thread, got " + std::to_string(threads));
-    threads_.reserve(threads);
+    threads_.reserve(counters_.size());
     try {
-        for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { work(i); });
+        std::lock_guard lock(mutex_);
+        start(threads);
     } catch (...) {  // the system refused a thread: those that run must not outlive this
-        {
-            std::lock_guard lock(mutex_);
-            stopping_ = true;
-        }
-        wake_.notify_all();
-        for (std::thread& thread : threads_) thread.join();
+        stop();
         throw;
     }
 }
 
 Engine::~Engine() {
     cancel();
+    stop();
+}
+
+// Under the mutex.
+void Engine::start(int threads) {
+    while (static_cast<int>(threads_.size()) < threads) {
+        threads_.emplace_back([this, i = static_cast<int>(threads_.size())] { work(i); });
+    }
+    working_.store(threads, std::memory_order_relaxed);
+}
+
+void Engine::stop() {
     {
         std::lock_guard lock(mutex_);
         stopping_ = true;
+        working_.store(most_threads(), std::memory_order_relaxed);  // who rests helps to empty the queue, and ends
     }
     wake_.notify_all();
+    rest_.notify_all();
     for (std::thread& thread : threads_) thread.join();
+}
+
+int Engine::set_threads(int threads) {
+    if (threads < 1 || threads > most_threads()) {
+        throw std::invalid_argument("expected from 1 to " + std::to_string(most_threads()) + " threads, got " +
+                                    std::to_string(threads));
+    }
+    {
+        std::lock_guard lock(mutex_);
+        try {
+            start(threads);
+        } catch (const std::system_error&) {
+            working_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
+        }
+    }
+    rest_.notify_all();
+    wake_.notify_all();  // one that waits for a job may have to rest
+    return this->threads();
 }
 
 void Engine::submit(std::shared_ptr<Job> job) {
@@ -76,20 +106,26 @@ StageTotals Engine::totals(Stage stage) const {
 // until the thread lets go of it.
 std::shared_ptr<Job> Engine::next_job(int index) {
     std::unique_lock lock(mutex_);
-    if (queue_.empty()) {
+    while (rests(index) || queue_.empty()) {
+        if (rests(index)) {
+            rest_.wait(lock, [&] { return !rests(index); });
+            continue;
+        }
+        if (stopping_) return nullptr;
         ++idle_threads_;
         idle_ns_ -= now_ns();
-        wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+        wake_.wait(lock, [&] { return stopping_ || !queue_.empty() || rests(index); });
         idle_ns_ += now_ns();
         --idle_threads_;
     }
-    if (queue_.empty()) return nullptr;
     return in_progress_[index] = queue_.front();
 }
 
+// A job of which a thread left samples, to rest, stays in the queue for the others.
 void Engine::let_go(int index) {
     std::lock_guard lock(mutex_);
-    if (!queue_.empty() && queue_.front() == in_progress_[index]) queue_.pop_front();
+    const auto& job = in_progress_[index];
+    if (!queue_.empty() && queue_.front() == job && job->all_taken()) queue_.pop_front();
     in_progress_[index].reset();
 }
 
@@ -98,7 +134,7 @@ void Engine::work(int index) {
     SampleWorker worker(level_, limits_, counters_[index], retries_);
     while (auto job = next_job(index)) {
         int sample;
-        while ((sample = job->take()) < job->samples) {
+        while (!rests(index) && (sample = job->take()) < job->samples) {
             try {
                 worker.run(*job, sample);
             } catch (const std::exception& error) {  // out of memory: replacing the sample would change the batch

@@ -111,6 +111,8 @@ public:
     // --- for the engine ---
     // The next sample to work on, or `samples` when none is left.
     int take() { return std::min(next_.fetch_add(1, std::memory_order_relaxed), samples); }
+    // Whether none is left.
+    bool all_taken() const { return next_.load(std::memory_order_relaxed) >= samples; }
     void fail(Failure failure);
     void finish_one();
     // Waits. Returns false, at once, when the job is cancelled.

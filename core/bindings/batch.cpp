@@ -304,8 +304,10 @@ private:
 
 class PyEngine {
 public:
-    PyEngine(int threads, const std::string& level, const Limits& limits, const std::vector<double>& retry_waits_s)
-        : engine_(std::make_unique<Engine>(threads, limits, parse_level(level), nanoseconds(retry_waits_s))),
+    PyEngine(int threads, const std::string& level, const Limits& limits, const std::vector<double>& retry_waits_s,
+             int most_threads)
+        : engine_(
+              std::make_unique<Engine>(threads, limits, parse_level(level), nanoseconds(retry_waits_s), most_threads)),
           owner_(::getpid()) {}
     ~PyEngine() { close(); }
 
@@ -333,6 +335,8 @@ public:
         return all;
     }
     int threads() { return engine().threads(); }
+    int set_threads(int threads) { return engine().set_threads(threads); }
+    std::int64_t idle_ns() { return engine().idle_ns(); }
 
 private:
     Engine& engine() {
@@ -382,12 +386,15 @@ void bind_batch(nb::module_& m) {
         .def_prop_ro("sizes", &PyJob::sizes);
 
     nb::class_<PyEngine>(m, "Engine")
-        .def(nb::init<int, const std::string&, const Limits&, const std::vector<double>&>(), "threads"_a, nb::kw_only(),
-             "level"_a = "best", "limits"_a = Limits{}, "retry_waits_s"_a = seconds(kRetryWaits))
+        .def(nb::init<int, const std::string&, const Limits&, const std::vector<double>&, int>(), "threads"_a,
+             nb::kw_only(), "level"_a = "best", "limits"_a = Limits{}, "retry_waits_s"_a = seconds(kRetryWaits),
+             "most_threads"_a = 0)
         .def("submit", &PyEngine::submit, "job"_a)
         .def("cancel", &PyEngine::cancel)
         .def("close", &PyEngine::close)
         .def_prop_ro("threads", &PyEngine::threads)
+        .def("set_threads", &PyEngine::set_threads, "threads"_a)
+        .def_prop_ro("idle_ns", &PyEngine::idle_ns)
         .def("counters", &PyEngine::counters);
 
     m.attr("RETRY_WAITS_S") = nb::tuple(nb::cast(seconds(kRetryWaits)));

@@ -93,6 +93,8 @@ void bind_blocks(nb::module_& m) {
                 return self.pool->offset(reinterpret_cast<const std::uint8_t*>(address));
             },
             "address"_a)
+        .def(
+            "set_most_idle", [](PyBlockPool& self, std::size_t most) { self.pool->set_most_idle(most); }, "most_idle"_a)
         .def("retire", [](PyBlockPool& self) { self.pool->retire(); })
         .def("usage", [](PyBlockPool& self) {
             const BlockPool::Usage u = self.pool->usage();

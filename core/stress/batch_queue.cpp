@@ -1,5 +1,6 @@
-// The batch queue under load: several threads submit jobs to one engine, wait for them, cancel them, read counters and
-// borrow memory, while engines come and go. What is not cancelled must be what one thread alone makes of it.
+// The batch queue under load: several threads submit jobs to one engine, wait for them, cancel them, read counters,
+// change how many threads work and borrow memory, while engines come and go. What is not cancelled must be what one
+// thread alone makes of it.
 //
 //     stress_batch_queue [ROUNDS [SEED]]        exit code 0: all was right; ThreadSanitizer adds its own
 #include <atomic>
@@ -25,7 +26,7 @@ namespace headrace::stress {
 namespace {
 
 constexpr int kFiles = 150;  // more than an archive's Paths keeps open
-constexpr int kSubmitters = 4, kJobsEach = 6, kInFlight = 3, kEngineThreads = 4, kSide = 24;
+constexpr int kSubmitters = 4, kJobsEach = 6, kInFlight = 3, kEngineThreads = 4, kMostThreads = 7, kSide = 24;
 constexpr int kSamples = 40;
 
 void require(bool holds, const char* what) {
@@ -195,12 +196,24 @@ void watch(const Engine& engine, const BlockPool& pool, Paths& paths, const std:
     }
 }
 
+// Changes how many threads work, until it is told to stop.
+void resize(Engine& engine, std::uint32_t seed, const std::atomic<bool>& stop) {
+    std::mt19937 random(seed);
+    while (!stop.load()) {
+        const int threads = 1 + static_cast<int>(random() % kMostThreads);
+        require(engine.set_threads(threads) == threads && engine.threads() == threads, "as many threads as asked for");
+        std::this_thread::yield();
+    }
+}
+
 void run_round(const Files& files, const Expected& expected, std::mt19937& random) {
     BlockPool pool(2);
-    auto engine = std::make_unique<Engine>(kEngineThreads, Limits{}, best_level(), kRetryWaits);
+    auto engine = std::make_unique<Engine>(kEngineThreads, Limits{}, best_level(), kRetryWaits, kMostThreads);
     const std::shared_ptr<Paths> paths = files.paths(true);
     std::atomic<bool> stop{false};
     std::thread watcher([&] { watch(*engine, pool, *paths, stop); });
+    std::optional<std::thread> resizer;
+    if (random() % 3 != 0) resizer.emplace(resize, std::ref(*engine), random(), std::cref(stop));
     std::vector<std::thread> submitters;
     for (int i = 0; i < kSubmitters; ++i) {
         submitters.emplace_back(submit_and_wait, std::ref(*engine), std::ref(pool), std::cref(paths),
@@ -212,6 +225,7 @@ void run_round(const Files& files, const Expected& expected, std::mt19937& rando
     if (canceller.joinable()) canceller.join();
     stop.store(true);
     watcher.join();
+    if (resizer) resizer->join();
     require(pool.usage().in_use == 0, "all memory is given back");
 }
 
@@ -228,6 +242,7 @@ void close_under_waiters(const Files& files, const Expected& expected) {
         engine->submit(batches[i].job);
     }
     for (Batch& batch : batches) waiters.emplace_back([&batch] { batch.job->wait(); });
+    engine->set_threads(1);  // the others leave what they were at to the one that is left
     engine.reset();
     for (std::thread& waiter : waiters) waiter.join();
     for (std::size_t i = 0; i < batches.size(); ++i) check(batches[i], expected[i]);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ class ChannelStatistics:
 class Channel(Generic[T]):
     """Items in order, at most `capacity` promised and not yet taken, from one thread to one other.
 
-    A producer reserves a place before it starts work (`reserve`), so that the capacity bounds work in progress too.
+    A producer reserves a place before it starts work (`reserve`), so that the capacity bounds work in progress too. It
+    may change at any time (`set_capacity`).
     Waiting is never by polling; close and fail wake both sides. Two C queues, of items and of free places, cost the
     consumer 14 µs an item after a training step; a condition over a deque cost 40 (benchmarks/device_wait.py).
     """
@@ -41,11 +43,38 @@ class Channel(Generic[T]):
         self._places: SimpleQueue[None] = SimpleQueue()
         for _ in range(capacity):
             self._places.put(None)
+        self._capacity = capacity
+        self._owed = 0  # places that are taken away as soon as they come back
+        self._resizing = threading.Lock()
         self._taken = 0
         self._finished = False  # by the producer
         self._closed = False  # by the consumer
         self._error: BaseException | None = None
         self._consumer_wait, self._producer_wait = _Wait(), _Wait()
+
+    @property
+    def capacity(self) -> int:
+        return self._capacity
+
+    @property
+    def ready(self) -> int:
+        """Items that lie ready now, the end among them; cheaper than `statistics`."""
+        return self._items.qsize()
+
+    def set_capacity(self, capacity: int) -> None:
+        """From any thread. What was promised beyond a smaller capacity is still put and taken; its place goes then."""
+        with self._resizing:
+            self._owed += self._capacity - capacity
+            self._capacity = capacity
+            with suppress(Empty):
+                while self._owed > 0:
+                    self._places.get_nowait()
+                    self._owed -= 1
+            while self._owed < 0:
+                self._places.put(None)
+                self._owed += 1
+        if self._ended:  # one of those may have been there to wake the producer
+            self._places.put(None)
 
     def reserve(self, *, block: bool) -> bool:
         """Promises one item. False where there is no room and `block` is False. Raises Closed."""
@@ -69,7 +98,7 @@ class Channel(Generic[T]):
 
     def give_back(self) -> None:
         """What was reserved will not be put: its place is free again."""
-        self._places.put(None)
+        self._free_place()
 
     def stop(self) -> None:
         """The producer gives up, from any thread of its side: its `reserve` and `put` raise Closed. What was put is
@@ -106,12 +135,19 @@ class Channel(Generic[T]):
             self._items.put(END)  # for whoever asks again
             self._raise_end()
         self._taken += 1
-        self._places.put(None)
+        self._free_place()
         return item
 
     def statistics(self) -> ChannelStatistics:
         ready = self._items.qsize() if not self._ended else max(0, self._items.qsize() - 1)
         return ChannelStatistics(self._taken, ready, self._consumer_wait.total_s, self._producer_wait.total_s)
+
+    def _free_place(self) -> None:
+        with self._resizing:
+            if self._owed > 0:
+                self._owed -= 1
+                return
+        self._places.put(None)
 
     @property
     def _ended(self) -> bool:

@@ -22,7 +22,8 @@ from headrace.feed import (
     Recipe,
     Runner,
     SampleMap,
-    default_threads,
+    Tuner,
+    tuner_of,
 )
 from headrace.feed.cache import open_cache
 from headrace.feed.memory import PinnedMemory, PooledMemory
@@ -71,8 +72,9 @@ class Loader(LoaderPosition):
     `pack`       texts that share rows of tokens. `batch_size` then counts rows
     `shuffle`, `seed`  the order of each epoch, and every random view, follow from these two and the epoch
     `remainder`  the last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
-    `threads`    default: the cores available, shared by the ranks of the node
-    `prefetch`   batches under way or ready beyond the one that the consumer has
+    `threads`    native threads that read, decode and resample; default: set while the loader runs, beginning with and
+                 never more than the cores available, shared by the ranks of the node
+    `prefetch`   batches under way or ready beyond the one that the consumer has; default: set while it runs, from 3 on
     `on_error`   a sample that cannot be decoded is replaced by another, named in `quarantine` and counted in
                  `stats()`: "replace". "raise" raises instead. "skip", for one rank only, leaves it out: its batch is
                  shorter, a batch that loses all of its samples does not come, so that a pass may have fewer batches
@@ -110,7 +112,7 @@ class Loader(LoaderPosition):
         seed: int = 0,
         remainder: Remainder = "short",
         threads: int | None = None,
-        prefetch: int = 3,
+        prefetch: int | None = None,
         on_error: OnError = "replace",
         max_bad: float = 0.01,
         quarantine: str | os.PathLike[str] | None = None,
@@ -159,6 +161,7 @@ class Loader(LoaderPosition):
         packed = None if pack is None else text_packed(pack, texts).name
         check_last_batch(plan, map)
         bounds = Limits() if limits is None else limits
+        self._tuner = tuner_of(threads, prefetch)
         self._recipe = Recipe(
             dataset=dataset,
             plan=plan,
@@ -170,8 +173,8 @@ class Loader(LoaderPosition):
             points=columns.points,
             texts=texts,
             packed=packed,
-            threads=default_threads() if threads is None else threads,
-            prefetch=prefetch,
+            threads=self._tuner.bounds.most.threads,
+            prefetch=self._tuner.bounds.most.prefetch,
             on_error=on_error,
             max_bad=max_bad,
             quarantine=None if quarantine is None else Quarantine(Path(quarantine)),
@@ -187,7 +190,7 @@ class Loader(LoaderPosition):
             else open_cache(cache, dataset, plan, program, columns.images, columns.raws, bounds).owned_by(self),
         )
         self._budget = isinstance(batch_size, Budget)
-        self._memory: PinnedMemory | PooledMemory = PooledMemory(prefetch, len(self._recipe.parts))
+        self._memory: PinnedMemory | PooledMemory = PooledMemory(self._tuner.setting.prefetch, len(self._recipe.parts))
         if self._placement is not None and self._placement.pinned:
             self._memory = PinnedMemory(self._placement.device)
 
@@ -226,8 +229,13 @@ class Loader(LoaderPosition):
 
     @property
     def threads(self) -> int:
-        """Native threads that read, decode and resample."""
-        return self._recipe.threads
+        """Native threads that read, decode and resample now; what was given, or what the loader has set."""
+        return self._tuner.setting.threads
+
+    @property
+    def prefetch(self) -> int:
+        """Batches under way or ready beyond the consumer's; what was given, or what the loader has set."""
+        return self._tuner.setting.prefetch
 
     def __len__(self) -> int:
         """Steps of an epoch, the same on every rank."""
@@ -272,17 +280,18 @@ class Loader(LoaderPosition):
         # The lane first: what it may raise leaves no thread behind, and pinned memory, which the runner allocates in a
         # thread of its own, finds the device's context and does not make one on device 0.
         lane = None if self._placement is None else self._placement.lane()
-        runner = self.begin_feed(self._recipe, epoch, step)
+        runner = self.begin_feed(self._recipe, self._tuner, epoch, step)
         self._pass = runner if lane is None else DevicePass(runner, lane)
         return self._pass
 
-    def begin_feed(self, recipe: Recipe, epoch: int, step: int) -> Runner:
+    def begin_feed(self, recipe: Recipe, tuner: Tuner, epoch: int, step: int) -> Runner:
         """For a pass, also one of a mixture, whose recipe has another plan: starts what works on the host."""
-        return Runner(recipe, self._memory, epoch=epoch, step=step)
+        return Runner(recipe, self._memory, tuner=tuner, epoch=epoch, step=step)
 
     def mind(self, begun: Pass) -> None:
         """For an iterator: a consumer that holds many batches is told so."""
         if isinstance(self._memory, PooledMemory):
+            self._memory.set_prefetch(self._tuner.setting.prefetch)
             self._memory.mind(begun.batch_bytes, begun.held_batches)
 
 

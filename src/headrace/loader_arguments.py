@@ -26,7 +26,7 @@ def check_fields(fields: object) -> None:
 
 
 def check_values(
-    threads: int | None, prefetch: int, on_error: str, max_bad: float, output: str, fields: Mapping[str, Field]
+    threads: int | None, prefetch: int | None, on_error: str, max_bad: float, output: str, fields: Mapping[str, Field]
 ) -> None:
     for name, value in (("threads", threads), ("prefetch", prefetch)):
         if value is not None and (type(value) is not int or value < 1):

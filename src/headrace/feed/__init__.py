@@ -6,6 +6,7 @@ from headrace.feed.quarantine import Quarantine
 from headrace.feed.recipe import Batch, BatchMap, OnError, Output, Recipe, Sample, SampleMap
 from headrace.feed.runner import Runner
 from headrace.feed.stats import StageStats, Stats
+from headrace.feed.tuning import Tuner, tuner_of
 
 __all__ = [
     "Batch",
@@ -20,6 +21,8 @@ __all__ = [
     "SampleMap",
     "StageStats",
     "Stats",
+    "Tuner",
     "available_cores",
     "default_threads",
+    "tuner_of",
 ]

@@ -35,6 +35,10 @@ class ProcessBlocks:
     def acquire(self, bytes: int) -> NDArray[np.uint8]:
         return self._of_this_process().acquire(bytes)
 
+    def set_most_idle(self, most_idle: int) -> None:
+        self._most_idle = most_idle
+        self._of_this_process().set_most_idle(most_idle)
+
     def held(self) -> int:
         """Blocks that somebody has."""
         return self._of_this_process().usage()[0]
@@ -57,6 +61,12 @@ class PooledMemory:
 
     def acquire(self, bytes: int) -> NDArray[np.uint8]:
         return self._blocks.acquire(bytes)
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """So many batches are kept for from now on."""
+        if prefetch != self._prefetch:
+            self._prefetch = prefetch
+            self._blocks.set_most_idle((prefetch + 1) * self._images)
 
     def mind(self, batch_bytes: int, elsewhere: int | None = None) -> None:
         """Tells a consumer once that it holds many batches, of this memory or of that `elsewhere`; nothing ever waits

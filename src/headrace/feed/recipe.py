@@ -56,7 +56,9 @@ class Recipe:
     packed: str | None
     """The text field whose texts share rows, as the plan has them."""
     threads: int
+    """The most that work at a time; a pass's setting says how many do."""
     prefetch: int
+    """The most batches under way or ready."""
     on_error: OnError
     max_bad: float
     quarantine: Quarantine | None

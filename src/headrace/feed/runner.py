@@ -29,6 +29,7 @@ from headrace.feed.nesting import nested
 from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Recipe
 from headrace.feed.stats import STAGES, StageStats, Stats
+from headrace.feed.tuning import Readings, Setting, TunedPass, Tuner
 from headrace.threads import THREAD_PREFIX, Origin, close_at_exit, in_own_thread
 
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ DROP_WAIT_S = 1.0
 class Runner:
     """The batches of one epoch from one step on. Owns its threads; `close` ends them all and may be called twice."""
 
-    def __init__(self, recipe: Recipe, memory: BatchMemory, *, epoch: int, step: int) -> None:
+    def __init__(self, recipe: Recipe, memory: BatchMemory, *, tuner: Tuner, epoch: int, step: int) -> None:
         self._recipe = recipe
+        self._tuner = tuner
+        self._tuned = TunedPass(tuner, self)
         self._epoch = epoch
         self._first_step = step
         self._origin = Origin()
@@ -54,7 +57,7 @@ class Runner:
         self.batch_bytes = 0
         samples = -(-recipe.plan.length // recipe.plan.world_size)
         self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
-        self._channel: Channel[tuple[Batch, int]] = Channel(recipe.prefetch)
+        self._channel: Channel[tuple[Batch, int]] = Channel(self._tuned.setting.prefetch)
         self._pending: deque[Pending] = deque()  # the feeding thread's own
         self._python = PythonThreads(recipe.threads)
         # Between the engine's end and whoever uses it. Reentrant: the garbage collector may call `close` anywhere.
@@ -73,7 +76,11 @@ class Runner:
             undo.callback(workers.end, 0)
             memory = memory if workers.memory is None else workers.memory
         self._engine = _core.Engine(
-            recipe.threads, level=recipe.level, limits=recipe.limits, retry_waits_s=list(retrying.WAITS_S)
+            self._tuned.setting.threads,
+            level=recipe.level,
+            limits=recipe.limits,
+            retry_waits_s=list(retrying.WAITS_S),
+            most_threads=recipe.threads,
         )
         undo.callback(self._engine.close)
         self._assembly = Assembly(recipe, self._engine, memory)
@@ -94,7 +101,10 @@ class Runner:
     def take(self) -> tuple[Batch, int]:
         """The next batch, and the steps of the epoch that are done with it. Raises Closed after the last, or what went
         wrong."""
-        return self._channel.take()
+        ready, asked_s = self._channel.ready, time.perf_counter()
+        taken = self._channel.take()
+        self._tuned.took(asked_s, time.perf_counter(), ready)
+        return taken
 
     @property
     def held_batches(self) -> int | None:
@@ -206,6 +216,22 @@ class Runner:
         self._assembly.close()
         return error
 
+    # --- what is tuned ---
+
+    def readings(self) -> Readings:
+        with self._lock:
+            idle_ns = 0 if self._core is not None else self._engine.idle_ns
+        feed_wait_s = self._channel.statistics().producer_wait_s
+        return Readings(feed_wait_s, idle_ns / 1e9, time.process_time(), self.batch_bytes)
+
+    def set(self, setting: Setting) -> int | None:
+        with self._lock:
+            if self._core is not None:
+                return None
+            threads = self._engine.set_threads(setting.threads)
+        self._channel.set_capacity(setting.prefetch)
+        return threads
+
     # --- statistics ---
 
     def stats(self) -> Stats:
@@ -227,7 +253,7 @@ class Runner:
             feed_wait_s=channel.producer_wait_s,
             python_s=self._python_s + self._map.python_s,
             idle_s=core["idle"][0] / 1e9,
-            threads=self._recipe.threads,
+            threads=self._tuned.setting.threads,
             ready_batches=channel.waiting,
             batch_bytes=self.batch_bytes,
             bad=len(self.bad),
@@ -238,6 +264,8 @@ class Runner:
             left_out=plan.left_out,
             repeated=plan.repeated,
             map_workers=self._recipe.map_workers,
+            prefetch=self._tuned.setting.prefetch,
+            tuned=self._tuner.reasons,
             stages=stages,
             cache=self._cache_stats(),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from headrace.cache import CacheStats
 
@@ -59,6 +59,8 @@ class Stats:
     stages: dict[str, StageStats]
     skipped: int = 0
     map_workers: int = 0
+    prefetch: int = 0
+    tuned: dict[str, str] = field(default_factory=dict)
     copy_s: float | None = None
     convert_s: float | None = None
     overlap: float | None = None
@@ -114,6 +116,9 @@ class Stats:
             lines.append(f"  {self.retries:,} times a read failed for a reason that may pass, and was tried again")
         if self.left_out or self.repeated:
             lines.append(f"  an epoch leaves out {self.left_out:,} samples and repeats {self.repeated:,}")
+        if self.tuned:
+            knobs = {"threads": self.threads, "prefetch": self.prefetch}
+            lines += [f"  {knob} {value}{self._why(knob)}" for knob, value in knobs.items()]
         if self.copy_s is not None and self.batches:
             lines.append(
                 f"  copy to the device {self.copy_s / self.batches * 1e3:,.2f} ms a batch" + self._overlapped()
@@ -121,6 +126,9 @@ class Stats:
         if self.cache is not None:
             lines.append(f"  {self.cache}")
         return "\n".join(lines)
+
+    def _why(self, knob: str) -> str:
+        return f" (tuned: {self.tuned[knob]})" if knob in self.tuned else " (given)"
 
     def _overlapped(self) -> str:
         return "" if self.overlap is None else f", {self.overlap:.0%} of it beside training"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from headrace.feed import Recipe, Stats
+from headrace.feed import Recipe, Stats, tuner_of
 from headrace.feed.memory import PinnedMemory, PooledMemory
 from headrace.loader import Loader
 from headrace.loader_position import LoaderPosition
@@ -157,22 +157,26 @@ class MixedLoader(LoaderPosition):
     def _begin_feeds(self, epoch: int, step: int, undo: ExitStack) -> dict[str, Runner]:
         runners = {}
         for number, (name, loader) in enumerate(self._sources.items()):
-            recipe, first = self._recipe_of(number, loader, epoch, step)
-            runners[name] = loader.begin_feed(recipe, epoch, first)
+            recipe, ahead, first = self._recipe_of(number, loader, epoch, step)
+            # Given, and not tuned: who waits for one source waits for all, so that none can judge its own setting.
+            runners[name] = loader.begin_feed(recipe, tuner_of(loader.threads, ahead), epoch, first)
             undo.callback(runners[name].close)
         return runners
 
-    def _recipe_of(self, number: int, loader: Loader, epoch: int, step: int) -> tuple[Recipe, int]:
-        """What the source's feed makes in this epoch, and its first step."""
+    def _recipe_of(self, number: int, loader: Loader, epoch: int, step: int) -> tuple[Recipe, int, int]:
+        """What the source's feed makes in this epoch, how many batches ahead, and its first step."""
         recipe = loader.recipe
         if self._batches == "mixed":
             assert isinstance(recipe.plan, Plan)
-            return replace(recipe, plan=SourceSamples(recipe.plan, self._steps, self._mixture, number)), step
+            return (
+                replace(recipe, plan=SourceSamples(recipe.plan, self._steps, self._mixture, number)),
+                loader.prefetch,
+                step,
+            )
         end = self._taken(epoch + 1, 0)[number]
         # As far ahead in steps of the mixture as the source's loader would be alone.
-        ahead = min(recipe.prefetch, 1 + int(recipe.prefetch * self._mixture.shares[number]))
-        plan = SourceBatches(recipe.plan, end)
-        return replace(recipe, plan=plan, prefetch=ahead), self._taken(epoch, step)[number]
+        ahead = min(loader.prefetch, 1 + int(loader.prefetch * self._mixture.shares[number]))
+        return replace(recipe, plan=SourceBatches(recipe.plan, end)), ahead, self._taken(epoch, step)[number]
 
     def _one_source(self, feeds: Feeds, epoch: int, step: int) -> Pass:
         output = self._first.recipe.output
