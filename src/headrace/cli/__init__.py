@@ -11,7 +11,7 @@ import typer
 from headrace.doctor.cli import app as doctor_app
 from headrace.errors import HeadraceError
 
-from . import bench, demo, index, peek, unpack
+from . import bench, demo, index, peek, tune, unpack
 
 app = typer.Typer(
     name="headrace",
@@ -26,6 +26,7 @@ app.command()(bench.bench)
 app.command()(demo.demo)
 app.command()(index.index)
 app.command()(peek.peek)
+app.command()(tune.tune)
 app.command()(unpack.unpack)
 
 
