@@ -15,7 +15,7 @@ from headrace.doctor.predict.setup import Setup
 from headrace.doctor.prove.pace import FEWEST_STEPS, Pace
 from headrace.doctor.remedies.case import Case, case_of
 from headrace.doctor.remedies.edits.loader_call import LoaderCall, argument, loader_call
-from headrace.doctor.remedies.floors import floors
+from headrace.doctor.remedies.outcomes import interval
 from headrace.doctor.remedies.pinning import LEFT, pinned
 from headrace.doctor.remedies.sources import Sources
 from headrace.doctor.remedies.workers import bytes_a_worker
@@ -62,11 +62,12 @@ class Looked:
 
     @property
     def floor_us(self) -> float | None:
-        """A step that waits for no data."""
-        known = floors(self.session, self.case.view)
-        if known is not None and known.replay_us is not None:
-            return known.replay_us
-        return None if self.case.recorded is None else self.case.recorded.floor_us()
+        """A step that waits for no data, less what the measured one may be off: no loader makes it shorter."""
+        recorded = self.case.recorded
+        if recorded is None:
+            return None
+        mean, low, _ = interval(self.steps)
+        return recorded.floor_us() * low / mean
 
     @property
     def other_loaders(self) -> int:

@@ -16,7 +16,6 @@ from .search import EVEN, Measured
 from .trials import INTERRUPTED, OUT_OF_RUNS, OUT_OF_TIME
 
 MOST_LABEL = 44
-DETAIL_LINES = 3
 _ENDINGS = {
     OUT_OF_TIME: "No further one fitted into --max-seconds, and another may gain: give it more.",
     OUT_OF_RUNS: "No further one was asked for, and another may gain: --runs allows more.",
@@ -71,7 +70,7 @@ def _measured(one: Measured) -> str:
 
 def _remark(one: Measured) -> str:
     if one.interval is None:
-        last = " ".join(one.detail.splitlines()[-DETAIL_LINES:])
+        last = next((line for line in reversed(one.detail.splitlines()) if line.strip()), "")
         said = {"different samples": "other samples than before: never taken"}.get(one.why, one.why)
         return f"{said}: {last}" if last else said
     _, low, high = one.interval

@@ -58,11 +58,12 @@ class Estimate:
 
 
 def estimates(predictions: Mapping[Arguments, Prediction], runs: Sequence[Measured]) -> dict[Arguments, Estimate]:
-    """Predictions, corrected by what was measured near them."""
+    """Predictions, corrected by what was measured near them. They are made from the first run, and its noise is theirs,
+    too."""
     known = [one for one in runs if one.why == "measured" and one.arguments in predictions]
     grid = list(predictions)
     steps = np.array([math.log(predictions[one].step_us) for one in grid])
-    spread = np.array([_deviation(predictions[one]) for one in grid])
+    spread = np.hypot([_deviation(predictions[one]) for one in grid], _noise(runs[0]) if runs else 0.0)
     prior = _covariance(grid, spread)
     if not known:
         return _as_estimates(grid, steps, spread)
