@@ -27,6 +27,13 @@ class Settings:
     rounds: int = 3
     images: int = 6000
     seed: int = 0
+    against: str | None = None
+    """`module:make_loader` of the user's, in the place of torch's DataLoader."""
+
+    @property
+    def loaders(self) -> tuple[str, str]:
+        """Headrace and what it is compared with."""
+        return "headrace", "torch" if self.against is None else "yours"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,13 @@ BatchSize = Annotated[int, typer.Option(min=1, help="Images a batch.")]
 OutputType = Annotated[Output, typer.Option(help="uint8, or float32 normalised with ImageNet's statistics.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Runs of each loader, taken in turn; medians are shown.")]
 Images = Annotated[int, typer.Option(min=1, help="Images counted in a run, at least.")]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:FUNCTION",
+        help="In place of torch's DataLoader: what this function of yours gives, imported from the current folder.",
+    ),
+]
 
 
 def bench(
@@ -32,13 +39,14 @@ def bench(
     output: OutputType = Output.uint8,
     rounds: Rounds = 3,
     images: Images = 6000,
+    against: Against = None,
     json: Json = None,
 ) -> None:
-    """Headrace beside torch's DataLoader with Pillow, on your own files, at equal cores and output."""
+    """Headrace beside torch's DataLoader with Pillow, or a loader of yours, on your own files, at equal cores."""
     from headrace.bench.environment import environment
     from headrace.bench.preflight import available_images
     from headrace.bench.result import Result
-    from headrace.bench.rounds import LOADERS, run_rounds
+    from headrace.bench.rounds import run_rounds
     from headrace.bench.settings import Settings
     from headrace.bench.table import show
     from headrace.feed import available_cores
@@ -50,10 +58,11 @@ def bench(
         output=output.value,
         rounds=rounds,
         images=images,
+        against=against,
     )
     console = console_for(json)
     available = available_images(settings)
-    runs = list(track(run_rounds(settings), "Measuring, loader by loader", rounds * len(LOADERS), console))
+    runs = list(track(run_rounds(settings), "Measuring, loader by loader", rounds * len(settings.loaders), console))
     result = Result(settings=settings, environment=environment(), available=available, runs=runs)
     show(result, console)
     if json is not None:
