@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from .environment import Environment
 from .result import METRICS, Metric, Result, digits
 from .settings import CROP_PX, FILES_AT_MOST
 
@@ -60,7 +61,7 @@ def _conditions(result: Result) -> str:
         f"RandomResizedCrop({CROP_PX}) + flip to {settings.output}, batch {settings.batch_size}, "
         f"{settings.threads} threads against {settings.threads} workers, both held to {settings.threads} cores.\n"
         f"{used:,} of {result.available:,} images in {settings.path}; {result.runs[0][1].images:,} counted a run.\n"
-        f"{_machine(result)}"
+        f"{machine(result.environment)}"
     )
 
 
@@ -72,11 +73,11 @@ def _beside_yours(result: Result) -> str:
         f"Headrace: RandomResizedCrop({CROP_PX}) + flip to {settings.output}, batch {settings.batch_size}, "
         f"of {settings.path}. Yours: what {settings.against} gives; whether it is the same work is for you to say.\n"
         f"Both held to {settings.threads} cores; {counted[0]:,} and {counted[1]:,} samples counted a run.\n"
-        f"{_machine(result)}"
+        f"{machine(result.environment)}"
     )
 
 
-def _machine(result: Result) -> str:
-    machine = result.environment
-    packages = ", ".join(f"{name} {number}" for name, number in machine.packages.items() if number is not None)
-    return f"{machine.cpu or 'unnamed CPU'}, Python {machine.python}, {packages}, {machine.date}."
+def machine(what: Environment) -> str:
+    """One line."""
+    packages = ", ".join(f"{name} {number}" for name, number in what.packages.items() if number is not None)
+    return f"{what.cpu or 'unnamed CPU'}, Python {what.python}, {packages}, {what.date}."

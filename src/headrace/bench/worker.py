@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
@@ -34,20 +35,32 @@ def loaders(name: str) -> BatchSizes:
         from . import against
 
         return against.batch_sizes
-    from . import peer
+    if name == "torch":
+        from . import peer
 
-    return peer.batch_sizes
+        return peer.batch_sizes
+    from . import sides
+
+    return sides.side(name)
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """Measure the run that `task` describes, on as many cores as it has threads."""
     settings = Settings(**task["settings"])
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads])
-    start = partial(loaders(task["loader"]), settings, task["round"])
+    start = partial(_trained, partial(loaders(task["loader"]), settings, task["round"]), settings.step_ms / 1e3)
     if task.get("only_check"):
         next(start())
         return {}
     return asdict(measure(start, window(settings), ProcessMeter()))
+
+
+def _trained(start: Callable[[], Iterator[int]], step_s: float) -> Iterator[int]:
+    """Each batch, and after it a step that waits for its device."""
+    for size in start():
+        yield size
+        if step_s:
+            time.sleep(step_s)
 
 
 def main() -> None:
