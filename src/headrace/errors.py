@@ -25,6 +25,7 @@
     ├── BudgetError                     a step of a single sample does not fit in the device's memory
     ├── RankError (RuntimeError)        another rank of the run ended, or did not come
     ├── TooManyBadSamplesError          more samples were bad than `max_bad` allows
+    ├── TuneError (RuntimeError)        a command's run shows no DataLoader that could be tuned
     ├── SessionError (ValueError)       a file is no session of the doctor's, or not one that this version reads
     └── StateError (ValueError)         a saved state does not belong to this loader
 
@@ -158,6 +159,15 @@ class RankError(HeadraceError, RuntimeError):
 
 class StateError(HeadraceError, ValueError):
     """A saved state does not belong to this loader."""
+
+
+class TuneError(HeadraceError, RuntimeError):
+    """A command's run shows no DataLoader that could be tuned. `status` is the exit status to end with: the command's
+    own where it failed."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class SessionError(HeadraceError, ValueError):

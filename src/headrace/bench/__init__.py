@@ -10,5 +10,10 @@ preflight    what must hold before anything is timed
 rounds       runs the workers in turn
 result       medians, ratios, the verdict and the JSON document (pure)
 table        the same for a terminal
+against      a loader of the user's, in the peer's place
+comparisons  what may not pay on a machine, and what its figures say (pure)
+sides        the two sides of each, as iterators over batch sizes
+worth        runs the sides in turn
+worth_table  what pays, for a terminal
 environment  what the figures were measured on
 """

@@ -44,13 +44,24 @@ class Photos(Dataset[torch.Tensor]):
         if name is None:
             with open(place, "rb") as file:
                 return Image.open(file).convert("RGB")
-        if place not in self.tars:
-            tar = tarfile.open(place, "r:")  # noqa: SIM115 (kept for the worker's life)
-            self.tars[place] = tar, {member.name: member for member in tar}
-        tar, members = self.tars[place]
+        tar, members = self.opened(place)
         member = tar.extractfile(members[name])
         assert member is not None, "the listing holds regular files only"
         return Image.open(member).convert("RGB")
+
+    def opened(self, place: str) -> tuple[tarfile.TarFile, dict[str, tarfile.TarInfo]]:
+        """A tar and its members by name."""
+        if place not in self.tars:
+            tar = tarfile.open(place, "r:")  # noqa: SIM115 (kept for the worker's life)
+            self.tars[place] = tar, {member.name: member for member in tar}
+        return self.tars[place]
+
+    def span(self, place: str, name: str | None) -> tuple[int, int]:
+        """Offset and size of a file in what holds it; 0 and 0 of a whole file."""
+        if name is None:
+            return 0, 0
+        member = self.opened(place)[1][name]
+        return member.offset_data, member.size
 
 
 def random_resized_crop(image: Image.Image) -> Image.Image:

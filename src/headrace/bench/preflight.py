@@ -8,17 +8,24 @@ import headrace as hr
 
 from ..errors import UsageError
 from ..feed import available_cores
+from .against import check_name
 from .listing import list_images
+from .rounds import one_run
 from .settings import Settings
 
 
 def available_images(settings: Settings) -> int:
-    """Count the dataset's images, having checked that both loaders can run and would read the same ones.
+    """Count the dataset's images, having checked that both loaders can run and, with torch's DataLoader, would read the
+    same ones. What a loader of the user's reads is theirs.
 
     Opening also builds a tar's index, so that every run finds it there.
     """
     check_torch()
     check_cores(settings.threads)
+    if settings.against is not None:
+        check_name(settings.against)
+        one_run(settings, "yours", 0, only_check=True)
+        return len(hr.open(settings.path))
     own, peer = len(hr.open(settings.path)), len(list_images(settings.path))
     if own != peer:
         raise UsageError(

@@ -12,7 +12,6 @@ from .measure import Run
 from .settings import FILES_AT_MOST, Settings
 
 SCHEMA = 1
-PEER = "torch DataLoader"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,7 @@ class Result:
 
     def gain(self, metric: Metric) -> float | None:
         """How many times better Headrace's median is than the peer's: above 1 is better, whichever way it counts."""
-        own, peer = self.median("headrace", metric), self.median("torch", metric)
+        own, peer = (self.median(loader, metric) for loader in self.settings.loaders)
         if not own or not peer:
             return None
         return own / peer if metric.more_is_better else peer / own
@@ -69,7 +68,12 @@ class Result:
         """The one line to remember."""
         speed = self.gain(METRICS[0])
         cores = f"{self.settings.threads} core" + ("s" if self.settings.threads > 1 else "")
-        return f"Headrace: {digits(speed)} × {PEER} at {cores}"
+        return f"Headrace: {digits(speed)} × {self.peer} at {cores}"
+
+    @property
+    def peer(self) -> str:
+        """What it is compared with."""
+        return self.settings.against or "torch DataLoader"
 
     def document(self) -> dict[str, Any]:
         """The comparison as JSON takes it."""
@@ -81,7 +85,7 @@ class Result:
             "images_used": min(self.available, FILES_AT_MOST),
             "environment": asdict(self.environment),
             "gain": {metric.key: self.gain(metric) for metric in METRICS},
-            "median": {name: self._medians(name) for name in ("headrace", "torch")},
+            "median": {name: self._medians(name) for name in self.settings.loaders},
             "runs": [{"loader": name, **asdict(run)} for name, run in self.runs],
         }
 

@@ -10,12 +10,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from typing import Any
 
 from ..errors import HeadraceError
 from .measure import Run
 from .settings import Settings
 
-LOADERS = ("headrace", "torch")
+MOST_LINES = 30
 COMMAND = (sys.executable, "-m", "headrace.bench.worker")
 
 
@@ -25,10 +26,21 @@ def run_rounds(settings: Settings, *, command: Sequence[str] = COMMAND) -> Itera
     Raises HeadraceError with the worker's own last words where one fails.
     """
     for round_number in range(settings.rounds):
-        for loader in LOADERS:
-            task = {"loader": loader, "round": round_number, "parent": os.getpid()}
-            task["settings"] = asdict(settings)
-            yield loader, Run(**json.loads(_output([*command, json.dumps(task)], loader)))
+        for loader in settings.loaders:
+            yield loader, Run(**one_run(settings, loader, round_number, command=command))
+
+
+def one_run(
+    settings: Settings, loader: str, round_number: int, *, command: Sequence[str] = COMMAND, only_check: bool = False
+) -> dict[str, Any]:
+    """What one worker found; nothing with `only_check`, where it takes a first batch and no more.
+
+    Raises HeadraceError with the worker's own last words where it fails.
+    """
+    task = {"loader": loader, "round": round_number, "parent": os.getpid(), "only_check": only_check}
+    task["settings"] = asdict(settings)
+    found: dict[str, Any] = json.loads(_output([*command, json.dumps(task)], loader))
+    return found
 
 
 def _output(command: list[str], loader: str) -> str:
@@ -41,9 +53,16 @@ def _output(command: list[str], loader: str) -> str:
     finally:
         _end_group(process)
     if process.returncode != 0:
-        last = errors.strip().splitlines()[-1:] or ["it said nothing"]
-        raise HeadraceError(f"the {loader} run ended with exit code {process.returncode}: {last[0]}")
+        raise HeadraceError(_last_words(loader, process.returncode, errors.strip().splitlines()))
     return output.splitlines()[-1]
+
+
+def _last_words(loader: str, status: int, lines: list[str]) -> str:
+    """Of a loader of the user's all that it said, up to `MOST_LINES`: they know how to read it."""
+    last = lines[-1] if lines else "it said nothing"
+    said = f"the {loader} run ended with exit code {status}: {last}"
+    own_error = last.startswith("--against ")
+    return said if loader != "yours" or own_error else "\n".join([said, *lines[-MOST_LINES:-1]])
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:

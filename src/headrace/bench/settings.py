@@ -27,6 +27,15 @@ class Settings:
     rounds: int = 3
     images: int = 6000
     seed: int = 0
+    step_ms: float = 0.0
+    """That a training step waits on its device after each batch."""
+    against: str | None = None
+    """`module:make_loader` of the user's, in the place of torch's DataLoader."""
+
+    @property
+    def loaders(self) -> tuple[str, str]:
+        """Headrace and what it is compared with."""
+        return "headrace", "torch" if self.against is None else "yours"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +61,11 @@ def window(settings: Settings) -> Window:
     return Window(warm=in_flight, counted=counted, tail=in_flight)
 
 
-def samples(available: int, settings: Settings) -> NDArray[np.int64]:
-    """Which samples a run reads: one long epoch over at most 2,000 of them, evenly picked and as often as needed.
+def samples(available: int, settings: Settings, *, most: int = FILES_AT_MOST) -> NDArray[np.int64]:
+    """Which samples a run reads: one long epoch over at most so many of them, evenly picked and as often as needed.
 
     One epoch, because the end of each would stall a loader that fills its queue anew, and a small dataset has many.
     """
-    kept = min(available, FILES_AT_MOST)
+    kept = min(available, most)
     picked = np.arange(kept, dtype=np.int64) * available // kept
     return np.resize(picked, window(settings).batches * settings.batch_size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from .environment import Environment
 from .result import METRICS, Metric, Result, digits
 from .settings import CROP_PX, FILES_AT_MOST
 
@@ -24,10 +25,11 @@ def _table(result: Result, signs: dict[int, str]) -> Table:
     title = f"median of {rounds} rounds (least–most)" if rounds > 1 else "one round"
     table = Table(title=title.translate(signs), title_justify="left")
     table.add_column("")
-    for name in ("Headrace", "torch + Pillow", "gain"):
+    peer = "torch + Pillow" if result.settings.against is None else "yours"
+    for name in ("Headrace", peer, "gain"):
         table.add_column(name, justify="right")
     for metric in METRICS:
-        cells = [_cell(result, loader, metric) for loader in ("headrace", "torch")]
+        cells = [_cell(result, loader, metric) for loader in result.settings.loaders]
         cells.append(_gain(result.gain(metric)))
         table.add_row(metric.label, *(cell.translate(signs) for cell in cells))
     return table
@@ -51,12 +53,31 @@ def _cell(result: Result, loader: str, metric: Metric) -> str:
 
 
 def _conditions(result: Result) -> str:
-    settings, machine = result.settings, result.environment
+    settings = result.settings
+    if settings.against is not None:
+        return _beside_yours(result)
     used = min(result.available, FILES_AT_MOST)
-    packages = ", ".join(f"{name} {number}" for name, number in machine.packages.items() if number is not None)
     return (
         f"RandomResizedCrop({CROP_PX}) + flip to {settings.output}, batch {settings.batch_size}, "
         f"{settings.threads} threads against {settings.threads} workers, both held to {settings.threads} cores.\n"
         f"{used:,} of {result.available:,} images in {settings.path}; {result.runs[0][1].images:,} counted a run.\n"
-        f"{machine.cpu or 'unnamed CPU'}, Python {machine.python}, {packages}, {machine.date}."
+        f"{machine(result.environment)}"
     )
+
+
+def _beside_yours(result: Result) -> str:
+    """What a loader of the user's makes of the files is theirs, and is not compared."""
+    settings = result.settings
+    counted = [next(run.images for name, run in result.runs if name == loader) for loader in settings.loaders]
+    return (
+        f"Headrace: RandomResizedCrop({CROP_PX}) + flip to {settings.output}, batch {settings.batch_size}, "
+        f"of {settings.path}. Yours: what {settings.against} gives; whether it is the same work is for you to say.\n"
+        f"Both held to {settings.threads} cores; {counted[0]:,} and {counted[1]:,} samples counted a run.\n"
+        f"{machine(result.environment)}"
+    )
+
+
+def machine(what: Environment) -> str:
+    """One line."""
+    packages = ", ".join(f"{name} {number}" for name, number in what.packages.items() if number is not None)
+    return f"{what.cpu or 'unnamed CPU'}, Python {what.python}, {packages}, {what.date}."

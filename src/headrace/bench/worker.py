@@ -10,13 +10,14 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from ..errors import HeadraceError
-from .measure import ProcessMeter, Run, measure
+from .measure import ProcessMeter, measure
 from .settings import Settings, window
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -30,24 +31,45 @@ def loaders(name: str) -> BatchSizes:
         from . import own
 
         return own.batch_sizes
-    from . import peer
+    if name == "yours":
+        from . import against
 
-    return peer.batch_sizes
+        return against.batch_sizes
+    if name == "torch":
+        from . import peer
+
+        return peer.batch_sizes
+    from . import sides
+
+    return sides.side(name)
 
 
-def run(task: dict[str, Any]) -> Run:
+def run(task: dict[str, Any]) -> dict[str, Any]:
     """Measure the run that `task` describes, on as many cores as it has threads."""
     settings = Settings(**task["settings"])
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads])
-    start = partial(loaders(task["loader"]), settings, task["round"])
-    return measure(start, window(settings), ProcessMeter())
+    start = partial(_trained, partial(loaders(task["loader"]), settings, task["round"]), settings.step_ms / 1e3)
+    if task.get("only_check"):
+        next(start())
+        return {}
+    return asdict(measure(start, window(settings), ProcessMeter()))
+
+
+def _trained(start: Callable[[], Iterator[int]], step_s: float) -> Iterator[int]:
+    """Each batch, and after it a step that waits for its device."""
+    for size in start():
+        yield size
+        if step_s:
+            time.sleep(step_s)
 
 
 def main() -> None:
     task = json.loads(sys.argv[1])
     _end_with(task["parent"])
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library, or a loader of the user's, prints is no answer
     try:
-        print(json.dumps(asdict(run(task))))
+        print(json.dumps(run(task)), file=answer, flush=True)
     except HeadraceError as error:
         sys.exit(str(error))
 

@@ -11,7 +11,7 @@ import typer
 from headrace.doctor.cli import app as doctor_app
 from headrace.errors import HeadraceError
 
-from . import bench, demo, index, peek, stage, unpack
+from . import bench, demo, index, peek, stage, tune, unpack
 
 app = typer.Typer(
     name="headrace",
@@ -27,6 +27,7 @@ app.command()(demo.demo)
 app.command()(index.index)
 app.command()(peek.peek)
 app.command()(stage.stage)
+app.command()(tune.tune)
 app.command()(unpack.unpack)
 app.command()(stage.unstage)
 

@@ -68,7 +68,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
     """
     outputs.check()
     if not asked.observe:
-        _restore_unfinished()
+        restore_unfinished()
     with session_folder(
         asked.keep,
         observe=asked.observe,
@@ -79,7 +79,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         drain_s=DRAIN_S,
         digests=0 if asked.prove_s is None else DIGESTS,
     ) as folder:
-        ended, machines = _run(asked, folder, outputs)
+        ended, machines = run_sampled(asked, folder, outputs)
         wait_share = _guarded(lambda: _report(asked, outputs, folder, ended, machines), folder)
     if asked.keep is None and holds_files(folder.path):
         _say(f"files that could not be put back, or that nobody is known to have made, are left in {folder.path}")
@@ -113,16 +113,16 @@ def restore_again(session: Path) -> int:
     return DOCTOR_FAILED if put_back.undone.failed else 0
 
 
-def _restore_unfinished() -> None:
-    """What was written before is put back before more is."""
+def restore_unfinished() -> None:
+    """Puts back what an earlier doctor's command wrote in this folder, before more is written."""
     for session in unfinished(Path(os.path.realpath(os.getcwd()))):
         _say(f"an earlier doctor was killed in this folder; putting back what its command changed: {session}")
         _say_all([text for _, text in sentences(restore(session))])
 
 
-def _run(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[Ended, list[Machine]]:
-    """The machine is sampled beside. Output passes through here unless the run is only observed: then it does not hang
-    on the doctor."""
+def run_sampled(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[Ended, list[Machine]]:
+    """Runs the command, with the machine sampled beside. Output passes through here unless the run is only observed:
+    then it does not hang on the doctor."""
     samplers: list[Sampler] = []
     view = _live_view(folder, outputs, samplers) if asked.live else None
     with ExitStack() as stack:
@@ -153,14 +153,7 @@ def _report(
     asked: Examination, outputs: Outputs, folder: SessionFolder, ended: Ended, machines: list[Machine]
 ) -> float | None:
     """The share of a step that it waits."""
-    session = concluded(
-        folder.path,
-        outcome=Outcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),
-        mode="observe" if asked.observe else "measure",
-        machines=machines,
-        unreached=[Unreached(missed.pid, shlex.join(_texts(missed.command)), missed.why) for missed in ended.missed],
-        notes=[*map(_leftover, ended.leftovers), *_put_back(ended.put_back)],
-    )
+    session = session_of(asked, folder, ended, machines)
     session.survey = _surveyed(session)
     try:
         diagnosis = diagnose(session)
@@ -174,6 +167,18 @@ def _report(
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
     _say_all(outputs.put(session, diagnosis, prescription, saved=saved))
     return diagnosis.wait_share
+
+
+def session_of(asked: Examination, folder: SessionFolder, ended: Ended, machines: list[Machine]) -> Session:
+    """What the run has left in the folder."""
+    return concluded(
+        folder.path,
+        outcome=Outcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),
+        mode="observe" if asked.observe else "measure",
+        machines=machines,
+        unreached=[Unreached(missed.pid, shlex.join(_texts(missed.command)), missed.why) for missed in ended.missed],
+        notes=[*map(_leftover, ended.leftovers), *_put_back(ended.put_back)],
+    )
 
 
 def _surveyed(session: Session) -> Survey | None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from ..analyse.parts import COPY
 from ..analyse.words import percent, size, time
 from ..predict.setup import Setup
-from .case import WORTH, Case
+from .case import WORTH, Case, Change
 from .edits.changes import Wanted
 from .factor import Factor
 from .proposal import LOW, MEDIUM, Proposal, tried, with_factor, would_not
@@ -28,25 +27,28 @@ def pin_memory(case: Case) -> Iterator[Proposal]:
     if why_not:
         yield would_not(PIN, title, why_not)
         return
-
-    def change(left: float) -> Any:
-        return lambda setup: replace(
-            setup, pinned=True, off_step_us=max(setup.off_step_us, (1 - left) * _copy_us(case))
-        )
-
     yield tried(
         case,
-        with_factor(case, LEFT, change),
+        with_factor(case, LEFT, lambda left: pinned(case, left)),
         code=PIN,
         title=title,
         why=f"Copies to the GPU come from memory that is not pinned and take {_copies(case)}. {LEFT.basis}",
         confidence=LOW,
-        change=change(LEFT.usual),
+        change=pinned(case, LEFT.usual),
         costs=_pinned_bytes(case),
         wanted=Wanted({"pin_memory": "True"}),
         hint="DataLoader(…, pin_memory=True), and batch.to(device, non_blocking=True)",
         changes=of_loaders(case, pin_memory=True),
     )
+
+
+def pinned(case: Case, left: float) -> Change:
+    """Batches pinned by a thread, where so much is left of the copies' time in the step."""
+
+    def change(setup: Setup) -> Setup:
+        return replace(setup, pinned=True, off_step_us=max(setup.off_step_us, (1 - left) * _copy_us(case)))
+
+    return change
 
 
 def device_prefetch(case: Case) -> Iterator[Proposal]:
