@@ -106,6 +106,21 @@ def test_rows_are_full(row, mean, sigma, count, least):
         assert plan.used >= least
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("row", "mean"), [(2048, 400), (131_072, 6000)])
+def test_an_epoch_of_many_has_each_once_on_all_ranks(row, mean):
+    lengths = log_normal(300_000, mean, sigma=1.1)
+    plans = [plan_of(lengths, row, batch_size=16, world_size=3, rank=rank, seed=1) for rank in range(3)]
+    assert plans[0].rows <= best_fit_decreasing(lengths, row) * (1 + 1 / 2048)
+    cut, seen = np.minimum(lengths, row).astype(np.int64), np.zeros(len(lengths), np.int64)
+    for plan in plans:
+        for batch in epoch_of(plan, 6):
+            np.add.at(seen, batch.samples, 1)
+            used = np.bincount(batch.rows.of(batch.positions), cut[batch.samples], minlength=batch.rows.count)
+            assert used.max() <= row
+    assert (seen == 1).all()
+
+
 def test_nothing_fits_beside_sequences_longer_than_half_a_row():
     plan = plan_of(np.full(500, ROW // 2 + 1))
     assert plan.rows == 500
