@@ -108,7 +108,7 @@ def test_a_source_that_cannot_begin_leaves_nothing(places, batches, monkeypatch)
     mixed = factory(places, batches)()
     sources = list(mixed._sources.values())
 
-    def fail(recipe, epoch, step):
+    def fail(recipe, tuner, epoch, step):
         raise OSError("no more threads")
 
     monkeypatch.setattr(sources[1], "begin_feed", fail)
