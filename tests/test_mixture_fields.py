@@ -53,6 +53,33 @@ def test_tensors_keep_their_type_and_memory(places, dtype, channels_last):
         assert torch.equal(batch["image"][row], alone[mixed.sources[number]][key])
 
 
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_texts_of_all_sources_are_as_long_as_the_longest(places, output):
+    def codes(texts):
+        return [list(text.encode()) for text in texts]
+
+    fields = {"text": hr.Text(codes, max_length=64, pad_id=0, source="__key__"), "key": hr.Raw(source="__key__")}
+    mixed = factory(places, "mixed", fields=fields, view=None, output=output)()
+    for batch in mixed:
+        longest = max(map(len, batch["key"]))
+        assert batch["text"]["ids"].shape == batch["text"]["mask"].shape == (GLOBAL_BATCH, longest)
+        for ids, mask, key in zip(*batch["text"].values(), batch["key"], strict=True):
+            assert bytes(ids[mask].tolist()).decode() == key
+            assert not ids[~mask].any()
+            assert mask[: len(key)].all()
+
+
+def test_texts_that_are_padded_otherwise_are_refused(places):
+    def codes(texts):
+        return [list(text.encode()) for text in texts]
+
+    fields = {"text": hr.Text(codes, max_length=64, pad_id=0, source="__key__")}
+    other = {"text": hr.Text(codes, max_length=64, pad_id=1, source="__key__")}
+    make = factory(places, "mixed", fields=fields, view=None, only={"scans": {"fields": other}})
+    with pytest.raises(hr.HeadraceError, match=r"same padding of texts of all sources, got .* with 0 .* with 1"):
+        make()
+
+
 def test_batches_that_are_kept_are_not_written_again(places):
     batches = list(factory(places, "mixed")())
     copies = [batch["image"].copy() for batch in batches]

@@ -194,6 +194,7 @@ class MixedLoader(LoaderPosition):
             batch_size=plan.batch_size,
             first_row=plan.rank * plan.batch_size,
             global_batch=plan.global_batch,
+            texts=self._first.recipe.texts,
             output=self._first.recipe.output,
         )
 

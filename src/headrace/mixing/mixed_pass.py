@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,11 +15,13 @@ from headrace.channel import Channel, Closed
 from headrace.errors import UsageError
 from headrace.feed import Batch, Runner, Stats
 from headrace.feed.memory import BatchMemory
+from headrace.mixing.filling import fill_up
 from headrace.mixing.joining import join
 from headrace.mixing.sources import SOURCE
 from headrace.mixing.totals import totals
 from headrace.plan import Mixture
 from headrace.threads import THREAD_PREFIX, Origin, close_at_exit, in_own_thread
+from headrace.tokens import ResolvedText
 
 
 class Feeds:
@@ -126,11 +128,13 @@ class JoinedPass:
         batch_size: int,
         first_row: int,
         global_batch: int,
+        texts: Sequence[ResolvedText],
         output: str,
     ) -> None:
         self.feeds = feeds
         self._mixture = mixture
         self._memory = memory
+        self._texts = texts
         self._steps = range(step, steps)
         self._batch_size = batch_size
         self._first = epoch * steps * global_batch + first_row
@@ -214,7 +218,7 @@ class JoinedPass:
             rows = np.flatnonzero(sources == source)
             if len(rows):
                 parts.append((name, rows, batch))
-        batch = join(parts, self._batch_size, self._memory)
+        batch = join(fill_up(parts, self._texts), self._batch_size, self._memory)
         self._joined += self._batch_size
         return with_source(batch, sources.astype(np.int64, copy=False), self._output)
 

@@ -97,6 +97,15 @@ def _parts(loader: Loader) -> list[str] | None:
     return sorted(f"{part.name} {part.dtype} of {part.channels or 'no'} channels" for part in recipe.parts)
 
 
+def _paddings(loader: Loader) -> list[str]:
+    """How texts are filled up, where each source has some of a batch's."""
+    return sorted(
+        f"{text.name}: pad={text.field.pad!r} to {text.field.max_length} with {text.pad_id} on the "
+        + ("left" if text.encoder.pads_left else "right")
+        for text in loader.recipe.texts
+    )
+
+
 def _size(loader: Loader) -> tuple[int, int] | None:
     """(height, width); None where it is the images', or `map` makes something else of them."""
     recipe = loader.recipe
@@ -114,5 +123,6 @@ _ALIKE: list[tuple[str, Callable[[Loader], Any], str]] = [
 _ALIKE_IN_A_BATCH: list[tuple[str, Callable[[Loader], Any], str]] = [
     ("batch_size", lambda loader: loader.batch_size, "samples of all share a batch; weights= says how many of each"),
     ("fields of pixels", _parts, "give fields of one name the same dtype= and mode="),
+    ("padding of texts", _paddings, "give them the same tokenizer, pad= and max_length="),
     ("size of images (height, width)", _size, "give each a view of the same size"),
 ]
