@@ -39,11 +39,11 @@ class Machine:
         self.available_bytes = available_bytes
         self.batch_bytes = 40 * MB
         self.setting = climber.setting
-        self.now_s = self.feed_wait_s = self.idle_s = self.cpu_s = 0.0
+        self.now_s = self.feed_wait_s = self.idle_s = self.cpu_s = self.consumer_cpu_s = 0.0
         self.changes: list[tuple[float, Setting]] = [(0.0, self.setting)]
         self._random = random.Random(seed)
         self._meter = Meter(1 + self.setting.prefetch)
-        self._at_begin = (0.0, 0.0, 0.0)
+        self._at_begin = (0.0, 0.0, 0.0, 0.0)
         self._ready = 0
         self._feed_left_s: float | None = None  # of the batch under way
 
@@ -84,6 +84,7 @@ class Machine:
             device_s, core_s = max(0.0, device_s - step_s), max(0.0, core_s - step_s * share)
             self.idle_s += step_s * (self.setting.threads - working)
             self.cpu_s += step_s * share * (working + trains)
+            self.consumer_cpu_s += step_s * share * trains
             if self._feed_left_s is None:
                 self.feed_wait_s += step_s
                 continue
@@ -99,8 +100,10 @@ class Machine:
     def _tell(self, asked_s: float, ready: int) -> None:
         window = self._meter.took(asked_s, self.now_s, ready)
         if window is not None:
-            sums = (self.feed_wait_s, self.idle_s, self.cpu_s)
-            feed_wait_s, idle_s, cpu_s = (now - then for now, then in zip(sums, self._at_begin, strict=True))
+            sums = (self.feed_wait_s, self.idle_s, self.cpu_s, self.consumer_cpu_s)
+            feed_wait_s, idle_s, cpu_s, consumer_cpu_s = (
+                now - then for now, then in zip(sums, self._at_begin, strict=True)
+            )
             self.climber.observe(
                 Observation(
                     steps=window.steps,
@@ -110,6 +113,7 @@ class Machine:
                     feed_wait_s=feed_wait_s,
                     idle_s=idle_s,
                     cpu_s=cpu_s,
+                    consumer_cpu_s=consumer_cpu_s,
                     lowest_ready=window.lowest_ready,
                     batch_bytes=self.batch_bytes,
                     available_bytes=self.available_bytes,
@@ -121,4 +125,4 @@ class Machine:
             self.setting = wanted
             self.changes.append((self.now_s, wanted))
         elif self._meter.begins:
-            self._at_begin = (self.feed_wait_s, self.idle_s, self.cpu_s)
+            self._at_begin = (self.feed_wait_s, self.idle_s, self.cpu_s, self.consumer_cpu_s)

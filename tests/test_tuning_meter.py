@@ -74,7 +74,7 @@ def test_a_wait_is_never_a_pause():
 
 
 def seen(steps, wall_s, squares_s2, **others):
-    given = {"wait_s": 1.0, "feed_wait_s": 0.5, "idle_s": 0.8, "cpu_s": 1.5, "lowest_ready": 2}
+    given = {"wait_s": 1.0, "feed_wait_s": 0.5, "idle_s": 0.8, "cpu_s": 1.5, "consumer_cpu_s": 0.5, "lowest_ready": 2}
     given |= {"batch_bytes": 10, "available_bytes": 100}
     return Observation(steps=steps, wall_s=wall_s, squares_s2=squares_s2, **(given | others))
 
@@ -105,7 +105,7 @@ class Feed:
 
     def readings(self):
         self.looks += 1
-        return Readings(self.looks, 10 * self.looks, 100 * self.looks, 4)
+        return Readings(self.looks, 10 * self.looks, 100 * self.looks, 7 * self.looks, 4)
 
     def set(self, setting):
         if self.ended:
@@ -146,6 +146,7 @@ def test_a_pass_tells_what_happened_within_a_window_and_follows():
     now_s = taken(tuned, 1 + 3 + 4, 0.0)
     (first,) = tuner.seen
     assert (first.steps, first.feed_wait_s, first.idle_s, first.cpu_s, first.batch_bytes) == (4, 1, 10, 100, 4)
+    assert first.consumer_cpu_s == 7
     assert first.available_bytes is None or first.available_bytes > 0
     assert (feed.set_to, tuned.setting) == ([Setting(2, 4)], Setting(2, 4))
     taken(tuned, 3 + 4, now_s)  # one, and two for memory that is new

@@ -222,7 +222,7 @@ class Runner:
         with self._lock:
             idle_ns = 0 if self._core is not None else self._engine.idle_ns
         feed_wait_s = self._channel.statistics().producer_wait_s
-        return Readings(feed_wait_s, idle_ns / 1e9, time.process_time(), self.batch_bytes)
+        return Readings(feed_wait_s, idle_ns / 1e9, time.process_time(), time.thread_time(), self.batch_bytes)
 
     def set(self, setting: Setting) -> int | None:
         with self._lock:

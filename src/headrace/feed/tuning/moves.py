@@ -16,7 +16,7 @@ WAITS = 0.01
 MOSTLY_WAITING = 0.2
 """From which on fewer threads cannot pay: what the training process computes is too small a part."""
 TRAINS = 0.25
-"""Cores that this process takes beside the feed, from which on training computes on them."""
+"""Cores that this process takes beside the feed, from which on it is training that computes on them."""
 MOST_BUSY = 0.6
 """The share of their time in which fewer threads may be busy where nothing needs the core: less gains little there, and
 a run of larger images comes sooner or later."""
@@ -73,9 +73,11 @@ def _fewer_threads(setting: Setting, seen: Observation, bounds: Bounds) -> Move 
     core: up to one in each set of as many as there are and one more."""
     threads = setting.threads
     busy = seen.busy_threads(threads)
+    training = max(seen.cores - busy, seen.consumer_cpu_s / seen.wall_s)  # cores, at least
+    contended = training >= TRAINS and threads + training > bounds.most.threads
+    if contended:
+        busy = min(busy, max(0.0, seen.cores - training))
     fewer = min(threads - 1, max(math.ceil(busy * SPARE), threads // 2, 1))
-    others = seen.cores - busy  # less than they are, where threads wait for a core
-    contended = others >= TRAINS and threads + others > bounds.most.threads
     most_busy, most_wait = (1 + 1 / threads, MOSTLY_WAITING) if contended else (MOST_BUSY, WAITS)
     if fewer < 1 or busy / fewer > most_busy or seen.wait_share >= most_wait:
         return None

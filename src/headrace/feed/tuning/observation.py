@@ -11,8 +11,9 @@ class Observation:
     """A step is from one batch's arrival to the next one's: the consumer's work, and its wait. Sums over `steps`.
 
     `wait_s` high: the feed is too slow. `feed_wait_s` high: all places are filled, and the feed could do more.
-    `idle_s` is what the core's working threads waited for something to do, over all of them; `cpu_s` is the
-    process's CPU time. `lowest_ready` is the least number of batches that lay ready when one was asked for.
+    `idle_s` is what the core's working threads waited for something to do, over all of them. `cpu_s` is the process's
+    CPU time, and `consumer_cpu_s` that of the thread which takes the batches. `lowest_ready` is the least number of
+    batches that lay ready when one was asked for.
     """
 
     steps: int
@@ -23,6 +24,7 @@ class Observation:
     feed_wait_s: float
     idle_s: float
     cpu_s: float
+    consumer_cpu_s: float
     lowest_ready: int
     batch_bytes: int
     available_bytes: int | None
@@ -67,6 +69,7 @@ class Observation:
             feed_wait_s=self.feed_wait_s + later.feed_wait_s,
             idle_s=self.idle_s + later.idle_s,
             cpu_s=self.cpu_s + later.cpu_s,
+            consumer_cpu_s=self.consumer_cpu_s + later.consumer_cpu_s,
             lowest_ready=min(self.lowest_ready, later.lowest_ready),
             batch_bytes=max(self.batch_bytes, later.batch_bytes),
             available_bytes=later.available_bytes,

@@ -16,11 +16,13 @@ from headrace.feed.tuning.tuner import Tuner
 @dataclass(frozen=True)
 class Readings:
     """Since the pass began: how long the feed waited for a place, and the core's threads for work, over all of them.
-    `cpu_s` is this process's, from whenever on; `batch_bytes` is the latest batch's."""
+    `cpu_s` is this process's and `consumer_cpu_s` the calling thread's, from whenever on; `batch_bytes` is the latest
+    batch's."""
 
     feed_wait_s: float
     idle_s: float
     cpu_s: float
+    consumer_cpu_s: float
     batch_bytes: int
 
 
@@ -78,6 +80,7 @@ class TunedPass:
             feed_wait_s=end.feed_wait_s - begin.feed_wait_s,
             idle_s=end.idle_s - begin.idle_s,
             cpu_s=end.cpu_s - begin.cpu_s,
+            consumer_cpu_s=end.consumer_cpu_s - begin.consumer_cpu_s,
             lowest_ready=window.lowest_ready,
             batch_bytes=end.batch_bytes,
             available_bytes=available_bytes(),
