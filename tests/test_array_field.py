@@ -156,6 +156,14 @@ def test_a_missing_file_is_no_bad_sample(tmp_path):
         load(dataset)
 
 
+def test_a_rank_without_a_sample(tar):
+    ends = [
+        load(tar[:13], hr.Array(source="npy", shape=shape), batch_size=3, rank=0, world_size=4)
+        for shape in (None, (2, 3))
+    ]
+    assert [batches[-1]["vector"].shape for batches in ends] == [(0,), (0, 2, 3)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

@@ -162,6 +162,12 @@ def test_no_text_but_empty_ones(tmp_path):
     assert not batch["text"]["mask"].any()
 
 
+def test_a_rank_without_a_sample(tar):
+    for pad, length in (("batch", 1), (8, 8), ("max", LONG)):
+        *_, last = batches(tar[:13], hr.Text(tokenizer(), max_length=LONG, pad=pad), batch_size=3, rank=0, world_size=4)
+        assert last["text"]["ids"].shape == last["text"]["mask"].shape == (0, length)
+
+
 def test_texts_that_a_manifest_holds(tmp_path):
     dataset = hr.open(write_manifest(tmp_path / "texts.jsonl", [[text] for text in CAPTIONS]))
     for field in (

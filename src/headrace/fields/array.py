@@ -27,7 +27,7 @@ class Array:
 
     A sample without an array, with a damaged one, one of Python objects, which are never unpickled, or of a kind that
     `dtype` does not take, is bad. So is one of another shape than `shape`, where that is given. Without, arrays of
-    several shapes in one batch raise UsageError.
+    several shapes in one batch raise UsageError, and a rank that has no sample of a short last batch gets [0].
     """
 
     _: KW_ONLY
