@@ -138,6 +138,31 @@ def test_battery(places, tmp_path, case, cache):
     del keeps
 
 
+SIDES = [(13, 61), (61, 13), (33, 32), (1, 7), (97, 98)]
+
+
+@pytest.mark.parametrize("filter", ["triangle", "nearest"])
+@pytest.mark.parametrize(("height", "width"), SIDES)
+def test_flips_of_what_is_kept_are_flips_of_the_image(places, height, width, filter):
+    """Bits and all, with padding, also where sizes are odd and images grow."""
+    turned = [hr.RandomHorizontalFlip(0.5), hr.RandomVerticalFlip(0.5)]
+    view = [hr.Resize((height + 2, width)), hr.CenterCrop((height, width + 3), fill=(5, 6, 7)), *turned]
+    options = {"view": view, "fields": image(filter=filter, dtype="float32"), "seed": height}
+    expected = battery.epochs(load(places["photos"], **options), 3)
+    battery.assert_equal(battery.epochs(load(places["photos"], cache=RAM, **options), 3), expected, "flips")
+
+
+def test_the_argument_is_checked(places):
+    with pytest.raises(UsageError, match=r'cache: expected "ram:SIZE" or "disk:FOLDER:SIZE", such as .*, got \'8GB\''):
+        load(places["photos"], image(), view=FIXED, cache="8GB")
+
+
+def test_sizes_that_are_only_asked_for_are_no_misses(places):
+    loader = load(places["photos"], image(), batch_size=1, cache=RAM)
+    battery.kept(loader)
+    assert loader.stats().cache.misses == COUNT
+
+
 def test_normals_are_kept_as_they_are_only_without_flips(places):
     for view, cut in ((hr.Resize((30, 40)), "30x40x3 float16 values"), (FLIPPED, "files' bytes, for a random view")):
         loader = load(places["dense"], DENSE, view=view, cache=RAM)
