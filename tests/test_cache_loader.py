@@ -83,6 +83,8 @@ CASES = {
         {"view": hr.RandomScale((16, 24), flip=0.5), "buckets": hr.Buckets("aspect")},
         "file",
     ),
+    "a budget": ("photos", image(), {"view": FLIPPED, "batch_size": hr.Budget(pixels=6000)}, "final"),
+    "filled up": ("photos", image(), {"view": hr.Resize(20), "buckets": hr.Buckets("aspect")}, "file"),
     "bad samples": ("damaged", image(), {"view": FLIPPED, "max_bad": 0.5}, "final"),
     "bad samples, random": ("damaged", image(shrink_to=30), {"view": RANDOM, "max_bad": 0.5}, "shrunk"),
     "skipped samples": ("damaged", image(), {"view": FIXED, "max_bad": 0.5, "on_error": "skip"}, "final"),
