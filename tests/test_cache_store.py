@@ -149,6 +149,52 @@ def test_memory_lives_on_with_those_who_have_it():
     assert second.get(1) == value_of(1)
 
 
+OWNER = """
+    import sys
+    from headrace.cache import Store, identity_of, parse_spec
+    store = Store(parse_spec("ram:10MB"), identity_of(64, {"of": "tests"}))
+    store.put(3, b"kept")
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_process_that_made_it_is_killed():
+    """Who has the memory keeps it; who comes then makes another; nothing is left when all have ended."""
+    owner = start_python(OWNER, stdin=subprocess.PIPE)
+    assert owner.stdout.readline() == "ready\n"
+    store = in_ram()
+    assert store.get(3) == b"kept"
+    owner.kill()
+    owner.communicate()
+    assert store.get(3) == b"kept"
+    assert store.put(4, b"more")
+    later = in_ram()
+    assert later.get(3) is None
+    assert later.put(3, b"other")
+    assert store.get(3) == b"kept"
+
+
+def test_forks_while_others_write(store):
+    """A fork has a copy of whatever another thread held in its midst."""
+    stop, done = threading.Event(), []
+
+    def write():
+        for index in range(ENTRIES // 2):
+            done.append(store.put(index, value_of(index, 50_000)))
+            if stop.is_set():
+                return
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    forks = [in_fork(lambda index=index: bytes([store.put(index, b"of a fork")])) for index in range(40, 52)]
+    assert [fork() for fork in forks] == [b"\1"] * 12
+    stop.set()
+    thread.join()
+    assert all(done)
+    assert [store.get(index) for index in range(40, 52)] == [b"of a fork"] * 12
+
+
 def test_threads_keep_each_sample_once(store):
     start = threading.Barrier(4)
 
@@ -185,8 +231,8 @@ WRITER = """
 @pytest.mark.parametrize("kind", ["ram", "disk"])
 def test_two_programs_write_at_a_time(tmp_path, kind):
     spec = "ram:30MB" if kind == "ram" else f"disk:{tmp_path}:30MB"
-    store = Store(parse_spec(spec), identity_of(500, {"of": "tests"}))
     writers = [start_python(WRITER, spec, seed, 500, 20_000, 0) for seed in range(2)]
+    store = Store(parse_spec(spec), identity_of(500, {"of": "tests"}))  # by whom it is made chance says
     for writer in writers:
         out, error = writer.communicate()
         assert (writer.returncode, out) == (0, "0\n"), error

@@ -19,7 +19,7 @@ from headrace.data.kept_array import file_versions
 from headrace.feed.cuts import FILE, FieldCut, cut_of, deterministic_ops
 from headrace.feed.spatial import core_options
 from headrace.fields import Field, Image, Spatial
-from headrace.plan import EpochPlan, Plan
+from headrace.plan import EpochPlan, ShapePlan
 from headrace.view import Program
 
 PIXELS_VERSION = 1
@@ -61,7 +61,8 @@ def open_cache(
     """Opens what earlier runs or other ranks have kept, or makes it. Raises UsageError for what `text` says, and what a
     Store raises."""
     spec = parse_spec(text)
-    one_view = isinstance(plan, Plan) and not program.drawn_per_step
+    shaped = isinstance(plan, ShapePlan) and program.output_size is None  # filled up, step by step
+    one_view = not shaped and not program.drawn_per_step
     cuts = {
         name: cut_of(field, program, one_view=one_view) if isinstance(field, Spatial) else FILE
         for name, field, _ in (*images, *raws)
