@@ -193,7 +193,7 @@ def _read_image(
     if mode not in MODES:
         raise ValueError(f"no mode {mode!r}")
     whole = (size[0], size[1])
-    data = bytes(part(contents, at, length))
+    data: Any = part(contents, at, length)  # Pillow takes any buffer
     image = Image.frombytes(mode, whole, data) if all(whole) else Image.new(mode, whole)
     if palette is not None:
         image.putpalette(palette[1], palette[0])

@@ -45,8 +45,9 @@ def cache(case: Case) -> Iterator[Proposal]:
         confidence=MEDIUM,
         change=scaled(cut.before)(0.0),
         costs=_costs(case, whole, each, samples, free),
-        hint=f"keep the arrays after {cut.last} by index: in each worker's memory, in one memory map (numpy.memmap), "
-        "or written once to files",
+        hint="headrace.cached(dataset, load=…, augment=…, cache='ram:…') keeps what load= gives, once for all workers: "
+        f"load= is all up to {cut.last}, with images as bytes, and augment= the rest. Or keep the arrays by index "
+        "yourself: in one memory map (numpy.memmap), or written once to files",
         changes=_changes(case, cut, whole),
     )
 
