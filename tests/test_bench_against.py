@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,7 +132,10 @@ def test_its_function_gets_what_it_asks_for(yours: Path, capsys: pytest.CaptureF
             "no_such_module:make",
             r"expected a module no_such_module that can be imported from .*, and there is none",
         ),
-        ("my_loaders:no_such", r"expected a function no_such in .*my_loaders.py, .* It has: .*make_loader, .*once"),
+        (
+            "my_loaders:no_such",
+            r"expected a function no_such in .*my_loaders.py, .* It has: empty_batches, make_loader",
+        ),
         ("my_loaders:text", r"expected a function that makes a loader, got a str. Wrap it in one"),
         ("my_loaders:number", r"expected something to iterate over, got a int. Return the loader itself"),
         ("my_loaders:nothing", r"expected batches, and its loader gave none"),
@@ -154,13 +159,14 @@ def test_its_own_error_is_shown_with_where_it_was_raised(yours: Path) -> None:
     with pytest.raises(HeadraceError) as raised:
         available_images(settings("my_loaders:raises"))
     first, *rest = str(raised.value).splitlines()
-    assert first == "the yours run ended with exit code 1: ValueError: no such folder: photos"
+    assert first == "the run of your loader ended with exit code 1: ValueError: no such folder: photos"
     assert any("my_loaders.py" in line and "in raises" in line for line in rest)
 
 
 def test_an_error_of_ours_is_one_line(yours: Path) -> None:
     with pytest.raises(HeadraceError) as raised:
         available_images(settings("my_loaders:nothing"))
+    assert str(raised.value).startswith("--against my_loaders:nothing: expected batches")
     assert len(str(raised.value).splitlines()) == 1
 
 
@@ -170,6 +176,16 @@ def test_both_loaders_run(photos: Path, yours: Path) -> None:
     assert list(runs) == ["headrace", "yours"]
     assert runs["yours"].images == 8 * window(asked).counted
     assert runs["yours"].wall_s > 0
+
+
+def test_the_example_of_the_docs_is_a_loader(photos: Path, yours: Path) -> None:
+    page = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    (yours / "of_the_docs.py").write_text(example)
+    sizes = batch_sizes(settings("of_the_docs:make_loader", path=str(photos)), 0)
+    assert [next(sizes) for _ in range(9)] == [8] * 7 + [4, 8]
+    sizes.close()  # type: ignore[attr-defined]
+    sys.modules.pop("of_the_docs")
 
 
 @pytest.mark.long

@@ -362,6 +362,13 @@ class TestReport:
         assert text.startswith("Keep what you have: 2 workers, prefetch 2.")
         assert "DataLoader(" not in text
 
+    def test_files_and_other_programs_are_told(self) -> None:
+        busy = replace(tuned().runs[1], others_cores=1.25)
+        result = replace(tuned(), runs=[tuned().runs[0], busy], choice=busy, files=["as before the run again: out.txt"])
+        text = shown(result, width=100, encoding="utf-8")
+        assert "6.1 ms to 6.1 ms; other programs kept 1.2 cores busy" in " ".join(text.split())
+        assert "Files of yours\n  • as before the run again: out.txt" in text
+
     def test_the_document_has_every_run_and_the_whole_grid(self) -> None:
         document = json.loads(json.dumps(tuned().document()))
         assert document["schema"] == 1

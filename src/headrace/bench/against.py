@@ -106,6 +106,11 @@ def _accepted(factory: Callable[..., Any], wanted: Mapping[str, object]) -> dict
     return {name: value for name, value in wanted.items() if name in named}
 
 
+def _is_own(value: object, module_name: str) -> bool:
+    """Whether it is a function, or a class, that the module itself defines."""
+    return callable(value) and getattr(value, "__module__", None) == module_name
+
+
 def _factory(against: str) -> Callable[..., Any]:
     module_name, name = check_name(against)
     sys.path.insert(0, os.getcwd())
@@ -120,7 +125,7 @@ def _factory(against: str) -> Callable[..., Any]:
         ) from None
     factory = getattr(module, name, None)
     if factory is None:
-        names = sorted(found for found, value in vars(module).items() if callable(value) and not found.startswith("_"))
+        names = sorted(found for found, value in vars(module).items() if _is_own(value, module_name))
         raise HeadraceError(
             f"--against {against}: expected a function {name} in {module.__file__}, and there is none. "
             f"It has: {', '.join(names) or 'nothing to call'}."

@@ -60,9 +60,11 @@ def _output(command: list[str], loader: str) -> str:
 def _last_words(loader: str, status: int, lines: list[str]) -> str:
     """Of a loader of the user's all that it said, up to `MOST_LINES`: they know how to read it."""
     last = lines[-1] if lines else "it said nothing"
-    said = f"the {loader} run ended with exit code {status}: {last}"
-    own_error = last.startswith("--against ")
-    return said if loader != "yours" or own_error else "\n".join([said, *lines[-MOST_LINES:-1]])
+    if loader != "yours":
+        return f"the {loader} run ended with exit code {status}: {last}"
+    if last.startswith("--against "):
+        return last
+    return "\n".join([f"the run of your loader ended with exit code {status}: {last}", *lines[-MOST_LINES:-1]])
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:

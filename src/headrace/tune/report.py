@@ -7,7 +7,8 @@ import shlex
 
 from rich.console import Console
 
-from headrace.doctor.report.figures import counted, duration
+from headrace.doctor.remedies.outcomes import DISTURBING
+from headrace.doctor.report.figures import counted, duration, number
 from headrace.doctor.report.gains import times
 from headrace.doctor.report.page import Page, Row
 
@@ -42,6 +43,10 @@ def put_report(page: Page, result: Result) -> None:
         page.heading("What does not pay, or was left alone")
         for note in result.notes:
             page.sentence(note, lead="  • ")
+    if result.files:
+        page.heading("Files of yours")
+        for text in result.files:
+            page.sentence(text, lead="  • ")
     if result.paste.diff and not result.is_kept:
         page.heading("The change")
         for line in result.paste.diff.splitlines():
@@ -74,7 +79,9 @@ def _remark(one: Measured) -> str:
         said = {"different samples": "other samples than before: never taken"}.get(one.why, one.why)
         return f"{said}: {last}" if last else said
     _, low, high = one.interval
-    return f"{duration(low)} to {duration(high)}"
+    others = one.others_cores or 0.0
+    beside = f"; other programs kept {number(others)} cores busy" if others >= DISTURBING else ""
+    return f"{duration(low)} to {duration(high)}{beside}"
 
 
 def _counts(result: Result) -> str:

@@ -31,6 +31,8 @@ class Result:
     paste: Paste
     notes: Sequence[str]
     """What does not pay, what was left out, and to what else this applies."""
+    files: Sequence[str] = ()
+    """What became of files that the command changed."""
     seconds: float
 
     @property
@@ -56,6 +58,7 @@ class Result:
             "paste": asdict(self.paste),
             "ended": self.ended,
             "notes": list(self.notes),
+            "files": list(self.files),
             "seconds": self.seconds,
             "runs": [_run(one) for one in self.runs],
             "grid": [{**asdict(one), "predicted": asdict(made)} for one, made in self.predictions.items()],
@@ -72,4 +75,5 @@ def _run(one: Measured) -> dict[str, Any]:
         "step_us": mean,
         "low_us": low,
         "high_us": high,
+        "others_cores": one.others_cores,
     }

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from headrace.doctor.analyse.analysis import diagnose
 from headrace.doctor.folder import session_folder
+from headrace.doctor.hands_off.words import sentences
 from headrace.doctor.predict.prediction import Prediction
 from headrace.doctor.probe.settings import Settings
 from headrace.doctor.prove.pace import STEPS
@@ -64,7 +65,10 @@ def tune(asked: Tuning, outputs: Outputs) -> Result:
         looked = look(session, diagnose(session), files_here())
         possible = grid(looked.bounds())
         trials = _trials(asked, looked, possible, folder.settings, began)
+        trials.files += [] if ended.put_back is None else [text for _, text in sentences(ended.put_back)]
         why_ended = trials.make()
+    if folder.is_kept:
+        trials.files.append(f"left in {folder.path}: what could not be put back")
     return _result(asked, looked, possible, trials, why_ended, began)
 
 
@@ -101,8 +105,8 @@ def _result(asked: Tuning, looked: Looked, possible: Grid, trials: Trials, why_e
             *not_paying(choice.arguments, trials.runs, trials.predictions),
             *possible.left_out,
             *_reach(looked),
-            *trials.notes,
         ],
+        files=trials.files,
         seconds=time.monotonic() - began,
     )
 

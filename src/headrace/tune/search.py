@@ -42,6 +42,8 @@ class Measured:
     steps: Sequence[float] = ()
     """Durations of the measured steps, in microseconds."""
     detail: str = ""
+    others_cores: float | None = None
+    """That other programs kept busy meanwhile; None where that was not measured."""
 
     @property
     def interval(self) -> tuple[float, float, float] | None:

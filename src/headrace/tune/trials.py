@@ -38,7 +38,7 @@ class Trials:
     steps: int
     clock: Callable[[], float] = time.monotonic
     runs: list[Measured] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
     """What the runs have left of the user's files other than it was."""
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class Trials:
         except KeyboardInterrupt:
             return INTERRUPTED
         if trial.put_back is not None:
-            self.notes += [text for _, text in sentences(trial.put_back) if text not in self.notes]
+            self.files += [text for _, text in sentences(trial.put_back) if text not in self.files]
         if trial.why == "interrupted":
             return INTERRUPTED
         self._take(wanted, trial)
@@ -92,7 +92,8 @@ class Trials:
             return Measured(wanted, whys.get(trial.why, "broke"), (), trial.detail)
         if compare(self._before, trial.samples, self._is_repeatable) == "different":
             return Measured(wanted, "different samples")
-        return Measured(wanted, "measured", [float(step) for step in trial.steps])
+        steps = [float(step) for step in trial.steps]
+        return Measured(wanted, "measured", steps, others_cores=trial.others_cores)
 
     def _changes(self, wanted: Arguments) -> dict[str, object]:
         return {"loaders": {str(number): wanted.changes() for number in self.looked.case.loaders}}
