@@ -7,6 +7,7 @@ Each target has a folder of its name. A seed is a sound file behind the option b
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,9 @@ import numpy as np
 from fuzz_finds import finds
 from originals import jpegs, pngs, tars, zips
 
-TARGETS = ("jpeg", "png", "png_rows", "tar", "zip", "index", "view", "dense")
+from headrace.cache import Store, identity_of, parse_spec
+
+TARGETS = ("jpeg", "png", "png_rows", "tar", "zip", "index", "view", "dense", "cache")
 
 
 def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
@@ -38,8 +41,21 @@ def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
             yield from zips()
         case "index":  # small numbers, as the target takes them for offsets that rise
             yield from ((str(number), rng.integers(0, 20, 200, np.uint8).tobytes()) for number in range(40))
+        case "cache":  # signed anew?
+            for entries in (0, 1, 5):
+                yield str(entries), b"\1" + cache_file(entries)
         case "view" | "dense":  # drawn: the target has meaning for any bytes
             yield from ((str(number), rng.bytes(300)) for number in range(60))
+
+
+def cache_file(entries: int) -> bytes:
+    """With some of 16 entries."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(parse_spec(f"disk:{folder}:1MB"), identity_of(16, "seeds"))
+        for index in range(entries):
+            store.put(3 * index, bytes([index]) * 100)
+        (place,) = Path(folder).iterdir()
+        return place.read_bytes()
 
 
 def write_seeds(folder: Path) -> None:

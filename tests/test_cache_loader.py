@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import warnings
@@ -82,6 +83,8 @@ CASES = {
         {"view": hr.RandomScale((16, 24), flip=0.5), "buckets": hr.Buckets("aspect")},
         "file",
     ),
+    "a budget": ("photos", image(), {"view": FLIPPED, "batch_size": hr.Budget(pixels=6000)}, "final"),
+    "filled up": ("photos", image(), {"view": hr.Resize(20), "buckets": hr.Buckets("aspect")}, "file"),
     "bad samples": ("damaged", image(), {"view": FLIPPED, "max_bad": 0.5}, "final"),
     "bad samples, random": ("damaged", image(shrink_to=30), {"view": RANDOM, "max_bad": 0.5}, "shrunk"),
     "skipped samples": ("damaged", image(), {"view": FIXED, "max_bad": 0.5, "on_error": "skip"}, "final"),
@@ -135,6 +138,31 @@ def test_battery(places, tmp_path, case, cache):
     battery.check_world_sizes(make, 8)
     battery.check_resume_at_every_step(make)
     del keeps
+
+
+SIDES = [(13, 61), (61, 13), (33, 32), (1, 7), (97, 98)]
+
+
+@pytest.mark.parametrize("filter", ["triangle", "nearest"])
+@pytest.mark.parametrize(("height", "width"), SIDES)
+def test_flips_of_what_is_kept_are_flips_of_the_image(places, height, width, filter):
+    """Bits and all, with padding, also where sizes are odd and images grow."""
+    turned = [hr.RandomHorizontalFlip(0.5), hr.RandomVerticalFlip(0.5)]
+    view = [hr.Resize((height + 2, width)), hr.CenterCrop((height, width + 3), fill=(5, 6, 7)), *turned]
+    options = {"view": view, "fields": image(filter=filter, dtype="float32"), "seed": height}
+    expected = battery.epochs(load(places["photos"], **options), 3)
+    battery.assert_equal(battery.epochs(load(places["photos"], cache=RAM, **options), 3), expected, "flips")
+
+
+def test_the_argument_is_checked(places):
+    with pytest.raises(UsageError, match=r'cache: expected "ram:SIZE" or "disk:FOLDER:SIZE", such as .*, got \'8GB\''):
+        load(places["photos"], image(), view=FIXED, cache="8GB")
+
+
+def test_sizes_that_are_only_asked_for_are_no_misses(places):
+    loader = load(places["photos"], image(), batch_size=1, cache=RAM)
+    battery.kept(loader)
+    assert loader.stats().cache.misses == COUNT
 
 
 def test_normals_are_kept_as_they_are_only_without_flips(places):
@@ -336,6 +364,23 @@ def test_a_disk_cache_outlives_its_process(places, tmp_path):
         again = load(places["photos"], image(), view=FLIPPED, cache=cache)
     list(again)
     assert again.stats().cache.hits == COUNT
+
+
+def test_the_cache_goes_with_its_loader(places):
+    """At once, though a pass still has what refers to it."""
+    gc.disable()
+    try:
+        loader = load(places["photos"], image(), view=FIXED, cache=RAM)
+        list(loader)
+        recipe = loader._recipe
+        del loader
+        with pytest.raises(ValueError, match="closed"):
+            recipe.cache.stats()
+        again = load(places["photos"], image(), view=FIXED, cache=RAM)
+        list(again)
+        assert again.stats().cache.hits == 0
+    finally:
+        gc.enable()
 
 
 def test_map_workers_get_the_same(places):

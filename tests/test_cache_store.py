@@ -134,12 +134,65 @@ def test_a_fork_does_not_hold_the_parents_name():
     os.close(write)
 
 
+def test_a_closed_store_says_so(store):
+    store.close()
+    store.close()
+    with pytest.raises(ValueError, match="this cache is closed"):
+        store.get(1)
+
+
 def test_memory_lives_on_with_those_who_have_it():
     first = in_ram()
     fill(first, 2)
     second = in_ram()
     del first
     assert second.get(1) == value_of(1)
+
+
+OWNER = """
+    import sys
+    from headrace.cache import Store, identity_of, parse_spec
+    store = Store(parse_spec("ram:10MB"), identity_of(64, {"of": "tests"}))
+    store.put(3, b"kept")
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_process_that_made_it_is_killed():
+    """Who has the memory keeps it; who comes then makes another; nothing is left when all have ended."""
+    owner = start_python(OWNER, stdin=subprocess.PIPE)
+    assert owner.stdout.readline() == "ready\n"
+    store = in_ram()
+    assert store.get(3) == b"kept"
+    owner.kill()
+    owner.communicate()
+    assert store.get(3) == b"kept"
+    assert store.put(4, b"more")
+    later = in_ram()
+    assert later.get(3) is None
+    assert later.put(3, b"other")
+    assert store.get(3) == b"kept"
+
+
+def test_forks_while_others_write(store):
+    """A fork has a copy of whatever another thread held in its midst."""
+    stop, done = threading.Event(), []
+
+    def write():
+        for index in range(ENTRIES // 2):
+            done.append(store.put(index, value_of(index, 50_000)))
+            if stop.is_set():
+                return
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    forks = [in_fork(lambda index=index: bytes([store.put(index, b"of a fork")])) for index in range(40, 52)]
+    assert [fork() for fork in forks] == [b"\1"] * 12
+    stop.set()
+    thread.join()
+    assert all(done)
+    assert [store.get(index) for index in range(40, 52)] == [b"of a fork"] * 12
 
 
 def test_threads_keep_each_sample_once(store):
@@ -178,8 +231,8 @@ WRITER = """
 @pytest.mark.parametrize("kind", ["ram", "disk"])
 def test_two_programs_write_at_a_time(tmp_path, kind):
     spec = "ram:30MB" if kind == "ram" else f"disk:{tmp_path}:30MB"
-    store = Store(parse_spec(spec), identity_of(500, {"of": "tests"}))
     writers = [start_python(WRITER, spec, seed, 500, 20_000, 0) for seed in range(2)]
+    store = Store(parse_spec(spec), identity_of(500, {"of": "tests"}))  # by whom it is made chance says
     for writer in writers:
         out, error = writer.communicate()
         assert (writer.returncode, out) == (0, "0\n"), error
@@ -366,7 +419,7 @@ def test_a_full_disk_at_the_start(small_disk):
 
 def test_a_folder_that_is_none(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(WriteError, match="the cache .*file/headrace-.* cannot be made: File exists"):
+    with pytest.raises(WriteError, match=r"the cache .*file/headrace-.* cannot be made: File exists"):
         on_disk(tmp_path / "file")
 
 
@@ -396,7 +449,7 @@ def test_specs_of_another_form(text):
 
 @pytest.mark.parametrize("size", ["", "8", "GB", "-1GB", "0GB", "8 parsecs", "1e3GB", "nanGB", "0.1B"])
 def test_sizes_of_another_form(size):
-    with pytest.raises(UsageError, match="cache: expected a size above 0 in 'ram:.*', such as 8GB or 512MiB, got '"):
+    with pytest.raises(UsageError, match=r"cache: expected a size above 0 in 'ram:.*', such as 8GB or 512MiB, got '"):
         parse_spec(f"ram:{size}")
 
 

@@ -86,3 +86,19 @@ def test_threads_need_none(size, full):
 def test_processes_that_run_out_of_it_are_named(size, full):
     """Which of torch's ways to notice comes first is chance; each names what was short."""
     assert run(ON_PROCESSES, size, full=full) == ["named"]
+
+
+CACHED = """
+from headrace.cache import Store, identity_of, parse_spec
+import os
+store = Store(parse_spec("ram:20MB"), identity_of(100, "small"))
+print(all(store.put(index, bytes([index]) * 100_000) for index in range(100)), store.stats().stopped)
+if os.fork() == 0:
+    again = Store(parse_spec("ram:20MB"), identity_of(100, "small"))
+    os._exit(again.get(7) != bytes([7]) * 100_000)
+print(os.wait()[1])
+"""
+
+
+def test_a_cache_in_ram_needs_none():
+    assert run(CACHED, "1m", full=True) == ["True", "None", "0"]

@@ -61,11 +61,13 @@ std::uint64_t SampleWorker::entry_of(const Job& job, const CacheUse& cache, int 
     return cache.first + static_cast<std::uint64_t>(job.ids[sample]);
 }
 
-std::optional<Store::Item> SampleWorker::find_kept(const Job& job, const ImageField& field, int sample) {
+std::optional<Store::Item> SampleWorker::find_kept(const Job& job, const ImageField& field, int sample, bool counts) {
     if (field.cache.cut < Cut::shrunk || is_in_memory(field, sample)) return std::nullopt;
-    auto item = field.cache.store->find(entry_of(job, field.cache, sample));
-    const int most = 1 << 30;
-    if (item && (item->width < 1 || item->height < 1 || item->width > most || item->height > most)) item.reset();
+    Store& store = *field.cache.store;
+    const std::uint64_t entry = entry_of(job, field.cache, sample);
+    auto item = counts ? store.find(entry) : store.peek(entry);
+    const std::uint32_t most = 1 << 30;
+    if (item && (item->width - 1 >= most || item->height - 1 >= most)) item.reset();
     return item;
 }
 
@@ -99,9 +101,15 @@ bool SampleWorker::take_kept(const Job& job, const ImageField& field, int sample
         return true;
     }
     const Image source{Image::Kind::pixels, static_cast<int>(item.width), static_cast<int>(item.height), {}, {}, 0};
-    const Image small = room_for_shrunk(field, source);
-    const Part part(shrunk_.data(), small.bytes);
+    Image small = shrunk_of(field, source);
+    if (small.bytes != item.bytes) {
+        field.cache.store->reject(entry, item);
+        return false;
+    }
+    shrunk_.resize(small.bytes);
+    const Part part(shrunk_);
     if (!field.cache.store->read(entry, item, {&part, 1})) return false;
+    small.pixels.data = shrunk_.data();
     spent(Stage::read, since, item.bytes);
     stage_ = Stage::decode;
     deliver_shrunk(field, field.format, field.out + static_cast<std::size_t>(sample) * field.bytes(), source, small,
@@ -138,22 +146,23 @@ void SampleWorker::finish_kept(const ImageField& field, int sample, const View& 
     counters_[static_cast<int>(Stage::resample)].add(now_ns() - since, 0, 0);
 }
 
-// The copy's size and where its pixels go; nothing of them is there yet.
-SampleWorker::Image SampleWorker::room_for_shrunk(const ImageField& field, const Image& image) {
+// The copy but for its pixels.
+SampleWorker::Image SampleWorker::shrunk_of(const ImageField& field, const Image& image) {
     const SourceSize size = shrunk_size({image.width, image.height}, field.shrink_to);
     const int channels = field.format.channels;
     const std::size_t bytes = static_cast<std::size_t>(size.width) * size.height * channels;
-    shrunk_.resize(bytes);
     return {Image::Kind::pixels,
             size.width,
             size.height,
-            {shrunk_.data(), bytes, size.width, size.height, channels, PixelType::u8},
+            {nullptr, bytes, size.width, size.height, channels, PixelType::u8},
             {},
             bytes};
 }
 
 SampleWorker::Image SampleWorker::shrink(const ImageField& field, const Image& image) {
-    const Image small = room_for_shrunk(field, image);
+    Image small = shrunk_of(field, image);
+    shrunk_.resize(small.bytes);
+    small.pixels.data = shrunk_.data();
     Format format = as_bytes(field.format);
     format.planar = false;
     format.width = small.width;

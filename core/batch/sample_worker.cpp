@@ -72,7 +72,7 @@ void SampleWorker::run_raw(Job& job, int sample, RawField& raw) {
 
 void SampleWorker::run_image(Job& job, int sample, int index, View& base, Image& first) {
     const ImageField& field = job.images[index];
-    const std::optional<Store::Item> kept = find_kept(job, field, sample);
+    const std::optional<Store::Item> kept = find_kept(job, field, sample, true);
     Image image = kept ? image_of(*kept) : probe(job, field, sample);
     if (index == 0) {
         note_size(job, sample, image);
@@ -98,7 +98,7 @@ void SampleWorker::run_image(Job& job, int sample, int index, View& base, Image&
 // Reads no more of the image than its header takes.
 SampleWorker::Image SampleWorker::measure(Job& job, const ImageField& field, int sample) {
     if (is_of_pixels(field, sample)) return probe(job, field, sample);
-    if (const auto kept = find_kept(job, field, sample)) return image_of(*kept);
+    if (const auto kept = find_kept(job, field, sample, false)) return image_of(*kept);
     for (std::size_t most = kHeaderBytes;; most *= kHeaderGrowth) {
         stage_ = Stage::read;
         const Reader::Start start = fetch(job, field, sample, most);

@@ -81,14 +81,14 @@ private:
     };
     static std::uint64_t entry_of(const Job& job, const CacheUse& cache, int sample);
     // Of pixels; bytes of files are looked up where they are read.
-    static std::optional<Store::Item> find_kept(const Job& job, const ImageField& field, int sample);
+    static std::optional<Store::Item> find_kept(const Job& job, const ImageField& field, int sample, bool counts);
     Kept kept_of(const ImageField& field, int sample);
     // False where what was found is damaged.
     bool take_kept(const Job& job, const ImageField& field, int sample, const Store::Item& item, const View& view);
     void deliver_and_keep(const Job& job, const ImageField& field, int sample, const Image& image, const View& view);
     void finish_kept(const ImageField& field, int sample, const View& view);
     std::span<const std::uint8_t> read_kept(const Job& job, const CacheUse& cache, int sample);
-    Image room_for_shrunk(const ImageField& field, const Image& image);
+    static Image shrunk_of(const ImageField& field, const Image& image);
     Image shrink(const ImageField& field, const Image& image);
     void deliver_shrunk(const ImageField& field, const Format& format, std::uint8_t* out, const Image& source,
                         const Image& small, const View& view);

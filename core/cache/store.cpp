@@ -99,6 +99,11 @@ bool Store::read(std::uint64_t index, const Item& item, std::span<const Part> pa
         add(hit_bytes_, item.bytes);
         return true;
     }
+    reject(index, item);
+    return false;
+}
+
+void Store::reject(std::uint64_t index, const Item& item) {
     add(misses_, 1);
     add(damaged_, 1);
     CacheEntry entry{};
@@ -107,7 +112,6 @@ bool Store::read(std::uint64_t index, const Item& item, std::span<const Part> pa
     entry.state = CacheState::dropped;
     entry.check = check_of(index, entry);
     drop(index, entry);
-    return false;
 }
 
 // A failure to write it down leaves what was there, to be found out again.

@@ -54,6 +54,8 @@ public:
     // Reads what was found into parts of item.bytes together. False, and a miss, where it is not what was kept: the
     // entry is then dropped.
     bool read(std::uint64_t index, const Item& item, std::span<const Part> parts);
+    // For who finds that an entry cannot be what was kept: a miss, damaged, dropped.
+    void reject(std::uint64_t index, const Item& item);
     // Keeps parts of less than 4 GiB together. False where they are not kept: there is no room left, or something is
     // there already.
     bool put(std::uint64_t index, std::span<const ConstPart> parts, std::uint32_t width = 0, std::uint32_t height = 0);

@@ -174,7 +174,7 @@ class Loader:
             limits=bounds,
             cache=None
             if cache is None
-            else open_cache(cache, dataset, plan, program, columns.images, columns.raws, bounds),
+            else open_cache(cache, dataset, plan, program, columns.images, columns.raws, bounds).owned_by(self),
         )
         self._budget = isinstance(batch_size, Budget)
         self._epoch = 0

@@ -21,7 +21,8 @@ class Store:
     """Entries 0 to `identity.entries - 1`, each empty or some bytes. What is kept stays until the cache is made anew.
 
     Any number of threads and processes use one cache at a time. Forks have it, a pickle opens the same one again. What
-    is wrong with an entry makes it empty again, and is counted; no call raises because of it.
+    is wrong with an entry makes it empty again, and is counted; no call raises because of it. All but `close` raise
+    ValueError once it is closed.
     Raises UsageError, SharedMemoryError or WriteError where the cache cannot be opened.
     """
 
@@ -30,7 +31,9 @@ class Store:
         self._identity = identity
         descriptor, self._hand_out = open_file(spec, identity)
         try:
-            self.native = _core.Store(descriptor, entries=identity.entries, limit_bytes=spec.limit_bytes)
+            self._native: _core.Store | None = _core.Store(
+                descriptor, entries=identity.entries, limit_bytes=spec.limit_bytes
+            )
         except BaseException:
             os.close(descriptor)
             raise
@@ -44,8 +47,15 @@ class Store:
         return Store, (self._spec, self._identity)
 
     def __del__(self) -> None:
-        if hasattr(self, "native"):
+        if hasattr(self, "_native"):
             self.close()
+
+    @property
+    def native(self) -> _core.Store:
+        """What the core works with. Raises ValueError once closed."""
+        if self._native is None:
+            raise ValueError("this cache is closed")
+        return self._native
 
     def get(self, index: int) -> bytes | None:
         """The bytes of an entry. None where it is empty."""
@@ -70,7 +80,8 @@ class Store:
         )
 
     def close(self) -> None:
-        """No longer hands the memory to processes that ask for it. It is freed with the last store that has it."""
+        """Lets go of the cache; RAM is freed with the last store, of any process, that has it. May be called twice."""
         if self._hand_out is not None:
             self._hand_out.close()
             self._hand_out = None
+        self._native = None

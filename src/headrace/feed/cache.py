@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -18,7 +19,7 @@ from headrace.data.kept_sizes import file_versions
 from headrace.feed.cuts import FILE, FieldCut, cut_of, deterministic_ops
 from headrace.feed.spatial import core_options
 from headrace.fields import Field, Image, Spatial
-from headrace.plan import EpochPlan, Plan
+from headrace.plan import EpochPlan, ShapePlan
 from headrace.view import Program
 
 PIXELS_VERSION = 1
@@ -45,6 +46,11 @@ class FeedCache:
         options: dict[str, Any] = {"cache": self.store.native, "cache_first": first}
         return options if is_raw else {**options, "cut": self.cuts[field].cut}
 
+    def owned_by(self, owner: object) -> FeedCache:
+        """Closed with `owner`, since passes, which refer to themselves, are freed whenever garbage is collected."""
+        weakref.finalize(owner, self.store.close)
+        return self
+
     def stats(self) -> CacheStats:
         return replace(self.store.stats(), cuts={name: cut.words for name, cut in self.cuts.items()})
 
@@ -55,7 +61,8 @@ def open_cache(
     """Opens what earlier runs or other ranks have kept, or makes it. Raises UsageError for what `text` says, and what a
     Store raises."""
     spec = parse_spec(text)
-    one_view = isinstance(plan, Plan) and not program.drawn_per_step
+    shaped = isinstance(plan, ShapePlan) and program.output_size is None  # filled up, step by step
+    one_view = not shaped and not program.drawn_per_step
     cuts = {
         name: cut_of(field, program, one_view=one_view) if isinstance(field, Spatial) else FILE
         for name, field, _ in (*images, *raws)

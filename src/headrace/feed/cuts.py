@@ -30,7 +30,8 @@ FILE = FieldCut("file", "files' bytes")
 
 
 def cut_of(field: Spatial, program: Program, *, one_view: bool) -> FieldCut:
-    """The deepest cut that is the same in every epoch. `one_view`: all batches have the program's own view."""
+    """The deepest cut that is the same in every epoch. `one_view`: all batches have the program's own view, which fills
+    nothing up."""
     window, flips = _split(program.ops)
     if one_view and not _is_random(window) and not (isinstance(field, Normals) and flips):
         return FieldCut("final", _final_words(field, program.output_size, flips=flips))

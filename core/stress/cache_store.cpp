@@ -1,0 +1,87 @@
+// A cache under load: threads look up and put the same entries in two stores of one file, with a limit that is reached,
+// while others read counters. Whatever is found must be what was put.
+//
+//     stress_cache_store [ROUNDS [SEED]]        exit code 0: all was right; ThreadSanitizer adds its own
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "cache/store.hpp"
+
+namespace headrace::stress {
+namespace {
+
+constexpr std::uint64_t kEntries = 300;
+constexpr std::size_t kMostBytes = 5000, kRoomFor = 200;
+constexpr int kThreads = 4;
+
+void require(bool holds, const char* what) {
+    if (holds) return;
+    std::fprintf(stderr, "stress: %s\n", what);
+    std::abort();
+}
+
+std::vector<std::uint8_t> value_of(std::uint64_t index) {
+    std::vector<std::uint8_t> value(1 + index * 37 % kMostBytes);
+    std::iota(value.begin(), value.end(), static_cast<std::uint8_t>(index));
+    return value;
+}
+
+void look(Store& store, std::uint64_t index) {
+    const std::vector<std::uint8_t> expected = value_of(index);
+    if (const auto item = store.find(index)) {
+        require(item->bytes == expected.size(), "an entry of its own length");
+        std::vector<std::uint8_t> got(item->bytes);
+        const Part part(got);
+        require(store.read(index, *item, {&part, 1}) && got == expected, "an entry as it was put");
+        return;
+    }
+    const ConstPart part(expected);
+    store.put(index, {&part, 1});
+}
+
+void work(std::vector<std::unique_ptr<Store>>& stores, unsigned seed) {
+    std::mt19937 rng(seed);
+    std::vector<std::uint64_t> order(kEntries);
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::shuffle(order, rng);
+    for (const std::uint64_t index : order) {
+        Store& store = *stores[rng() % stores.size()];
+        look(store, index);
+        if (index % 16 == 0) (void)store.counts();
+        if (index % 16 == 1) require(store.used_bytes() <= store.limit_bytes(), "no more than the limit");
+    }
+}
+
+void round(unsigned seed) {
+    const int fd = memfd_create("cache", MFD_CLOEXEC);
+    require(fd >= 0 && CacheFile(fd).make(kEntries, {}, {}) == 0, "a cache");
+    std::vector<std::unique_ptr<Store>> stores;
+    for (const int each : {fd, dup(fd)}) {
+        stores.push_back(std::make_unique<Store>(each, kEntries, cache_data_at(kEntries) + kRoomFor * kMostBytes / 2));
+    }
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < kThreads; ++i) threads.emplace_back([&, i] { work(stores, seed * kThreads + i); });
+    for (std::thread& thread : threads) thread.join();
+    std::int64_t damaged = 0;
+    for (const auto& store : stores) damaged += store->counts().damaged;
+    require(damaged == 0, "nothing damaged");
+}
+
+}  // namespace
+}  // namespace headrace::stress
+
+int main(int argc, char** argv) {
+    const int rounds = argc > 1 ? std::atoi(argv[1]) : 20;
+    const unsigned seed = argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 1;
+    for (int i = 0; i < rounds; ++i) headrace::stress::round(seed + i);
+    std::puts("caches: all was right");
+}

@@ -1,0 +1,54 @@
+"""What the doctor says that a cache would take is what a Loader's cache takes of the same samples."""
+
+from __future__ import annotations
+
+import pytest
+from loader_data import write_folder
+from made_prescriptions import helping, made, with_batches, with_survey
+from made_sessions import MadeRun
+
+import headrace as hr
+from headrace.doctor.analyse.words import size
+from headrace.doctor.session.model import Calibration, Survey
+
+COUNT = 8
+
+
+def bytes_a_sample(folder, view, dtype):
+    """Of what is kept, without the index."""
+    loader = hr.Loader(
+        folder, {"image": hr.Image(dtype=dtype)}, view=view, batch_size=1, output="numpy", cache="ram:20MB"
+    )
+    empty = loader._recipe.cache.stats().used_bytes
+    list(loader)
+    stats = loader.stats().cache
+    assert stats.admitted == COUNT
+    return (stats.used_bytes - empty) / COUNT
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("sizes"), COUNT)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_after_a_resize(folder, dtype):
+    """Images of floats are kept as the bytes that they were made of, by both."""
+    stages = {"decode:Pillow load": 4_000, "transform:Resize": 4_000, "transform:ColorJitter": 2_000}
+    session = made(MadeRun(stages=stages, facts={"length": 10}))
+    shape = f"{dtype}[4,3,256,320]"
+    session = with_batches(session, shape, (4 if dtype == "float32" else 1) * 4 * 3 * 256 * 320)
+    kept = bytes_a_sample(folder, hr.Resize((256, 320)), dtype)
+    assert f"samples of {size(kept)}," in helping(session, "cache").costs[0]
+
+
+def test_after_decoding(folder):
+    """The mean of images of several sizes, which the doctor has decoded once more after the run."""
+    kept = bytes_a_sample(folder, None, "uint8")
+    stages = {"decode:Pillow load": 8_000, "transform:RandomResizedCrop": 500}
+    pixels = [3 * (48 + 5 * (number % 7)) * (40 + 3 * (number % 11)) for number in range(COUNT)]
+    files = [f"/data/{number}.png" for number in range(COUNT)]
+    timed = Calibration("native-decode", "image", files, [2e3] * COUNT, [5e2] * COUNT, pixels)
+    survey = Survey(calibrations=[timed])
+    session = with_survey(made(MadeRun(stages=stages, facts={"length": 10})), survey)
+    assert f"samples of {size(kept)}," in helping(session, "cache").costs[0]
