@@ -17,7 +17,7 @@ import zlib
 import pytest
 from processes import in_fork, run_python, start_python
 
-from headrace.cache import CacheStats, Store, files, free_memory, hand_out, identity_of, parse_spec
+from headrace.cache import CacheStats, Store, files, hand_out, identity_of, parse_spec
 from headrace.errors import SharedMemoryError, UsageError, WriteError
 
 ENTRIES = 64
@@ -461,7 +461,7 @@ def test_a_limit_below_the_index(tmp_path):
 
 
 def test_more_ram_than_is_free(monkeypatch):
-    monkeypatch.setattr(files, "free_memory_bytes", lambda: 7_000_000)
+    monkeypatch.setattr(files, "available_bytes", lambda: 7_000_000)
     with pytest.raises(
         UsageError, match=r"within the 7.0 MB of memory that are free, got 10.0 MB; lower it, or cache on"
     ):
@@ -475,19 +475,6 @@ def test_memory_that_the_system_refuses(monkeypatch):
     monkeypatch.setattr(os, "memfd_create", refuse)
     with pytest.raises(SharedMemoryError, match=r"no memory for a cache: .*Too many open files; use disk:FOLDER:SIZE"):
         in_ram(identity_of(5, "refused"))
-
-
-def test_free_memory_is_what_the_tightest_of_both_leaves(tmp_path):
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal: 9000 kB\nMemAvailable:    1000 kB\n")
-    assert free_memory.free_memory_bytes(tmp_path / "none", meminfo) == 1_024_000
-    (tmp_path / "memory.max").write_text("900000\n")
-    (tmp_path / "memory.current").write_text("500000\n")
-    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 50000\n")
-    assert free_memory.free_memory_bytes(tmp_path, meminfo) == 450_000
-    (tmp_path / "memory.max").write_text("max\n")
-    assert free_memory.free_memory_bytes(tmp_path, meminfo) == 1_024_000
-    assert free_memory.free_memory_bytes(tmp_path / "none", tmp_path / "none") is None
 
 
 def test_another_user_is_given_nothing(monkeypatch):
