@@ -2,12 +2,12 @@
 
     python benchmarks/text_cost.py PHOTOS [--rounds 7] [--threads 2] [--batch-size 64] [--max-length 77]
 
-PHOTOS is a folder of JPEGs (benchmarks/make_photos.py makes one), which benchmarks/captioned_photos.py gives captions of
-5 to 40 words and a tokenizer. One epoch each, in turn: images alone (RandomResizedCrop(224), bytes), texts
-alone, and both. CPU time is the process's, so it has the tokenizer's own threads in it; medians over the rounds, and
-the median of the rounds' ratios. Then the tokenizer alone, in one thread (TOKENIZERS_PARALLELISM=false in a process of
-its own) and as it comes: a text a call, as a DataLoader's `__getitem__` encodes, with padding to the maximum, and a
-batch a call, as the loader does.
+PHOTOS is a folder of JPEGs (benchmarks/make_photos.py makes one); captioned_photos.py gives them captions of 5 to 40
+words, and a tokenizer. One epoch each, in turn: images alone (RandomResizedCrop(224), bytes), texts alone, and both.
+CPU time is the process's, so it has the tokenizer's own threads in it; medians over the rounds, and the median of the
+rounds' ratios. Then the tokenizer alone, in one thread (TOKENIZERS_PARALLELISM=false in a process of its own) and as it
+comes: a text a call, as a DataLoader's `__getitem__` encodes, with padding to the maximum, and a batch a call, as the
+loader does.
 """
 
 from __future__ import annotations
