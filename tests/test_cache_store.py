@@ -517,6 +517,18 @@ def test_an_owner_that_does_not_answer(monkeypatch):
         assert store.get(0) == b"own"
 
 
+def test_a_system_without_such_sockets(monkeypatch):
+    """Each process has a cache of its own, and nobody waits."""
+
+    def refuse(*args):
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+
+    monkeypatch.setattr(hand_out.socket, "socket", refuse)
+    first, second = in_ram(), in_ram()
+    assert first.put(0, b"own")
+    assert (first.get(0), second.get(0)) == (b"own", None)
+
+
 def test_statistics_in_words():
     stats = CacheStats("ram", 3, 1, 1, 1, 5_400_000, 8_000_000_000, "full", {"image": "files' bytes"})
     assert str(stats) == (
