@@ -37,7 +37,7 @@ class LibraryEncoder:
                 f"each text, got {max_length}"
             )
         # Where it is known what goes around the text's ids, it is put there here: the library makes it an encoding of
-        # its own for each text, and joins the two, a quarter of what a caption takes (benchmarks/text_cost.py).
+        # its own for each text, and joins the two, a tenth of what a caption takes (benchmarks/text_cost.py).
         frame = frame_of(text)
         self._frame: Frame | None = frame if frame is not None and len(frame) == special else None
         copy.no_padding()
