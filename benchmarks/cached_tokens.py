@@ -3,11 +3,11 @@
     python benchmarks/cached_tokens.py [--rounds 7] [--batch-size 64] [--folder FOLDER]
 
 Captions of 2 to 400 words by the made vocabulary and the trained BPE tokenizer of benchmarks/text_cost.py, in batches.
-Each is encoded in one call, in one thread (TOKENIZERS_PARALLELISM=false), put into a cache, and looked up there: in RAM,
-or with --folder in a file of that folder, which is then in the page cache. CPU time of the process; medians over the
-rounds, in which the ways come in turn, and the median of the rounds' ratios. Then an epoch of a loader of such texts
-alone (5 to 40 words), with and without a cache that holds all: what is left of the ratio once texts are drawn, looked at
-and filled up.
+Each is encoded in one call, in one thread (TOKENIZERS_PARALLELISM=false), put into a cache, and looked up there: in
+RAM, or with --folder in a file of that folder, which is then in the page cache. CPU time of the process; medians over
+the rounds, in which the ways come in turn, and the median of the rounds' ratios. Then an epoch of a loader of such
+texts alone (5 to 40 words), with and without a cache that holds all: what is left of the ratio once texts are drawn,
+looked at and filled up.
 """
 
 from __future__ import annotations
