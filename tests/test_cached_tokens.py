@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loader_data import COUNT, write_folder
-from text_data import EMPTY, MISSING, caption, tokenizer, whitespace, write_tar
+from text_data import EMPTY, MISSING, PAD, caption, tokenizer, whitespace, write_tar
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import headrace as hr
@@ -140,13 +140,44 @@ def test_a_function_without_a_version_is_not_kept(places, cache):
     assert sum(map(len, function.calls)) == 2 * COUNT
     stats = loader.stats().cache
     assert (stats.hits, stats.misses, stats.admitted) == (0, 0, 0)
-    assert stats.cuts == {"words": "nothing, for the tokenizer is a function without a version"}
+    assert stats.cuts == {"words": "nothing, for its tokenizer has no version"}
     members = load(places["tar"], text("txt", whitespace), cache=cache)
     battery.assert_equal(
         battery.epochs(members), battery.epochs(load(places["tar"], text("txt", whitespace))), "members"
     )
     assert members.stats().cache.hits == COUNT
-    assert members.stats().cache.cuts["words"].startswith("files' bytes, for the tokenizer is a function")
+    assert members.stats().cache.cuts["words"] == "files' bytes, for its tokenizer has no version"
+
+
+def test_tokenizers_of_transformers(places, cache):
+    """A fast one by what it is, a slow one by its version."""
+    from transformers import PreTrainedTokenizerFast, PythonBackend
+
+    class Letters(PythonBackend):
+        vocab_size = 300
+
+        def get_vocab(self):
+            return {PAD: 0} | {chr(code): code for code in range(32, 300)}
+
+        def _tokenize(self, text):
+            return list(text)
+
+        def _convert_token_to_id(self, token):
+            return self.get_vocab().get(token, 1)
+
+        def _convert_id_to_token(self, index):
+            return chr(index)
+
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer(), pad_token=PAD, padding_side="left")
+    slow = Letters(pad_token=PAD)
+    for fields, hits in (
+        (text("text", fast), COUNT),
+        (text("text", slow, version="letters"), COUNT),
+        (text("text", slow), 0),
+    ):
+        loader = load(places["held"], fields, cache=cache)
+        battery.assert_equal(battery.epochs(loader), battery.epochs(load(places["held"], fields)), "transformers")
+        assert loader.stats().cache.hits == hits
 
 
 def test_statistics_say_what_is_kept(places, cache):

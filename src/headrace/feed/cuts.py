@@ -45,7 +45,7 @@ def text_words(text: ResolvedText) -> str:
     """What is kept of a text field: tokens where something tells its tokenizer from others."""
     read = text.held is None
     if text.encoder.identity is None:
-        return f"{FILE.words if read else 'nothing'}, for the tokenizer is a function without a version"
+        return f"{FILE.words if read else 'nothing'}, for its tokenizer has no version"
     return f"{FILE.words}, and tokens" if read else "tokens"
 
 
