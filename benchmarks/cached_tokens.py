@@ -2,7 +2,7 @@
 
     python benchmarks/cached_tokens.py [--rounds 7] [--batch-size 64] [--folder FOLDER]
 
-Captions of 2 to 400 words by the made vocabulary and the trained BPE tokenizer of benchmarks/text_cost.py, in batches.
+Captions of 2 to 400 words by the made words and the trained BPE tokenizer of benchmarks/captioned_photos.py, in batches.
 Each is encoded in one call, in one thread (TOKENIZERS_PARALLELISM=false), put into a cache, and looked up there: in
 RAM, or with --folder in a file of that folder, which is then in the page cache. CPU time of the process; medians over
 the rounds, in which the ways come in turn, and the median of the rounds' ratios. Then an epoch of a loader of such
@@ -25,7 +25,8 @@ from pathlib import Path
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import numpy as np
-from text_cost import captions, trained
+from captioned_photos import Captions, train_tokenizer
+from tokenizers import Tokenizer
 
 import headrace as hr
 from headrace.bench.environment import environment
@@ -36,6 +37,18 @@ from headrace.tokens import Encoder, Sequences, resolve_tokenizer
 COUNT = 2048
 WORDS = (2, 5, 10, 20, 40, 100, 400)
 MAX_LENGTH = 2048
+
+
+def captions(count: int, seed: int) -> list[str]:
+    source = Captions(seed)
+    return [source.draw() for _ in range(count)]
+
+
+def trained() -> Tokenizer:
+    """With a pad token."""
+    made = train_tokenizer(captions(20_000, seed=1), 8192)
+    made.enable_padding(pad_id=0)
+    return made
 
 
 def cost(run: Callable[[], object]) -> float:

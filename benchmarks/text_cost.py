@@ -2,19 +2,17 @@
 
     python benchmarks/text_cost.py PHOTOS [--rounds 7] [--threads 2] [--batch-size 64] [--max-length 77]
 
-PHOTOS is a folder of JPEGs (benchmarks/make_photos.py makes one). Each photograph gets a caption of 5 to 40 words out
-of a made vocabulary, whose words are as unequally frequent as those of a language; a byte-level BPE tokenizer is
-trained on other captions of the same kind. One epoch each, in turn: images alone (RandomResizedCrop(224), bytes), texts
-alone, and both. CPU time is the process's, so it has the tokenizer's own threads in it; medians over the rounds, and
-the median of the rounds' ratios. Then the tokenizer alone, in one thread (TOKENIZERS_PARALLELISM=false in a process of
-its own) and as it comes: a text a call, as a DataLoader's `__getitem__` encodes, with padding to the maximum, and a
-batch a call, as the loader does.
+PHOTOS is a folder of JPEGs (benchmarks/make_photos.py makes one); captioned_photos.py gives them captions of 5 to 40
+words, and a tokenizer. One epoch each, in turn: images alone (RandomResizedCrop(224), bytes), texts alone, and both.
+CPU time is the process's, so it has the tokenizer's own threads in it; medians over the rounds, and the median of the
+rounds' ratios. Then the tokenizer alone, in one thread (TOKENIZERS_PARALLELISM=false in a process of its own) and as it
+comes: a text a call, as a DataLoader's `__getitem__` encodes, with padding to the maximum; a batch a call; and as the
+loader does, which puts the tokens at both ends around the ids itself.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -25,51 +23,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from captioned_photos import Captions, make
+from tokenizers import Tokenizer
 
 import headrace as hr
 from headrace.bench.environment import environment
 from headrace.fields.text import most_bytes
 from headrace.tokens import resolve_tokenizer
-
-WORDS = 20_000
-VOCABULARY = 8_192
-TRAINED_ON = 20_000
-SPECIAL = ["<pad>", "<s>", "</s>"]
-SYLLABLES = [a + b for a in "bcdfghjklmnprstvwz" for b in ("a", "e", "i", "o", "u", "an", "er", "is")]
-
-
-def captions(count: int, seed: int) -> list[str]:
-    """Words of one to four syllables, the k-th most frequent with a share of 1 / k (Zipf)."""
-    words = np.random.default_rng(0)
-    vocabulary = ["".join(words.choice(SYLLABLES, words.integers(1, 5))) for _ in range(WORDS)]
-    share = 1 / np.arange(1, WORDS + 1)
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(5, 41, count)
-    drawn = rng.choice(WORDS, lengths.sum(), p=share / share.sum()).tolist()
-    ends = np.cumsum(lengths).tolist()
-    return [" ".join(vocabulary[word] for word in drawn[end - n : end]) for n, end in zip(lengths, ends, strict=True)]
-
-
-def trained() -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=SPECIAL, show_progress=False)
-    tokenizer.train_from_iterator(captions(TRAINED_ON, seed=1), trainer)
-    ends = [(name, tokenizer.token_to_id(name)) for name in SPECIAL[1:]]
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
-    tokenizer.enable_padding(pad_id=0, pad_token=SPECIAL[0])
-    return tokenizer
-
-
-def write_manifest(photos: Path, folder: Path) -> Path:
-    paths = sorted(str(path.relative_to(photos)) for path in photos.rglob("*.jp*g"))
-    lines = [
-        json.dumps({"image": path, "text": text}) for path, text in zip(paths, captions(len(paths), 2), strict=True)
-    ]
-    (folder / "captions.jsonl").write_text("\n".join(lines) + "\n")
-    return folder / "captions.jsonl"
 
 
 def loaders(args: argparse.Namespace, tokenizer: Path, manifest: Path) -> dict[str, hr.Loader]:
@@ -98,16 +58,21 @@ def epoch(loader: hr.Loader) -> None:
 
 def encode_alone(path: Path, max_length: int, batch_size: int) -> None:
     """Prints what one process needs a text: a text a call, and a batch a call."""
-    texts = captions(2048, seed=3)
+    source = Captions(seed=3)
+    texts = [source.draw() for _ in range(2048)]
     single = Tokenizer.from_file(str(path))
     single.enable_truncation(max_length)
     single.enable_padding(length=max_length, pad_id=0)
+    library = Tokenizer.from_file(str(path))
+    library.enable_truncation(max_length)
+    library.no_padding()
     encoder = resolve_tokenizer(str(path), max_length=max_length)
     assert max(map(len, texts)) <= most_bytes(max_length)
     batches = [texts[start : start + batch_size] for start in range(0, len(texts), batch_size)]
     ways = {
         "a text a call, padded": lambda: [single.encode(text).ids for text in texts],
-        "a batch a call": lambda: [encoder.encode(batch) for batch in batches],
+        "a batch a call": lambda: [[each.ids for each in library.encode_batch_fast(batch)] for batch in batches],
+        "as the loader does": lambda: [encoder.encode(batch) for batch in batches],
     }
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(7):
@@ -132,9 +97,9 @@ def main() -> None:
         encode_alone(args.encode, args.max_length, args.batch_size)
         return
     with tempfile.TemporaryDirectory() as folder:
+        make(args.photos, Path(folder), times=1)
         tokenizer = Path(folder, "tokenizer.json")
-        trained().save(str(tokenizer))
-        compare_epochs(args, tokenizer, write_manifest(args.photos, Path(folder)))
+        compare_epochs(args, tokenizer, Path(folder, "captions.jsonl"))
         for parallel in ("false", None):
             settings = {} if parallel is None else {"TOKENIZERS_PARALLELISM": parallel}
             print("\nThe tokenizer alone, " + ("as it comes" if parallel is None else "in one thread"), flush=True)

@@ -2,62 +2,57 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from headrace.available_memory import available_bytes
+from headrace.available_memory import Memory, available_bytes, available_to_rank, memory
 
-GB = 1 << 30
-
-
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    """Writes the files that are given; returns what is available by them."""
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-
-    def look(meminfo=None, **group):
-        if meminfo is not None:
-            (tmp_path / "meminfo").write_text(meminfo)
-        for name, text in group.items():
-            path = tmp_path / name.replace("__", "/").replace("_dot_", ".")
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-        return available_bytes(tmp_path, tmp_path / "meminfo")
-
-    return look
+GB = 10**9
+MEMINFO = "MemTotal:       16000000 kB\nMemFree:         1000000 kB\nMemAvailable:    8000000 kB\n"
 
 
-MACHINE = f"MemTotal: {64 * GB >> 10} kB\nMemAvailable: {32 * GB >> 10} kB\n"
+def kernel(root: Path, texts: dict[str, str]) -> Path:
+    for name, text in {"proc/meminfo": MEMINFO, "proc/self/cgroup": "0::/job/step\n", **texts}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
 
 
-def test_of_a_machine_without_limits(files):
-    assert files(MACHINE) == 32 * GB
-    assert files(MACHINE, memory_dot_max="max\n") == 32 * GB
+def test_memory_of_a_machine_without_limits(tmp_path):
+    assert memory(kernel(tmp_path, {})) == Memory(8_000_000 << 10, 16_000_000 << 10)
 
 
-def test_of_a_group_less_what_it_uses_beside_the_page_cache(files):
-    stat = f"anon 5\ninactive_file {GB}\nactive_file 7\n"
-    assert (
-        files(MACHINE, memory_dot_max=f"{8 * GB}\n", memory_dot_current=f"{3 * GB}\n", memory_dot_stat=stat) == 6 * GB
-    )
-
-
-def test_of_a_group_of_the_first_version(files):
-    group = {
-        "memory__memory_dot_limit_in_bytes": f"{8 * GB}",
-        "memory__memory_dot_usage_in_bytes": f"{9 * GB}",
-        "memory__memory_dot_stat": "cache 1\n",
+def test_the_tightest_group_on_the_way_up_binds(tmp_path):
+    group = "sys/fs/cgroup/job"
+    texts = {
+        f"{group}/step/memory.max": "max\n",
+        f"{group}/step/memory.current": "5000\n",
+        f"{group}/memory.max": f"{4 * GB}\n",
+        f"{group}/memory.current": f"{3 * GB}\n",
+        f"{group}/memory.stat": f"anon 1\ninactive_file {GB // 2}\n",
     }
-    assert files(MACHINE, **group) == 0
+    assert memory(kernel(tmp_path, texts)) == Memory(GB + GB // 2, 4 * GB)
 
 
-def test_a_limit_above_what_the_machine_has(files):
-    assert files(MACHINE, memory_dot_max=f"{99 * GB}", memory_dot_current="0", memory_dot_stat="") == 32 * GB
+def test_version_1_of_control_groups(tmp_path):
+    group = "sys/fs/cgroup/memory/job"
+    texts = {
+        "proc/self/cgroup": "5:memory:/job\n4:cpu:/other\n",
+        f"{group}/memory.limit_in_bytes": f"{4 * GB}\n",
+        f"{group}/memory.usage_in_bytes": f"{3 * GB}\n",
+        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+        "sys/fs/cgroup/memory/memory.usage_in_bytes": "7\n",
+    }
+    assert memory(kernel(tmp_path, texts)) == Memory(GB, 4 * GB)
 
 
-def test_ranks_of_a_node_share_it(files, monkeypatch):
+def test_ranks_of_a_node_share_it(tmp_path, monkeypatch):
+    root = kernel(tmp_path, {})
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert files(MACHINE) == 8 * GB
+    assert available_to_rank(root) == 2_000_000 << 10
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "none")
+    assert available_to_rank(root) == available_bytes(root) == 8_000_000 << 10
 
 
-def test_nothing_can_be_read(files):
-    assert files() is None
+def test_nothing_can_be_read(tmp_path):
+    assert available_bytes(tmp_path) is None
+    assert available_to_rank(tmp_path) is None

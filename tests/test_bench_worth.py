@@ -52,9 +52,9 @@ class TestVerdict:
             (
                 Verdict(1.3, 0.8, 2.1),
                 None,
-                "cannot be told: 1.30 ×, and rounds are 62 % apart; more --rounds tell",
+                "cannot be told: 1.30 × (0.80 to 2.10); more --rounds tell",
             ),
-            (Verdict(1.3, 0.0, math.inf), None, "cannot be told: 1.30 ×, and one round; more --rounds tell"),
+            (Verdict(1.3, 0.0, math.inf), None, "cannot be told: 1.30 × in one round; more --rounds tell"),
         ],
     )
     def test_says_whether_it_pays(self, found: Verdict, pays: bool | None, text: str) -> None:

@@ -20,7 +20,8 @@ import headrace as hr
 from headrace.errors import UsageError
 from headrace.fields.image import IMAGENET
 
-RAM = "ram:40MB"
+RAM = f"ram:{40_000_000 + os.getpid()}B"
+"""Not shared with other runs of these tests: caches of another limit are others."""
 FIXED = [hr.Resize(24), hr.CenterCrop(24, fill=7)]
 FLIPPED = hr.Resize((20, 28), flip=0.5)
 RANDOM = hr.RandomResizedCrop(20, flip=0.5)
@@ -175,7 +176,7 @@ def test_normals_are_kept_as_they_are_only_without_flips(places):
 def test_a_third_of_the_room_gives_a_third_of_hits(places):
     """And no other samples push out those that are kept."""
     one = 24 * 24 * 3
-    limit = 8192 + int(0.35 * COUNT * one) + 1
+    limit = 8192 + int(0.35 * COUNT * one) + 1 + os.getpid() % 1000
     loader = load(places["photos"], image(), view=FIXED, cache=f"ram:{limit}B")
     kept = (limit - 8192) // one
     list(loader)
@@ -190,7 +191,9 @@ def test_a_third_of_the_room_gives_a_third_of_hits(places):
 
 
 def test_statistics_say_what_is_kept(places):
-    loader = load(places["photos"], image(dtype="float32"), view=FLIPPED, cache="ram:2MB")
+    loader = load(
+        places["photos"], image(dtype="float32"), view=FLIPPED, cache=f"ram:{2_000_000 + os.getpid() % 10_000}B"
+    )
     list(loader)
     list(loader)
     lines = str(loader.stats()).splitlines()

@@ -18,11 +18,13 @@ import numpy as np
 import pytest
 from processes import in_fork, run_python, start_python
 
-from headrace.cache import CacheStats, Store, files, free_memory, hand_out, identity_of, parse_spec
+from headrace.cache import CacheStats, Store, files, hand_out, identity_of, parse_spec
 from headrace.errors import SharedMemoryError, UsageError, WriteError
 
 ENTRIES = 64
-IDENTITY = identity_of(ENTRIES, {"of": "tests"})
+WHAT = {"tests": os.getpid()}
+"""Other runs of these tests must not share memory with this one."""
+IDENTITY = identity_of(ENTRIES, WHAT)
 INDEX_AT, DATA_AT = 4096, 8192
 """core/cache/layout.hpp, for fewer than 129 entries."""
 
@@ -188,9 +190,9 @@ def test_memory_lives_on_with_those_who_have_it():
 
 
 OWNER = """
-    import sys
+    import os, sys
     from headrace.cache import Store, identity_of, parse_spec
-    store = Store(parse_spec("ram:10MB"), identity_of(64, {"of": "tests"}))
+    store = Store(parse_spec("ram:10MB"), identity_of(64, {"tests": os.getppid()}))
     store.put(3, b"kept")
     print("ready", flush=True)
     sys.stdin.read()
@@ -253,10 +255,10 @@ def test_threads_keep_each_sample_once(store):
 
 
 WRITER = """
-    import random, sys
+    import os, random, sys
     from headrace.cache import Store, identity_of, parse_spec
     spec, seed, entries, size, talks = sys.argv[1], *map(int, sys.argv[2:])
-    store = Store(parse_spec(spec), identity_of(entries, {"of": "tests"}))
+    store = Store(parse_spec(spec), identity_of(entries, {"tests": os.getppid()}))
     for index in random.Random(seed).sample(range(entries), entries):
         if talks:
             print(index, flush=True)
@@ -270,7 +272,7 @@ WRITER = """
 def test_two_programs_write_at_a_time(tmp_path, kind):
     spec = "ram:30MB" if kind == "ram" else f"disk:{tmp_path}:30MB"
     writers = [start_python(WRITER, spec, seed, 500, 20_000, 0) for seed in range(2)]
-    store = Store(parse_spec(spec), identity_of(500, {"of": "tests"}))  # by whom it is made chance says
+    store = Store(parse_spec(spec), identity_of(500, WHAT))  # by whom it is made chance says
     for writer in writers:
         out, error = writer.communicate()
         assert (writer.returncode, out) == (0, "0\n"), error
@@ -282,7 +284,7 @@ def mended(folder, entries=ENTRIES, size=1000):
     """Every entry is what was put or empty; what is empty can be put again. How many were there."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that it is made anew
-        store = on_disk(folder, identity_of(entries, {"of": "tests"}), limit="900MB")
+        store = on_disk(folder, identity_of(entries, WHAT), limit="900MB")
     there = 0
     for index in range(entries):
         found = store.get(index)
@@ -400,15 +402,15 @@ def test_who_uses_a_file_that_is_made_anew_goes_on(tmp_path):
     store = on_disk(tmp_path)
     fill(store)
     with pytest.warns(UserWarning, match="made anew"):
-        on_disk(tmp_path, identity_of(ENTRIES, {"of": "tests"}, stamp="new"))
+        on_disk(tmp_path, identity_of(ENTRIES, WHAT, stamp="new"))
     assert store.get(1) == value_of(1)
 
 
 FULL = """
-    import resource, sys
+    import os, resource, sys
     from headrace.cache import Store, identity_of, parse_spec
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-    store = Store(parse_spec(sys.argv[1]), identity_of(64, {"of": "tests"}))
+    store = Store(parse_spec(sys.argv[1]), identity_of(64, {"tests": os.getppid()}))
     done = [store.put(index, bytes([index]) * 1000) for index in range(64)]
     found = [store.get(index) for index in range(64)]
     assert found == [bytes([index]) * 1000 if kept else None for index, kept in enumerate(done)]
@@ -499,11 +501,11 @@ def test_a_limit_below_the_index(tmp_path):
 
 
 def test_more_ram_than_is_free(monkeypatch):
-    monkeypatch.setattr(files, "free_memory_bytes", lambda: 7_000_000)
+    monkeypatch.setattr(files, "available_bytes", lambda: 7_000_000)
     with pytest.raises(
         UsageError, match=r"within the 7.0 MB of memory that are free, got 10.0 MB; lower it, or cache on"
     ):
-        in_ram(identity_of(5, "more"))
+        in_ram(identity_of(5, ["more", WHAT]))
 
 
 def test_memory_that_the_system_refuses(monkeypatch):
@@ -512,20 +514,7 @@ def test_memory_that_the_system_refuses(monkeypatch):
 
     monkeypatch.setattr(os, "memfd_create", refuse)
     with pytest.raises(SharedMemoryError, match=r"no memory for a cache: .*Too many open files; use disk:FOLDER:SIZE"):
-        in_ram(identity_of(5, "refused"))
-
-
-def test_free_memory_is_what_the_tightest_of_both_leaves(tmp_path):
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal: 9000 kB\nMemAvailable:    1000 kB\n")
-    assert free_memory.free_memory_bytes(tmp_path / "none", meminfo) == 1_024_000
-    (tmp_path / "memory.max").write_text("900000\n")
-    (tmp_path / "memory.current").write_text("500000\n")
-    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 50000\n")
-    assert free_memory.free_memory_bytes(tmp_path, meminfo) == 450_000
-    (tmp_path / "memory.max").write_text("max\n")
-    assert free_memory.free_memory_bytes(tmp_path, meminfo) == 1_024_000
-    assert free_memory.free_memory_bytes(tmp_path / "none", tmp_path / "none") is None
+        in_ram(identity_of(5, ["refused", WHAT]))
 
 
 def test_another_user_is_given_nothing(monkeypatch):
@@ -544,7 +533,7 @@ def test_an_owner_that_does_not_answer(monkeypatch):
     """A stopped process, say: after a while the cache is this process's own."""
     import socket
 
-    identity = identity_of(4, "silent")
+    identity = identity_of(4, ["silent", WHAT])
     monkeypatch.setattr(hand_out, "_WAIT_S", 0.05)
     name = f"\0headrace-cache-{os.getuid()}-{identity.name}-{identity.stamp[:8].hex()}-10000000"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
@@ -553,6 +542,18 @@ def test_an_owner_that_does_not_answer(monkeypatch):
         store = in_ram(identity)
         assert store.put(0, b"own")
         assert store.get(0) == b"own"
+
+
+def test_a_system_without_such_sockets(monkeypatch):
+    """Each process has a cache of its own, and nobody waits."""
+
+    def refuse(*args):
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+
+    monkeypatch.setattr(hand_out.socket, "socket", refuse)
+    first, second = in_ram(), in_ram()
+    assert first.put(0, b"own")
+    assert (first.get(0), second.get(0)) == (b"own", None)
 
 
 def test_statistics_in_words():

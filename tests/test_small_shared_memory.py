@@ -91,10 +91,11 @@ def test_processes_that_run_out_of_it_are_named(size, full):
 CACHED = """
 from headrace.cache import Store, identity_of, parse_spec
 import os
-store = Store(parse_spec("ram:20MB"), identity_of(100, "small"))
+by = os.getpid()
+store = Store(parse_spec("ram:20MB"), identity_of(100, ["small", by]))
 print(all(store.put(index, bytes([index]) * 100_000) for index in range(100)), store.stats().stopped)
 if os.fork() == 0:
-    again = Store(parse_spec("ram:20MB"), identity_of(100, "small"))
+    again = Store(parse_spec("ram:20MB"), identity_of(100, ["small", by]))
     os._exit(again.get(7) != bytes([7]) * 100_000)
 print(os.wait()[1])
 """

@@ -76,6 +76,10 @@ std::span<const std::uint8_t> SampleWorker::read_kept(const Job& job, const Cach
     const std::uint64_t entry = entry_of(job, cache, sample);
     const auto item = cache.store->find(entry);
     if (!item) return {};
+    if (item->bytes > limits_.max_file_bytes) {
+        cache.store->reject(entry, *item);
+        return {};
+    }
     const Part part(file_.reserve(std::max<std::size_t>(1, item->bytes)), item->bytes);
     return cache.store->read(entry, *item, {&part, 1}) ? part : Part();
 }

@@ -1,45 +1,85 @@
-"""How much memory this process may still take."""
+"""How much memory is left to this process: of the machine, and of its control groups."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-
-def available_bytes(cgroup: Path = Path("/sys/fs/cgroup"), meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """What the machine has free, and no more than the control group's limit (v2, then v1) leaves, as this rank's share
-    of the node's (LOCAL_WORLD_SIZE). None where neither can be read."""
-    found = [room for room in (_of_machine(meminfo), _of_group(cgroup)) if room is not None]
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return min(found) // max(1, int(ranks) if ranks.isdigit() else 1) if found else None
+_UNLIMITED_BYTES = 1 << 60
+"""Version 1 of control groups writes "no limit" as the largest multiple of a page."""
 
 
-def _of_machine(meminfo: Path) -> int | None:
+@dataclass(frozen=True)
+class Memory:
+    available_bytes: int
+    """That may be taken before anything is swapped out or killed."""
+    total_bytes: int
+    """That there is, or that the tightest control group allows."""
+
+
+def memory(root: Path = Path("/")) -> Memory:
+    """The least of the machine and of the control groups (v2 and v1) around this process. `root`: where proc and sys
+    are. Raises OSError where the kernel does not tell."""
+    info = _pairs((root / "proc/meminfo").read_text().replace(":", " "))
+    machine = Memory(info["MemAvailable"] << 10, info["MemTotal"] << 10)
+    found = [machine, *(group for folder in _groups(root) if (group := _group(folder)) is not None)]
+    return Memory(min(one.available_bytes for one in found), min(one.total_bytes for one in found))
+
+
+def available_bytes(root: Path = Path("/")) -> int | None:
+    """None where the kernel does not tell."""
     try:
-        lines = meminfo.read_text().splitlines()
+        return memory(root).available_bytes
     except OSError:
         return None
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0]) * 1024 if found else None
 
 
-def _of_group(cgroup: Path) -> int | None:
-    for limit, used, caches in (
-        ("memory.max", "memory.current", "memory.stat"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
-    ):
+def available_to_rank(root: Path = Path("/")) -> int | None:
+    """This rank's share of what is available on the node (LOCAL_WORLD_SIZE)."""
+    available, ranks = available_bytes(root), os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return None if available is None else available // max(1, int(ranks) if ranks.isdigit() else 1)
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """Folders of the groups that this process is in, each with those above it; a limit binds all below."""
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            top = root / "sys/fs/cgroup" / controllers
+            below = top / path.lstrip("/")
+            yield from (below, *(folder for folder in below.parents if folder.is_relative_to(top)))
+
+
+def _group(folder: Path) -> Memory | None:
+    """None where it has no limit, or cannot be seen, as from inside a container."""
+    limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
+    used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
+    if limit is None or used is None or limit >= _UNLIMITED_BYTES:
+        return None
+    return Memory(max(0, limit - used + _droppable(folder)), limit)
+
+
+def _droppable(folder: Path) -> int:
+    """File cache that the kernel gives back at need."""
+    try:
+        stat = _pairs((folder / "memory.stat").read_text())
+    except OSError:
+        return 0
+    return stat.get("total_inactive_file", stat.get("inactive_file", 0))
+
+
+def _number(*files: Path) -> int | None:
+    for file in files:
         try:
-            most = (cgroup / limit).read_text().strip()
-            if not most.isdigit():  # "max": no limit
-                return None
-            taken = int((cgroup / used).read_text()) - _dropped_first(cgroup / caches)
-        except (OSError, ValueError):
+            text = file.read_text().strip()
+        except OSError:
             continue
-        return max(0, int(most) - taken)
+        return int(text) if text.isdigit() else None
     return None
 
 
-def _dropped_first(stat: Path) -> int:
-    """The page cache that counts as used and goes when memory is short."""
-    lines = (line.split() for line in stat.read_text().splitlines())
-    return sum(int(value) for name, value in lines if name == "inactive_file")
+def _pairs(text: str) -> dict[str, int]:
+    rows = (line.split() for line in text.splitlines())
+    return {row[0]: int(row[1]) for row in rows if len(row) >= 2 and row[1].isdigit()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from loader_data import write_folder
 from made_prescriptions import helping, made, with_batches, with_survey
@@ -17,7 +19,12 @@ COUNT = 8
 def bytes_a_sample(folder, view, dtype):
     """Of what is kept, without the index."""
     loader = hr.Loader(
-        folder, {"image": hr.Image(dtype=dtype)}, view=view, batch_size=1, output="numpy", cache="ram:20MB"
+        folder,
+        {"image": hr.Image(dtype=dtype)},
+        view=view,
+        batch_size=1,
+        output="numpy",
+        cache=f"ram:{20_000_000 + os.getpid()}B",
     )
     empty = loader._recipe.cache.stats().used_bytes
     list(loader)

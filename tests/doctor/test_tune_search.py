@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headrace.doctor.predict.prediction import WIDTH, Prediction
 from headrace.tune.arguments import Arguments, arguments
 from headrace.tune.grid import Bounds, grid
+from headrace.tune.run import MOST_RUNS
 from headrace.tune.search import EVEN, Measured, chosen, estimates, excluded, next_run
 
 NONE, ONE, TWO, FOUR = (arguments(count) for count in (0, 1, 2, 4))
@@ -135,7 +136,7 @@ def test_never_takes_what_was_measured_worse_and_ends(
 
 
 def test_a_few_runs_find_what_is_within_five_per_cent_of_the_best() -> None:
-    """Of made machines whose simulation is wrong by 8 % in ways that neighbours share: in nine of ten cases, with four
+    """Of made machines whose simulation is wrong by 8 % in ways that neighbours share: in nine of ten cases, with three
     runs where the whole grid has more than a dozen."""
     good = sum(_found(seed) <= 1.05 for seed in range(60))
     assert good >= 54
@@ -158,7 +159,7 @@ def _found(seed: int) -> float:
     candidates = grid(Bounds(present=NONE, cores=cores)).candidates
     wanted = {one: prediction(simulated(one)) for one in candidates}
     runs = [steady(NONE, true(NONE))]
-    while len(runs) < 4 and (one := next_run(wanted, runs, floor_us=0.8 * floor)) is not None:
+    while len(runs) < MOST_RUNS and (one := next_run(wanted, runs, floor_us=0.8 * floor)) is not None:
         runs.append(steady(one, true(one)))
     taken = chosen(runs)
     assert taken is not None

@@ -15,12 +15,10 @@ from processes import source_paths
 
 from headrace.errors import WriteError
 from headrace.stage.listing import Wanted
-from headrace.stage.memory import Memory, memory
 from headrace.stage.mounts import kind_of
 from headrace.stage.room import Room, expect_room
 
 GB = 10**9
-MEMINFO = "MemTotal:       16000000 kB\nMemFree:         1000000 kB\nMemAvailable:    8000000 kB\n"
 NAMESPACE = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m", "sh", "-c"]
 STAGE = """
 import sys
@@ -35,41 +33,6 @@ except WriteError as error:
 
 def files(*sizes: int) -> list[Wanted]:
     return [Wanted(str(at).encode(), b"", size, 0, 0o644) for at, size in enumerate(sizes)]
-
-
-def kernel(root: Path, texts: dict[str, str]) -> Path:
-    for name, text in {"proc/meminfo": MEMINFO, "proc/self/cgroup": "0::/job/step\n", **texts}.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
-
-
-def test_memory_of_a_machine_without_limits(tmp_path):
-    assert memory(kernel(tmp_path, {})) == Memory(8_000_000 << 10, 16_000_000 << 10)
-
-
-def test_the_tightest_group_on_the_way_up_binds(tmp_path):
-    group = "sys/fs/cgroup/job"
-    texts = {
-        f"{group}/step/memory.max": "max\n",
-        f"{group}/step/memory.current": "5000\n",
-        f"{group}/memory.max": f"{4 * GB}\n",
-        f"{group}/memory.current": f"{3 * GB}\n",
-        f"{group}/memory.stat": f"anon 1\ninactive_file {GB // 2}\n",
-    }
-    assert memory(kernel(tmp_path, texts)) == Memory(GB + GB // 2, 4 * GB)
-
-
-def test_version_1_of_control_groups(tmp_path):
-    group = "sys/fs/cgroup/memory/job"
-    texts = {
-        "proc/self/cgroup": "5:memory:/job\n4:cpu:/other\n",
-        f"{group}/memory.limit_in_bytes": f"{4 * GB}\n",
-        f"{group}/memory.usage_in_bytes": f"{3 * GB}\n",
-        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-        "sys/fs/cgroup/memory/memory.usage_in_bytes": "7\n",
-    }
-    assert memory(kernel(tmp_path, texts)) == Memory(GB, 4 * GB)
 
 
 def test_the_kind_of_a_file_system():

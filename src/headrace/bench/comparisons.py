@@ -106,8 +106,8 @@ class Verdict:
     def __str__(self) -> str:
         figure = f"{self.ratio:.2f} ×"
         if self.pays is None:
-            apart = "one round" if math.isinf(self.noise) else f"rounds are {_percent(self.noise)} apart"
-            return f"cannot be told: {figure}, and {apart}; more --rounds tell"
+            apart = " in one round" if math.isinf(self.noise) else f" ({self.low:.2f} to {self.high:.2f})"
+            return f"cannot be told: {figure}{apart}; more --rounds tell"
         if self.pays:
             return f"pays here: {figure} ({self.low:.2f} to {self.high:.2f})"
         if self.high < 1 - LEAST_GAIN / 2:

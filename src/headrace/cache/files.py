@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 from headrace import _core
-from headrace.cache.free_memory import free_memory_bytes
+from headrace.available_memory import available_bytes
 from headrace.cache.hand_out import HandOut, shared_descriptor
 from headrace.cache.identity import CacheIdentity
 from headrace.cache.spec import CacheSpec
@@ -47,7 +47,7 @@ def _check_limit(spec: CacheSpec, identity: CacheIdentity) -> None:
 
 
 def _in_ram(spec: CacheSpec, identity: CacheIdentity) -> int:
-    free = free_memory_bytes()
+    free = available_bytes()
     if free is not None and spec.limit_bytes > free:
         raise UsageError(
             f"cache: expected a limit within the {size_text(free)} of memory that are free, got "

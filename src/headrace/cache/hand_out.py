@@ -7,6 +7,7 @@ who have it.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -58,13 +59,17 @@ class HandOut:
 def shared_descriptor(name: str, make: Callable[[], int]) -> tuple[int, HandOut | None]:
     """A descriptor of the memory of that name, owned by the caller, and what hands it out if this process made it.
 
-    Where another user has taken the name, or who has it does not answer, the memory is this process's own.
+    Where another user has taken the name, who has it does not answer, or the system has no such sockets, the memory is
+    this process's own.
     Raises what `make` raises.
     """
     address = f"\0headrace-cache-{os.getuid()}-{name}"
     until = time.monotonic() + _WAIT_S
     while True:
-        listening = _listen(address)
+        try:
+            listening = _listen(address)
+        except OSError:
+            return make(), None
         if listening is not None:
             return _made(listening, make)
         found = _ask(address)
@@ -86,13 +91,16 @@ def _made(listening: socket.socket, make: Callable[[], int]) -> tuple[int, HandO
 
 
 def _listen(address: str) -> socket.socket | None:
+    """None where somebody else does. Raises OSError where nobody can."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(address)
         listening.listen(128)
-    except OSError:
+    except OSError as error:
         listening.close()
-        return None
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise
     return listening
 
 

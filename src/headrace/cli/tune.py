@@ -19,7 +19,7 @@ def tune(
     command: Command,
     *,
     steps: Steps = 60,
-    runs: Runs = 4,
+    runs: Runs = 3,
     max_seconds: MaxSeconds = 120.0,
     json: Json = None,
 ) -> None:

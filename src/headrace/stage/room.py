@@ -11,8 +11,8 @@ from rich.filesize import decimal
 from headrace.data.open_file import path_text
 from headrace.errors import WriteError
 
+from ..available_memory import memory
 from .listing import Wanted
-from .memory import memory
 
 RESERVE_BYTES = 1 << 30
 RESERVE_SHARE = 0.1

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import UsageError
+from headrace.tokens.special_tokens import Frame, frame_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -35,8 +36,12 @@ class LibraryEncoder:
                 f"{place}: expected max_length of at least {special}, the special tokens that the tokenizer adds to "
                 f"each text, got {max_length}"
             )
+        # Where it is known what goes around the text's ids, it is put there here: the library makes it an encoding of
+        # its own for each text, and joins the two, a tenth of what a caption takes (benchmarks/text_cost.py).
+        frame = frame_of(text)
+        self._frame: Frame | None = frame if frame is not None and len(frame) == special else None
         copy.no_padding()
-        copy.enable_truncation(max_length, direction=cut_side)
+        copy.enable_truncation(max_length if self._frame is None else max_length - special, direction=cut_side)
         self.pad_id = padding.get("pad_id") if pad_id is None else pad_id
         self.pads_left = (padding.get("direction", "right") if pad_side is None else pad_side) == "left"
         self.identity = _identity(copy, tokenizers.__version__)
@@ -44,9 +49,15 @@ class LibraryEncoder:
         self._pid = os.getpid()
 
     def encode(self, texts: list[str]) -> Sequence[Sequence[int]]:
+        if self._frame is None:
+            return self._encoded(texts, special=True)
+        return [self._frame.around(ids) for ids in self._encoded(texts, special=False)]
+
+    def _encoded(self, texts: list[str], *, special: bool) -> list[list[int]]:
         if self._must_not_use_threads():
-            return [self._copy.encode(text).ids for text in texts]
-        return [encoding.ids for encoding in self._copy.encode_batch_fast(texts)]
+            return [self._copy.encode(text, add_special_tokens=special).ids for text in texts]
+        encodings = self._copy.encode_batch_fast(texts, add_special_tokens=special)
+        return [encoding.ids for encoding in encodings]
 
     def _must_not_use_threads(self) -> bool:
         """In a fork the library's threads are not there, and it would wait for them for good, where the environment

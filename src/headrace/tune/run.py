@@ -31,8 +31,8 @@ from .trials import Trials
 
 REPLAY_STEPS = 20
 """Of the replay window, and of that under load: a step without its loader bounds what can be gained."""
-DRAIN_S = 2.0
-MOST_RUNS = 4
+MOST_RUNS = 3
+"""A quarter of the time of a whole grid on two cores, the start of each run included: benchmarks/tune.py."""
 MOST_S = 120.0
 
 
@@ -58,7 +58,7 @@ def tune(asked: Tuning, outputs: Outputs) -> Result:
     """
     began = time.monotonic()
     restore_unfinished()
-    with session_folder(steps=asked.steps, replay=REPLAY_STEPS, drain_s=DRAIN_S, digests=DIGESTS) as folder:
+    with session_folder(steps=asked.steps, replay=REPLAY_STEPS, digests=DIGESTS) as folder:
         examination = Examination(command=asked.command, steps=asked.steps)
         ended, machines = run_sampled(examination, folder, outputs)
         session = session_of(examination, folder, ended, machines)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace.available_memory import available_bytes
+from headrace.available_memory import available_to_rank
 from headrace.feed.tuning.meter import Meter, Steps
 from headrace.feed.tuning.observation import Observation
 from headrace.feed.tuning.setting import Setting
@@ -83,5 +83,5 @@ class TunedPass:
             consumer_cpu_s=end.consumer_cpu_s - begin.consumer_cpu_s,
             lowest_ready=window.lowest_ready,
             batch_bytes=end.batch_bytes,
-            available_bytes=available_bytes(),
+            available_bytes=available_to_rank(),
         )
