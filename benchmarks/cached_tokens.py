@@ -2,7 +2,7 @@
 
     python benchmarks/cached_tokens.py [--rounds 7] [--batch-size 64] [--folder FOLDER]
 
-Captions of 2 to 400 words by the made words and the trained BPE tokenizer of benchmarks/captioned_photos.py, in batches.
+Captions of 2 to 400 words by the words and the tokenizer of benchmarks/captioned_photos.py, in batches.
 Each is encoded in one call, in one thread (TOKENIZERS_PARALLELISM=false), put into a cache, and looked up there: in
 RAM, or with --folder in a file of that folder, which is then in the page cache. CPU time of the process; medians over
 the rounds, in which the ways come in turn, and the median of the rounds' ratios. Then an epoch of a loader of such
@@ -37,6 +37,8 @@ from headrace.tokens import Encoder, Sequences, resolve_tokenizer
 COUNT = 2048
 WORDS = (2, 5, 10, 20, 40, 100, 400)
 MAX_LENGTH = 2048
+TRAINED_ON = 20_000
+VOCABULARY = 8192
 
 
 def captions(count: int, seed: int) -> list[str]:
@@ -45,10 +47,7 @@ def captions(count: int, seed: int) -> list[str]:
 
 
 def trained() -> Tokenizer:
-    """With a pad token."""
-    made = train_tokenizer(captions(20_000, seed=1), 8192)
-    made.enable_padding(pad_id=0)
-    return made
+    return train_tokenizer(captions(TRAINED_ON, seed=1), VOCABULARY)
 
 
 def cost(run: Callable[[], object]) -> float:
