@@ -14,6 +14,7 @@ import threading
 import warnings
 import zlib
 
+import numpy as np
 import pytest
 from processes import in_fork, run_python, start_python
 
@@ -74,6 +75,43 @@ def test_the_first_bytes_stay(store):
     assert store.put(5, b"first")
     assert not store.put(5, b"second")
     assert store.get(5) == b"first"
+
+
+def test_many_at_a_time(store):
+    values = [value_of(3), b"", value_of(9, 70_000)]
+    lengths = np.array([len(each) for each in values])
+    assert store.put(3, value_of(3))
+    assert store.put_many(np.array([3, 60, 9]), np.frombuffer(b"".join(values), np.uint8), lengths) == 2
+    data, found = store.get_many(np.array([9, 2, 60, 3, 9]))
+    assert found.tolist() == [70_000, -1, 0, 1000, 70_000]
+    assert data.tobytes() == values[2] + values[0] + values[2]
+    stats = store.stats()
+    assert (stats.hits, stats.misses, stats.admitted) == (4, 1, 3)
+    assert [each.tolist() for each in store.get_many(np.empty(0, np.int64))] == [[], []]
+
+
+def test_many_are_checked_before_any_is_kept(store):
+    data = np.zeros(10, np.uint8)
+    for index in (-1, ENTRIES):
+        with pytest.raises(IndexError, match=f"of {ENTRIES}"):
+            store.get_many(np.array([0, index]))
+        with pytest.raises(IndexError, match=f"of {ENTRIES}"):
+            store.put_many(np.array([0, index]), data, np.array([5, 5]))
+    for lengths in ([5], [5, 4], [5, 6], [11, -1], [-1, 11]):
+        with pytest.raises(ValueError, match="expected"):
+            store.put_many(np.array([0, 1]), data, np.array(lengths))
+    assert store.stats().admitted == 0
+
+
+def test_a_damaged_one_of_many(tmp_path):
+    store = on_disk(tmp_path)
+    fill(store, 3)
+    with open(only_file(tmp_path), "r+b") as file:
+        file.seek(DATA_AT + 1500)
+        file.write(b"\0")
+    data, lengths = store.get_many(np.arange(3))
+    assert lengths.tolist() == [1000, -1, 1000]
+    assert data.tobytes() == value_of(0) + value_of(2)
 
 
 @pytest.mark.parametrize("index", [ENTRIES, 1 << 60])

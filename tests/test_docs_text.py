@@ -55,7 +55,7 @@ def run(tmp_path, monkeypatch):
 
 def test_images_and_captions(run):
     names = run(1)
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 5
     assert names["batch"]["image"].shape == (IMAGES - 64, 3, 224, 224)
     ids, mask = names["ids"], names["mask"]
     assert (ids.dtype, mask.dtype, ids.shape) == (torch.int64, torch.bool, mask.shape)
@@ -75,7 +75,17 @@ def test_a_budget_of_tokens(run):
     assert all(count * length <= 4096 for count, length in batches)
 
 
+def test_a_cache(run):
+    loader = run(4)["loader"]
+    for _ in range(2):
+        assert sum(len(batch["text"]["ids"]) for batch in loader) == IMAGES
+    stats = loader.stats().cache
+    assert stats.cuts == {"text": "tokens"}
+    assert stats.hits + stats.misses == IMAGES
+    assert stats.hits > 0
+
+
 def test_arrays(run):
-    (first, second) = run(4)["loader"]
+    (first, second) = run(5)["loader"]
     assert first["embedding"].shape == (64, 512)
     assert second["embedding"][:, 0].tolist() == list(range(64, IMAGES))

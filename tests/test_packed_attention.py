@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from headrace.feed.packed_text import packed
+from headrace.tokens import Sequences
 
 VOCABULARY, WIDTH, HEADS, LENGTH = 50, 16, 2, 24
 
@@ -76,7 +77,7 @@ def test_packed_logits_are_those_of_each_sequence_alone(way):
     rng = np.random.default_rng(1)
     lengths, row_of = [10, 9, 5, 24, 7, 1, 3], np.array([0, 0, 0, 1, 2, 2, 2])
     sequences = [rng.integers(0, VOCABULARY, length).tolist() for length in lengths]
-    parts = packed(sequences, row_of, rows=3, length=LENGTH, pad_id=0)
+    parts = packed(Sequences.of(sequences), row_of, rows=3, length=LENGTH, pad_id=0)
     batch = {name: torch.from_numpy(part) for name, part in parts.items()}
     model = Model().eval()
     with torch.no_grad():

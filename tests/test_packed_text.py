@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.feed.packed_text import PARTS, RowOverflowError, packed
+from headrace.tokens import Sequences
 
 LENGTH, PAD = 12, 99
 
@@ -50,7 +51,7 @@ def rows_of_sequences(draw):
 @given(rows_of_sequences())
 def test_parts_are_those_of_a_loop_over_tokens(drawn):
     sequences, row_of, rows = drawn
-    got = packed(sequences, np.array(row_of, np.int64), rows=rows, length=LENGTH, pad_id=PAD)
+    got = packed(Sequences.of(sequences), np.array(row_of, np.int64), rows=rows, length=LENGTH, pad_id=PAD)
     expected = slow_packed(sequences, row_of, rows)
     assert tuple(got) == PARTS
     for name, dtype in zip(PARTS, (np.int64, bool, np.int64, np.int64, np.int32), strict=True):
@@ -61,4 +62,4 @@ def test_parts_are_those_of_a_loop_over_tokens(drawn):
 
 def test_a_row_that_is_too_short_is_refused():
     with pytest.raises(RowOverflowError, match=r"13 tokens of 2 sequences \(\[6, 7\]\) in a row of 12"):
-        packed([[1] * 12, [1] * 6, [2] * 7], np.array([0, 1, 1]), rows=2, length=12, pad_id=0)
+        packed(Sequences.of([[1] * 12, [1] * 6, [2] * 7]), np.array([0, 1, 1]), rows=2, length=12, pad_id=0)

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
 #include "bindings.hpp"
+#include "numpy.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -89,6 +93,67 @@ bool put(PyStore& self, std::uint64_t index, nb::object data) {
     return self.store->put(index, {&part, 1});
 }
 
+template <typename T>
+using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Ints = std::span<const std::int64_t>;
+
+Ints indices_of(const Store& store, const In<std::int64_t>& indices) {
+    const Ints all(indices.data(), indices.shape(0));
+    for (const std::int64_t index : all) check_index(store, static_cast<std::uint64_t>(index));
+    return all;
+}
+
+// Appends what is kept under a number. Its bytes, or -1.
+std::int64_t append(Store& store, std::uint64_t index, std::string& data) {
+    const std::optional<Store::Item> item = store.find(index);
+    if (!item) return -1;
+    const std::size_t at = data.size();
+    data.resize(at + item->bytes);
+    const Part part(reinterpret_cast<std::uint8_t*>(data.data()) + at, item->bytes);
+    if (store.read(index, *item, {&part, 1})) return item->bytes;
+    data.resize(at);
+    return -1;
+}
+
+nb::tuple get_many(PyStore& self, const In<std::int64_t>& indices) {
+    const Ints all = indices_of(*self.store, indices);
+    std::string data;
+    std::vector<std::int64_t> lengths(all.size());
+    {
+        nb::gil_scoped_release released;
+        std::transform(all.begin(), all.end(), lengths.begin(), [&](std::int64_t index) {
+            return append(*self.store, static_cast<std::uint64_t>(index), data);
+        });
+    }
+    return nb::make_tuple(to_numpy_bytes(std::move(data)), to_numpy(std::move(lengths)));
+}
+
+void check_lengths(Ints lengths, std::size_t entries, std::size_t bytes) {
+    if (lengths.size() != entries) throw nb::value_error("expected a length for each index");
+    std::size_t left = bytes;
+    for (const std::int64_t length : lengths) {
+        if (length < 0 || static_cast<std::size_t>(length) > left)
+            throw nb::value_error("expected lengths of all data");
+        left -= static_cast<std::size_t>(length);
+    }
+    if (left != 0) throw nb::value_error("expected lengths of all data");
+}
+
+std::int64_t put_many(PyStore& self, const In<std::int64_t>& indices, const In<std::uint8_t>& data,
+                      const In<std::int64_t>& lengths) {
+    const Ints all = indices_of(*self.store, indices);
+    check_lengths({lengths.data(), lengths.shape(0)}, all.size(), data.shape(0));
+    nb::gil_scoped_release released;
+    std::int64_t kept = 0;
+    const std::uint8_t* from = data.data();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const ConstPart part(from, static_cast<std::size_t>(lengths.data()[i]));
+        kept += self.store->put(static_cast<std::uint64_t>(all[i]), {&part, 1});
+        from += part.size();
+    }
+    return kept;
+}
+
 nb::dict counts(const PyStore& self) {
     const Store::Counts counts = self.store->counts();
     nb::dict all;
@@ -121,6 +186,10 @@ void bind_cache(nb::module_& m) {
             "fd"_a, nb::kw_only(), "entries"_a, "limit_bytes"_a)
         .def("get", &get, "index"_a, "The bytes that are kept under a number, or None.")
         .def("put", &put, "index"_a, "data"_a, "Whether bytes are kept from now on.")
+        .def("get_many", &get_many, "indices"_a,
+             "(data uint8, lengths int64): what is kept under each number, on end; -1 where nothing is.")
+        .def("put_many", &put_many, "indices"_a, "data"_a, "lengths"_a,
+             "How many of the entries, on end, are kept now.")
         .def("counts", &counts)
         .def_prop_ro("used_bytes", [](const PyStore& self) { return self.store->used_bytes(); })
         .def_prop_ro("stopped", [](const PyStore& self) { return self.store->stopped(); });

@@ -90,7 +90,7 @@ class Loader(LoaderPosition):
                  stream, images of floats as bytes that become floats there (the same bits), unless `map` or
                  `batch_map` has to see them
     `cache`      "ram:8GB" or "disk:/nvme/cache:200GB": what is the same in each epoch is kept, as far as that goes
-                 (finished pixels, pixels of a bounded size, or files' bytes), for all ranks of the node
+                 (finished pixels, pixels of a bounded size, tokens, or files' bytes), for all ranks of the node
     `limits`     what one image may cost (pixels, JPEG scans, bytes); beyond them a sample is bad
     `instruction_set`  "scalar", "portable", "avx2" or "avx512" forces a level; all give the same bits
 
@@ -161,6 +161,7 @@ class Loader(LoaderPosition):
         packed = None if pack is None else text_packed(pack, texts).name
         check_last_batch(plan, map)
         bounds = Limits() if limits is None else limits
+        kept_of = columns.images, columns.raws, texts
         self._tuner = tuner_of(threads, prefetch)
         self._recipe = Recipe(
             dataset=dataset,
@@ -185,9 +186,7 @@ class Loader(LoaderPosition):
             batch_map=batch_map,
             level=instruction_set,
             limits=bounds,
-            cache=None
-            if cache is None
-            else open_cache(cache, dataset, plan, program, columns.images, columns.raws, bounds).owned_by(self),
+            cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds).owned_by(self),
         )
         self._budget = isinstance(batch_size, Budget)
         self._memory: PinnedMemory | PooledMemory = PooledMemory(self._tuner.setting.prefetch, len(self._recipe.parts))

@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headrace import _core
 from headrace.cache.files import open_file
 from headrace.cache.identity import CacheIdentity
@@ -65,6 +68,14 @@ class Store:
         """Keeps bytes, below 4 GiB, under a number. False where they are not kept: something is there already, or
         there is no room left. Everybody has to give the same bytes for the same number."""
         return self.native.put(index, data)
+
+    def get_many(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The bytes of many entries on end, and how many each has; -1 where one is empty."""
+        return self.native.get_many(indices)
+
+    def put_many(self, indices: NDArray[np.int64], data: NDArray[np.uint8], lengths: NDArray[np.int64]) -> int:
+        """Keeps many entries, whose bytes lie on end in `data`. How many of them are kept, as `put` says."""
+        return self.native.put_many(indices, data, lengths)
 
     def stats(self) -> CacheStats:
         counts, stopped = self.native.counts(), self.native.stopped

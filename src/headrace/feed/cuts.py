@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.fields import Depth, Image, Mask, Normals, Spatial
+from headrace.tokens import ResolvedText
 from headrace.view import Program
 
 Cut = Literal["file", "shrunk", "final"]
@@ -38,6 +39,14 @@ def cut_of(field: Spatial, program: Program, *, one_view: bool) -> FieldCut:
     if isinstance(field, Image) and field.shrink_to is not None:
         return FieldCut("shrunk", f"pixels whose short side is at most {field.shrink_to}, for a random view")
     return FieldCut("file", f"files' bytes, for {'a random view' if one_view else 'views that change by batch'}")
+
+
+def text_words(text: ResolvedText) -> str:
+    """What is kept of a text field: tokens where something tells its tokenizer from others."""
+    read = text.held is None
+    if text.encoder.identity is None:
+        return f"{FILE.words if read else 'nothing'}, for its tokenizer has no version"
+    return f"{FILE.words}, and tokens" if read else "tokens"
 
 
 def deterministic_ops(program: Program) -> NDArray[np.float64]:

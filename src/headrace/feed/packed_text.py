@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ from numpy.typing import NDArray
 from headrace.errors import UsageError
 from headrace.feed.contents import Ints, Places
 from headrace.feed.texts import TextContent
+from headrace.tokens import Sequences
 
 PARTS = ("ids", "mask", "positions", "blocks", "boundaries")
 
@@ -19,7 +18,7 @@ PARTS = ("ids", "mask", "positions", "blocks", "boundaries")
 class PackedTextContent(TextContent):
     """A text field whose texts share rows."""
 
-    def _parts(self, sequences: Sequence[Sequence[int]], places: Places | None) -> dict[str, NDArray[Any]]:
+    def _parts(self, sequences: Sequences, places: Places | None) -> dict[str, NDArray[Any]]:
         assert places is not None, "the plan has rows"
         try:
             return packed(sequences, places.row_of, rows=places.rows, length=places.length, pad_id=self.text.pad_id)
@@ -35,9 +34,7 @@ class RowOverflowError(ValueError):
     """Sequences that are longer than the row they share."""
 
 
-def packed(
-    sequences: Sequence[Sequence[int]], row_of: Ints, *, rows: int, length: int, pad_id: int
-) -> dict[str, NDArray[Any]]:
+def packed(sequences: Sequences, row_of: Ints, *, rows: int, length: int, pad_id: int) -> dict[str, NDArray[Any]]:
     """The parts of a packed field, B = `rows`, L = `length`, S sequences.
 
     "ids" int64 [B, L], `pad_id` at each row's end. "mask" bool [B, L], False there. "positions" int64 [B, L], from 0 in
@@ -47,7 +44,7 @@ def packed(
 
     `row_of` [S] is ascending. Raises RowOverflowError for the first row that is too short for its sequences.
     """
-    lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+    lengths = sequences.lengths
     before = np.cumsum(lengths) - lengths
     used = np.bincount(row_of, lengths, minlength=rows).astype(np.int64)
     if used.max(initial=0) > length:
@@ -60,9 +57,9 @@ def packed(
     within = np.arange(total) - np.repeat(before, lengths)
     places = np.repeat(starts, lengths) + within
     ids, positions, blocks = (np.full(rows * length, fill, np.int64) for fill in (pad_id, 0, -1))
-    ids[places] = np.fromiter(chain.from_iterable(sequences), np.int64, total)
+    ids[places] = sequences.ids
     positions[places] = within
-    blocks[places] = np.repeat(np.arange(len(sequences)), lengths)
+    blocks[places] = np.repeat(np.arange(len(lengths)), lengths)
     edges = np.unique(np.concatenate([starts[lengths > 0], begins, begins + used, [rows * length]]))
     found = {"ids": ids, "mask": blocks >= 0, "positions": positions, "blocks": blocks}
     return {name: part.reshape(rows, length) for name, part in found.items()} | {"boundaries": edges.astype(np.int32)}

@@ -8,15 +8,13 @@ from headrace.feed.packed_text import PackedTextContent
 from headrace.feed.recipe import Recipe
 from headrace.feed.texts import TextContent, TextMeter
 from headrace.fields import Array
+from headrace.tokens import ResolvedText
 
 
 def contents_of(recipe: Recipe, meter: TextMeter) -> tuple[Content, ...]:
     """Those of a recipe, for one pass; `meter` counts what texts cost."""
     raws = {name: number for number, (name, _, _) in enumerate(recipe.raws)}
-    texts = [
-        (PackedTextContent if text.name == recipe.packed else TextContent)(text, raws.get(text.name), meter)
-        for text in recipe.texts
-    ]
+    texts = [_text_of(recipe, text, raws.get(text.name), meter) for text in recipe.texts]
     arrays = [
         ArrayContent(
             dataset=recipe.dataset,
@@ -30,3 +28,8 @@ def contents_of(recipe: Recipe, meter: TextMeter) -> tuple[Content, ...]:
         if isinstance(field, Array)
     ]
     return (*texts, *arrays)
+
+
+def _text_of(recipe: Recipe, text: ResolvedText, raw: int | None, meter: TextMeter) -> TextContent:
+    kind = PackedTextContent if text.name == recipe.packed else TextContent
+    return kind(text, raw, meter, None if recipe.cache is None else recipe.cache.tokens(text))

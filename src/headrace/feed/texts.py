@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,10 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace.errors import DecodeError, LimitError, SampleError
 from headrace.feed.contents import Ints, Origin, Places, Raws, Rows
+from headrace.feed.kept_tokens import KeptTokens
 from headrace.feed.nesting import part_name
 from headrace.feed.stats import StageStats
-from headrace.tokens import ResolvedText
+from headrace.tokens import ResolvedText, Sequences
 from headrace.tokens.texts import LongTextError, UnfitTextError, decoded
 
 _STREAM = 254 << 8
@@ -41,6 +41,14 @@ class TextMeter:
         return StageStats(self._busy_s, self._items, self._bytes)
 
 
+class Taken(NamedTuple):
+    """The text of a row."""
+
+    text: str
+    number: int
+    """Of what the dataset holds, or the base id of the member's sample; in the field no other text has it."""
+
+
 @dataclass(frozen=True)
 class TextContent:
     """A text field of one pass."""
@@ -49,16 +57,21 @@ class TextContent:
     raw: int | None
     """Its number among the recipe's raw fields; None where the dataset holds its texts."""
     meter: TextMeter
+    kept: KeptTokens | None = None
+    """None: each text is encoded each time."""
 
     @property
     def name(self) -> str:
         return self.text.name
 
     def take(self, rows: Rows, raws: Raws) -> list[Any]:
-        found = self._held(rows) if self.raw is None else raws[self.raw]
-        return [self._usable(data, int(sample)) for data, sample in zip(found, rows.samples, strict=True)]
+        numbers, found = self._held(rows) if self.raw is None else (rows.base_ids, raws[self.raw])
+        return [
+            self._usable(data, number, sample)
+            for data, number, sample in zip(found, numbers.tolist(), rows.samples.tolist(), strict=True)
+        ]
 
-    def _held(self, rows: Rows) -> list[bytes | None]:
+    def _held(self, rows: Rows) -> tuple[Ints, list[bytes | None]]:
         assert self.text.held is not None, "it is read"
         first, counts = self.text.held.ranges(rows.base_ids)
         if self.text.field.captions == "random" and len(counts) and counts.max() > 1:
@@ -67,13 +80,13 @@ class TextContent:
         found: list[bytes | None] = [None] * len(counts)
         for row, data in zip(there.tolist(), self.text.held.take(first[there]), strict=True):
             found[row] = data
-        return found
+        return first, found
 
-    def _usable(self, data: bytes | None, sample: int) -> str | SampleError:
+    def _usable(self, data: bytes | None, number: int, sample: int) -> Taken | SampleError:
         if data is None:
             return self._origin.error(DecodeError, "the sample has no text", sample)
         try:
-            return decoded(data, self.text.field.most_bytes)
+            return Taken(decoded(data, self.text.field.most_bytes), number)
         except LongTextError as error:
             why = f"{error}; raise it with Text(max_bytes=…) if such texts are wanted"
             return self._origin.error(LimitError, why, sample)
@@ -84,24 +97,31 @@ class TextContent:
     def _origin(self) -> Origin:
         return Origin(self.text.dataset, self.name, self.text.column, read=self.raw is not None)
 
-    def join(self, contents: list[str], samples: Ints, places: Places | None) -> dict[str, NDArray[Any]]:
+    def join(self, contents: list[Taken], samples: Ints, places: Places | None) -> dict[str, NDArray[Any]]:
         began = time.perf_counter()
-        parts = self._parts(self.text.encoder.encode(contents), places)
-        self.meter.add(time.perf_counter() - began, contents)
+        texts = [content.text for content in contents]
+        parts = self._parts(self._encoded(texts, contents), places)
+        self.meter.add(time.perf_counter() - began, texts)
         return {part_name(self.name, name): part for name, part in parts.items()}
 
-    def _parts(self, sequences: Sequence[Sequence[int]], places: Places | None) -> dict[str, NDArray[Any]]:
+    def _encoded(self, texts: list[str], contents: list[Taken]) -> Sequences:
+        encode = self.text.encoder.encode
+        if self.kept is None:
+            return Sequences.of(encode(texts))
+        numbers = np.fromiter((content.number for content in contents), np.int64, len(contents))
+        return self.kept.encoded(texts, numbers, encode)
+
+    def _parts(self, sequences: Sequences, places: Places | None) -> dict[str, NDArray[Any]]:
         ids, mask = self._padded(sequences)
         return {IDS: ids, MASK: mask}
 
-    def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        length = self.text.padded(int(lengths.max(initial=0)))
+    def _padded(self, rows: Sequences) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        length = self.text.padded(int(rows.lengths.max(initial=0)))
         places = np.arange(length)
-        ends = lengths[:, None]
+        ends = rows.lengths[:, None]
         mask = places >= length - ends if self.text.encoder.pads_left else places < ends
-        ids = np.full((len(rows), length), self.text.pad_id, np.int64)
-        ids[mask] = np.fromiter(chain.from_iterable(rows), np.int64, int(lengths.sum()))
+        ids = np.full((len(rows.lengths), length), self.text.pad_id, np.int64)
+        ids[mask] = rows.ids
         return ids, mask
 
 

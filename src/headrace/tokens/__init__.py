@@ -4,5 +4,14 @@ from headrace.tokens.encoder import Encoder
 from headrace.tokens.lengths import token_lengths
 from headrace.tokens.resolved import ResolvedText, resolve_texts, text_measured
 from headrace.tokens.resolving import resolve_tokenizer
+from headrace.tokens.sequences import Sequences
 
-__all__ = ["Encoder", "ResolvedText", "resolve_texts", "resolve_tokenizer", "text_measured", "token_lengths"]
+__all__ = [
+    "Encoder",
+    "ResolvedText",
+    "Sequences",
+    "resolve_texts",
+    "resolve_tokenizer",
+    "text_measured",
+    "token_lengths",
+]

@@ -23,6 +23,9 @@ class HeldTexts:
     lists: ListColumn | None
     """Which of `strings` are a sample's; None: each has one."""
 
+    def __len__(self) -> int:
+        return len(self.strings)
+
     def ranges(self, ids: Ints) -> tuple[Ints, Ints]:
         """The number of each sample's first text, and how many it has."""
         return (ids, np.ones(len(ids), np.int64)) if self.lists is None else self.lists.ranges(ids)
