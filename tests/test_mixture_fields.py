@@ -137,3 +137,41 @@ def test_each_source_has_its_own_normalisation(places):
         pixels = dict(zip(alone["key"], alone["image"], strict=True))
         for row in np.flatnonzero(batch["source"] == number):
             assert np.array_equal(batch["image"][row], pixels[batch["key"][row]])
+
+
+# --- packed texts ---
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    path = tmp_path_factory.mktemp("documents") / "documents.jsonl"
+    path.write_text("".join(f'{{"text": "{"1 " * (number % 9)}", "number": {number}}}\n' for number in range(50)))
+    return hr.open(path)
+
+
+def words(texts):
+    return [[int(word) for word in text.split()] for text in texts]
+
+
+DOCUMENT_FIELDS = {"text": hr.Text(words, max_length=16, pad_id=0), "number": hr.Label(source="number")}
+
+
+def packed(documents, fields, pack=hr.Pack(16)):  # noqa: B008  # it is frozen
+    return hr.Loader(documents, fields, pack=pack, batch_size=2, shuffle=True, threads=1, output="numpy")
+
+
+@pytest.mark.parametrize("names", [["text"], ["text", "number"], ["number", "text"]])
+def test_rows_of_tokens_tell_the_source_of_each_text(documents, names):
+    """As many as other fields have, also where there are none, and where a text is empty."""
+    fields = {name: DOCUMENT_FIELDS[name] for name in names}
+    found = [len(batch["source"]) for batch in hr.mix({name: packed(documents, fields) for name in "ab"})]
+    whole = hr.mix({name: packed(documents, DOCUMENT_FIELDS) for name in "ab"})
+    assert found == [len(batch["number"]) for batch in whole]
+
+
+def test_packed_texts_beside_others_are_refused(documents):
+    sources = {"a": packed(documents, DOCUMENT_FIELDS), "b": packed(documents, DOCUMENT_FIELDS, pack=None)}
+    with pytest.raises(hr.HeadraceError, match=r"number, text\.blocks.* of 'a'.*text\.ids.*pack= all texts or none"):
+        hr.mix(sources)
+    with pytest.raises(hr.HeadraceError, match="without buckets, Budget, RandomScale and pack beside 'mixed'"):
+        hr.mix({"a": sources["a"]}, batches="mixed")

@@ -179,8 +179,16 @@ class MixedLoader(LoaderPosition):
         return replace(recipe, plan=SourceBatches(recipe.plan, end)), ahead, self._taken(epoch, step)[number]
 
     def _one_source(self, feeds: Feeds, epoch: int, step: int) -> Pass:
-        output = self._first.recipe.output
-        return OneSourcePass(feeds, self._mixture, epoch=epoch, step=step, steps=self._steps, output=output)
+        recipes = [loader.recipe for loader in self._sources.values()]
+        return OneSourcePass(
+            feeds,
+            self._mixture,
+            epoch=epoch,
+            step=step,
+            steps=self._steps,
+            packed=[None if recipe.packed is None else recipe.plan for recipe in recipes],
+            output=recipes[0].output,
+        )
 
     def _joined(self, feeds: Feeds, epoch: int, step: int) -> Pass:
         plan = self._first.recipe.plan
