@@ -198,6 +198,19 @@ def test_a_consumer_that_only_waits_is_measured(photos):
     assert seen.batch_bytes == 16 * 3 * 24 * 24
 
 
+def test_what_is_read_of_a_pass_goes_on_from_where_its_feed_has_ended(photos):
+    """A window may begin before and end after, with batches that lie ready."""
+    iterator = iter(load(photos, threads=2, prefetch=COUNT // 4))
+    runner = iterator._pass
+    assert eventually(lambda: runner.readings().idle_s > 0)
+    before = runner.readings().idle_s
+    runner._thread.join()
+    after = runner.readings()
+    assert after.idle_s >= before
+    assert after.idle_s == iterator.stats().idle_s
+    iterator.close()
+
+
 def jobs(engine, photos, count):
     files = photos.files("image")
     paths = _core.Paths(str(files.root).encode(), files.names.blob, files.names.offsets, keep_open=False, inside=False)

@@ -220,7 +220,7 @@ class Runner:
 
     def readings(self) -> Readings:
         with self._lock:
-            idle_ns = 0 if self._core is not None else self._engine.idle_ns
+            idle_ns = self._engine.idle_ns if self._core is None else self._core["idle"][0]
         feed_wait_s = self._channel.statistics().producer_wait_s
         return Readings(feed_wait_s, idle_ns / 1e9, time.process_time(), time.thread_time(), self.batch_bytes)
 
