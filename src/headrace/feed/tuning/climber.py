@@ -61,7 +61,8 @@ class Climber:
     @property
     def reasons(self) -> dict[str, str]:
         """For each knob that is tuned, why it is what it is; a value that is on trial is so by its trial."""
-        return self._reasons.of(self.setting if self._trial is None else self._trial.came_from, self.bounds)
+        trial = self._trial  # looked up once: whoever asks may be another thread
+        return self._reasons.of(self.setting if trial is None else trial.came_from, self.bounds)
 
     def observe(self, seen: Observation) -> None:
         self._elapsed_s += seen.wall_s

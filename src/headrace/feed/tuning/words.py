@@ -52,8 +52,10 @@ class Reasons:
         return {knob: self._of(knob, setting, bounds) for knob in KNOBS if not bounds.is_given(knob)}
 
     def _of(self, knob: Knob, setting: Setting, bounds: Bounds) -> str:
-        found = [texts[knob] for texts in (self._below, self._above) if knob in texts]
-        if knob not in self._above and setting.of(knob) == bounds.of(knob)[1]:
+        # Each is looked up once: whoever asks may be another thread than the one that tunes.
+        below, above = self._below.get(knob), self._above.get(knob)
+        found = [text for text in (below, above) if text is not None]
+        if above is None and setting.of(knob) == bounds.of(knob)[1]:
             found.append("there are no more cores" if knob == "threads" else "no more is tried")
         return "; ".join(found) or "as it began"
 
