@@ -123,6 +123,25 @@ def test_a_bad_sample_is_replaced_by_one_of_its_source(tmp_path):
         battery.check_resume_twice(factory(places, batches, max_bad=0.1, seed=1))
 
 
+@pytest.mark.parametrize("batches", ["one-source", "mixed"])
+def test_bad_samples_are_judged_by_what_a_pass_takes_of_a_source(documents, batches):
+    """A source that comes again and again shows each rank more of its bad samples (a tenth) than its part of an epoch
+    holds; one of which little is taken shows few."""
+    fields = {"text": hr.Text(words, max_length=16, max_bytes=15, pad_id=0)}
+
+    def loader(**options):
+        each = {"batch_size": 2, "shuffle": True, "threads": 1, "output": "numpy"}
+        return hr.Loader(documents, fields, **(each | options))
+
+    ranks = {"world_size": 4, "rank": 1, "max_bad": 0.15}
+    again = hr.mix({"a": loader(**ranks), "b": loader(**ranks)}, batches=batches, epoch=80)
+    list(again)
+    assert all(stats.bad > 3 for stats in again.source_stats().values())
+    little = hr.mix({"a": loader(max_bad=0.1, shuffle=False)}, batches=batches, epoch=14)
+    with pytest.raises(hr.HeadraceError, match="3 of 28 samples are bad, expected at most 2"):
+        list(little)
+
+
 def test_repr_says_what_is_mixed(places):
     mixed = factory(places, "mixed")()
     assert repr(mixed) == f"MixedLoader: {len(mixed)} batches of 12, of samples of all: photos 0.667, scans 0.333"

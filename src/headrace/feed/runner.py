@@ -55,7 +55,9 @@ class Runner:
         self._samples = 0
         self._cache_before = None if recipe.cache is None else recipe.cache.stats()
         self.batch_bytes = 0
-        samples = -(-recipe.plan.length // recipe.plan.world_size)
+        samples = recipe.pass_samples
+        if samples is None:
+            samples = -(-recipe.plan.length // recipe.plan.world_size)
         self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
         self._channel: Channel[tuple[Batch, int]] = Channel(self._tuned.setting.prefetch)
         self._pending: deque[Pending] = deque()  # the feeding thread's own

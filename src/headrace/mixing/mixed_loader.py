@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -165,7 +166,7 @@ class MixedLoader(LoaderPosition):
 
     def _recipe_of(self, number: int, loader: Loader, epoch: int, step: int) -> tuple[Recipe, int, int]:
         """What the source's feed makes in this epoch, how many batches ahead, and its first step."""
-        recipe = loader.recipe
+        recipe = replace(loader.recipe, pass_samples=self._pass_samples(number, loader, epoch))
         if self._batches == "mixed":
             assert isinstance(recipe.plan, Plan)
             return (
@@ -177,6 +178,14 @@ class MixedLoader(LoaderPosition):
         # As far ahead in steps of the mixture as the source's loader would be alone.
         ahead = min(loader.prefetch, 1 + int(loader.prefetch * self._mixture.shares[number]))
         return replace(recipe, plan=SourceBatches(recipe.plan, end)), ahead, self._taken(epoch, step)[number]
+
+    def _pass_samples(self, number: int, loader: Loader, epoch: int) -> int:
+        """Different samples of the source that this rank takes in this epoch, which may hold several of the source's
+        own, or a part of one."""
+        count = Fraction(self._taken(epoch + 1, 0)[number] - self._taken(epoch, 0)[number])
+        if self._batches == "one-source":
+            count *= Fraction(loader.samples, len(loader))
+        return min(math.ceil(count / loader.world_size), loader.recipe.plan.length)
 
     def _one_source(self, feeds: Feeds, epoch: int, step: int) -> Pass:
         recipes = [loader.recipe for loader in self._sources.values()]
