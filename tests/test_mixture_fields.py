@@ -88,6 +88,15 @@ def test_batches_that_are_kept_are_not_written_again(places):
     assert all(np.array_equal(batch["image"], copy) for batch, copy in zip(batches, copies, strict=True))
 
 
+@pytest.mark.parametrize("batches", ["one-source", "mixed"])
+def test_a_consumer_that_keeps_every_batch_is_told_where(places, batches):
+    mixed = factory(places, batches, batch_size=1, view=hr.Resize((128, 128)), prefetch=1)()
+    with pytest.warns(UserWarning, match="alive: the loader allocates a new one") as caught:
+        held = [batch for _ in range(2) for batch in mixed]
+    assert len(held) == 2 * len(mixed)
+    assert {warning.filename for warning in caught} == {__file__}
+
+
 def test_one_source_alone_is_a_loader_that_goes_on(places):
     only = {"photos": places["photos"]}
     for batches in ("one-source", "mixed"):

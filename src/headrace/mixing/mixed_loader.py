@@ -219,6 +219,6 @@ class MixedLoader(LoaderPosition):
         """For an iterator: a consumer that holds many batches is told so."""
         if isinstance(begun, OneSourcePass):
             for loader, runner in zip(self._sources.values(), begun.feeds.runners, strict=True):
-                loader.mind(runner)
+                loader.mind(runner, within=1)
         elif isinstance(self._memory, PooledMemory):
             self._memory.mind(begun.batch_bytes, begun.held_batches)
