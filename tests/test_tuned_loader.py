@@ -110,6 +110,16 @@ def test_stats_say_what_is_set_and_why(photos, monkeypatch, options, tuned, line
     assert all(line.startswith(begin) for line, begin in zip(told, lines, strict=True))
 
 
+def test_the_one_thread_of_a_rank_with_one_core_is_not_said_to_be_given(photos, monkeypatch):
+    monkeypatch.setattr("headrace.feed.tuning.tuner.default_threads", lambda: 1)
+    loader = load(photos)
+    list(loader)
+    assert "  threads 1 (tuned: there are no more cores)" in str(loader.stats()).splitlines()
+    loader = load(photos, threads=1)
+    list(loader)
+    assert "  threads 1 (given)" in str(loader.stats()).splitlines()
+
+
 def test_a_pass_goes_on_where_the_one_before_ended(photos):
     loader = load(photos)
     loader._tuner.restart(Setting(1, 5))

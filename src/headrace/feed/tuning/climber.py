@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.feed.tuning.judging import SURE, Verdict, judge
 from headrace.feed.tuning.moves import ENOUGH_STEPS, Move, moves
@@ -76,7 +76,7 @@ class Climber:
 
     def refuse_threads(self, most: int) -> None:
         """The system gives no more than so many."""
-        self.bounds = Bounds(threads=(min(self.bounds.threads[0], most), most), prefetch=self.bounds.prefetch)
+        self.bounds = replace(self.bounds, threads=(min(self.bounds.threads[0], most), most))
         self._reasons.refused_threads()
         self._trial, self._standing = None, []
         self.setting = self.setting.turned("threads", most)

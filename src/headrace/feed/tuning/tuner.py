@@ -7,7 +7,7 @@ import threading
 from headrace.cores import default_threads
 from headrace.feed.tuning.climber import Climber
 from headrace.feed.tuning.observation import Observation
-from headrace.feed.tuning.setting import Bounds, Setting
+from headrace.feed.tuning.setting import Bounds, Knob, Setting
 
 START_PREFETCH, MOST_PREFETCH = 3, 16
 """More ahead only evens out what varies over more than so many batches, and each takes memory."""
@@ -67,11 +67,13 @@ class Tuner:
 def tuner_of(threads: int | None, prefetch: int | None) -> Tuner:
     """For a loader's arguments, None: to be tuned. Threads begin at the most, so that a short run has them all."""
     most = default_threads()
+    given: list[tuple[Knob, int | None]] = [("threads", threads), ("prefetch", prefetch)]
     start = Setting(most if threads is None else threads, START_PREFETCH if prefetch is None else prefetch)
     return Tuner(
         start,
         Bounds(
             threads=(1, most) if threads is None else (threads, threads),
             prefetch=(1, MOST_PREFETCH) if prefetch is None else (prefetch, prefetch),
+            left_out=tuple(knob for knob, value in given if value is None),
         ),
     )

@@ -48,8 +48,9 @@ class Reasons:
         self._above["threads"] = "the system refused more"
 
     def of(self, setting: Setting, bounds: Bounds) -> dict[str, str]:
-        """For each knob that is tuned."""
-        return {knob: self._of(knob, setting, bounds) for knob in KNOBS if not bounds.is_given(knob)}
+        """For each knob that is tuned, or would be if there were any choice."""
+        told = (knob for knob in KNOBS if not bounds.is_given(knob) or knob in bounds.left_out)
+        return {knob: self._of(knob, setting, bounds) for knob in told}
 
     def _of(self, knob: Knob, setting: Setting, bounds: Bounds) -> str:
         # Each is looked up once: whoever asks may be another thread than the one that tunes.
