@@ -121,6 +121,17 @@ def test_damaged_arrays_are_bad_samples(tmp_path, kind):
     says(caught, why, "field 'vector'", "line 2 of")
 
 
+@pytest.mark.parametrize("dtype", [np.longdouble, np.clongdouble])
+def test_numbers_that_no_tensor_has(tmp_path, dtype):
+    dataset = files(tmp_path / "files", [npy(np.ones(3, dtype))] * 2)
+    for output in ("numpy", "torch"):
+        with pytest.raises(DecodeError, match=r"of a type that tensors have, got .*; take them with Array\(dtype=…\)"):
+            load(dataset, on_error="raise", output=output)
+    kind = "complex64" if np.issubdtype(dtype, np.complexfloating) else "float64"
+    (batch,) = load(dataset, hr.Array(dtype=kind), output="torch")
+    assert batch["vector"].tolist() == [[1, 1, 1]] * 2
+
+
 def test_other_shapes_and_kinds_are_bad_where_they_are_named(tmp_path):
     dataset = files(tmp_path / "files", [GOOD, npy(np.zeros((2, 2), np.float32)), npy(np.zeros(3))])
     with pytest.raises(DecodeError, match=r"expected an array of shape \[3\], got \[2, 2\]"):

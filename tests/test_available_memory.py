@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from headrace.available_memory import Memory, available_bytes, available_to_rank, memory
 
 GB = 10**9
@@ -56,3 +58,12 @@ def test_ranks_of_a_node_share_it(tmp_path, monkeypatch):
 def test_nothing_can_be_read(tmp_path):
     assert available_bytes(tmp_path) is None
     assert available_to_rank(tmp_path) is None
+
+
+def test_a_kernel_that_does_not_say_what_is_available_tells_nothing(tmp_path):
+    """Not an error in the consumer's thread, where a tuned pass asks."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 100 kB\nMemFree: 50 kB\n")
+    assert available_bytes(tmp_path) is None
+    with pytest.raises(OSError, match="expected MemAvailable and MemTotal, got no MemAvailable"):
+        memory(tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from processes import run_python
 
 import headrace
@@ -59,6 +61,8 @@ def test_public_names_are_pinned():
         "shared_list",
     ]
     assert all(hasattr(headrace, name) for name in headrace.__all__)
+    design = Path(__file__).parents[1] / "docs/design.md"
+    assert f" {len(headrace.__all__)} names, " in design.read_text(), "the notes say another number"
 
 
 def test_import_brings_nothing_heavy():

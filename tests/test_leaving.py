@@ -44,11 +44,12 @@ def photos(place):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(photos):
+    gc.collect()  # what tests before left to the collector is none of this one's, whenever it goes
     files = open_files()
     yield
     gc.collect()
     assert eventually(lambda: own_threads() == []), own_threads()
-    assert eventually(lambda: open_files() == files), "files are left open"
+    assert eventually(lambda: open_files() <= files), "files are left open"
 
 
 def load(data, **options):

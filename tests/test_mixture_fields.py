@@ -88,6 +88,15 @@ def test_batches_that_are_kept_are_not_written_again(places):
     assert all(np.array_equal(batch["image"], copy) for batch, copy in zip(batches, copies, strict=True))
 
 
+@pytest.mark.parametrize("batches", ["one-source", "mixed"])
+def test_a_consumer_that_keeps_every_batch_is_told_where(places, batches):
+    mixed = factory(places, batches, batch_size=1, view=hr.Resize((128, 128)), prefetch=1)()
+    with pytest.warns(UserWarning, match="alive: the loader allocates a new one") as caught:
+        held = [batch for _ in range(2) for batch in mixed]
+    assert len(held) == 2 * len(mixed)
+    assert {warning.filename for warning in caught} == {__file__}
+
+
 def test_one_source_alone_is_a_loader_that_goes_on(places):
     only = {"photos": places["photos"]}
     for batches in ("one-source", "mixed"):
@@ -123,6 +132,25 @@ def test_a_bad_sample_is_replaced_by_one_of_its_source(tmp_path):
         battery.check_resume_twice(factory(places, batches, max_bad=0.1, seed=1))
 
 
+@pytest.mark.parametrize("batches", ["one-source", "mixed"])
+def test_bad_samples_are_judged_by_what_a_pass_takes_of_a_source(documents, batches):
+    """A source that comes again and again shows each rank more of its bad samples (a tenth) than its part of an epoch
+    holds; one of which little is taken shows few."""
+    fields = {"text": hr.Text(words, max_length=16, max_bytes=15, pad_id=0)}
+
+    def loader(**options):
+        each = {"batch_size": 2, "shuffle": True, "threads": 1, "output": "numpy"}
+        return hr.Loader(documents, fields, **(each | options))
+
+    ranks = {"world_size": 4, "rank": 1, "max_bad": 0.15}
+    again = hr.mix({"a": loader(**ranks), "b": loader(**ranks)}, batches=batches, epoch=80)
+    list(again)
+    assert all(stats.bad > 3 for stats in again.source_stats().values())
+    little = hr.mix({"a": loader(max_bad=0.1, shuffle=False)}, batches=batches, epoch=14)
+    with pytest.raises(hr.HeadraceError, match="3 of 28 samples are bad, expected at most 2"):
+        list(little)
+
+
 def test_repr_says_what_is_mixed(places):
     mixed = factory(places, "mixed")()
     assert repr(mixed) == f"MixedLoader: {len(mixed)} batches of 12, of samples of all: photos 0.667, scans 0.333"
@@ -137,3 +165,41 @@ def test_each_source_has_its_own_normalisation(places):
         pixels = dict(zip(alone["key"], alone["image"], strict=True))
         for row in np.flatnonzero(batch["source"] == number):
             assert np.array_equal(batch["image"][row], pixels[batch["key"][row]])
+
+
+# --- packed texts ---
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    path = tmp_path_factory.mktemp("documents") / "documents.jsonl"
+    path.write_text("".join(f'{{"text": "{"1 " * (number % 9)}", "number": {number}}}\n' for number in range(50)))
+    return hr.open(path)
+
+
+def words(texts):
+    return [[int(word) for word in text.split()] for text in texts]
+
+
+DOCUMENT_FIELDS = {"text": hr.Text(words, max_length=16, pad_id=0), "number": hr.Label(source="number")}
+
+
+def packed(documents, fields, pack=hr.Pack(16)):  # noqa: B008  # it is frozen
+    return hr.Loader(documents, fields, pack=pack, batch_size=2, shuffle=True, threads=1, output="numpy")
+
+
+@pytest.mark.parametrize("names", [["text"], ["text", "number"], ["number", "text"]])
+def test_rows_of_tokens_tell_the_source_of_each_text(documents, names):
+    """As many as other fields have, also where there are none, and where a text is empty."""
+    fields = {name: DOCUMENT_FIELDS[name] for name in names}
+    found = [len(batch["source"]) for batch in hr.mix({name: packed(documents, fields) for name in "ab"})]
+    whole = hr.mix({name: packed(documents, DOCUMENT_FIELDS) for name in "ab"})
+    assert found == [len(batch["number"]) for batch in whole]
+
+
+def test_packed_texts_beside_others_are_refused(documents):
+    sources = {"a": packed(documents, DOCUMENT_FIELDS), "b": packed(documents, DOCUMENT_FIELDS, pack=None)}
+    with pytest.raises(hr.HeadraceError, match=r"number, text\.blocks.* of 'a'.*text\.ids.*pack= all texts or none"):
+        hr.mix(sources)
+    with pytest.raises(hr.HeadraceError, match="without buckets, Budget, RandomScale and pack beside 'mixed'"):
+        hr.mix({"a": sources["a"]}, batches="mixed")

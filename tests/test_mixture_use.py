@@ -185,6 +185,18 @@ def test_a_map_that_makes_a_field_source(places, batches):
         list(factory(places, batches, remainder="wrap", map=name)())
 
 
-def test_a_batch_map_that_returns_no_dict(places):
-    with pytest.raises(hr.HeadraceError, match="expected batch_map= to return a dict of fields, got tuple"):
-        list(factory(places, "one-source", batch_map=lambda batch, rng: (batch["image"], batch["label"]))())
+@pytest.mark.parametrize(
+    ("made", "got"),
+    [
+        (lambda batch, rng: (batch["image"], batch["label"]), "got tuple"),
+        (lambda batch, rng: {"mean": batch["image"].mean()}, r"got a dict of \['mean'\]"),
+    ],
+)
+def test_a_batch_map_that_returns_no_rows(places, made, got):
+    with pytest.raises(hr.HeadraceError, match=f"expected batch_map= to return a dict of fields.*{got}"):
+        list(factory(places, "one-source", batch_map=made)())
+
+
+def test_a_number_that_a_batch_map_adds_is_no_row(places):
+    mixed = factory(places, "one-source", batch_map=lambda batch, rng: {"mean": batch["image"].mean(), **batch})()
+    assert all(len(batch["source"]) == len(batch["label"]) for batch in mixed)

@@ -110,6 +110,16 @@ def test_stats_say_what_is_set_and_why(photos, monkeypatch, options, tuned, line
     assert all(line.startswith(begin) for line, begin in zip(told, lines, strict=True))
 
 
+def test_the_one_thread_of_a_rank_with_one_core_is_not_said_to_be_given(photos, monkeypatch):
+    monkeypatch.setattr("headrace.feed.tuning.tuner.default_threads", lambda: 1)
+    loader = load(photos)
+    list(loader)
+    assert "  threads 1 (tuned: there are no more cores)" in str(loader.stats()).splitlines()
+    loader = load(photos, threads=1)
+    list(loader)
+    assert "  threads 1 (given)" in str(loader.stats()).splitlines()
+
+
 def test_a_pass_goes_on_where_the_one_before_ended(photos):
     loader = load(photos)
     loader._tuner.restart(Setting(1, 5))
@@ -196,6 +206,19 @@ def test_a_consumer_that_only_waits_is_measured(photos):
     assert 0 <= seen.feed_wait_s <= seen.wall_s
     assert 0 <= seen.idle_s <= seen.wall_s * 1.01
     assert seen.batch_bytes == 16 * 3 * 24 * 24
+
+
+def test_what_is_read_of_a_pass_goes_on_from_where_its_feed_has_ended(photos):
+    """A window may begin before and end after, with batches that lie ready."""
+    iterator = iter(load(photos, threads=2, prefetch=COUNT // 4))
+    runner = iterator._pass
+    assert eventually(lambda: runner.readings().idle_s > 0)
+    before = runner.readings().idle_s
+    runner._thread.join()
+    after = runner.readings()
+    assert after.idle_s >= before
+    assert after.idle_s == iterator.stats().idle_s
+    iterator.close()
 
 
 def jobs(engine, photos, count):

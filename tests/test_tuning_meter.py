@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from headrace.feed.tuning import Bounds, Readings, Setting, TunedPass, Tuner
 from headrace.feed.tuning.meter import Meter
 from headrace.feed.tuning.observation import Observation
+from headrace.feed.tuning.words import Reasons
 
 
 def take(meter, steps, *, work_s, wait_s=0.0, ready=1, now_s=0.0):
@@ -197,3 +200,34 @@ def test_nothing_is_read_where_both_are_given():
     tuned = TunedPass(Tuner(Setting(2, 3), Bounds((2, 2), (3, 3))), feed)
     taken(tuned, 50, 0.0)
     assert (feed.looks, feed.set_to) == (0, [])
+
+
+def test_a_tuner_listens_to_one_pass_at_a_time(monkeypatch):
+    """Two passes on their way to a device tell it in two threads; the climber is not made for that."""
+    tuner = Tuner(Setting(1, 1), Bounds((1, 8), (1, 16)))
+    heard = []
+
+    def observe(climber, found):
+        heard.append(found)
+        if len(heard) == 1:
+            other = threading.Thread(target=tuner.observe, args=(seen(5, 2.0, 1.0),))
+            other.start()
+            other.join()
+            tuner.refuse_threads(3)
+
+    monkeypatch.setattr("headrace.feed.tuning.climber.Climber.observe", observe)
+    for steps in (4, 6):
+        tuner.observe(seen(steps, 2.0, 1.0))
+    assert [each.steps for each in heard] == [4, 6]
+    assert tuner.bounds.threads == (1, 8)
+
+
+def test_reasons_may_be_asked_for_while_they_change():
+    class Vanishing(dict):
+        def __contains__(self, key):
+            found = super().__contains__(key)
+            self.pop(key, None)
+            return found
+
+    reasons = Reasons(Vanishing(threads="2 made a step 5% longer"), Vanishing(prefetch="9 were no faster"))
+    assert set(reasons.of(Setting(3, 3), Bounds((1, 8), (1, 16)))) == {"threads", "prefetch"}

@@ -23,6 +23,9 @@ def memory(root: Path = Path("/")) -> Memory:
     """The least of the machine and of the control groups (v2 and v1) around this process. `root`: where proc and sys
     are. Raises OSError where the kernel does not tell."""
     info = _pairs((root / "proc/meminfo").read_text().replace(":", " "))
+    missing = sorted({"MemAvailable", "MemTotal"} - info.keys())
+    if missing:
+        raise OSError(f"{root / 'proc/meminfo'}: expected MemAvailable and MemTotal, got no {missing[0]}")
     machine = Memory(info["MemAvailable"] << 10, info["MemTotal"] << 10)
     found = [machine, *(group for folder in _groups(root) if (group := _group(folder)) is not None)]
     return Memory(min(one.available_bytes for one in found), min(one.total_bytes for one in found))

@@ -287,11 +287,11 @@ class Loader(LoaderPosition):
         """For a pass, also one of a mixture, whose recipe has another plan: starts what works on the host."""
         return Runner(recipe, self._memory, tuner=tuner, epoch=epoch, step=step)
 
-    def mind(self, begun: Pass) -> None:
-        """For an iterator: a consumer that holds many batches is told so."""
+    def mind(self, begun: Pass, *, within: int = 0) -> None:
+        """For an iterator: a consumer that holds many batches is told so. `within`: so many loaders around this."""
         if isinstance(self._memory, PooledMemory):
             self._memory.set_prefetch(self._tuner.setting.prefetch)
-            self._memory.mind(begun.batch_bytes, begun.held_batches)
+            self._memory.mind(begun.batch_bytes, begun.held_batches, within=within)
 
 
 def _first_images(columns: Columns, threads: int | None, limits: Limits | None) -> Images | None:

@@ -68,9 +68,9 @@ class PooledMemory:
             self._prefetch = prefetch
             self._blocks.set_most_idle((prefetch + 1) * self._images)
 
-    def mind(self, batch_bytes: int, elsewhere: int | None = None) -> None:
+    def mind(self, batch_bytes: int, elsewhere: int | None = None, *, within: int = 0) -> None:
         """Tells a consumer once that it holds many batches, of this memory or of that `elsewhere`; nothing ever waits
-        for them."""
+        for them. `within`: how many loaders there are around the one that asks, which the warning has to go past."""
         held = self._blocks.held() // self._images if elsewhere is None else elsewhere
         if self._warned or held <= self._prefetch + HELD_BATCHES:
             return
@@ -79,7 +79,7 @@ class PooledMemory:
             f"{held} batches of {batch_bytes / 1e6:,.0f} MB each are alive: the loader allocates a new one for each "
             "that is held. Drop batches, or copy what you keep (tensor.clone())",
             UserWarning,
-            stacklevel=4,
+            stacklevel=4 + within,
         )
 
 

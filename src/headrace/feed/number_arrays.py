@@ -18,6 +18,8 @@ from headrace.fields import Array
 Numbers: TypeAlias = NDArray[Any]
 
 _KINDS = "biufc"
+_MOST_BYTES = {"c": 16}
+"""Of a number, where it is not 8: what numpy calls longdouble is another type on each machine."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ class ArrayContent:
             return self._origin.error(DecodeError, f"expected numbers, got an array of {values.dtype}", sample)
         if shape is not None and values.shape != shape:
             why = f"expected an array of shape {list(shape)}, got {list(values.shape)}"
+            return self._origin.error(DecodeError, why, sample)
+        if dtype is None and values.dtype.itemsize > _MOST_BYTES.get(values.dtype.kind, 8):
+            why = f"expected numbers of a type that tensors have, got {values.dtype}; take them with Array(dtype=…)"
             return self._origin.error(DecodeError, why, sample)
         if dtype is None:
             return values.astype(values.dtype.newbyteorder("="), copy=False)

@@ -71,6 +71,8 @@ class Recipe:
     level: str
     limits: Limits
     cache: FeedCache | None = None
+    pass_samples: int | None = None
+    """Different ones that this rank takes in a pass; None: its part of an epoch of the plan's."""
 
     @property
     def parts(self) -> list[Part]:

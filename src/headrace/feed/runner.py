@@ -55,7 +55,9 @@ class Runner:
         self._samples = 0
         self._cache_before = None if recipe.cache is None else recipe.cache.stats()
         self.batch_bytes = 0
-        samples = -(-recipe.plan.length // recipe.plan.world_size)
+        samples = recipe.pass_samples
+        if samples is None:
+            samples = -(-recipe.plan.length // recipe.plan.world_size)
         self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
         self._channel: Channel[tuple[Batch, int]] = Channel(self._tuned.setting.prefetch)
         self._pending: deque[Pending] = deque()  # the feeding thread's own
@@ -220,7 +222,7 @@ class Runner:
 
     def readings(self) -> Readings:
         with self._lock:
-            idle_ns = 0 if self._core is not None else self._engine.idle_ns
+            idle_ns = self._engine.idle_ns if self._core is None else self._core["idle"][0]
         feed_wait_s = self._channel.statistics().producer_wait_s
         return Readings(feed_wait_s, idle_ns / 1e9, time.process_time(), time.thread_time(), self.batch_bytes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -165,7 +166,7 @@ class MixedLoader(LoaderPosition):
 
     def _recipe_of(self, number: int, loader: Loader, epoch: int, step: int) -> tuple[Recipe, int, int]:
         """What the source's feed makes in this epoch, how many batches ahead, and its first step."""
-        recipe = loader.recipe
+        recipe = replace(loader.recipe, pass_samples=self._pass_samples(number, loader, epoch))
         if self._batches == "mixed":
             assert isinstance(recipe.plan, Plan)
             return (
@@ -178,9 +179,25 @@ class MixedLoader(LoaderPosition):
         ahead = min(loader.prefetch, 1 + int(loader.prefetch * self._mixture.shares[number]))
         return replace(recipe, plan=SourceBatches(recipe.plan, end)), ahead, self._taken(epoch, step)[number]
 
+    def _pass_samples(self, number: int, loader: Loader, epoch: int) -> int:
+        """Different samples of the source that this rank takes in this epoch, which may hold several of the source's
+        own, or a part of one."""
+        count = Fraction(self._taken(epoch + 1, 0)[number] - self._taken(epoch, 0)[number])
+        if self._batches == "one-source":
+            count *= Fraction(loader.samples, len(loader))
+        return min(math.ceil(count / loader.world_size), loader.recipe.plan.length)
+
     def _one_source(self, feeds: Feeds, epoch: int, step: int) -> Pass:
-        output = self._first.recipe.output
-        return OneSourcePass(feeds, self._mixture, epoch=epoch, step=step, steps=self._steps, output=output)
+        recipes = [loader.recipe for loader in self._sources.values()]
+        return OneSourcePass(
+            feeds,
+            self._mixture,
+            epoch=epoch,
+            step=step,
+            steps=self._steps,
+            packed=[None if recipe.packed is None else recipe.plan for recipe in recipes],
+            output=recipes[0].output,
+        )
 
     def _joined(self, feeds: Feeds, epoch: int, step: int) -> Pass:
         plan = self._first.recipe.plan
@@ -202,6 +219,6 @@ class MixedLoader(LoaderPosition):
         """For an iterator: a consumer that holds many batches is told so."""
         if isinstance(begun, OneSourcePass):
             for loader, runner in zip(self._sources.values(), begun.feeds.runners, strict=True):
-                loader.mind(runner)
+                loader.mind(runner, within=1)
         elif isinstance(self._memory, PooledMemory):
             self._memory.mind(begun.batch_bytes, begun.held_batches)

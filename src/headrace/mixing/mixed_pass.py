@@ -19,7 +19,7 @@ from headrace.mixing.filling import fill_up
 from headrace.mixing.joining import join
 from headrace.mixing.sources import SOURCE
 from headrace.mixing.totals import totals
-from headrace.plan import Mixture
+from headrace.plan import EpochPlan, Mixture
 from headrace.threads import THREAD_PREFIX, Origin, close_at_exit, in_own_thread
 from headrace.tokens import ResolvedText
 
@@ -74,9 +74,21 @@ class Feeds:
 class OneSourcePass:
     """Each batch is one of one source's own."""
 
-    def __init__(self, feeds: Feeds, mixture: Mixture, *, epoch: int, step: int, steps: int, output: str) -> None:
+    def __init__(
+        self,
+        feeds: Feeds,
+        mixture: Mixture,
+        *,
+        epoch: int,
+        step: int,
+        steps: int,
+        packed: Sequence[EpochPlan | None],
+        output: str,
+    ) -> None:
+        """`packed`: the plan of each source whose texts share rows."""
         self.feeds = feeds
         self._mixture = mixture
+        self._packed = packed
         self._first = epoch * steps
         self._step = step
         self._steps = steps
@@ -98,10 +110,16 @@ class OneSourcePass:
         if self._step == self._steps:
             raise Closed
         at = self._first + self._step
-        source = int(self._mixture.between(at, at + 1)[0][0])
+        source, number = (int(found[0]) for found in self._mixture.between(at, at + 1))
         batch = self.feeds.take(source)
         self._step += 1
-        return with_source(batch, np.full(rows_of(batch), source, np.int64), self._output), self._step
+        samples = self._samples(source, number, batch)
+        return with_source(batch, np.full(samples, source, np.int64), self._output), self._step
+
+    def _samples(self, source: int, number: int, batch: Batch) -> int:
+        """In rows of tokens nothing else may tell how many there are."""
+        plan = self._packed[source]
+        return rows_of(batch) if plan is None else len(plan.batch(*divmod(number, plan.steps)).samples)
 
     def close(self) -> None:
         self.feeds.close()
@@ -238,8 +256,18 @@ def with_source(batch: Batch, sources: np.typing.NDArray[np.int64], output: str)
 
 
 def rows_of(batch: Any) -> int:
-    """How many samples a batch has."""
-    if not isinstance(batch, Mapping) or not batch:
-        raise UsageError(f"mixture: expected batch_map= to return a dict of fields, got {type(batch).__name__}")
-    first = next(iter(batch.values()))
-    return rows_of(first) if isinstance(first, Mapping) else len(first)
+    """How many samples a batch has: as many as its first field that has rows."""
+    found = _rows(batch) if isinstance(batch, Mapping) else None
+    if found is None:
+        got = f"a dict of {list(batch)}" if isinstance(batch, Mapping) else type(batch).__name__
+        raise UsageError(f"mixture: expected batch_map= to return a dict of fields, with a row a sample, got {got}")
+    return found
+
+
+def _rows(value: Any) -> int | None:
+    if isinstance(value, Mapping):
+        return next((rows for each in value.values() if (rows := _rows(each)) is not None), None)
+    if isinstance(value, list):
+        return len(value)
+    shape: tuple[int, ...] = getattr(value, "shape", ())
+    return int(shape[0]) if len(shape) else None

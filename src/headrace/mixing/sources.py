@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from headrace.errors import UsageError
+from headrace.feed.nesting import shown
 from headrace.loader import Loader
 from headrace.plan import Plan
 
@@ -52,8 +53,8 @@ def check_mixed(sources: Mapping[str, Loader]) -> None:
         recipe = loader.recipe
         if not isinstance(recipe.plan, Plan):
             raise UsageError(
-                f"batches: expected source {name!r} without buckets, Budget and RandomScale beside 'mixed', as samples "
-                "of several sources must have one shape; take 'one-source', or a view of fixed size"
+                f"batches: expected source {name!r} without buckets, Budget, RandomScale and pack beside 'mixed', as "
+                "samples of several sources must have one shape; take 'one-source', or a view of fixed size"
             )
         if recipe.batch_map is not None:
             raise UsageError(
@@ -112,12 +113,13 @@ def _size(loader: Loader) -> tuple[int, int] | None:
     return recipe.program.output_size if recipe.images and recipe.map is None else None
 
 
+_ALIKE_FIELDS = "name them alike, with source= where columns differ, and pack= all texts or none"
 _ALIKE: list[tuple[str, Callable[[Loader], Any], str]] = [
     ("world size", lambda loader: loader.world_size, "pass the same world_size= to each, or to none"),
     ("rank", lambda loader: loader.rank, "pass the same rank= to each, or to none"),
     ("output", lambda loader: loader.recipe.output, "pass the same output="),
     ("device", _device, "pass the same device="),
-    ("fields", lambda loader: sorted(loader.recipe.names), "name them alike, with source= where columns differ"),
+    ("fields", lambda loader: sorted(map(shown, loader.recipe.names)), _ALIKE_FIELDS),
     ("conversion on the device", _conversions, "give their images the same dtype= and normalize="),
 ]
 _ALIKE_IN_A_BATCH: list[tuple[str, Callable[[Loader], Any], str]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.feed.tuning.judging import SURE, Verdict, judge
 from headrace.feed.tuning.moves import ENOUGH_STEPS, Move, moves
@@ -61,7 +61,8 @@ class Climber:
     @property
     def reasons(self) -> dict[str, str]:
         """For each knob that is tuned, why it is what it is; a value that is on trial is so by its trial."""
-        return self._reasons.of(self.setting if self._trial is None else self._trial.came_from, self.bounds)
+        trial = self._trial  # looked up once: whoever asks may be another thread
+        return self._reasons.of(self.setting if trial is None else trial.came_from, self.bounds)
 
     def observe(self, seen: Observation) -> None:
         self._elapsed_s += seen.wall_s
@@ -75,7 +76,7 @@ class Climber:
 
     def refuse_threads(self, most: int) -> None:
         """The system gives no more than so many."""
-        self.bounds = Bounds(threads=(min(self.bounds.threads[0], most), most), prefetch=self.bounds.prefetch)
+        self.bounds = replace(self.bounds, threads=(min(self.bounds.threads[0], most), most))
         self._reasons.refused_threads()
         self._trial, self._standing = None, []
         self.setting = self.setting.turned("threads", most)

@@ -25,10 +25,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Least and most of each, both included. Where they are equal, the value is given and is never changed."""
+    """Least and most of each, both included. Where they are equal, the value is given, or all that there is, and is
+    never changed."""
 
     threads: tuple[int, int]
     prefetch: tuple[int, int]
+    left_out: tuple[Knob, ...] = ()
+    """By the user, whatever the bounds: on one core nobody has given that there is one thread."""
 
     def of(self, knob: Knob) -> tuple[int, int]:
         return self.threads if knob == "threads" else self.prefetch

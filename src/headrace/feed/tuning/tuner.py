@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import threading
+
 from headrace.cores import default_threads
 from headrace.feed.tuning.climber import Climber
 from headrace.feed.tuning.observation import Observation
-from headrace.feed.tuning.setting import Bounds, Setting
+from headrace.feed.tuning.setting import Bounds, Knob, Setting
 
 START_PREFETCH, MOST_PREFETCH = 3, 16
 """More ahead only evens out what varies over more than so many batches, and each takes memory."""
 
 
 class Tuner:
-    """Belongs to one loader, whose passes tell it what they see; the next one begins where the last one ended."""
+    """Belongs to one loader, whose passes tell it what they see; the next one begins where the last one ended.
+
+    Two passes at a time may do so in two threads, as those on their way to a device have their own: what one tells
+    while another does is left out. Nobody waits, so that a fork in between leaves nobody waiting for good.
+    """
 
     def __init__(self, start: Setting, bounds: Bounds) -> None:
         self._climber = Climber(start, bounds)
+        self._listening = threading.Lock()
 
     @property
     def setting(self) -> Setting:
@@ -38,11 +45,19 @@ class Tuner:
 
     def observe(self, seen: Observation) -> None:
         """What a pass saw at `setting`."""
-        self._climber.observe(seen)
+        if self._listening.acquire(blocking=False):
+            try:
+                self._climber.observe(seen)
+            finally:
+                self._listening.release()
 
     def refuse_threads(self, most: int) -> None:
         """The system gives no more threads than so many."""
-        self._climber.refuse_threads(most)
+        if self._listening.acquire(blocking=False):
+            try:
+                self._climber.refuse_threads(most)
+            finally:
+                self._listening.release()
 
     def restart(self, start: Setting) -> None:
         """Forgets what it knows, and goes on from `start`."""
@@ -52,11 +67,13 @@ class Tuner:
 def tuner_of(threads: int | None, prefetch: int | None) -> Tuner:
     """For a loader's arguments, None: to be tuned. Threads begin at the most, so that a short run has them all."""
     most = default_threads()
+    given: list[tuple[Knob, int | None]] = [("threads", threads), ("prefetch", prefetch)]
     start = Setting(most if threads is None else threads, START_PREFETCH if prefetch is None else prefetch)
     return Tuner(
         start,
         Bounds(
             threads=(1, most) if threads is None else (threads, threads),
             prefetch=(1, MOST_PREFETCH) if prefetch is None else (prefetch, prefetch),
+            left_out=tuple(knob for knob, value in given if value is None),
         ),
     )

@@ -48,12 +48,15 @@ class Reasons:
         self._above["threads"] = "the system refused more"
 
     def of(self, setting: Setting, bounds: Bounds) -> dict[str, str]:
-        """For each knob that is tuned."""
-        return {knob: self._of(knob, setting, bounds) for knob in KNOBS if not bounds.is_given(knob)}
+        """For each knob that is tuned, or would be if there were any choice."""
+        told = (knob for knob in KNOBS if not bounds.is_given(knob) or knob in bounds.left_out)
+        return {knob: self._of(knob, setting, bounds) for knob in told}
 
     def _of(self, knob: Knob, setting: Setting, bounds: Bounds) -> str:
-        found = [texts[knob] for texts in (self._below, self._above) if knob in texts]
-        if knob not in self._above and setting.of(knob) == bounds.of(knob)[1]:
+        # Each is looked up once: whoever asks may be another thread than the one that tunes.
+        below, above = self._below.get(knob), self._above.get(knob)
+        found = [text for text in (below, above) if text is not None]
+        if above is None and setting.of(knob) == bounds.of(knob)[1]:
             found.append("there are no more cores" if knob == "threads" else "no more is tried")
         return "; ".join(found) or "as it began"
 
