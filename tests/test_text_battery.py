@@ -48,10 +48,13 @@ CASES = {
 WORKERS = {"place": "damaged", "output": "numpy", "max_bad": 0.5, "map": count_tokens}
 
 
-def factory(places, *, place, tokenizer=tokenizer, pad="max", **options):
+def factory(places, *, place, tokenizer=tokenizer, pad="max", max_length=LONG, **options):
     encoding = tokenizer if tokenizer is whitespace else tokenizer()
     source = "caption" if place == "lists" else "txt"
-    fields = {"image": hr.Image(), "caption": hr.Text(encoding, max_length=LONG, pad=pad, source=source, pad_id=0)}
+    fields = {
+        "image": hr.Image(),
+        "caption": hr.Text(encoding, max_length=max_length, pad=pad, source=source, pad_id=0),
+    }
     if place != "lists":
         fields["npy"] = hr.Array()
 
@@ -116,6 +119,28 @@ def test_ranks_that_pad_to_their_own_longest_differ_in_padding_alone(places):
         widths.add(len({part["caption"]["ids"].shape[1] for part in parts}))
         assert [row for part in parts for row in _unpadded(part)] == expected
     assert max(widths) > 1, "some ranks pad to other lengths"
+
+
+@pytest.mark.parametrize("batch_size", [GLOBAL_BATCH, "budget"])
+def test_with_buckets_of_lengths_all_ranks_have_one_shape(places, batch_size):
+    """Padding included, the parts joined are the batch of world size 1."""
+    buckets = hr.Buckets("length", source="caption", count=3)
+    make = factory(places, place="lists", pad="batch", max_length=64, output="numpy", buckets=buckets)
+    sizes = {size: size for size in (GLOBAL_BATCH, GLOBAL_BATCH // 2, GLOBAL_BATCH // 4)}
+    if batch_size == "budget":
+        sizes = {size: hr.Budget(tokens=size * 64, rank_multiple=4) for size in sizes}
+    whole = battery.epochs(make(batch_size=sizes[GLOBAL_BATCH]))
+    widths = set()
+    for world_size in (2, 4):
+        ranks = [
+            battery.epochs(make(batch_size=sizes[GLOBAL_BATCH // world_size], rank=rank, world_size=world_size))
+            for rank in range(world_size)
+        ]
+        for parts, expected in zip(zip(*ranks, strict=True), whole, strict=True):
+            assert len({part["caption"]["ids"].shape[1] for part in parts}) == 1
+            battery.assert_equal([battery.joined(parts)], [expected], f"world_size={world_size}")
+            widths.add(expected["caption"]["ids"].shape[1])
+    assert len(widths) > 1, "steps differ in length"
 
 
 def _unpadded(batch):

@@ -29,7 +29,7 @@ from headrace.feed.cache import open_cache
 from headrace.feed.memory import PinnedMemory, PooledMemory
 from headrace.feed.recipe import Columns, obvious_fields, resolve_columns
 from headrace.fields import Field, Image
-from headrace.grouping import Images, Order, plan_of, text_packed
+from headrace.grouping import Images, Order, plan_of, text_of_buckets, text_packed
 from headrace.launch import rank_and_world_size
 from headrace.loader_arguments import (
     check_fields,
@@ -159,6 +159,7 @@ class Loader(LoaderPosition):
             pack=pack,
         )
         packed = None if pack is None else text_packed(pack, texts).name
+        measured = text_of_buckets(buckets, texts)
         check_last_batch(plan, map)
         bounds = Limits() if limits is None else limits
         kept_of = columns.images, columns.raws, texts
@@ -174,6 +175,7 @@ class Loader(LoaderPosition):
             points=columns.points,
             texts=texts,
             packed=packed,
+            measured=None if measured is None else measured.name,
             threads=self._tuner.bounds.most.threads,
             prefetch=self._tuner.bounds.most.prefetch,
             on_error=on_error,

@@ -105,7 +105,8 @@ class BatchDecoder:
             batch[name] = self._converter.labels(values) if is_label else self._converter.values(values)
         places = _places(pending)
         for content, values in zip(self._contents, pending.contents, strict=True):
-            for name, joined in content.join(values, pending.samples, places).items():
+            longest = (pending.plan.longest or 0) if content.name == recipe.measured else 0
+            for name, joined in content.join(values, pending.samples, places, longest).items():
                 batch[name] = self._converter.values(joined)
         batch |= self._points(pending)
         return {name: batch[name] for name in self._names}

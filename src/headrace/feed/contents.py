@@ -50,9 +50,10 @@ class Content(Protocol):
         """Each row's content, or the SampleError that says why it has none."""
         ...
 
-    def join(self, contents: list[Any], samples: Ints, places: Places | None) -> dict[str, NDArray[Any]]:
-        """The parts of the batch, by their flat names. `places` where texts are packed. Raises UsageError for contents
-        that do not go together."""
+    def join(self, contents: list[Any], samples: Ints, places: Places | None, longest: int) -> dict[str, NDArray[Any]]:
+        """The parts of the batch, by their flat names. `places` where texts are packed; `longest`: the tokens of the
+        longest text over all ranks, 0 where that is not known. Raises UsageError for contents that do not go
+        together."""
         ...
 
 

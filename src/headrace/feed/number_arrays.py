@@ -76,7 +76,9 @@ class ArrayContent:
     def _origin(self) -> Origin:
         return Origin(self.dataset, self.name, self.column, read=self.raw is not None)
 
-    def join(self, contents: list[Numbers], samples: Ints, places: Places | None) -> dict[str, NDArray[Any]]:
+    def join(
+        self, contents: list[Numbers], samples: Ints, places: Places | None, longest: int
+    ) -> dict[str, NDArray[Any]]:
         if not contents:
             return {self.name: np.empty((0, *(self.field.shape or ())), self.field.dtype or np.float32)}
         first = contents[0]

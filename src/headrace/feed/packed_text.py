@@ -18,7 +18,7 @@ PARTS = ("ids", "mask", "positions", "blocks", "boundaries")
 class PackedTextContent(TextContent):
     """A text field whose texts share rows."""
 
-    def _parts(self, sequences: Sequences, places: Places | None) -> dict[str, NDArray[Any]]:
+    def _parts(self, sequences: Sequences, places: Places | None, longest: int) -> dict[str, NDArray[Any]]:
         assert places is not None, "the plan has rows"
         try:
             return packed(sequences, places.row_of, rows=places.rows, length=places.length, pad_id=self.text.pad_id)

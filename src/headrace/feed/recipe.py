@@ -55,6 +55,8 @@ class Recipe:
     texts: tuple[ResolvedText, ...]
     packed: str | None
     """The text field whose texts share rows, as the plan has them."""
+    measured: str | None
+    """The text field by whose lengths samples share batches."""
     threads: int
     """The most that work at a time; a pass's setting says how many do."""
     prefetch: int

@@ -97,10 +97,12 @@ class TextContent:
     def _origin(self) -> Origin:
         return Origin(self.text.dataset, self.name, self.text.column, read=self.raw is not None)
 
-    def join(self, contents: list[Taken], samples: Ints, places: Places | None) -> dict[str, NDArray[Any]]:
+    def join(
+        self, contents: list[Taken], samples: Ints, places: Places | None, longest: int
+    ) -> dict[str, NDArray[Any]]:
         began = time.perf_counter()
         texts = [content.text for content in contents]
-        parts = self._parts(self._encoded(texts, contents), places)
+        parts = self._parts(self._encoded(texts, contents), places, longest)
         self.meter.add(time.perf_counter() - began, texts)
         return {part_name(self.name, name): part for name, part in parts.items()}
 
@@ -111,12 +113,12 @@ class TextContent:
         numbers = np.fromiter((content.number for content in contents), np.int64, len(contents))
         return self.kept.encoded(texts, numbers, encode)
 
-    def _parts(self, sequences: Sequences, places: Places | None) -> dict[str, NDArray[Any]]:
-        ids, mask = self._padded(sequences)
+    def _parts(self, sequences: Sequences, places: Places | None, longest: int) -> dict[str, NDArray[Any]]:
+        ids, mask = self._padded(sequences, longest)
         return {IDS: ids, MASK: mask}
 
-    def _padded(self, rows: Sequences) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        length = self.text.padded(int(rows.lengths.max(initial=0)))
+    def _padded(self, rows: Sequences, longest: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        length = self.text.padded(int(rows.lengths.max(initial=longest)))
         places = np.arange(length)
         ends = rows.lengths[:, None]
         mask = places >= length - ends if self.text.encoder.pads_left else places < ends

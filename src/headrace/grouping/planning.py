@@ -75,10 +75,15 @@ def plan_of(
         return Plan(length=len(dataset), batch_size=batch_size, **vars(order))
     # Before anything is read.
     check_order(length=len(dataset), batch_size=1 if isinstance(batch_size, Budget) else batch_size, **vars(order))
-    text = None
-    if buckets is not None and buckets.by == "length" and buckets.source is not None:
-        text = text_measured(texts, buckets.source)
+    text = text_of_buckets(buckets, texts)
     return _Grouping(dataset, order, batch_size, buckets, program, images, text).plan()
+
+
+def text_of_buckets(buckets: Buckets | None, texts: Sequence[ResolvedText]) -> ResolvedText | None:
+    """The field whose tokens tell samples apart. Raises UsageError where several could be meant."""
+    if buckets is None or buckets.by != "length" or buckets.source is None:
+        return None
+    return text_measured(texts, buckets.source)
 
 
 class _Grouping:
@@ -126,6 +131,7 @@ class _Grouping:
             views=views,
             joined=self._buckets is None or self._buckets.ordered,
             grouping="; ".join(self._words(members, capacity)),
+            lengths=None if self._text is None else self._lengths,
             **vars(self._order),
         )
 

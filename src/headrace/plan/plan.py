@@ -35,6 +35,8 @@ class BatchPlan:
     """How often each sample came before in this epoch; it makes a sample that comes again get another view."""
     positions: NDArray[np.int64]
     """Positions in the epoch, over all ranks. Those of a wrapped batch go on beyond the dataset's length."""
+    longest: int | None = None
+    """The most tokens of a text in the global batch, where the plan measures texts; the same on every rank."""
     view: StepView | None = None
     """What images get instead of the loader's own view, the same on every rank; None: that view."""
     rows: PackedRows | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -63,6 +64,8 @@ class ShapePlan:
     views: StepViews
     joined: bool
     grouping: str
+    lengths: Callable[[Ints], NDArray[np.float64]] | None = None
+    """Tokens of texts, by dataset position, NaN where a sample has none: where these are what tells samples apart."""
     world_size: int = 1
     rank: int = 0
     shuffle: bool = True
@@ -140,7 +143,15 @@ class ShapePlan:
         )
         first, last = rank_part(len(samples), batch_size=self.batch_size, rank=self.rank, world_size=self.world_size)
         part = slice(first, last)
-        return BatchPlan(epoch, step, samples[part], passes[part], positions[part], view.of_rows(part))
+        return BatchPlan(
+            epoch,
+            step,
+            samples[part],
+            passes[part],
+            positions[part],
+            longest=None if self.lengths is None else int(np.nan_to_num(self.lengths(samples)).max(initial=0)),
+            view=view.of_rows(part),
+        )
 
     def key(self, epoch: int) -> int:
         """The 64-bit key from which the epoch's views are drawn."""
