@@ -128,7 +128,10 @@ class TestSides:
         finally:
             path.unlink()
 
-    @pytest.mark.parametrize("name", ["inline", "thread-workers", "one-thread", "all-threads", "decoded", "dropped"])
+    @pytest.mark.parametrize(
+        "name",
+        ["inline", "thread-workers", "one-thread", "all-threads", "decoded", "dropped", "shrunk", "shrunk-kept"],
+    )
     def test_gives_whole_batches_for_its_window(self, name: str, photos: Path) -> None:
         asked = replace(ASKED, path=str(photos), threads=1)
         sizes = list(side(name)(asked, 0))

@@ -258,6 +258,20 @@ def test_files_that_changed_are_noticed(places, tmp_path):
     assert changed.stats().cache.hits == 0
 
 
+def test_files_of_equal_names_sizes_and_times_are_told_apart(tmp_path):
+    for number, root in enumerate((tmp_path / "first", tmp_path / "second")):
+        for sample in range(4):
+            path = root / "ant" / f"{sample}.bmp"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            PIL.Image.fromarray(np.full((24, 24, 3), 40 * sample + number, np.uint8)).save(path)
+            os.utime(path, (1, 1))
+    first = load(tmp_path / "first", cache=RAM)
+    list(first)
+    second = load(tmp_path / "second", cache=RAM)
+    battery.assert_equal(battery.kept(second), battery.kept(load(tmp_path / "second")), "second")
+    assert second.stats().cache.hits == 0
+
+
 def test_a_bad_sample_is_never_kept(places):
     loader = load(places["damaged"], image(), view=FIXED, cache=RAM, max_bad=0.5)
     for _ in range(2):

@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import signal
+import socket
 import struct
 import subprocess
 import threading
@@ -587,3 +588,27 @@ def test_the_file_is_laid_out_as_its_header_says(tmp_path):
     assert state == 1
     assert data_check == zlib.crc32(b"abc")
     assert check == zlib.crc32(struct.pack("<Q", 2) + data[at : at + 28])
+
+
+def test_memory_is_handed_out_again_once_descriptors_are_left():
+    class Full(socket.socket):
+        refused = 0
+
+        def accept(self):
+            if Full.refused < 2:
+                Full.refused += 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().accept()
+
+    address = f"\0headrace-test-full-{os.getpid()}"
+    listening = Full(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(address)
+    listening.listen()
+    with open(os.devnull, "rb") as file:
+        gives = hand_out.HandOut(listening, file.fileno())
+        found = hand_out._ask(address)
+        gives.close()
+        assert found is not None
+        assert Full.refused == 2
+        assert os.path.samestat(os.fstat(found), os.fstat(file.fileno()))
+        os.close(found)

@@ -13,7 +13,7 @@ from staged_trees import copies, expected, source_of, stage_all
 
 from headrace.data import retrying
 from headrace.errors import ChangedError, EmptyDatasetError, NotFoundError, ReadError, UsageError, WriteError
-from headrace.stage import copying, sources_of, stage, unstage
+from headrace.stage import copying, journal, sources_of, stage, unstage
 
 JOURNAL = Path(".headrace-stage", "journal")
 
@@ -111,6 +111,23 @@ def test_files_that_came_later_are_refused_but_for_indices(source, to):
     stage_all(source, to)
     (to / "source" / "link-to-elsewhere").symlink_to("/etc")
     with pytest.raises(WriteError, match="1 other files: source/link-to-elsewhere"):
+        stage_all(source, to)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_folder_of_another_user_in_memory_is_refused(source, to, monkeypatch, in_memory):
+    stage_all(source, to)
+    owner = os.geteuid()
+    monkeypatch.setattr(journal, "is_in_memory", lambda _: in_memory)
+    monkeypatch.setattr(journal.os, "geteuid", lambda: 4711)
+    for folder in (to, to / ".headrace-stage"):
+        os.chown(folder, owner or 4712, -1)
+    if not in_memory:
+        assert stage_all(source, to).copied == 0
+        return
+    with pytest.raises(
+        WriteError, match=r"expected a folder of user 4711 in memory, got one of user \d+,.* of your own"
+    ):
         stage_all(source, to)
 
 

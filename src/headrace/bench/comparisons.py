@@ -72,6 +72,13 @@ COMPARISONS = (
         "The most that any cache of decoded images gives: all of them in the process's memory, beside decoding them.",
     ),
     Comparison(
+        "loader-cache",
+        "cache= of a Loader",
+        "shrunk",
+        "shrunk-kept",
+        "Headrace with Image(shrink_to=256) and cache=, all found, beside the same without cache=.",
+    ),
+    Comparison(
         "pinning",
         "pinned memory",
         "pageable-copies",

@@ -26,6 +26,9 @@ BatchSizes = Iterator[int]
 KEPT_IMAGES = 64
 """That every side reads, again and again: decoded, they have to fit into memory."""
 
+CACHE = "ram:256MB"
+"""For these, and the index of a million samples and more."""
+
 
 def side(name: str) -> Callable[[Settings, int], BatchSizes]:
     """That of a name in bench/comparisons.py."""
@@ -128,20 +131,22 @@ def _copied(*, pinned: bool) -> Callable[[Photos, Settings], Iterable[torch.Tens
     return batches
 
 
-def _headrace(threads: int | None, prefetch: int) -> Any:
+def _headrace(threads: int | None, prefetch: int, *, shrink_to: int | None = None, cache: str | None = None) -> Any:
     """`threads` None for as many as the settings allow."""
 
     def batch_sizes(settings: Settings, round_number: int) -> BatchSizes:
         data = hr.open(settings.path)
+        normalize = hr.IMAGENET if settings.output == "float32" else None
         loader = hr.Loader(
             data.select(samples(len(data), settings, most=KEPT_IMAGES)),
-            {"image": hr.Image(dtype=settings.output, normalize=hr.IMAGENET if settings.output == "float32" else None)},
+            {"image": hr.Image(dtype=settings.output, normalize=normalize, shrink_to=shrink_to)},
             view=hr.RandomResizedCrop(CROP_PX, flip=FLIP),
             batch_size=settings.batch_size,
             shuffle=True,
             seed=settings.seed + round_number,
             threads=settings.threads if threads is None else threads,
             prefetch=prefetch,
+            cache=cache,
         )
         for batch in loader:
             yield len(batch["image"])
@@ -158,6 +163,8 @@ SIDES: dict[str, Callable[[Settings, int], BatchSizes]] = {
     "decoded": _over(DecodedPhotos, _inline),
     "one-thread": _headrace(1, 1),
     "all-threads": _headrace(None, 3),
+    "shrunk": _headrace(None, 3, shrink_to=256),
+    "shrunk-kept": _headrace(None, 3, shrink_to=256, cache=CACHE),
     "pageable-copies": _over(Photos, _copied(pinned=False)),
     "pinned-copies": _over(Photos, _copied(pinned=True)),
 }

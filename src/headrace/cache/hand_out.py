@@ -21,6 +21,9 @@ from headrace.threads import THREAD_PREFIX
 
 _WAIT_S = 5.0
 """For an answer. Whoever listens does nothing else."""
+_PASSING = (errno.ECONNABORTED, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Errors after which the next one who asks may be answered: this process may have closed some files by then."""
+_PAUSE_S = 0.05
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -31,6 +34,7 @@ class HandOut:
         self._socket = listening
         self._descriptor = descriptor
         self._owner = os.getpid()
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name=f"{THREAD_PREFIX}cache", daemon=True)
         close_in_forks(self)
         self._thread.start()
@@ -39,6 +43,7 @@ class HandOut:
         if os.getpid() != self._owner:  # the thread is the parent's, and must not hear of this
             self._socket.close()
             return
+        self._closing.set()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes `accept`
         if threading.current_thread() is not self._thread:
@@ -49,8 +54,10 @@ class HandOut:
         while True:
             try:
                 asking, _ = self._socket.accept()
-            except OSError:
-                return
+            except OSError as error:
+                if error.errno not in _PASSING or self._closing.wait(_PAUSE_S):
+                    return
+                continue
             with asking, suppress(OSError):
                 if _peer_user(asking) == os.getuid():
                     socket.send_fds(asking, [b"1"], [self._descriptor])

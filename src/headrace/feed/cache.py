@@ -15,6 +15,7 @@ from headrace import _core
 from headrace._core import Limits
 from headrace.cache import CacheStats, Store, identity_of, parse_spec
 from headrace.data import Dataset
+from headrace.data.content_sample import content_sample
 from headrace.data.kept_array import file_versions
 from headrace.feed.cuts import FILE, FieldCut, cut_of, deterministic_ops, text_words
 from headrace.feed.kept_tokens import KeptTokens
@@ -100,7 +101,8 @@ def open_cache(
     ]
     columns = dict.fromkeys(column for _, _, column in (*images, *raws))
     whole = Dataset(dataset.table)
-    stamp = [file_versions(whole, dataset.table.bytes_of(column)) for column in columns]
+    files = [dataset.table.bytes_of(column) for column in columns]
+    stamp = [[file_versions(whole, each), content_sample(length, each)] for each in files]
     words = {name: cut.words for name, cut in cuts.items()} | {each.name: text_words(each) for each in texts}
     return FeedCache(Store(spec, identity_of(entries, what, stamp)), cuts, words, length, first_tokens)
 

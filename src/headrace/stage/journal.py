@@ -143,6 +143,8 @@ def held(root: bytes, *, wait: bool) -> Iterator[Held]:
             break
     try:
         in_memory = is_in_memory(root)
+        if in_memory:
+            _expect_own(folders)
         journal = Journal(folders.open(FOLDER), descriptor, durable=not in_memory)
         made = made if journal.known.header is None else journal.known.header.made
         try:
@@ -152,6 +154,18 @@ def held(root: bytes, *, wait: bool) -> Iterator[Held]:
                 _leave(folders, made)
     finally:
         os.close(descriptor)
+
+
+def _expect_own(folders: Folders) -> None:
+    """/dev/shm is everybody's: who has made a folder there, and lets others write in it, decides what is read from it.
+    Raises WriteError."""
+    for folder in (folders.root, folders.open(FOLDER)):
+        owner = os.fstat(folder.descriptor).st_uid
+        if owner not in (os.geteuid(), 0):
+            raise WriteError(
+                f"{path_text(folder.path)}: expected a folder of user {os.geteuid()} in memory, got one of user "
+                f"{owner}, who could change the copies. Stage into a folder of your own"
+            )
 
 
 def _leave(folders: Folders, made: bool) -> None:
