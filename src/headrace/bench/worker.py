@@ -6,6 +6,7 @@ python -m headrace.bench.worker '{"loader": "headrace", "round": 0, "parent": PI
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import os
 import signal
@@ -68,6 +69,8 @@ def main() -> None:
     _end_with(task["parent"])
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library, or a loader of the user's, prints is no answer
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # or it would come at the end, after what the run ended with
     try:
         print(json.dumps(run(task)), file=answer, flush=True)
     except HeadraceError as error:

@@ -55,7 +55,7 @@ HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("torch._dynamo.eval_frame", compiler.install),
     ("queue", handoffs.watch_queues),
     ("headrace.device.prefetcher", handoffs.watch_prefetcher),
-    ("headrace.loader", own_loaders.watch_loader),
+    ("headrace.loader_position", own_loaders.watch_loader),
     ("headrace.compat.thread_loader.loader", own_loaders.watch_thread_loader),
     ("multiprocessing.util", lifecycle.watch_children),
     ("torch.utils.data._utils.fetch", fetchers.install),

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from ..probe import Probe
 
 
-def watch_loader(probe: Probe, loader: ModuleType) -> None:
-    """Hooks headrace.loader, once there is torch to train with."""
-    probe.when_imported("torch", partial(_install, owner=loader.Loader, iterator=loader.LoaderIterator))
+def watch_loader(probe: Probe, position: ModuleType) -> None:
+    """Hooks headrace.loader_position, the base of Loader and of mixtures, once there is torch to train with."""
+    probe.when_imported("torch", partial(_install, owner=position.LoaderPosition, iterator=position.LoaderIterator))
 
 
 def watch_thread_loader(probe: Probe, loader: ModuleType) -> None:
