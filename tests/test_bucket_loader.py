@@ -100,7 +100,14 @@ def test_restored_state(make):
     battery.check_restored_state_is_the_same(make)
 
 
-def test_resume_on_other_world_sizes(make):
+@pytest.mark.parametrize("case", ["aspect, scales, budget, wrap", "bad samples"])
+def test_resume_on_other_world_sizes(places, case):
+    make = factory(places, **CASES[case])
+    battery.check_resume_on_other_world_sizes(make, make.global_batch)
+
+
+@pytest.mark.long
+def test_resume_on_other_world_sizes_of_every_kind(make):
     battery.check_resume_on_other_world_sizes(make, make.global_batch)
 
 

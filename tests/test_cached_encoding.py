@@ -43,7 +43,7 @@ def there_and_back(sample):
     return decode_sample(encode_sample(sample, 5))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(TREES)
 def test_plain_values(sample):
     assert repr(there_and_back(sample)) == repr(sample)  # which tells True from 1, 1 from 1.0, and knows nan

@@ -147,6 +147,17 @@ def test_classify(scenes, capsys):
     assert "samples/s" in out
 
 
+def test_clip_stopped_and_resumed_has_the_losses_of_one_run(scenes, tmp_path, capsys):
+    file = tmp_path / "clip.pt"
+    for steps in (2, 4):
+        call("clip", *arguments("clip", scenes, "--steps", steps, "--checkpoint", file))
+    parts = losses(capsys.readouterr().out)
+    call("clip", *arguments("clip", scenes, "--steps", 4, "--checkpoint", tmp_path / "whole.pt"))
+    assert parts == losses(capsys.readouterr().out)
+    assert len(parts) == 4
+
+
+@pytest.mark.long
 def test_clip_on_two_ranks_goes_on_alone(scenes, tmp_path, capsys):
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", EXAMPLES / "clip.py"]
     file = tmp_path / "two.pt"
