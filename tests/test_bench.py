@@ -30,7 +30,7 @@ from headrace.bench.result import METRICS, Result, digits
 from headrace.bench.rounds import run_rounds
 from headrace.bench.settings import Settings, Window, samples, window
 from headrace.bench.table import show
-from headrace.errors import EmptyDatasetError, HeadraceError, UsageError
+from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError, UsageError
 
 SETTINGS = Settings(path="photos", threads=2)
 HERE = Environment(
@@ -171,6 +171,11 @@ class TestListing:
             names = tar.getnames()
         assert list_images(str(photo_tar)).files == tuple((str(photo_tar), name) for name in names)
         assert len(list_images(str(photo_tar.parent / "*.tar"))) == len(names)
+
+    def test_a_file_that_is_no_tar_is_an_error(self, tmp_path: Path) -> None:
+        (tmp_path / "captions.jsonl").write_text('{"image": "a.jpg"}\n' * 100)
+        with pytest.raises(DatasetError, match=r"captions\.jsonl: expected a folder of images or an uncompressed tar"):
+            list_images(str(tmp_path / "captions.jsonl"))
 
     def test_no_image_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").write_text("text")

@@ -216,6 +216,11 @@ class TestReport:
         assert {(one.batch_size, one.images, one.step_ms) for one in seen} == {(32, 400, 5.0)}
         assert "not_measured" in json.loads(result.stdout)["comparisons"][1]
 
+    def test_a_step_without_it_is_refused(self, photos: Path) -> None:
+        result = CliRunner().invoke(app, ["bench", str(photos), "--threads", "1", "--step", "5"])
+        assert isinstance(result.exception, UsageError)
+        assert str(result.exception).startswith("--step: expected --worth beside it")
+
 
 def test_what_the_rounds_come_to_is_by_side() -> None:
     came = worth(ASKED, NOT_MEASURED, [("inline", 1.0), ("decoded", 2.0), ("inline", 3.0), ("decoded", 4.0)])

@@ -40,9 +40,9 @@ WRONG = {
         {"weights": {"photos": 1}},
         "weights: expected one for each of the sources 'photos', 'scans'",
     ),
-    "weights for a stranger": ({"weights": {"photos": 1, "scans": 1, "no": 1}}, "some for unknown ['no']"),
+    "weights for a stranger": ({"weights": {"photos": 1, "scans": 1, "no": 1}}, "'scans', got some for unknown 'no'"),
     "no dict": ({"weights": [1, 2]}, "weights: expected a dict of the sources' names to numbers, got [1, 2]"),
-    "no weights": ({"weights": {}}, "got none for ['photos', 'scans']"),
+    "no weights": ({"weights": {}}, "got none for 'photos', 'scans'"),
     "0": (
         {"weights": {"photos": 1, "scans": 0}},
         "weights['scans']: expected a number above 0, got 0; leave the source",

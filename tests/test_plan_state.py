@@ -141,6 +141,7 @@ def test_other_codecs_only_warn():
         ({"version": 1}, "expected version 2, got 1; resume with the Headrace that saved it"),
         ({"version": True}, "expected version 2, got True"),
         ({"version": None}, "got None"),
+        ({"version": 1, "counts": {}}, "got that of a mixture; pass it to the mixture"),
         ({"extra": 1}, r"missing \[\] and unknown \['extra'\]"),
         ({"epoch": True}, r"state\['epoch'\]: expected an int, 0 or more, got True"),
         ({"epoch": 1.0}, "got 1.0"),

@@ -114,8 +114,8 @@ def test_the_default_limit_grows_with_the_length():
 @pytest.mark.parametrize(
     ("returned", "got"),
     [
-        (lambda texts: [[1]] * (len(texts) - 1), "to return 8 sequences of ids, got 7 sequences"),
-        (lambda texts: {"input_ids": [[1]] * len(texts)}, "to return 8 sequences of ids, got 'dict'"),
+        (lambda texts: [[1]] * (len(texts) - 1), "to return 8 sequences of ids, got 7"),
+        (lambda texts: {"input_ids": [[1]] * len(texts)}, "got 'dict'; return its 'input_ids'"),
         (lambda texts: "x" * len(texts), "to return 8 sequences of ids, got 'str'"),
         (lambda texts: None, "to return 8 sequences of ids, got 'NoneType'"),
         (lambda texts: [[1.5]] * len(texts), "whole numbers of at least 0 for each text, got [1.5] for text 0"),
@@ -194,7 +194,11 @@ def test_a_tokenizer_without_a_pad_token(damaged):
 
 
 def test_places_that_hold_no_tokenizer(damaged, tmp_path):
-    refused(damaged, hr.Text(tmp_path / "none.json", max_length=5), "none.json, which is no file")
+    refused(
+        damaged,
+        hr.Text(tmp_path / "none.json", max_length=5),
+        "none.json, which is no file; load one that a hub names",
+    )
     tokenizer().save(str(tmp_path / "tokenizer.json"))
     refused(damaged, hr.Text(tmp_path, max_length=5), f"did you mean {tmp_path / 'tokenizer.json'}?")
     (tmp_path / "cut.json").write_text(described()[:500])

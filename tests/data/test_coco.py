@@ -60,7 +60,7 @@ def test_instances_become_lists_of_boxes_and_labels(write, tmp_path):
     ds = data.open(write(INSTANCES), root=tmp_path / "val")
     assert ds.classes == ("person", "dog", "toothbrush")
     assert repr(ds) == (
-        "Dataset: 3 samples in 3 classes, fields image (text), image_id (value), width (value), height (value), "
+        "Dataset: 3 samples in 3 classes, columns image (text), image_id (value), width (value), height (value), "
         "bbox (list), label (list: 3 classes), area (list), iscrowd (list), segmentation (list), "
         "annotations annotations.json"
     )

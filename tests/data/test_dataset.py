@@ -80,7 +80,7 @@ def test_selections_of_selections_keep_base_ids(ds):
     chosen = ds.select(slice(50, 100))[::10].select([True, False, True, False, True])
     assert chosen.base_ids.tolist() == [50, 70, 90]
     assert (chosen.key(1), chosen[1]["jpg"], chosen.read("cls", -1)) == ("070", b"jpg70", b"cls90")
-    assert repr(chosen).startswith("Dataset: 3 of 100 samples, fields image (bytes), label (bytes), cls (bytes), jpg")
+    assert repr(chosen).startswith("Dataset: 3 of 100 samples, columns image (bytes), label (bytes), cls (bytes), jpg")
 
 
 @pytest.mark.parametrize(

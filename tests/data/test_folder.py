@@ -48,7 +48,7 @@ def test_order_and_labels_are_image_folders(tmp_path):
     assert [ds[i]["image"].decode() for i in range(len(ds))] == [name for name, _ in samples]
     assert ds.skipped == {"other files": 2}
     assert repr(ds) == (
-        "Dataset: 12 samples in 6 classes, fields image (bytes), label (value: 6 classes), "
+        "Dataset: 12 samples in 6 classes, columns image (bytes), label (value: 6 classes), "
         f"folder {tmp_path.name}/; skipped: other files (2)"
     )
 

@@ -351,6 +351,6 @@ def test_arguments_that_mean_nothing_are_refused(tmp_path, photos):
 
 def test_what_a_dataset_says_of_itself(tmp_path):
     assert repr(data.open(write_csv(tmp_path / "list.csv", ROWS))) == (
-        "Dataset: 4 samples in 3 classes, fields image (text), label (text: 3 classes), width (value), score (value), "
+        "Dataset: 4 samples in 3 classes, columns image (text), label (text: 3 classes), width (value), score (value), "
         "manifest list.csv"
     )

@@ -37,6 +37,13 @@ def test_the_status_is_the_commands_own(script, status, why, relay, tmp_path):
     ("name", "content", "mode", "status", "text"),
     [
         ("gone", None, 0, 127, "{path}: expected a program, found none of that name; give its path, or look at PATH"),
+        (
+            "gone.py",
+            None,
+            0,
+            127,
+            "{path}: expected a program, found none of that name; to run a Python script, say: python {path}",
+        ),
         ("plain", "", 0o600, 126, "{path}: expected a program, got a file that may not be executed"),
         (
             "train.py",

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from PIL import Image
 
 from ..data.patterns import expand
-from ..errors import EmptyDatasetError
+from ..errors import DatasetError, EmptyDatasetError
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Listing:
 def list_images(where: str) -> Listing:
     """List the images of a folder, a tar, or a pattern of tars, by their names' endings.
 
-    Raises EmptyDatasetError where there is none.
+    Raises EmptyDatasetError where there is none, DatasetError where a file is no tar.
     """
     Image.init()
     endings = frozenset(Image.EXTENSION)
@@ -48,6 +48,12 @@ def _in_folder(folder: Path, endings: frozenset[str]) -> list[tuple[str, str | N
 
 
 def _in_tar(path: str, endings: frozenset[str]) -> list[tuple[str, str | None]]:
-    with tarfile.open(path, "r:") as tar:
-        members = [member.name for member in tar if member.isfile()]
+    try:
+        with tarfile.open(path, "r:") as tar:
+            members = [member.name for member in tar if member.isfile()]
+    except tarfile.ReadError as error:
+        raise DatasetError(
+            f"{path}: expected a folder of images or an uncompressed tar to compare on, got another file ({error}). "
+            "Give the folder or the tar that holds the images."
+        ) from error
     return [(path, name) for name in members if PurePosixPath(name).suffix.lower() in endings]

@@ -72,8 +72,11 @@ def bench(
 ) -> None:
     """Headrace beside torch's DataLoader with Pillow, or a loader of yours, on your own files, at equal cores."""
     from headrace.bench.settings import Settings
+    from headrace.errors import UsageError
     from headrace.feed import available_cores
 
+    if step and not worth:
+        raise UsageError("--step: expected --worth beside it: the comparison has no training step")
     defaults = WORTH_DEFAULTS if worth else DEFAULTS
     settings = Settings(
         path=path,

@@ -56,9 +56,9 @@ class Dataset:
     def __repr__(self) -> str:
         count = f"{len(self):,}" if self.base_ids is None else f"{len(self):,} of {len(self.table):,}"
         classes = "" if self.classes is None else f" in {len(self.classes):,} classes"
-        fields = ", ".join(f"{name} ({self._kind_text(column)})" for name, column in self.columns.items())
+        columns = ", ".join(f"{name} ({self._kind_text(column)})" for name, column in self.columns.items())
         skipped = ", ".join(f"{what} ({count:,})" for what, count in self.skipped.items())
-        parts = [f"{count} samples{classes}", f"fields {fields}", self.table.source]
+        parts = [f"{count} samples{classes}", f"columns {columns}", self.table.source]
         return "Dataset: " + ", ".join(parts) + (f"; skipped: {skipped}" if skipped else "")
 
     @property

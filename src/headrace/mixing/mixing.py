@@ -65,8 +65,12 @@ def _weights(weights: object, sources: Mapping[str, Loader], lengths: list[int])
     unknown = [name for name in weights if name not in sources]
     if missing or unknown:
         raise UsageError(
-            f"weights: expected one for each of the sources {', '.join(map(repr, sources))}, got none for {missing} "
-            f"and some for unknown {unknown}"
+            f"weights: expected one for each of the sources {', '.join(map(repr, sources))}, got "
+            + " and ".join(
+                f"{what} {', '.join(map(repr, names))}"
+                for what, names in (("none for", missing), ("some for unknown", unknown))
+                if names
+            )
         )
     return {name: weights[name] for name in sources}
 

@@ -69,6 +69,7 @@ class State:
         """The state that `to_dict` gave. Raises StateError for anything else: nothing is guessed or filled in."""
         if not isinstance(data, Mapping):
             raise StateError(f"state: expected the dict that state_dict() gave, got {type(data).__name__}")
+        _check_single(data)
         _check_version(data)
         kinds = get_type_hints(cls)
         values = {name: value for name, value in data.items() if name != "version"}
@@ -76,6 +77,13 @@ class State:
         for name, kind in kinds.items():
             _check_value(name, values[name], kind)
         return cls(**values)  # type: ignore[arg-type]  # each was checked against its field's type
+
+
+def _check_single(data: Mapping[str, object]) -> None:
+    if "counts" in data:  # of a MixedState
+        raise StateError(
+            "state: expected the dict that a loader's state_dict() gave, got that of a mixture; pass it to the mixture"
+        )
 
 
 def _check_version(data: Mapping[str, object]) -> None:

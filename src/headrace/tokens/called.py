@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,13 +43,14 @@ class CalledEncoder:
             return []
         found = self._call(texts)
         try:
-            rows = None if isinstance(found, str | bytes | dict) else list(found)
+            rows = None if isinstance(found, str | bytes | Mapping) else list(found)
         except TypeError:
             rows = None
         if rows is None or len(rows) != len(texts):
-            got = repr(type(found).__name__) if rows is None else f"{len(rows)} sequences"
+            got = repr(type(found).__name__) if rows is None else str(len(rows))
+            advice = "; return its 'input_ids'" if isinstance(found, Mapping) and "input_ids" in found else ""
             raise UsageError(
-                f"{self._place}: expected the tokenizer to return {len(texts)} sequences of ids, got {got}"
+                f"{self._place}: expected the tokenizer to return {len(texts)} sequences of ids, got {got}{advice}"
             )
         return [self._ids(row, number)[: self._max_length] for number, row in enumerate(rows)]  # type: ignore[misc]
 

@@ -62,7 +62,9 @@ def _read(path: Path, place: str) -> Tokenizer:
         ) from error
     if not path.is_file():
         inside = path / "tokenizer.json"
-        advice = f"; did you mean {inside}?" if inside.is_file() else ""
+        advice = "; load one that a hub names by transformers, and pass what that gives"
+        if inside.is_file():
+            advice = f"; did you mean {inside}?"
         raise UsageError(f"{place}: expected the path of a tokenizer.json, got {path}, which is no file{advice}")
     try:
         return Tokenizer.from_file(str(path))

@@ -229,9 +229,10 @@ def _reason(program: str, error: OSError) -> str:
     """What was expected, what there is, and what to do."""
     if isinstance(error, FileNotFoundError) and shutil.which(program) is not None:
         return f"{program}: the interpreter that its first line names does not exist"
-    if isinstance(error, FileNotFoundError):
-        return f"{program}: expected a program, found none of that name; give its path, or look at PATH"
     advice = f"; to run a Python script, say: python {program}" if program.endswith(".py") else ""
+    if isinstance(error, FileNotFoundError):
+        where = advice or "; give its path, or look at PATH"
+        return f"{program}: expected a program, found none of that name{where}"
     if isinstance(error, PermissionError):
         return f"{program}: expected a program, got a file that may not be executed{advice}"
     if error.errno == errno.ENOEXEC:
