@@ -46,9 +46,10 @@ def command(case):
 
 def step_ms(case, like, arguments, steps):
     """Mean measured step with these arguments; None where the run came to nothing."""
-    order = Order({"loaders": {"0": arguments.changes()}}, steps, None, MOST_S)
+    ahead = arguments.in_flight  # made before the first step, as tune leaves them out
+    order = Order({"loaders": {"0": arguments.changes()}}, steps + ahead, None, MOST_S)
     trial = attempt(command(case), like, order)
-    return statistics.fmean(trial.steps) / 1e3 if trial.why == "measured" else None
+    return statistics.fmean(trial.steps[ahead:]) / 1e3 if trial.why == "measured" else None
 
 
 def searched(case, like, grid, steps, rounds):

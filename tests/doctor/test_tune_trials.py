@@ -192,6 +192,11 @@ def by_workers(wanted: dict[str, object]) -> float:
     return 40_000 / max(int(str(wanted["num_workers"])), 1)
 
 
+def _queued(order: Order) -> int:
+    wanted = order.changes["loaders"]["0"]
+    return int(wanted["num_workers"]) * int(wanted.get("prefetch_factor") or 0)
+
+
 class TestTrials:
     def test_the_first_run_is_the_script_as_it_is(self) -> None:
         made_trials = trials(waiting(), Runs(by_workers), most_runs=1)
@@ -207,6 +212,20 @@ class TestTrials:
         taken = chosen(made_trials.runs)
         assert taken is not None
         assert taken.arguments.num_workers > 2
+
+    def test_batches_made_before_the_first_step_are_not_measured(self) -> None:
+        """While the program starts the workers fill the queue, which says nothing of what they can keep up."""
+        runs = Runs(by_workers)
+        made_trials = trials(waiting(), runs)
+        wanted = arguments(6, 8)
+        asked = Order({"loaders": {"0": wanted.changes()}}, 60 + wanted.in_flight, None, 1.0)
+        trial = runs(asked)
+        made_trials._take(wanted, replace(trial, steps=[1] * wanted.in_flight + trial.steps[wanted.in_flight :]))
+        assert made_trials.runs[-1].steps == [round(40_000 / 6)] * 60
+        made_trials._take(wanted, replace(trial, steps=trial.steps[:50]))
+        assert made_trials.runs[-1].why == "broke"
+        made_trials.make()
+        assert all(order.steps == 60 + _queued(order) for order in runs.orders[1:])
 
     def test_no_run_where_there_is_no_time(self) -> None:
         runs = Runs(by_workers)

@@ -23,6 +23,11 @@ class Arguments:
         """What it takes of the machine: of two that are as fast, the smaller one is to be had."""
         return self.num_workers, self.prefetch_factor or 0, self.pin_memory, self.persistent_workers
 
+    @property
+    def in_flight(self) -> int:
+        """Batches that are made ahead, at most."""
+        return self.num_workers * (self.prefetch_factor or 0)
+
     def changes(self) -> dict[str, Any]:
         """As docs/doctor/remedies.md has them, for one loader."""
         wanted: dict[str, Any] = {"num_workers": self.num_workers, "pin_memory": self.pin_memory}

@@ -85,14 +85,10 @@ def _fits_memory(one: Arguments, bounds: Bounds) -> bool:
 
 
 def _fits_queue(one: Arguments, bounds: Bounds) -> bool:
-    more = _in_flight(one) - _in_flight(bounds.present)
+    more = one.in_flight - bounds.present.in_flight
     if more <= 0 or bounds.batch_bytes is None or bounds.queue_bytes is None:
         return True
     return more * bounds.batch_bytes <= bounds.queue_bytes
-
-
-def _in_flight(one: Arguments) -> int:
-    return one.num_workers * (one.prefetch_factor or 0)
 
 
 def _left_out(bounds: Bounds) -> list[str]:

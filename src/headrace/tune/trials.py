@@ -67,8 +67,9 @@ class Trials:
         steps = measured_steps(self.steps, pace, left_s, step_us)
         if not steps:
             return OUT_OF_TIME
-        expected_s = pace.seconds(steps, step_us)
-        order = Order(self._changes(wanted), steps, None, patience_s(expected_s, left_s))
+        expected_s = pace.seconds(steps + wanted.in_flight, step_us)
+        # What was made ahead while the program came to its first step says nothing of the pace, and is left out.
+        order = Order(self._changes(wanted), steps + wanted.in_flight, None, patience_s(expected_s, left_s))
         try:
             with self.progress.trying(str(wanted), expected_s=expected_s, left_s=left_s):
                 trial = self.run(order)
@@ -90,9 +91,11 @@ class Trials:
         if trial.why != "measured":
             whys: dict[str, Why] = {"not applied": "not applied", "timed out": "timed out"}
             return Measured(wanted, whys.get(trial.why, "broke"), (), trial.detail)
+        if len(trial.steps) - wanted.in_flight < FEWEST_STEPS:
+            return Measured(wanted, "broke", (), "the script ended before its queue of batches was used up")
         if compare(self._before, trial.samples, self._is_repeatable) == "different":
             return Measured(wanted, "different samples")
-        steps = [float(step) for step in trial.steps]
+        steps = [float(step) for step in trial.steps][wanted.in_flight :]
         return Measured(wanted, "measured", steps, others_cores=trial.others_cores)
 
     def _changes(self, wanted: Arguments) -> dict[str, object]:
