@@ -33,7 +33,7 @@ import headrace as hr
 
 LENGTH = 77
 SIDE = 224
-WARM_UP = 4  # batches: processes and threads start meanwhile
+WARM_UP = 10  # batches: processes and threads start meanwhile, and memory is touched for the first time
 
 
 class Pairs(Dataset):
