@@ -8,8 +8,8 @@ one of three captions and tokenises it, padded to 77. Headrace makes the same: f
 the batch (--pad max for 77).
 
 First, batches as fast as they come, rounds of both in turn, the median of each; and the CPU time of text beside that of
-images, which the loader counts. Then a device that takes --device-ms for a batch (it sleeps): the share of the time in
-which it has none.
+images, which the loader counts. Then a device that takes --device-ms for a batch (it sleeps): the shares of the time in
+which it waits for the next one, and in which the loop lets go of the last.
 """
 
 import argparse
@@ -116,16 +116,22 @@ def rate(batches, size, count):
 
 
 def stall(batches, count, device_s):
-    """The share of its time in which a device has no batch, if each takes `device_s`."""
+    """The shares of its time in which a device that takes `device_s` for a batch waits for the next one, and in which
+    the loop lets go of the one before."""
     for _ in islice(batches, WARM_UP):
         time.sleep(device_s)
-    waited, start = 0.0, time.perf_counter()
+    waited = let_go = 0.0
+    batch, start = None, time.perf_counter()
     for _ in range(count):
         asked = time.perf_counter()
-        next(batches)
-        waited += time.perf_counter() - asked
+        fresh = next(batches)
+        got = time.perf_counter()
+        batch = fresh
+        waited, let_go = waited + got - asked, let_go + time.perf_counter() - got
         time.sleep(device_s)
-    return waited / (time.perf_counter() - start)
+    del batch
+    total = time.perf_counter() - start
+    return waited / total, let_go / total
 
 
 def show(name, values, unit, digits):
@@ -159,11 +165,12 @@ def measure(photos, folder, args):
     for _ in range(args.rounds):
         for name, loader in sides.items():
             batches = epochs(loader)
-            stalls[name].append(100 * stall(batches, count // 2, args.device_ms / 1e3))
+            stalls[name].append(stall(batches, count // 2, args.device_ms / 1e3))
             batches.close()
-    print(f"a device of {args.device_ms:g} ms a batch: share of the time in which it waits")
-    for name, values in stalls.items():
-        show(name, values, "%", 2)
+    for number, what in enumerate(("it waits for a batch", "the loop lets go of the batch before")):
+        print(f"a device of {args.device_ms:g} ms a batch: share of the time in which {what}")
+        for name, values in stalls.items():
+            show(name, [100 * value[number] for value in values], "%", 2)
 
 
 def main():
