@@ -240,7 +240,7 @@ for name in sys.argv[2:]:
     path = os.path.join(sys.argv[1], name)
     threading.Thread(target=fill, args=[path], daemon=True).start()
     try:
-        read_manifest(path, ["image"]).schema()
+        read_manifest([path], [name], ["image"]).schema()
     except DatasetError as error:
         print(error)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
@@ -319,20 +319,12 @@ def test_a_parquet_file_without_rows(tmp_path):
         data.open(parquet(tmp_path, image=pa.array([], pa.string())))
 
 
-def test_images_as_bytes_in_a_parquet_file(tmp_path):
-    images = pa.array([{"bytes": b"abc", "path": None}], pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
-    path = parquet(tmp_path, image=images, label=[3], mask=pa.array([b"x"], pa.large_binary()))
-    with pytest.raises(DatasetError) as caught:
-        data.open(path)
-    says(
-        caught,
-        "list.parquet: expected columns of paths and values, got bytes in 'image' (struct<bytes: binary, ",
-        "datasets.load_dataset('parquet', data_files='list.parquet').save_to_disk('FOLDER'), and open that",
-        "or leave the column out: columns=['label']",
-    )
-    assert data.open(path, columns=["label"])[0]["label"] == 3
-    with pytest.raises(DatasetError, match="got bytes in 'mask'"):
-        data.open(path, columns=["label", "mask"])
+def test_bytes_inside_lists_of_a_parquet_file_are_no_column(tmp_path):
+    path = parquet(tmp_path, image=["a.jpg"], crops=[[b"abc"]])
+    assert data.open(path).skipped == {"columns with bytes inside lists": 1}
+    with pytest.raises(UsageError) as caught:
+        data.open(path, columns=["image", "crops"])
+    says(caught, "columns: expected columns of bytes, paths or values, got 'crops' (list<element: binary>)", "Leave it")
 
 
 # --- columns that are asked for ---

@@ -345,8 +345,8 @@ def test_arguments_that_mean_nothing_are_refused(tmp_path, photos):
     (tmp_path / "a.tar").write_bytes(b"")
     with pytest.raises(UsageError, match=r"columns: expected none, got \['a'\]: a\.tar is no manifest"):
         data.open(tmp_path / "a.tar", columns=["a"])
-    with pytest.raises(UsageError, match="expected one manifest, got 2 paths"):
-        data.open([manifest, manifest])
+    with pytest.raises(UsageError, match="expected files of one format, got "):
+        data.open([manifest, write_text(tmp_path / "list.txt", ROWS)])
 
 
 def test_what_a_dataset_says_of_itself(tmp_path):

@@ -15,7 +15,7 @@ from . import safetensors, tar_sidecar, zip_sidecar
 from .compressed import refuse_compressed
 from .identity import Identity, identify, identify_closely
 from .manifest import open_manifest
-from .manifest.opening import SUFFIXES as MANIFEST_SUFFIXES
+from .manifest.formats import SUFFIXES as MANIFEST_SUFFIXES
 from .open_file import OpenFile
 from .path_root import open_root
 from .paths import nearby, resolve

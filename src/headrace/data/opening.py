@@ -60,9 +60,9 @@ def _open_files(
     for path in paths:
         _expect_file(path)
     if any(map(is_manifest, paths)):
-        path = _only(paths)
+        path = paths[0]
         _refuse(path, "a manifest, whose columns hold what classes there are", classes=classes)
-        return open_manifest(path, root=open_root(root, manifest=path, cache=cache), columns=columns, cache=cache)
+        return open_manifest(paths, root=open_root(root, manifest=path, cache=cache), columns=columns, cache=cache)
     if any(map(is_coco, paths)):
         path = _only(paths)
         _refuse(path, "COCO's annotations, whose columns are named", classes=classes, columns=columns)

@@ -19,6 +19,7 @@ from .table import Table
 
 if TYPE_CHECKING:
     from .arrow_file import ArrowFile
+    from .manifest.typed_rows import TypedRows
 
 _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 
@@ -39,25 +40,22 @@ def open_saved_dataset(folder: str) -> Table:
     """
     names = _data_files(folder)
     # Only here, since they import pyarrow.
-    from .arrow_file import ArrowFile, common_schema, is_bytes
-    from .manifest.arrow_columns import holds_bytes
+    from .arrow_file import ArrowFile, common_schema
+    from .manifest.typed_rows import TypedRows, feature_classes
 
     arrow = [ArrowFile(os.path.join(folder, name)) for name in names]
     count = sum(len(file) for file in arrow)
     if not count:
         raise EmptyDatasetError(f"{folder}: expected rows, got a dataset of none. Check what was saved")
     files = Files(folder, StringColumn.from_list(names), archives=True)
-    schema, classes = common_schema(arrow), _class_names(folder)
-    of_bytes = [field.name for field in schema if is_bytes(field.type)]
-    inside = [field.name for field in schema if holds_bytes(field.type) and field.name not in of_bytes]
-    taken = [name for name in arrow[0].names if name not in inside]
-    held = _held_columns(arrow, [name for name in taken if name not in of_bytes])
-    columns: dict[str, Column] = {
-        name: _byte_column(arrow, files, name) if name in of_bytes else _labelled(held[name], classes.get(name))
-        for name in taken
-    }
-    skipped = {"columns with bytes inside lists": len(inside)} if inside else {}
-    return Table(f"dataset {os.path.basename(folder)}/", NumberKeys(range(count)), columns, skipped)
+    common_schema(arrow)
+    classes = feature_classes(_json(folder, _INFO).get("features")) if _has(folder, _INFO) else {}
+    rows = TypedRows(arrow, columns=None)
+    held = list(held_columns(rows).items())
+    columns = [(name, _labelled(column, classes.get(name))) for name, column in held]
+    for at, name in rows.byte_columns:
+        columns.insert(at, (name, _byte_column(arrow, files, name)))
+    return Table(f"dataset {os.path.basename(folder)}/", NumberKeys(range(count)), dict(columns), rows.skipped)
 
 
 def _data_files(folder: str) -> list[str]:
@@ -101,21 +99,8 @@ def _is_file_name(name: str) -> bool:
         return False
 
 
-def _class_names(folder: str) -> dict[str, tuple[str, ...]]:
-    """The names of each ClassLabel, or list of them, by feature."""
-    if not os.path.isfile(os.path.join(folder, _INFO)):
-        return {}
-    features = _json(folder, _INFO).get("features")
-    found = {}
-    for name, feature in features.items() if isinstance(features, dict) else ():
-        match feature:
-            case (
-                {"_type": "ClassLabel", "names": [*names]}
-                | {"feature": {"_type": "ClassLabel", "names": [*names]}}
-                | [{"_type": "ClassLabel", "names": [*names]}]  # a list, as old versions of datasets wrote it
-            ):
-                found[name] = tuple(map(str, names))
-    return found
+def _has(folder: str, name: str) -> bool:
+    return os.path.isfile(os.path.join(folder, name))
 
 
 def _json(folder: str, name: str) -> dict[str, Any]:
@@ -133,31 +118,34 @@ def _json(folder: str, name: str) -> dict[str, Any]:
 
 
 def _byte_column(arrow: Sequence[ArrowFile], files: Files, name: str) -> RangeColumn:
-    ranges = [file.ranges(name) for file in arrow]
-    length = np.concatenate([part.length for part in ranges])
-    if (length == ABSENT).all() and any(file.names_files(name) for file in arrow):
+    for file in arrow:
+        if not file.holds_in_place(name):
+            raise DatasetError(
+                f"{file.path}: expected plain columns of bytes, got compressed ones, which cannot be read in place. "
+                f"Save the dataset without compression (datasets' save_to_disk does)"
+            )
+    values = [file.values(name) for file in arrow]
+    length = np.concatenate([part.length for part in values])
+    if (length == ABSENT).all() and any(part.paths is not None for part in values):
         raise DatasetError(
             f"{files.root}: expected images as bytes in {name!r}, got the paths of their files alone, as old versions "
             f"of datasets saved them. Save it again: datasets.load_from_disk(…).save_to_disk(…)"
         )
     path_id = np.repeat(np.arange(len(arrow), dtype=np.int32), [len(file) for file in arrow])
-    return RangeColumn(files, path_id, np.concatenate([part.offset for part in ranges]), length, None)
+    return RangeColumn(files, path_id, np.concatenate([part.offset for part in values]), length, None)
 
 
-def _held_columns(arrow: Sequence[ArrowFile], names: list[str]) -> Mapping[str, HeldColumn]:
-    """What is no bytes, in the form that a manifest's columns are kept in."""
-    if not names:
-        return {}
+def held_columns(rows: TypedRows) -> Mapping[str, HeldColumn]:
+    """Return what is no bytes, in the form that a manifest's columns are kept in."""
     from . import safetensors
-    from .arrow_rows import ArrowRows
     from .manifest.building import build_columns
     from .manifest.kept import load_kept
 
-    contents, outline = build_columns(ArrowRows(arrow, names), scratch_in=None)
+    contents, outline = build_columns(rows, scratch_in=None)
     return load_kept(safetensors.mapped(contents), outline).columns
 
 
-def _labelled(column: HeldColumn, classes: tuple[str, ...] | None) -> HeldColumn:
+def _labelled(column: Column, classes: tuple[str, ...] | None) -> Column:
     if classes is None or not isinstance(column, ValueColumn | ListColumn):
         return column
     return replace(column, classes=classes)

@@ -56,6 +56,34 @@ def holds_bytes(type: pa.DataType) -> bool:
     )
 
 
+def is_bytes(type: pa.DataType) -> bool:
+    """Return whether each value is bytes, or Hugging Face's image: a struct with `bytes`, and perhaps `path`."""
+    plain = _plain_type(type)
+    if types.is_struct(plain):
+        at = plain.get_field_index("bytes")
+        return at >= 0 and not types.is_struct(plain.field(at).type) and is_bytes(plain.field(at).type)
+    return bool(types.is_binary(plain) or types.is_large_binary(plain) or types.is_binary_view(plain))
+
+
+def bytes_and_paths(array: pa.Array) -> tuple[pa.Array, pa.StringArray | None]:
+    """Return the bytes of a column that `is_bytes`, and the paths of values without any; None where none has one."""
+    array = _plain(array)
+    if not types.is_struct(array.type):
+        return _with_offsets(array), None
+    # Flattened, a child is also null where its parent is.
+    children = array.flatten()
+    values = _plain(children[array.type.get_field_index("bytes")])
+    at = array.type.get_field_index("path")
+    if not values.null_count or at < 0 or not _is_text(array.type.field(at).type):
+        return _with_offsets(values), None
+    paths = pc.if_else(values.is_null(), pc.fill_null(children[at].cast(pa.string()), ""), "")
+    return _with_offsets(values), paths if pc.any(pc.not_equal(paths, "")).as_py() else None
+
+
+def _with_offsets(array: pa.Array) -> pa.Array:
+    return array.cast(pa.large_binary()) if types.is_binary_view(array.type) else array
+
+
 def held_as(type: pa.DataType, seen: IntegerRange | None) -> pa.DataType:
     """The type (see `ManifestSource`) that a column of `type` is converted to: text where there is no other."""
     plain = _plain_type(type)

@@ -25,17 +25,19 @@ def build_columns(source: ManifestSource, *, scratch_in: str | None) -> tuple[di
     schema = source.schema()
     scratch = Scratch(scratch_in)
     builders = {field.name: column_builder(field.type, scratch) for field in schema}
-    rows = 0
     for batch in source.batches():
-        rows += len(batch)
         for builder, array in zip(builders.values(), batch.columns, strict=True):
             builder.add(array)
     pa.default_memory_pool().release_unused()  # no use to the training that follows
+    files = [list(file) for file in source.files]
     outline = {
-        "rows": rows,
+        "rows": sum(rows for rows, _ in files),
         "columns": [[name, builder.kind] for name, builder in builders.items()],
-        "key": _key(builders),
-        "first_line": source.first_line,
+        "key": _key(builders, of_texts=not source.byte_columns),
+        "files": files,
+        "bytes": [list(column) for column in source.byte_columns],
+        "classes": {name: list(classes) for name, classes in source.classes.items()},
+        "skipped": dict(source.skipped),
     }
     arrays = {
         f"column.{number}.{name}": array
@@ -45,13 +47,17 @@ def build_columns(source: ManifestSource, *, scratch_in: str | None) -> tuple[di
     return arrays, json.dumps(outline | {"digest": _digest(builders, outline)})
 
 
-def _key(builders: dict[str, ColumnBuilder]) -> int | None:
-    """The number of the column that names the samples; None: their rows do."""
+def _key(builders: dict[str, ColumnBuilder], *, of_texts: bool) -> int | None:
+    """The number of the column that names the samples; None: their rows do.
+
+    The first column of texts does if `of_texts`: beside images they are captions rather than names.
+    """
     names = list(builders)
     for name in _KEY_NAMES:
         if name in builders and builders[name].kind != "list":
             return names.index(name)
-    return next((number for number, name in enumerate(names) if builders[name].kind == "text"), None)
+    texts = (number for number, name in enumerate(names) if builders[name].kind == "text")
+    return next(texts, None) if of_texts else None
 
 
 def _digest(builders: dict[str, ColumnBuilder], outline: dict[str, Any]) -> str:

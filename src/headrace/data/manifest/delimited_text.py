@@ -28,50 +28,50 @@ class DelimitedText:
     from it. None: the first line is a header.
     """
 
-    def __init__(self, path: str, *, delimiter: str, columns: Sequence[str] | None) -> None:
+    def __init__(self, path: str, *, called: str | None = None, delimiter: str, columns: Sequence[str] | None) -> None:
         """Raises DatasetError, ReadError."""
         self._path = path
-        self._name = os.path.basename(path)
+        self.name = os.path.basename(path) if called is None else called
         self._delimiter = delimiter
-        self._rows = self._lines = 0
+        self.rows = self._lines = 0
         first = self._first_row()
         self._has_header = columns is None or is_header(first, columns)
-        self._fields = header_names(self._name, first) if columns is None or self._has_header else list(columns)
-        self._taken = self._fields if columns is None else list(columns)
+        self._fields = header_names(self.name, first) if columns is None or self._has_header else list(columns)
+        self.columns = self._fields if columns is None else list(columns)
         if len(self._fields) != len(first):
             raise DatasetError(
-                f"{self._name} line 1: expected {len(self._fields)} fields, one for each of {self._fields}, got "
+                f"{self.name} line 1: expected {len(self._fields)} fields, one for each of {self._fields}, got "
                 f"{len(first)}: {_shown(self._delimiter.join(first))}. Name all of them with columns="
             )
 
     def texts(self) -> Iterator[pa.RecordBatch]:
-        self._rows = 0
+        self.rows = 0
         header = int(self._has_header)
         with closing(CheckedText(self._path)) as text:
             # Buffered, since each read makes a block: those of the raw file end where they like.
             whole = io.BufferedReader(_WithLastRow(text, self._delimiter.join(self._last_row)), READ_BYTES)
             for batch in self._but_last(self._parsed(whole)):
                 batch, header = batch.slice(header), 0
-                self._rows += len(batch)
+                self.rows += len(batch)
                 if len(batch):
-                    yield batch.select(self._taken)
+                    yield batch.select(self.columns)
             self._lines = text.lines
-        if not self._rows:
+        if not self.rows:
             raise EmptyDatasetError(
-                f"{self._name}: expected a row a sample, got a header and no row after it. Check the path"
+                f"{self.name}: expected a row a sample, got a header and no row after it. Check the path"
             )
 
     @property
     def first_line(self) -> int | None:
-        return 1 + self._has_header if self._lines == self._rows + self._has_header else None
+        return 1 + self._has_header if self._lines == self.rows + self._has_header else None
 
     def _first_row(self) -> list[str]:
         first = next(self._rows_and_lines(), None)
         if first is None:
-            raise EmptyDatasetError(f"{self._name}: expected a row a sample, got an empty file. Check the path")
+            raise EmptyDatasetError(f"{self.name}: expected a row a sample, got an empty file. Check the path")
         if not first[0]:
             raise DatasetError(
-                f"{self._name} line {first[1]}: expected fields of at most {csv.field_size_limit():,} characters in "
+                f"{self.name} line {first[1]}: expected fields of at most {csv.field_size_limit():,} characters in "
                 f"the first row, got more. Is a quote never closed?"
             )
         return first[0]
@@ -102,7 +102,7 @@ class DelimitedText:
                 raise self._ragged(ragged[0]) from None
             if "straddl" in str(error):
                 raise self._open_quote(None) from None
-            raise DatasetError(f"{self._name}: could not be read: {error}") from error
+            raise DatasetError(f"{self.name}: could not be read: {error}") from error
 
     @property
     def _last_row(self) -> list[str]:
@@ -116,19 +116,19 @@ class DelimitedText:
             held = batch
         last = held.slice(len(held) - 1)
         if [column[0].as_py() for column in last.columns] != self._last_row:
-            raise self._open_quote(self._rows + len(held) - (self._has_header and not self._rows))
+            raise self._open_quote(self.rows + len(held) - (self._has_header and not self.rows))
         yield held.slice(0, len(held) - 1)
 
     def _open_quote(self, row: int | None) -> DatasetError:
         return DatasetError(
-            f"{self._name} line {self._line_of(row):,}: expected every quote to be closed within {MAX_LINE_BYTES:,} "
+            f"{self.name} line {self._line_of(row):,}: expected every quote to be closed within {MAX_LINE_BYTES:,} "
             f"bytes, got one that is open for longer, or to the end. Close it, or write it twice inside quotes"
         )
 
     def _ragged(self, row: arrow_csv.InvalidRow) -> DatasetError:
         quote = " A field that holds the delimiter, a quote or a line end goes in quotes" if '"' in row.text else ""
         return DatasetError(
-            f"{self._name} line {self._line_of(row.number - 1):,}: expected {row.expected_columns} fields as in the "
+            f"{self.name} line {self._line_of(row.number - 1):,}: expected {row.expected_columns} fields as in the "
             f"first line, got {row.actual_columns}: {_shown(row.text)}.{quote}"
         )
 

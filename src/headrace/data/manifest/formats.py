@@ -1,29 +1,108 @@
-"""Which reader reads which manifest."""
+"""Which reader reads which files of rows."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from .delimited_text import DelimitedText
-from .json_lines import JsonLines
-from .lines_text import LinesText
-from .parquet_rows import ParquetRows
+from ...errors import ReadError, UsageError
+from ..open_file import OpenFile
 from .source import ManifestSource
-from .untyped import Untyped
+
+SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".odgt", ".parquet", ".arrow", ".feather")
+"""Endings of files of rows."""
+TYPED_SUFFIXES = (".parquet", ".arrow", ".feather")
+"""Endings of those that may hold the samples' bytes."""
+
+_PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 
 Columns = Sequence[str] | None
 
-_READERS: dict[str, Callable[[str, Columns], ManifestSource]] = {
-    ".csv": lambda path, columns: Untyped(DelimitedText(path, delimiter=",", columns=columns)),
-    ".tsv": lambda path, columns: Untyped(DelimitedText(path, delimiter="\t", columns=columns)),
-    ".txt": lambda path, columns: Untyped(LinesText(path, columns=columns)),
-    ".jsonl": lambda path, columns: JsonLines(path, columns=columns),
-    ".odgt": lambda path, columns: JsonLines(path, columns=columns),
-    ".parquet": lambda path, columns: ParquetRows(path, columns=columns),
+
+def is_manifest(path: str) -> bool:
+    return path.lower().endswith(SUFFIXES)
+
+
+def format_of(path: str) -> str:
+    """Return the ending that says how the file at `path` is read: by its first bytes where they tell, whatever it is
+    called."""
+    suffix = os.path.splitext(path)[1].lower()
+    start = b""
+    with suppress(ReadError):  # its reader says why
+        start = OpenFile(os.fsencode(path)).read(0, 8) if os.path.isfile(path) else b""
+    if start.startswith(_PARQUET):
+        return ".parquet"
+    if start.startswith(_ARROW_FILE) or (start.startswith(_ARROW_STREAM) and suffix not in _READERS):
+        return ".arrow"
+    return {".feather": ".arrow", ".odgt": ".jsonl"}.get(suffix, suffix)
+
+
+def common_format(paths: Sequence[str]) -> str:
+    """Return the format of all these files. Raises UsageError where they differ."""
+    first = format_of(paths[0])
+    for path in paths[1:]:
+        if format_of(path) != first:
+            raise UsageError(
+                f"expected files of one format, got {os.path.basename(paths[0])} ({first}) and "
+                f"{os.path.basename(path)} ({format_of(path)}). Open each format by itself"
+            )
+    return first
+
+
+def read_manifest(paths: Sequence[str], names: Sequence[str], columns: Columns) -> ManifestSource:
+    """Return the rows of these files, one after another; `names` is what messages call them.
+
+    Raises DatasetError, ReadError, UsageError.
+    """
+    return _READERS[common_format(paths)](paths, names, columns)
+
+
+def _delimited(delimiter: str) -> Callable[[Sequence[str], Sequence[str], Columns], ManifestSource]:
+    def read(paths: Sequence[str], names: Sequence[str], columns: Columns) -> ManifestSource:
+        from .delimited_text import DelimitedText
+        from .untyped import Untyped
+
+        named = zip(paths, names, strict=True)
+        return Untyped([DelimitedText(path, called=name, delimiter=delimiter, columns=columns) for path, name in named])
+
+    return read
+
+
+def _lines(paths: Sequence[str], names: Sequence[str], columns: Columns) -> ManifestSource:
+    from .lines_text import LinesText
+    from .untyped import Untyped
+
+    return Untyped([LinesText(path, called=name, columns=columns) for path, name in zip(paths, names, strict=True)])
+
+
+def _json_lines(paths: Sequence[str], names: Sequence[str], columns: Columns) -> ManifestSource:
+    from .json_lines import JsonLines
+
+    return JsonLines(paths, called=names, columns=columns)
+
+
+def _parquet(paths: Sequence[str], names: Sequence[str], columns: Columns) -> ManifestSource:
+    from .parquet_rows import ParquetRows
+    from .typed_rows import TypedRows
+
+    return TypedRows(
+        [ParquetRows(path, called=name) for path, name in zip(paths, names, strict=True)], columns=columns
+    )
+
+
+def _arrow(paths: Sequence[str], names: Sequence[str], columns: Columns) -> ManifestSource:
+    from ..arrow_file import ArrowFile
+    from .typed_rows import TypedRows
+
+    return TypedRows([ArrowFile(path, called=name) for path, name in zip(paths, names, strict=True)], columns=columns)
+
+
+_READERS: dict[str, Callable[[Sequence[str], Sequence[str], Columns], ManifestSource]] = {
+    ".csv": _delimited(","),
+    ".tsv": _delimited("\t"),
+    ".txt": _lines,
+    ".jsonl": _json_lines,
+    ".parquet": _parquet,
+    ".arrow": _arrow,
 }
-
-
-def read_manifest(path: str, columns: Columns) -> ManifestSource:
-    """The rows of the manifest at `path`, which `is_manifest`. Raises DatasetError, ReadError, UsageError."""
-    return _READERS[os.path.splitext(path)[1].lower()](path, columns)

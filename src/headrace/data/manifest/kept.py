@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ..columns import HeldColumn, ListColumn, TextColumn, ValueColumn
 from ..keys import NumberKeys
 from ..safetensors import Arrays, InvalidFileError
 from ..strings import Strings
+from .source import SourceRows
 
 _NUMBERS = (np.int64, np.float32, np.float64, np.bool_)
 
@@ -22,9 +24,11 @@ class Kept:
 
     keys: Strings
     columns: dict[str, HeldColumn]
-    first_line: int | None
-    """The line of the first row, where row after row takes one."""
     digest: str
+    files: list[SourceRows]
+    byte_columns: list[tuple[int, str]]
+    """Columns that are none of `columns`, each with its place among all."""
+    skipped: dict[str, int]
 
 
 def load_kept(arrays: Arrays, outline: str) -> Kept:
@@ -32,13 +36,15 @@ def load_kept(arrays: Arrays, outline: str) -> Kept:
 
     Neither time nor memory depends on the number of rows.
     """
-    rows, entries, key, first_line, digest = _read_outline(outline)
+    rows, entries, key, digest, known = _read_outline(outline)
+    files, byte_columns, classes, skipped = _read_sources(known, rows)
     columns = {name: _column(arrays, f"column.{number}", kind, rows) for number, (name, kind) in enumerate(entries)}
     keys = _keys(None if key is None else list(columns.values())[key], rows)
-    return Kept(keys, columns, first_line, digest)
+    columns = {name: _labelled(column, classes.get(name)) for name, column in columns.items()}
+    return Kept(keys, columns, digest, files, byte_columns, skipped)
 
 
-def _read_outline(text: str) -> tuple[int, list[tuple[str, str]], int | None, int | None, str]:
+def _read_outline(text: str) -> tuple[int, list[tuple[str, str]], int | None, str, dict[str, Any]]:
     try:
         outline = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -48,14 +54,45 @@ def _read_outline(text: str) -> tuple[int, list[tuple[str, str]], int | None, in
             "rows": int(rows),
             "columns": list(columns),
             "key": int() | None as key,
-            "first_line": int() | None as first_line,
             "digest": str(digest),
         }:
             entries = [(name, kind) for name, kind in map(_entry, columns)]
             differ = len(dict(entries)) == len(entries)
             if rows > 0 and differ and (key is None or 0 <= key < len(entries)):
-                return rows, entries, key, first_line, digest
+                return rows, entries, key, digest, outline
     raise InvalidFileError("the outline has another form")
+
+
+def _read_sources(
+    outline: dict[str, Any], rows: int
+) -> tuple[list[SourceRows], list[tuple[int, str]], dict[str, tuple[str, ...]], dict[str, int]]:
+    match outline:
+        case {"files": list(files), "bytes": list(of_bytes), "classes": dict(classes), "skipped": dict(skipped)}:
+            found = [_source_rows(file) for file in files]
+            if sum(file.rows for file in found) == rows and all(isinstance(count, int) for count in skipped.values()):
+                named = {name: tuple(map(str, names)) for name, names in classes.items()}
+                return found, [_place(entry) for entry in of_bytes], named, skipped
+    raise InvalidFileError("the outline has another form")
+
+
+def _source_rows(value: object) -> SourceRows:
+    match value:
+        case [int(rows), int() | None as first_line] if rows >= 0:
+            return SourceRows(rows, first_line)
+    raise InvalidFileError("the outline has another form")
+
+
+def _place(value: object) -> tuple[int, str]:
+    match value:
+        case [int(at), str(name)] if at >= 0:
+            return at, name
+    raise InvalidFileError("the outline has another form")
+
+
+def _labelled(column: HeldColumn, classes: tuple[str, ...] | None) -> HeldColumn:
+    if classes is None or not isinstance(column, ValueColumn | ListColumn):
+        return column
+    return replace(column, classes=classes)
 
 
 def _entry(value: object) -> tuple[str, str]:

@@ -23,30 +23,30 @@ class LinesText:
     called `image`, and a line with blanks in it is refused, since nobody said what its fields are.
     """
 
-    def __init__(self, path: str, *, columns: Sequence[str] | None) -> None:
+    def __init__(self, path: str, *, called: str | None = None, columns: Sequence[str] | None) -> None:
         self._path = path
-        self._name = os.path.basename(path)
+        self.name = os.path.basename(path) if called is None else called
         self._guessed = columns is None
-        self._columns = [_ONLY_COLUMN] if columns is None else list(columns)
-        self._rows = self._lines = 0
+        self.columns = [_ONLY_COLUMN] if columns is None else list(columns)
+        self.rows = self._lines = 0
 
     def texts(self) -> Iterator[pa.RecordBatch]:
-        self._rows = 0
+        self.rows = 0
         with closing(CheckedText(self._path)) as text:
             for batch in batched(self._split(io.BufferedReader(text, READ_BYTES))):
-                self._rows += len(batch)
+                self.rows += len(batch)
                 fields = zip(*batch, strict=True)
-                yield pa.record_batch([pa.array(field, pa.string()) for field in fields], names=self._columns)
+                yield pa.record_batch([pa.array(field, pa.string()) for field in fields], names=self.columns)
             self._lines = text.lines
-        if not self._rows:
-            raise EmptyDatasetError(f"{self._name}: expected a sample a line, got no line. Check the path")
+        if not self.rows:
+            raise EmptyDatasetError(f"{self.name}: expected a sample a line, got no line. Check the path")
 
     @property
     def first_line(self) -> int | None:
-        return 1 if self._lines == self._rows else None
+        return 1 if self._lines == self.rows else None
 
     def _split(self, lines: io.BufferedReader) -> Iterator[tuple[Sequence[bytes], int]]:
-        expected = len(self._columns)
+        expected = len(self.columns)
         for number, line in enumerate(lines, 1):
             fields = line.split()
             if expected == 1 and fields and not (self._guessed and len(fields) > 1):
@@ -60,10 +60,10 @@ class LinesText:
         got = f"{len(fields)} fields, such as {fields[0].decode()[:60]!r}"
         if self._guessed:
             return DatasetError(
-                f"{self._name} line {number:,}: expected one path a line, got {got}. Name the fields with "
+                f"{self.name} line {number:,}: expected one path a line, got {got}. Name the fields with "
                 f"columns=['image', …], or pass columns=['image'] if the blanks belong to the path"
             )
         return DatasetError(
-            f"{self._name} line {number:,}: expected {len(self._columns)} fields between blanks, one for each of "
-            f"columns={self._columns}, got {got}"
+            f"{self.name} line {number:,}: expected {len(self.columns)} fields between blanks, one for each of "
+            f"columns={self.columns}, got {got}"
         )

@@ -1,75 +1,153 @@
-"""Opens a manifest: its columns as they were kept by an earlier opening, or built now and kept."""
+"""Opens files of rows: their values as an earlier opening cached them, or read now; their bytes where they lie."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
+from ...errors import ChangedError
 from .. import safetensors
-from ..identity import identify_closely
+from ..byte_values import RowFiles, UnnamedFile, Values, column_of_values, digest_with_bytes, join_values
+from ..columns import Column
+from ..identity import Identity, identify_closely
 from ..open_file import OpenFile
-from ..origin import Origin
+from ..origin import ManifestRows, Origin
 from ..safetensors import Arrays, Content
 from ..sidecar import Sidecar, build_unchanged, open_sidecar
 from ..table import PathRoot, Table
 from .column_names import check_names
+from .formats import common_format
 from .kept import Kept, load_kept
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".odgt", ".parquet")
-
-_FORMAT = "headrace manifest 1"
+_FORMAT = "headrace manifest 2"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
 _KEPT_FROM_BYTES = 1 << 20
 """Smaller manifests are read each time: a second file beside each little list would be in the way."""
 
 
-def is_manifest(path: str) -> bool:
-    return path.lower().endswith(SUFFIXES)
+def open_manifest(
+    paths: str | Sequence[str], *, root: PathRoot, columns: Sequence[str] | None, cache: str | None
+) -> Table:
+    """Return the samples of the files of rows at `paths` (absolute; one format), a row each, one file after another,
+    whose paths lead into `root`.
 
+    `columns`: names for a `.csv`, `.tsv` or `.txt` without a header; of files that have names, those to take.
 
-def open_manifest(path: str, *, root: PathRoot, columns: Sequence[str] | None, cache: str | None) -> Table:
-    """The samples of the manifest at `path` (absolute, `is_manifest`), a row each, whose paths lead into `root`.
-
-    `columns`: names for a `.csv`, `.tsv` or `.txt` without a header; of a manifest that has names, those to take.
-
-    Raises DatasetError (EmptyDatasetError, ChangedError), ReadError, and UsageError for a column that is not there.
+    Raises DatasetError (EmptyDatasetError, ChangedError), ReadError, and UsageError for a column that is not there, or
+    for files of several formats.
     """
-    names = None if columns is None else check_names(columns)
-    kept, in_sidecar = _open_kept(path, names, cache)
-    name = os.path.basename(path)
+    paths = [paths] if isinstance(paths, str) else list(paths)
+    common_format(paths)
+    taken = None if columns is None else check_names(columns)
+    names = _short_names(paths)
+    kept, in_sidecar = _open_kept(paths, names, taken, cache)
+    of_bytes = {name: _byte_column(paths, names, name, kept, root, cache) for _, name in kept.byte_columns}
+    opened = _in_order(kept.columns, kept.byte_columns, of_bytes)
+    rows = zip(names, kept.files, strict=True)
     return Table(
-        f"manifest {name}",
+        f"manifest {names[0]}" if len(paths) == 1 else f"{len(paths):,} files {names[0]} … {names[-1]}",
         kept.keys,
-        kept.columns,
-        {},
+        opened,
+        kept.skipped,
         root=root,
-        origin=Origin(name, kept.first_line),
-        known_digest=kept.digest,
-        again=partial(open_manifest, path, root=root, columns=names, cache=cache) if in_sidecar else None,
+        origin=Origin([ManifestRows(name, file.rows, file.first_line) for name, file in rows]),
+        known_digest=digest_with_bytes(kept.digest, opened) if of_bytes else kept.digest,
+        again=partial(open_manifest, paths, root=root, columns=taken, cache=cache) if in_sidecar else None,
     )
 
 
-def _open_kept(path: str, columns: Sequence[str] | None, cache: str | None) -> tuple[Kept, bool]:
+def _short_names(paths: Sequence[str]) -> list[str]:
+    """What messages call the files: by their names where these differ."""
+    names = [os.path.basename(path) for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    folder = os.path.commonpath([os.path.dirname(path) for path in paths])
+    return [os.path.relpath(path, folder) for path in paths]
+
+
+def _in_order(
+    held: Mapping[str, Column], places: Sequence[tuple[int, str]], of_bytes: Mapping[str, Column]
+) -> dict[str, Column]:
+    named = list(held.items())
+    for at, name in places:  # rising
+        named.insert(at, (name, of_bytes[name]))
+    return dict(named)
+
+
+def _byte_column(
+    paths: Sequence[str], names: Sequence[str], column: str, kept: Kept, root: PathRoot, cache: str | None
+) -> Column:
+    found = [_values(path, name, column, cache) for path, name in zip(paths, names, strict=True)]
+    for path, file, (_, values) in zip(paths, kept.files, found, strict=True):
+        if len(values.length) != file.rows:
+            raise ChangedError(f"{path}: expected {file.rows:,} rows, got {len(values.length):,}: it was replaced while "
+                               f"it was opened. Open it again once it is complete")
+    files = RowFiles.of([file for file, _ in found])
+    path_id, values = join_values([(number, values) for number, (_, values) in enumerate(found)])
+    return column_of_values(column, files, path_id, values, root)
+
+
+def _values(path: str, name: str, column: str, cache: str | None) -> tuple[str | UnnamedFile, Values]:
+    """Where the values of one column lie: in the file itself, or in one that they are decoded into once."""
+    from ..spilled_values import SpilledRows, open_spilled
+
+    if common_format([path]) == ".arrow":
+        from ..arrow_file import ArrowFile
+
+        file = ArrowFile(path, called=name)
+        return (path, file.values(column)) if file.holds_in_place(column) else open_spilled(
+            path, column, lambda: file, cache
+        )
+
+    def read() -> SpilledRows:
+        from .parquet_rows import ParquetRows
+
+        return ParquetRows(path, called=name)
+
+    return open_spilled(path, column, read, cache)
+
+
+def _open_kept(
+    paths: Sequence[str], names: Sequence[str], columns: Sequence[str] | None, cache: str | None
+) -> tuple[Kept, bool]:
     """Also whether it is of a size to be kept for the next opening."""
 
-    def build(path: str, folder: str | None) -> tuple[dict[str, Content], str]:
+    def build(_: str, folder: str | None) -> tuple[dict[str, Content], str]:
         # Building alone needs pyarrow, which takes a while to import.
         from .building import build_columns
         from .formats import read_manifest
 
-        return build_columns(read_manifest(path, columns), scratch_in=folder)
+        return build_columns(read_manifest(paths, names, columns), scratch_in=folder)
 
     def load(arrays: Arrays, outline: str, _: int) -> Kept:
         return load_kept(arrays, outline)
 
-    identity = identify_closely(OpenFile(os.fsencode(path)))
-    # What is kept depends on what the columns are called: runs that take others do not build it anew in turn.
-    variant = "" if columns is None else hashlib.blake2b(json.dumps(columns).encode(), digest_size=4).hexdigest()
-    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_closely, variant)
+    def identify(first: OpenFile) -> Identity:
+        others = [OpenFile(os.fsencode(path)) for path in paths[1:]]
+        return _joint([identify_closely(file) for file in (first, *others)])
+
+    identity = identify(OpenFile(os.fsencode(paths[0])))
+    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify, _variant(names, columns))
     if identity.bytes < _KEPT_FROM_BYTES:
-        contents, outline = build_unchanged(sidecar, path, identity, scratch_in=None)
+        contents, outline = build_unchanged(sidecar, paths[0], identity, scratch_in=None)
         return load_kept(safetensors.mapped(contents), outline), False
-    return open_sidecar(sidecar, path, identity, cache=cache), True
+    return open_sidecar(sidecar, paths[0], identity, cache=cache), True
+
+
+def _variant(names: Sequence[str], columns: Sequence[str] | None) -> str:
+    """What is kept depends on what the columns are called, and of several files lies beside the first: openings that
+    take others do not build it anew in turn."""
+    if columns is None and len(names) == 1:
+        return ""
+    known = json.dumps(columns if len(names) == 1 else [columns, *names])
+    return hashlib.blake2b(known.encode(), digest_size=4).hexdigest()
+
+
+def _joint(files: Sequence[Identity]) -> Identity:
+    if len(files) == 1:
+        return files[0]
+    known = json.dumps([file.to_json() for file in files])
+    return Identity(sum(file.bytes for file in files), hashlib.blake2b(known.encode(), digest_size=16).hexdigest())

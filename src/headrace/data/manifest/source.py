@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -13,6 +13,14 @@ BATCH_BYTES = 4 << 20
 MAX_COLUMNS = 1_000
 
 T = TypeVar("T")
+
+
+class SourceRows(NamedTuple):
+    """How many rows one file has."""
+
+    rows: int
+    first_line: int | None
+    """The line, from 1, of the first row, if row after row takes one line."""
 
 
 class ManifestSource(Protocol):
@@ -31,9 +39,32 @@ class ManifestSource(Protocol):
         ...
 
     @property
-    def first_line(self) -> int | None:
-        """The line, from 1, of the first row, if row after row takes one line; known once `batches` has ended."""
+    def files(self) -> Sequence[SourceRows]:
+        """Of each file that the rows come from, in order; known once `batches` has ended."""
         ...
+
+    @property
+    def byte_columns(self) -> Sequence[tuple[int, str]]:
+        """Columns of bytes, which are none of `schema`, each with its place among all columns."""
+        ...
+
+    @property
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of classes that columns of numbers hold, by column."""
+        ...
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """What is taken for no column, by reason."""
+        ...
+
+
+class TextOnly:
+    """The part of a `ManifestSource` that a text has nothing of."""
+
+    byte_columns: Sequence[tuple[int, str]] = ()
+    classes: Mapping[str, tuple[str, ...]] = {}  # noqa: RUF012  # read alone
+    skipped: Mapping[str, int] = {}  # noqa: RUF012
 
 
 def batched(rows: Iterable[tuple[T, int]]) -> Iterator[list[T]]:

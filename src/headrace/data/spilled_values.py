@@ -1,0 +1,215 @@
+"""Values of bytes out of compressed files of rows, cached once: a file of the values beside the rows, and its index.
+
+Decoding a row group for each sample of a shuffled epoch would decode all its other rows, too: see docs/sources.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import numpy as np
+
+from ..cores import default_threads
+from ..errors import ReadError
+from ..workers import work_through
+from . import checked
+from .byte_values import UnnamedFile, Values
+from .columns import ABSENT
+from .identity import Identity, identify, identify_archive
+from .open_file import OpenFile
+from .partial_file import UnwritableError, finish, partial_file
+from .safetensors import Arrays, Content, InvalidFileError
+from .sidecar import Sidecar, open_sidecar, sidecar_places
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Spilled: TypeAlias = str | UnnamedFile
+"""What the values lie in: a file by its absolute path."""
+
+_FORMAT = "headrace values 1"
+"""Raise the number whenever the meaning of an index or of a file of values changes: others are rebuilt."""
+_VALUES_SUFFIX = ".values.headrace"
+_KEPT_FROM_BYTES = 1 << 20
+"""Fewer are decoded at each opening: files beside each little parquet would be in the way."""
+
+
+class SpilledRows(Protocol):
+    """A file of rows whose values of bytes are decoded, so many groups of rows side by side."""
+
+    path: str
+    name: str
+
+    @property
+    def groups(self) -> int: ...
+    def group(self, number: int, column: str) -> Iterator[pa.Array]:
+        """Yield the values of one column in a group of rows."""
+        ...
+
+    def column_bytes(self, column: str) -> int:
+        """Return about how many bytes all values of the column have."""
+        ...
+
+
+def open_spilled(path: str, column: str, read: Callable[[], SpilledRows], cache: str | None) -> tuple[Spilled, Values]:
+    """Return the file that the column's values lie in, and where; they are decoded now unless they have been before.
+
+    `read` opens the file of rows at `path`, if there is need. Raises DatasetError (damaged, no room, replaced
+    meanwhile) or ReadError.
+    """
+    identity = identify(OpenFile(os.fsencode(path)))
+    variant = hashlib.blake2b(column.encode(), digest_size=4).hexdigest()
+    places = sidecar_places(path, identity, cache, variant=variant)
+    held: list[UnnamedFile] = []
+
+    def build(path: str, folder: str | None) -> tuple[Mapping[str, Content], str]:
+        rows = read()
+        place = next((place for place in places if os.path.dirname(place) == folder), None)
+        if place is None:
+            values, file = _in_unnamed(rows, column)
+            held[:] = [file]
+            return _arrays(values), ""
+        _forget(path, variant, place)
+        where = _values_place(place, identity)
+        return _arrays(_write(rows, column, where)), identify_archive(where).to_json()
+
+    def load(arrays: Arrays, outline: str, _: int) -> tuple[Spilled, Values]:
+        values = _read_arrays(arrays)
+        if held:
+            return held[0], values
+        return _find(places, identity, outline, values), values
+
+    sidecar = Sidecar(_FORMAT, build, load, variant=variant)
+    if not any(map(os.path.exists, places)):
+        rows = read()
+        if rows.column_bytes(column) < _KEPT_FROM_BYTES:
+            values, file = _in_unnamed(rows, column)
+            return file, values
+    return open_sidecar(sidecar, path, identity, cache=cache)
+
+
+def _values_place(place: str, identity: Identity) -> str:
+    """Beside the index; its name says of which content, so that who reads the values of what lay there before does not
+    get others."""
+    return f"{place.removesuffix('.headrace')}.{identity.sample[:8]}{_VALUES_SUFFIX}"
+
+
+def _find(places: Sequence[str], identity: Identity, outline: str, values: Values) -> str:
+    """Raises InvalidFileError where the file of values is gone, or another."""
+    for where in (_values_place(place, identity) for place in places):
+        try:
+            found = identify_archive(where)
+        except ReadError:
+            continue
+        if found.to_json() == outline and _lie_in(values, found.bytes):
+            return where
+    raise InvalidFileError("the values are gone")
+
+
+def _lie_in(values: Values, end: int) -> bool:
+    here = values.length != ABSENT
+    return checked.ranges_lie_in(values.offset[here], values.length[here], first=0, end=end)
+
+
+def _forget(path: str, variant: str, place: str) -> None:
+    """Remove the values of what lay at `path` before, if they lie beside it."""
+    folder, start = os.path.split(f"{path}.{variant}.")
+    if place != f"{path}.{variant}.headrace":
+        return
+    for name in os.listdir(folder):
+        if name.startswith(start) and name.endswith(_VALUES_SUFFIX):
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, name))
+
+
+def _write(rows: SpilledRows, column: str, where: str) -> Values:
+    """Raises UnwritableError where there is no room."""
+    with partial_file(where) as partial_descriptor:
+        _expect_room(rows.column_bytes(column), where)
+        found: list[Values] = []
+        finish(
+            partial_descriptor, where, lambda file: found.append(_spill(rows, column, partial(_put, file.fileno())))
+        )
+        return found[0]
+
+
+def _in_unnamed(rows: SpilledRows, column: str) -> tuple[Values, UnnamedFile]:
+    file = UnnamedFile()
+    values = _spill(rows, column, file.write)
+    file.finish()
+    return values, file
+
+
+def _spill(rows: SpilledRows, column: str, write: Callable[[memoryview, int], None]) -> Values:
+    """Write the column's values on end, groups of rows side by side, and return where each is."""
+    sink = ValueSink(write)
+    parts: dict[int, Values] = {}
+
+    def work(number: int) -> None:
+        parts[number] = Values.join([sink.add(array) for array in rows.group(number, column)])
+
+    threads = max(1, min(default_threads(), rows.groups))
+    work_through(range(rows.groups), work, name="decode-rows", threads=threads)
+    return Values.join([parts[number] for number in sorted(parts)])
+
+
+class ValueSink:
+    """Values of bytes, written on end by any number of threads."""
+
+    def __init__(self, write: Callable[[memoryview, int], None]) -> None:
+        self._write = write
+        self._lock = threading.Lock()
+        self._end = 0
+
+    def add(self, array: pa.Array) -> Values:
+        """Write the values of a column that `is_bytes`, and return where each is."""
+        from .arrow_file import path_strings, value_ranges
+        from .manifest.arrow_columns import bytes_and_paths
+
+        values, paths = bytes_and_paths(array)
+        data, offset, length = value_ranges(values)
+        if data is None or not len(offset):
+            return Values(np.zeros(len(values), np.int64), length, path_strings(paths))
+        first, last = int(offset[0]), int((offset + np.maximum(length, 0)).max())
+        with self._lock:
+            at = self._end
+            self._end += last - first
+        self._write(memoryview(data)[first:last], at)
+        return Values(offset - first + at, length, path_strings(paths))
+
+
+def _put(descriptor: int, data: memoryview, at: int) -> None:
+    while data:
+        done = os.pwrite(descriptor, data, at)
+        data, at = data[done:], at + done
+
+
+def _expect_room(needed: int, where: str) -> None:
+    """Raises UnwritableError."""
+    try:
+        state = os.statvfs(os.path.dirname(where))
+    except OSError as error:
+        raise UnwritableError(error.strerror or str(error)) from error
+    free = state.f_bavail * state.f_frsize
+    if free < needed:
+        raise UnwritableError(f"its values take {needed:,} bytes, and there is room for {free:,}")
+
+
+def _arrays(values: Values) -> dict[str, Content]:
+    arrays: dict[str, Content] = {"offset": values.offset, "length": values.length}
+    if values.paths is not None:
+        arrays |= {"paths.blob": values.paths.blob, "paths.offsets": values.paths.offsets}
+    return arrays
+
+
+def _read_arrays(arrays: Arrays) -> Values:
+    length = checked.array(arrays, "length", np.int64)
+    offset = checked.array(arrays, "offset", np.int64, len(length))
+    paths = checked.strings(arrays, "paths", len(length)) if "paths.blob" in arrays else None
+    return Values(offset, length, paths)
