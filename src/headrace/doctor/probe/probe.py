@@ -36,6 +36,8 @@ class Probe:
         self.stages = Stages(lambda error: self.fault("stages", error))
         self.patches = Patches()
         self.imports = ImportWatch()
+        self.used: set[str] = set()
+        """Libraries of which this process has called a function that is hooked."""
         self._faults: set[str] = set()
         self._at_detach: list[Callable[[], None]] = []
         self.evidence = Evidence(self._new_path(), settings.most_bytes, self._header)
@@ -156,6 +158,7 @@ class Probe:
         """In the child of a fork: a file of its own, and locks that nobody holds."""
         self._start_us = self.clock.now_us()
         self.evidence.forked(self._new_path())
+        self.used.clear()
         self.stages.forked()
         self.batches.forked()
         self.training.forked()
