@@ -1,4 +1,4 @@
-"""Libraries of other versions than the doctor knows: hooks bind by what things are for, and say what they cannot see."""
+"""Libraries of other versions than the doctor knows: hooks bind by what things are for, and say what they miss."""
 
 from __future__ import annotations
 

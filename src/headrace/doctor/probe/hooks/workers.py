@@ -63,7 +63,7 @@ class LoopRoles(NamedTuple):
 
 
 def loop_roles(arguments: dict[str, Any]) -> LoopRoles:
-    """Finds the roles by the arguments' names, else the queues by what they can do: indices come first in every version.
+    """Finds the roles by the arguments' names, else the queues by what they can do: indices come first everywhere.
 
     torch from 2.15 on hands over the dataset in a list, which the loop empties.
     """
