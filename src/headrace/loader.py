@@ -132,6 +132,7 @@ class Loader(LoaderPosition):
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
         rank, world_size = rank_and_world_size(rank, world_size)
         order = Order(world_size=world_size, rank=rank, shuffle=shuffle, seed=seed, remainder=remainder)
+        _ = dataset.occurrences  # more than random draws can tell apart is an error here, not in a feed's thread
         check_fields(fields)
         chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
         columns = resolve_columns(dataset, chosen, view_from)
@@ -271,6 +272,7 @@ class Loader(LoaderPosition):
             self._recipe.plan,
             dataset=self.dataset.fingerprint,
             core=_core.codec_versions(),
+            repeats=self.dataset.occurrences is not None,
         )
         if found.warning is not None:
             warnings.warn(found.warning, stacklevel=2)

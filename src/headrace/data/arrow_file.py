@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from ..errors import DatasetError, ReadError
-from .byte_values import Values
+from .byte_values import ByteRanges
 from .columns import ABSENT
 from .manifest.arrow_columns import bytes_and_paths
 from .strings import StringColumn
@@ -61,12 +61,12 @@ class ArrowFile:
         except pa.ArrowException as error:
             raise self.damaged(error) from error
 
-    def values(self, column: str) -> Values:
+    def values(self, column: str) -> ByteRanges:
         """Return where the values of a column that `is_bytes` lie in the file.
 
         Raises DatasetError where they do not, since the file is compressed, or has them otherwise than on end.
         """
-        return Values.join([self._values(batch.column(column)) for batch in self._in_place or () if len(batch)])
+        return ByteRanges.join([self._values(batch.column(column)) for batch in self._in_place or () if len(batch)])
 
     groups = 1
 
@@ -103,10 +103,10 @@ class ArrowFile:
     def _holds(self, buffer: pa.Buffer) -> bool:
         return bool(0 <= buffer.address - self._bytes.address <= self._bytes.size - buffer.size)
 
-    def _values(self, array: pa.Array) -> Values:
+    def _values(self, array: pa.Array) -> ByteRanges:
         values, paths = bytes_and_paths(array)
         data, offset, length = value_ranges(values)
-        return Values(offset + self._begin(data, offset, length), length, path_strings(paths))
+        return ByteRanges(offset + self._begin(data, offset, length), length, path_strings(paths))
 
     def _begin(self, data: pa.Buffer | None, offset: Ints, length: Ints) -> int:
         """The buffer's first byte in the file; 0 where no value has any."""

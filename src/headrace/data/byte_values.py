@@ -1,4 +1,4 @@
-"""Values of bytes that lie in files of rows or in memory: where each lies, and the files that some name instead."""
+"""ByteRanges of bytes that lie in files of rows or in memory: where each lies, and the files that some name instead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,15 +16,15 @@ from ..errors import UsageError
 from .columns import ABSENT, MISSING, ByteColumn, Column, Location, Part, RangeColumn, TextColumn
 from .content_sample import content_sample
 from .files import Files
+from .memory_file import MemoryFile
 from .named_files import NamedFiles
-from .scratch_file import no_room, scratch_file
 from .strings import StringColumn
 from .table import PathRoot
 
 Ints = npt.NDArray[np.int64]
 
 
-class Values(NamedTuple):
+class ByteRanges(NamedTuple):
     """The values of one column in one file; an entry a row."""
 
     offset: Ints
@@ -35,7 +35,7 @@ class Values(NamedTuple):
     """Of `{bytes, path}`: the paths, empty where there is none; None where no value names one."""
 
     @classmethod
-    def join(cls, parts: Sequence[Values]) -> Values:
+    def join(cls, parts: Sequence[ByteRanges]) -> ByteRanges:
         """Return the values of several parts of one file, one part after another."""
         paths = None
         if any(part.paths is not None for part in parts):
@@ -47,81 +47,29 @@ class Values(NamedTuple):
             paths,
         )
 
-    def take(self, rows: Ints) -> Values:
-        return Values(self.offset[rows], self.length[rows], None if self.paths is None else self.paths.take(rows))
-
-
-class UnnamedFile:
-    """A file without a name, gone with the last reference to it and with the process; forks share it."""
-
-    def __init__(self) -> None:
-        """Raise DatasetError where temporary files have no room."""
-        self._descriptor: int | None = None
-        with scratch_file(None) as file:
-            self._descriptor = os.dup(file.fileno())
-        self.finish()
-
-    def __del__(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Send the content along: a descriptor belongs to its process."""
-        with open(self.path, "rb") as file:
-            return _refilled, (file.read(),)
-
-    @property
-    def descriptor(self) -> int:
-        assert self._descriptor is not None
-        return self._descriptor
-
-    @property
-    def path(self) -> bytes:
-        """Name by which this process, and any that it forks, opens the file."""
-        return b"/proc/self/fd/%d" % self.descriptor
-
-    def write(self, data: memoryview, at: int) -> None:
-        """Raise DatasetError where temporary files have no room."""
-        try:
-            while data:
-                done = os.pwrite(self.descriptor, data, at)
-                data, at = data[done:], at + done
-        except OSError as error:
-            raise no_room(None, error) from error
-
-    def finish(self) -> None:
-        """Set the time of modification: what is cached of files by their time holds for the same content."""
-        os.utime(self.descriptor, (0, 0))
-
-
-def _refilled(content: bytes) -> UnnamedFile:
-    file = UnnamedFile()
-    file.write(memoryview(content), 0)
-    file.finish()
-    return file
+    def take(self, rows: Ints) -> ByteRanges:
+        return ByteRanges(self.offset[rows], self.length[rows], None if self.paths is None else self.paths.take(rows))
 
 
 @dataclass(frozen=True, eq=False)
 class RowFiles(Files):
-    """Files that hold values of many rows; the unnamed ones among them by their number."""
+    """Files that hold values of many rows; those in memory among them by their number."""
 
-    unnamed: Mapping[int, UnnamedFile] = ()  # type: ignore[assignment]  # a frozen default, never looked into
+    in_memory: Mapping[int, MemoryFile] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, files: Sequence[str | UnnamedFile]) -> RowFiles:
+    def of(cls, files: Sequence[str | MemoryFile]) -> RowFiles:
         """Return files by their absolute paths."""
-        unnamed = {number: file for number, file in enumerate(files) if isinstance(file, UnnamedFile)}
-        names = [file.path if isinstance(file, UnnamedFile) else os.fsencode(file) for file in files]
-        return cls("/", StringColumn.from_list(names), archives=True, unnamed=unnamed)
+        in_memory = {number: file for number, file in enumerate(files) if isinstance(file, MemoryFile)}
+        names = [file.path if isinstance(file, MemoryFile) else os.fsencode(file) for file in files]
+        return cls("/", StringColumn.from_list(names), archives=True, in_memory=in_memory)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _of_files, ([self.unnamed.get(number, os.fsdecode(name)) for number, name in self._numbered()],)
-
-    def _numbered(self) -> Iterator[tuple[int, bytes]]:
-        return ((number, self.names.bytes(number)) for number in range(len(self.names)))
+        names = map(self.names.bytes, range(len(self.names)))
+        return _of_files, ([self.in_memory.get(number, os.fsdecode(name)) for number, name in enumerate(names)],)
 
 
-def _of_files(files: Sequence[str | UnnamedFile]) -> RowFiles:
+def _of_files(files: Sequence[str | MemoryFile]) -> RowFiles:
     return RowFiles.of(files)
 
 
@@ -174,7 +122,7 @@ def _file_bytes(path: bytes) -> int:
 
 
 def column_of_values(
-    name: str, files: RowFiles, path_id: npt.NDArray[np.int32], values: Values, root: PathRoot
+    name: str, files: RowFiles, path_id: npt.NDArray[np.int32], values: ByteRanges, root: PathRoot
 ) -> Column:
     """Return the column of these values, each in the file of that number.
 
@@ -203,10 +151,10 @@ def column_of_values(
     return BytesOrFiles(inside, replace(loose))
 
 
-def join_values(parts: Sequence[tuple[int, Values]]) -> tuple[npt.NDArray[np.int32], Values]:
+def join_values(parts: Sequence[tuple[int, ByteRanges]]) -> tuple[npt.NDArray[np.int32], ByteRanges]:
     """Return the values of parts, each with the number of its file, one after another, and each value's file."""
     counts = [len(part.length) for _, part in parts]
-    return np.repeat(np.array([number for number, _ in parts], np.int32), counts), Values.join([p for _, p in parts])
+    return np.repeat(np.array([number for number, _ in parts], np.int32), counts), ByteRanges.join([p for _, p in parts])
 
 
 def digest_with_bytes(held: str, columns: Mapping[str, Column]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DatasetError, EmptyDatasetError, UsageError
-from .byte_values import RowFiles, UnnamedFile, Values, column_of_values, digest_with_bytes, join_values
+from .byte_values import ByteRanges, RowFiles, column_of_values, digest_with_bytes, join_values
 from .columns import Column, ListColumn, ValueColumn
+from .memory_file import MemoryFile
 from .open_file import OpenFile
 from .origin import ManifestRows, Origin
 from .table import PathRoot, Table
@@ -44,7 +45,6 @@ _NOT_TABLES = {
     "datasets.IterableDatasetDict": "Its splits can only be read in turn. Load them without streaming=True, or train on "
     "one with headrace.ThreadDataLoader",
 }
-_PIECE_ROWS = 1 << 14
 _LOOKED_AT_BYTES = 64
 
 
@@ -65,21 +65,21 @@ def table_kind(where: object) -> str | None:
 def open_memory_table(where: Any, *, root: PathRoot, columns: Sequence[str] | None) -> Table:
     """Return the rows of a table (`table_kind`) as samples, whose paths lead into `root`; `columns` picks some.
 
-    Bytes that lie in files which are mapped into memory, as those of a datasets.Dataset do, are read there; others go
-    into an unnamed file first.
+    Bytes that lie in files which are mapped into memory, as those of a datasets.Dataset do, are read there; others are
+    copied once.
 
     Raises UsageError (several splits, a transform, a column that is not there), DatasetError, EmptyDatasetError.
     """
     from .manifest.building import build_columns
     from .manifest.column_names import check_names
     from .manifest.kept import load_kept
-    from .manifest.typed_rows import TypedRows
+    from .manifest.typed_rows import TableRows, TypedRows
     from . import safetensors
 
     given = _arrow_of(where)
     if not given.rows:
         raise EmptyDatasetError(f"expected rows, got {given.words} of none. Check what was selected")
-    part = _TablePart(given.words, given.table, given.indices)
+    part = TableRows(given.words, given.table, given.indices)
     rows = TypedRows([part], columns=None if columns is None else check_names(columns))
     contents, outline = build_columns(rows, scratch_in=None)
     kept = load_kept(safetensors.mapped(contents), outline)
@@ -181,61 +181,31 @@ def _labelled(column: Column, classes: tuple[str, ...] | None) -> Column:
     return replace(column, classes=classes)
 
 
-class _TablePart:
-    """A `TypedPart` of rows that are in memory."""
-
-    def __init__(self, name: str, table: pa.Table, indices: Ints | None) -> None:
-        self.name = name
-        self.schema: pa.Schema = table.schema
-        self.rows = table.num_rows if indices is None else len(indices)
-        self._table = table
-        self._indices = indices
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        table = self._table.select(list(columns))
-        if self._indices is None:
-            yield from table.to_batches(max_chunksize=_PIECE_ROWS)
-            return
-        for start in range(0, self.rows, _PIECE_ROWS):
-            taken = table.take(self._indices[start : start + _PIECE_ROWS])
-            yield from taken.combine_chunks().to_batches()
-
-    def damaged(self, error: Exception) -> DatasetError:
-        why = " ".join(str(error).split())
-        return DatasetError(f"{self.name}: expected values of its schema, got some that cannot be read: {why}")
-
-
 def _byte_column(given: _Given, name: str, root: PathRoot) -> Column:
     """Of values that are read where they are mapped from, or out of an unnamed file."""
     from .arrow_file import path_strings, value_ranges
     from .manifest.arrow_columns import bytes_and_paths
-    from .spilled_values import ValueSink
+    from .spilled_values import MemorySink, add_values
 
     mappings = _Mappings.of_process()
+    copied = MemoryFile()
+    sink = MemorySink(copied)
     files: dict[str, int] = {}
-    unnamed: list[UnnamedFile] = []
-    sink: ValueSink | None = None
-    parts: list[tuple[int, Values]] = []
+    parts: list[tuple[int, ByteRanges]] = []
     for chunk in given.table.column(name).chunks:
         values, paths = bytes_and_paths(chunk)
         data, offset, length = value_ranges(values)
         end = int((offset + np.maximum(length, 0)).max()) if len(offset) else 0
         place = None if data is None else mappings.find(data.address, end)
-        if place is not None:
+        if place is None:
+            parts.append((0, add_values(sink, chunk)))
+        else:
             number = files.setdefault(place.path, len(files) + 1)
-            parts.append((number, Values(offset + place.offset, length, path_strings(paths))))
-            continue
-        if sink is None:
-            unnamed.append(UnnamedFile())
-            sink = ValueSink(unnamed[0].write)
-        parts.append((0, sink.add(chunk)))
-    for file in unnamed:
-        file.finish()
-    places = [next(iter(unnamed), None) or UnnamedFile(), *files]
+            parts.append((number, ByteRanges(offset + place.offset, length, path_strings(paths))))
     path_id, values = join_values(parts)
     if given.indices is not None:
         path_id, values = path_id[given.indices], values.take(given.indices)
-    return column_of_values(name, RowFiles.of(places), path_id, values, root)
+    return column_of_values(name, RowFiles.of([copied, *files]), path_id, values, root)
 
 
 class _Place(NamedTuple):

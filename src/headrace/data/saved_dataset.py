@@ -38,6 +38,7 @@ def open_saved_dataset(folder: str) -> Table:
     Raises DatasetError (several splits, an index beside the files, compressed, paths instead of bytes, damaged),
     EmptyDatasetError or ReadError.
     """
+    folder = _only_split(folder)
     names = _data_files(folder)
     # Only here, since they import pyarrow.
     from .arrow_file import ArrowFile, common_schema
@@ -59,8 +60,6 @@ def open_saved_dataset(folder: str) -> Table:
 
 
 def _data_files(folder: str) -> list[str]:
-    if not os.path.isfile(os.path.join(folder, _STATE)):
-        raise _several_splits(folder)
     state = _json(folder, _STATE)
     if state.get("_indices_data_files") or state.get("_indices_files"):
         raise DatasetError(
@@ -73,22 +72,31 @@ def _data_files(folder: str) -> list[str]:
     raise DatasetError(f"{folder}: expected names of Arrow files in {_STATE}, got none. Save the dataset again")
 
 
-def _several_splits(folder: str) -> DatasetError:
+def _only_split(folder: str) -> str:
+    """The folder of the only one, where several could be. Raises DatasetError."""
+    if _has(folder, _STATE):
+        return folder
     match _json(folder, _SPLITS):
+        case {"splits": [str(only)]} if _is_name(only) and _has(os.path.join(folder, only), _STATE):
+            return os.path.join(folder, only)
         case {"splits": [first, *others]}:
-            return DatasetError(
+            raise DatasetError(
                 f"{folder}: expected one dataset, got the splits {', '.join(map(str, [first, *others]))}. Open one of "
                 f"them, such as {os.path.join(folder, str(first))}"
             )
-    return DatasetError(f"{folder}: expected a list of splits in {_SPLITS}, got none. Save the dataset again")
+    raise DatasetError(f"{folder}: expected a list of splits in {_SPLITS}, got none. Save the dataset again")
 
 
 def _names_a_file(entry: object) -> bool:
     """Of this very folder: a state that anyone may have written leads nowhere else."""
     match entry:
         case {"filename": str(name)}:
-            return bool(name) and name == os.path.basename(name) and name not in (".", "..") and _is_file_name(name)
+            return _is_name(name)
     return False
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and name == os.path.basename(name) and name not in (".", "..") and _is_file_name(name)
 
 
 def _is_file_name(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Values of bytes out of compressed files of rows, cached once: a file of the values beside the rows, and its index.
+"""ByteRanges of bytes out of compressed files of rows, cached once: a file of the values beside the rows, and its index.
 
 Decoding a row group for each sample of a shuffled epoch would decode all its other rows, too: see docs/sources.md.
 """
@@ -10,7 +10,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
@@ -19,9 +18,10 @@ from ..cores import default_threads
 from ..errors import ReadError
 from ..workers import work_through
 from . import checked
-from .byte_values import UnnamedFile, Values
+from .byte_values import ByteRanges
 from .columns import ABSENT
 from .identity import Identity, identify, identify_archive
+from .memory_file import MemoryFile
 from .open_file import OpenFile
 from .partial_file import UnwritableError, finish, partial_file
 from .safetensors import Arrays, Content, InvalidFileError
@@ -30,7 +30,7 @@ from .sidecar import Sidecar, open_sidecar, sidecar_places
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Spilled: TypeAlias = str | UnnamedFile
+Spilled: TypeAlias = str | MemoryFile
 """What the values lie in: a file by its absolute path."""
 
 _FORMAT = "headrace values 1"
@@ -57,7 +57,7 @@ class SpilledRows(Protocol):
         ...
 
 
-def open_spilled(path: str, column: str, read: Callable[[], SpilledRows], cache: str | None) -> tuple[Spilled, Values]:
+def open_spilled(path: str, column: str, read: Callable[[], SpilledRows], cache: str | None) -> tuple[Spilled, ByteRanges]:
     """Return the file that the column's values lie in, and where; they are decoded now unless they have been before.
 
     `read` opens the file of rows at `path`, if there is need. Raises DatasetError (damaged, no room, replaced
@@ -66,30 +66,30 @@ def open_spilled(path: str, column: str, read: Callable[[], SpilledRows], cache:
     identity = identify(OpenFile(os.fsencode(path)))
     variant = hashlib.blake2b(column.encode(), digest_size=4).hexdigest()
     places = sidecar_places(path, identity, cache, variant=variant)
-    held: list[UnnamedFile] = []
+    held: list[MemoryFile] = []
 
     def build(path: str, folder: str | None) -> tuple[Mapping[str, Content], str]:
         rows = read()
         place = next((place for place in places if os.path.dirname(place) == folder), None)
         if place is None:
-            values, file = _in_unnamed(rows, column)
+            values, file = _in_memory(rows, column)
             held[:] = [file]
             return _arrays(values), ""
         _forget(path, variant, place)
         where = _values_place(place, identity)
         return _arrays(_write(rows, column, where)), identify_archive(where).to_json()
 
-    def load(arrays: Arrays, outline: str, _: int) -> tuple[Spilled, Values]:
+    def load(arrays: Arrays, outline: str, _: int) -> tuple[Spilled, ByteRanges]:
         values = _read_arrays(arrays)
         if held:
             return held[0], values
         return _find(places, identity, outline, values), values
 
     sidecar = Sidecar(_FORMAT, build, load, variant=variant)
-    if not any(map(os.path.exists, places)):
+    if cache is None and not any(map(os.path.exists, places)):
         rows = read()
         if rows.column_bytes(column) < _KEPT_FROM_BYTES:
-            values, file = _in_unnamed(rows, column)
+            values, file = _in_memory(rows, column)
             return file, values
     return open_sidecar(sidecar, path, identity, cache=cache)
 
@@ -100,7 +100,7 @@ def _values_place(place: str, identity: Identity) -> str:
     return f"{place.removesuffix('.headrace')}.{identity.sample[:8]}{_VALUES_SUFFIX}"
 
 
-def _find(places: Sequence[str], identity: Identity, outline: str, values: Values) -> str:
+def _find(places: Sequence[str], identity: Identity, outline: str, values: ByteRanges) -> str:
     """Raises InvalidFileError where the file of values is gone, or another."""
     for where in (_values_place(place, identity) for place in places):
         try:
@@ -112,7 +112,7 @@ def _find(places: Sequence[str], identity: Identity, outline: str, values: Value
     raise InvalidFileError("the values are gone")
 
 
-def _lie_in(values: Values, end: int) -> bool:
+def _lie_in(values: ByteRanges, end: int) -> bool:
     here = values.length != ABSENT
     return checked.ranges_lie_in(values.offset[here], values.length[here], first=0, end=end)
 
@@ -128,66 +128,87 @@ def _forget(path: str, variant: str, place: str) -> None:
                 os.unlink(os.path.join(folder, name))
 
 
-def _write(rows: SpilledRows, column: str, where: str) -> Values:
+def _write(rows: SpilledRows, column: str, where: str) -> ByteRanges:
     """Raises UnwritableError where there is no room."""
     with partial_file(where) as partial_descriptor:
         _expect_room(rows.column_bytes(column), where)
-        found: list[Values] = []
+        found: list[ByteRanges] = []
         finish(
             partial_descriptor, where, lambda file: found.append(_spill(rows, column, partial(_put, file.fileno())))
         )
         return found[0]
 
 
-def _in_unnamed(rows: SpilledRows, column: str) -> tuple[Values, UnnamedFile]:
-    file = UnnamedFile()
-    values = _spill(rows, column, file.write)
-    file.finish()
-    return values, file
+def _in_memory(rows: SpilledRows, column: str) -> tuple[ByteRanges, MemoryFile]:
+    file = MemoryFile()
+    return _spill(rows, column, MemorySink(file)), file
 
 
-def _spill(rows: SpilledRows, column: str, write: Callable[[memoryview, int], None]) -> Values:
+def _spill(rows: SpilledRows, column: str, sink: ValueSink) -> ByteRanges:
     """Write the column's values on end, groups of rows side by side, and return where each is."""
-    sink = ValueSink(write)
-    parts: dict[int, Values] = {}
+    parts: dict[int, ByteRanges] = {}
 
     def work(number: int) -> None:
-        parts[number] = Values.join([sink.add(array) for array in rows.group(number, column)])
+        parts[number] = ByteRanges.join([add_values(sink, array) for array in rows.group(number, column)])
 
     threads = max(1, min(default_threads(), rows.groups))
     work_through(range(rows.groups), work, name="decode-rows", threads=threads)
-    return Values.join([parts[number] for number in sorted(parts)])
+    return ByteRanges.join([parts[number] for number in sorted(parts)])
 
 
-class ValueSink:
-    """Values of bytes, written on end by any number of threads."""
+class ValueSink(Protocol):
+    """What values are written into, by any number of threads."""
 
-    def __init__(self, write: Callable[[memoryview, int], None]) -> None:
-        self._write = write
+    def put(self, data: memoryview) -> int:
+        """Return the place of the first byte."""
+        ...
+
+
+class MemorySink:
+    """Values on end in memory."""
+
+    def __init__(self, file: MemoryFile) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+
+    def put(self, data: memoryview) -> int:
+        """Raises ReadError where there is no more memory."""
+        with self._lock:
+            at = self._file.size
+            self._file.append(data)
+        return at
+
+
+class _DiskSink:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
         self._lock = threading.Lock()
         self._end = 0
 
-    def add(self, array: pa.Array) -> Values:
-        """Write the values of a column that `is_bytes`, and return where each is."""
-        from .arrow_file import path_strings, value_ranges
-        from .manifest.arrow_columns import bytes_and_paths
-
-        values, paths = bytes_and_paths(array)
-        data, offset, length = value_ranges(values)
-        if data is None or not len(offset):
-            return Values(np.zeros(len(values), np.int64), length, path_strings(paths))
-        first, last = int(offset[0]), int((offset + np.maximum(length, 0)).max())
+    def put(self, data: memoryview) -> int:
+        """Raises OSError."""
         with self._lock:
-            at = self._end
-            self._end += last - first
-        self._write(memoryview(data)[first:last], at)
-        return Values(offset - first + at, length, path_strings(paths))
+            place = self._end
+            self._end += len(data)
+        at = place
+        while data:
+            done = os.pwrite(self._descriptor, data, at)
+            data, at = data[done:], at + done
+        return place
 
 
-def _put(descriptor: int, data: memoryview, at: int) -> None:
-    while data:
-        done = os.pwrite(descriptor, data, at)
-        data, at = data[done:], at + done
+def add_values(sink: ValueSink, array: pa.Array) -> ByteRanges:
+    """Write the values of a column that `is_bytes`, and return where each is."""
+    from .arrow_file import path_strings, value_ranges
+    from .manifest.arrow_columns import bytes_and_paths
+
+    values, paths = bytes_and_paths(array)
+    data, offset, length = value_ranges(values)
+    if data is None or not len(offset):
+        return ByteRanges(np.zeros(len(values), np.int64), length, path_strings(paths))
+    first, last = int(offset[0]), int((offset + np.maximum(length, 0)).max())
+    at = sink.put(memoryview(data)[first:last])
+    return ByteRanges(offset - first + at, length, path_strings(paths))
 
 
 def _expect_room(needed: int, where: str) -> None:
@@ -201,15 +222,15 @@ def _expect_room(needed: int, where: str) -> None:
         raise UnwritableError(f"its values take {needed:,} bytes, and there is room for {free:,}")
 
 
-def _arrays(values: Values) -> dict[str, Content]:
+def _arrays(values: ByteRanges) -> dict[str, Content]:
     arrays: dict[str, Content] = {"offset": values.offset, "length": values.length}
     if values.paths is not None:
         arrays |= {"paths.blob": values.paths.blob, "paths.offsets": values.paths.offsets}
     return arrays
 
 
-def _read_arrays(arrays: Arrays) -> Values:
+def _read_arrays(arrays: Arrays) -> ByteRanges:
     length = checked.array(arrays, "length", np.int64)
     offset = checked.array(arrays, "offset", np.int64, len(length))
     paths = checked.strings(arrays, "paths", len(length)) if "paths.blob" in arrays else None
-    return Values(offset, length, paths)
+    return ByteRanges(offset, length, paths)

@@ -7,21 +7,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ...errors import ReadError, UsageError
+from ..file_kind import TEXT_SUFFIXES
 from ..open_file import OpenFile
 from .source import ManifestSource
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".odgt", ".parquet", ".arrow", ".feather")
-"""Endings of files of rows."""
 TYPED_SUFFIXES = (".parquet", ".arrow", ".feather")
-"""Endings of those that may hold the samples' bytes."""
+"""Endings of files whose columns have types, and may hold the samples' bytes."""
+SUFFIXES = (*TEXT_SUFFIXES, *TYPED_SUFFIXES)
+"""Endings of files of rows."""
 
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 
 Columns = Sequence[str] | None
-
-
-def is_manifest(path: str) -> bool:
-    return path.lower().endswith(SUFFIXES)
 
 
 def format_of(path: str) -> str:
@@ -56,6 +53,11 @@ def read_manifest(paths: Sequence[str], names: Sequence[str], columns: Columns) 
     Raises DatasetError, ReadError, UsageError.
     """
     return _READERS[common_format(paths)](paths, names, columns)
+
+
+def holds_bytes_of_samples(path: str) -> bool:
+    """Return whether a file of rows has a column of bytes. Raises DatasetError, ReadError."""
+    return bool(read_manifest([path], [os.path.basename(path)], None).byte_columns)
 
 
 def _delimited(delimiter: str) -> Callable[[Sequence[str], Sequence[str], Columns], ManifestSource]:

@@ -10,9 +10,10 @@ from functools import partial
 
 from ...errors import ChangedError
 from .. import safetensors
-from ..byte_values import RowFiles, UnnamedFile, Values, column_of_values, digest_with_bytes, join_values
+from ..byte_values import ByteRanges, RowFiles, column_of_values, digest_with_bytes, join_values
 from ..columns import Column
 from ..identity import Identity, identify_closely
+from ..memory_file import MemoryFile
 from ..open_file import OpenFile
 from ..origin import ManifestRows, Origin
 from ..safetensors import Arrays, Content
@@ -25,7 +26,8 @@ from .kept import Kept, load_kept
 _FORMAT = "headrace manifest 2"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
 _KEPT_FROM_BYTES = 1 << 20
-"""Smaller manifests are read each time: a second file beside each little list would be in the way."""
+"""Smaller manifests are read each time, unless `cache` was given: a second file beside each little list would be in the
+way."""
 
 
 def open_manifest(
@@ -90,7 +92,7 @@ def _byte_column(
     return column_of_values(column, files, path_id, values, root)
 
 
-def _values(path: str, name: str, column: str, cache: str | None) -> tuple[str | UnnamedFile, Values]:
+def _values(path: str, name: str, column: str, cache: str | None) -> tuple[str | MemoryFile, ByteRanges]:
     """Where the values of one column lie: in the file itself, or in one that they are decoded into once."""
     from ..spilled_values import SpilledRows, open_spilled
 
@@ -113,7 +115,7 @@ def _values(path: str, name: str, column: str, cache: str | None) -> tuple[str |
 def _open_kept(
     paths: Sequence[str], names: Sequence[str], columns: Sequence[str] | None, cache: str | None
 ) -> tuple[Kept, bool]:
-    """Also whether it is of a size to be kept for the next opening."""
+    """Also whether it is kept for the next opening."""
 
     def build(_: str, folder: str | None) -> tuple[dict[str, Content], str]:
         # Building alone needs pyarrow, which takes a while to import.
@@ -131,7 +133,7 @@ def _open_kept(
 
     identity = identify(OpenFile(os.fsencode(paths[0])))
     sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify, _variant(names, columns))
-    if identity.bytes < _KEPT_FROM_BYTES:
+    if identity.bytes < _KEPT_FROM_BYTES and cache is None:
         contents, outline = build_unchanged(sidecar, paths[0], identity, scratch_in=None)
         return load_kept(safetensors.mapped(contents), outline), False
     return open_sidecar(sidecar, paths[0], identity, cache=cache), True

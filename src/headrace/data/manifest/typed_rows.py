@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
@@ -13,6 +15,8 @@ from ...errors import DatasetError, UsageError
 from .arrow_columns import IntegerRange, converted, held_as, holds_bytes, is_bytes, needs_range
 from .column_names import chosen
 from .source import SourceRows
+
+_PIECE_ROWS = 1 << 14
 
 DAMAGED = (pa.ArrowException, UnicodeDecodeError)
 """What pyarrow raises of a file's content; the latter of texts that become Python's, such as names of columns."""
@@ -33,6 +37,32 @@ class TypedPart(Protocol):
     def damaged(self, error: Exception) -> DatasetError:
         """Return what to say of rows that pyarrow could not read."""
         ...
+
+
+class TableRows:
+    """The rows of a table in memory: a `TypedPart`."""
+
+    def __init__(self, name: str, table: pa.Table, indices: npt.NDArray[np.int64] | None = None) -> None:
+        """`indices`: which of its rows, in order; None: all."""
+        self.name = name
+        self.schema: pa.Schema = table.schema
+        self.rows = table.num_rows if indices is None else len(indices)
+        self._table = table
+        self._indices = indices
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        table = self._table.select(list(columns))
+        if self._indices is None:
+            yield from table.to_batches(max_chunksize=_PIECE_ROWS)
+            return
+        for start in range(0, self.rows, _PIECE_ROWS):
+            taken = table.take(self._indices[start : start + _PIECE_ROWS])
+            yield from taken.combine_chunks().to_batches()
+
+    def damaged(self, error: Exception) -> DatasetError:
+        """Return what to say of values that pyarrow could not convert."""
+        why = " ".join(str(error).split())
+        return DatasetError(f"{self.name}: expected values of its schema, got some that cannot be read: {why}")
 
 
 class TypedRows:
