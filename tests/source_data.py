@@ -115,6 +115,50 @@ def saved_dataset(root: Path) -> hr.Dataset:
     return hr.open(root / "saved")
 
 
+def hub_rows() -> pa.Table:
+    """As the Hugging Face Hub has them, a caption beside each image."""
+    images = [{"bytes": data, "path": name} for name, data in rows()]
+    captions = [f"number {number}" for number in range(COUNT)]
+    return pa.table({"image": images, "label": labels(), "caption": captions})
+
+
+def hub_folder(root: Path) -> hr.Dataset:
+    """Compressed parquet files, of a few row groups each."""
+    (root / "data").mkdir()
+    for number, (start, stop) in enumerate([(0, 23), (23, COUNT)]):
+        part = hub_rows().slice(start, stop - start)
+        pq.write_table(part, root / f"data/train-{number:05}-of-00002.parquet", row_group_size=9)
+    return hr.open(root / "data", cache=root / "cache")
+
+
+def arrow_files(root: Path) -> hr.Dataset:
+    """Every fifth image is a file of its own."""
+    write_files(root / "files")
+    images = [
+        {"bytes": None if place % 5 == 0 else data, "path": name} for place, (name, data) in enumerate(rows())
+    ]
+    table = pa.table({"image": images, "label": labels()})
+    paths = []
+    for start, stop in [(0, 17), (17, COUNT)]:
+        paths.append(root / f"{start}.arrow")
+        with pa.ipc.new_file(paths[-1], table.schema) as sink:
+            sink.write_table(table.slice(start, stop - start), max_chunksize=5)
+    return hr.open(paths, root=root / "files")
+
+
+def frame(_: Path) -> hr.Dataset:
+    return hr.open(hub_rows().to_pandas())
+
+
+def library_dataset(root: Path) -> hr.Dataset:
+    """Mapped from a file in another order, which a selection sets right."""
+    import datasets
+
+    with pa.ipc.new_stream(root / "rows.arrow", hub_rows().schema) as sink:
+        sink.write_table(hub_rows().take(list(range(COUNT))[::-1]), max_chunksize=5)
+    return hr.open(datasets.Dataset.from_file(str(root / "rows.arrow")).select(list(range(COUNT))[::-1]))
+
+
 def coco(root: Path) -> hr.Dataset:
     """The label is the image's own id: a sample has a list of categories."""
     write_files(root / "coco")
@@ -148,6 +192,10 @@ SOURCES: dict[str, Callable[[Path], hr.Dataset]] = {
     "jsonl, zip": lines_and_zip,
     "matched folders": matched_folders,
     "saved dataset": saved_dataset,
+    "hub parquet": hub_folder,
+    "arrow, bytes or files": arrow_files,
+    "pandas": frame,
+    "datasets": library_dataset,
     "coco": coco,
     "paths and labels": paths_and_labels,
     "columns in memory": columns_in_memory,

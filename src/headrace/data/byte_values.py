@@ -167,7 +167,8 @@ def digest_with_bytes(held: str, columns: Mapping[str, Column]) -> str:
         if isinstance(column, ByteColumn):
             arrays = [(b"" if array is None else array.astype(dtype).tobytes()) for array, dtype in column.parts()]
             rows = len(arrays[0]) // 8
-            state.update(json.dumps([name, *map(len, arrays), content_sample(rows, column)]).encode())
+            inside = column.inside if isinstance(column, BytesOrFiles) else column
+            state.update(json.dumps([name, *map(len, arrays), content_sample(rows, inside)]).encode())
             for array in arrays:
                 state.update(array)
     return state.hexdigest()

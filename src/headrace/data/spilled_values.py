@@ -130,12 +130,10 @@ def _forget(path: str, variant: str, place: str) -> None:
 
 def _write(rows: SpilledRows, column: str, where: str) -> ByteRanges:
     """Raises UnwritableError where there is no room."""
-    with partial_file(where) as partial_descriptor:
+    with partial_file(where) as descriptor:
         _expect_room(rows.column_bytes(column), where)
         found: list[ByteRanges] = []
-        finish(
-            partial_descriptor, where, lambda file: found.append(_spill(rows, column, partial(_put, file.fileno())))
-        )
+        finish(descriptor, where, lambda file: found.append(_spill(rows, column, _DiskSink(file.fileno()))))
         return found[0]
 
 
