@@ -135,6 +135,7 @@ class Loader(LoaderPosition):
         order = Order(
             world_size=self._place.world_size, rank=self._place.rank, shuffle=shuffle, seed=seed, remainder=remainder
         )
+        _ = dataset.occurrences  # more than random draws can tell apart is an error here, not in a feed's thread
         check_fields(fields)
         chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
         columns = resolve_columns(dataset, chosen, view_from)
@@ -274,6 +275,7 @@ class Loader(LoaderPosition):
             self._recipe.plan,
             dataset=self.dataset.fingerprint,
             core=_core.codec_versions(),
+            repeats=self.dataset.occurrences is not None,
         )
         if found.warning is not None:
             warnings.warn(found.warning, stacklevel=2)

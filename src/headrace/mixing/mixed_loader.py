@@ -106,9 +106,9 @@ class MixedLoader(LoaderPosition):
         Raises StateError for a state of other sources, weights or epochs, saying what differs in which source.
         """
         found = MixedState.from_dict(state)
-        epoch, step, told = find(
-            found, self._state_at, {name: each.recipe.plan for name, each in self._sources.items()}
-        )
+        plans = {name: each.recipe.plan for name, each in self._sources.items()}
+        repeating = {name for name, each in self._sources.items() if each.dataset.occurrences is not None}
+        epoch, step, told = find(found, self._state_at, plans, repeating)
         for warning in told:
             warnings.warn(warning, stacklevel=2)
         self._move(epoch, step)

@@ -40,7 +40,7 @@ class SampleRandom:
         """For numpy, albumentations, scipy."""
         if self._row is None:
             return transforms.batch_rng(self._key, step=self._step, rank=0)
-        return transforms.sample_rng(self._key, base_id=self._row, pass_=self._step)
+        return transforms.sample_rng(self._key, draw_id=self._row, pass_=self._step)
 
     @cached_property
     def torch(self) -> torch.Generator:
