@@ -23,6 +23,7 @@ from .dataset import Dataset
 from .file_kind import FileKind, is_image, kind_of
 from .folder import open_folder
 from .given_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
+from .json_members import choose_columns
 from .manifest import open_manifest
 from .matched import open_matched
 from .memory_file import Data
@@ -228,8 +229,12 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
         return OpenableSource(name, what, coco_takes, lambda: open_coco(path, _root(path, given)))
     if kind.kind in ("tar", "zip"):
         open_archives = open_zips if kind.kind == "zip" else open_tars
-        opened = partial(open_archives, paths, classes=given.classes, cache=cache)
-        return OpenableSource(name, f"{kind.words} of samples", ("stage", "classes", "cache"), opened)
+
+        def open_chosen() -> Table:
+            table = open_archives(paths, classes=given.classes, cache=cache)
+            return table if given.columns is None else choose_columns(table, given.columns)
+
+        return OpenableSource(name, f"{kind.words} of samples", ("stage", "classes", "columns", "cache"), open_chosen)
     if kind.kind == "compressed" and _TAR_NAME.search(name):
         refuse_compressed(paths[0])
     file = f" {name}" if kind.kind == "compressed" else ""
