@@ -27,9 +27,9 @@ def install(probe: Probe, fetch: ModuleType) -> None:
     """Hooks torch.utils.data._utils.fetch, which workers and num_workers=0 share."""
     hook = _FetchHook(probe)
     probe.batches.price_sample = lambda: _price_ns(probe)
-    probe.patches.replace(fetch._BaseDatasetFetcher, "__init__", hook.new_fetcher)
+    probe.hook(fetch, "_BaseDatasetFetcher.__init__", hook.new_fetcher, "the making of batches was")
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
-        probe.patches.replace(getattr(fetch, name), "fetch", hook.fetching)
+        probe.hook(fetch, f"{name}.fetch", hook.fetching, "the making of batches was")
 
 
 FETCHES = "_headrace_fetches"
