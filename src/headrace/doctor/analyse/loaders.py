@@ -27,7 +27,9 @@ def with_loaders_as_one(trainer: Trainer) -> Trainer:
 def _numbers(trainer: Trainer) -> dict[int, int]:
     """By loader, the number of the first of those that count as one."""
     used, evaluated = _used(trainer.passes), _evaluated(trainer)
-    newest: dict[tuple[bytes, bool], tuple[int, int]] = {}  # of equal ones: the first's number, and when the last was last begun
+    newest: dict[
+        tuple[bytes, bool], tuple[int, int]
+    ] = {}  # of equal ones: the first's number, and when the last was last begun
     numbers: dict[int, int] = {}
     for loader in sorted((one for one in trainer.loaders if one.number in used), key=lambda one: used[one.number][0]):
         first, last = used[loader.number]

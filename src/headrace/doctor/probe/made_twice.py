@@ -202,9 +202,11 @@ def _put(value: Any, digest: Any, left: list[int]) -> bool:
     if left[0] < 0:
         return False
     if isinstance(value, dict):
-        return all(_put_bytes(repr(key).encode(), digest, left) and _put(one, digest, left) for key, one in value.items())
+        return all(
+            _put_bytes(repr(key).encode(), digest, left) and _put(one, digest, left) for key, one in value.items()
+        )
     if isinstance(value, (list, tuple)):
-        return bool(value) and all(_put(one, digest, left) for one in value)
+        return _put_bytes(b"%d" % len(value), digest, left) and all(_put(one, digest, left) for one in value)
     data = _content(value)
     return data is not None and _put_bytes(data, digest, left)
 

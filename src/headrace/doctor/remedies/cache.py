@@ -48,7 +48,7 @@ def cache(case: Case) -> Iterator[Proposal]:
         confidence=MEDIUM,
         change=scaled(cut.before)(0.0),
         costs=_costs(case, whole, each, samples, free),
-        hint="headrace.cached(dataset, load=…, augment=…, cache='ram:…') caches what load= gives, once for all workers: "
+        hint="headrace.cached(dataset, load=…, augment=…, cache='ram:…') keeps what load= gives, once for all workers: "
         f"load= is all up to {cut.last}, with images as bytes, and augment= the rest. Or keep the arrays by index "
         "yourself: in one memory map (numpy.memmap), or written once to files",
         changes=_changes(case, cut, whole),

@@ -295,7 +295,6 @@ class _Dataset:
 
         return __getitems__
 
-
     def _look_at_some(self, getitems: Callable[[Any], Any], keys: Any) -> None:
         """Of samples that came together each is looked at by itself, once they are there."""
         for key in keys if isinstance(keys, list) else ():
