@@ -10,6 +10,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 NATIVE := $(shell find core -type f) CMakeLists.txt pyproject.toml
 CPP := $(shell find core -name '*.cpp' -o -name '*.hpp')
 PHOTOS ?=
+TORCH ?= 2.15.0
 SECONDS ?= 1200
 PEERS_VENV ?= .cache/peers
 PEERS_PHOTOS ?= .cache/photos
@@ -17,7 +18,7 @@ MEASURE ?= throughput
 ROUNDS ?= 3
 DEMO_PHOTOS = $(if $(PHOTOS),--photos "$(PHOTOS)")
 
-.PHONY: help demo test test-long check format bench bench-peers fuzz build wheel wheel-test clean
+.PHONY: help demo test test-long test-torch check format bench bench-peers fuzz build wheel wheel-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +34,9 @@ test-long: build $(VENV)/.browser ## every test, those that reach the core once 
 	$(BIN)/python -m pytest
 	PYTHON=$(BIN)/python scripts/sanitized.sh
 	scripts/stress.sh 100
+
+test-torch: build ## the doctor's hooks and the drop-ins on another torch (TORCH=2.15.0), several GB
+	scripts/test_torch.sh $(TORCH)
 
 check: build ## lint, format, types, layers
 	$(BIN)/ruff check

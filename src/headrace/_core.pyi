@@ -240,6 +240,7 @@ class Job:
         dataset: int = 0,
         program: NDArray[np.float64],
         views: NDArray[np.float64] | None = None,
+        draw_ids: NDArray[np.int64] | None = None,
     ) -> None: ...
     def add_image(
         self,

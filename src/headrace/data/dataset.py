@@ -17,9 +17,10 @@ from ..errors import OutsideRootError, ReadError
 from .columns import ABSENT, MISSING, ByteColumn, Column, Location, TextColumn
 from .expected_files import expect_files
 from .files import Files
+from .memory_file import MemoryColumn
 from .open_file import OpenFile
 from .reading import read_file, read_member
-from .selecting import Selector, positions, split_positions
+from .selecting import Selector, draw_ids, occurrences, positions, split_positions
 from .strings import Strings
 from .table import Table
 from .zipped import read_zipped
@@ -39,7 +40,8 @@ class Dataset:
 
     table: Table
     base_ids: Ints | None = None
-    """Each sample's place in the dataset as it was opened; None: all of it, in order. Random draws are keyed by it."""
+    """Each sample's place in the dataset as it was opened; None: all of it, in order. Random draws are keyed by it, and
+    by how often it came before in the selection."""
 
     def __len__(self) -> int:
         return len(self.table) if self.base_ids is None else len(self.base_ids)
@@ -95,11 +97,27 @@ class Dataset:
             state.update(np.ascontiguousarray(self.base_ids, dtype="<i8").data)
         return state.hexdigest()
 
+    @cached_property
+    def occurrences(self) -> npt.NDArray[Any] | None:
+        """How often each sample came before in this selection (unsigned ints); None where none comes twice."""
+        return None if self.base_ids is None else occurrences(self.base_ids, len(self.table))
+
+    def draw_ids(self, index: Ints) -> Ints:
+        """What random draws for the samples at positions `index` are keyed by. It is the base id where a sample comes
+        for the first time, and another number for each further time."""
+        if self.base_ids is None:
+            return index
+        ids, numbers = self.base_ids[index], self.occurrences
+        return ids if numbers is None else draw_ids(ids, numbers[index])
+
     def key(self, index: SupportsIndex) -> str:
         return self.table.keys[self._base_id(index)]
 
     def select(self, which: Selector) -> Dataset:
-        """The samples that a slice, indices or a boolean mask name, in that order. Base ids stay."""
+        """The samples that a slice, indices or a boolean mask name, in that order. Base ids stay.
+
+        A sample may come several times: each time gets random draws of its own, the first those that it has alone.
+        """
         chosen = positions(which, len(self))
         return Dataset(self.table, chosen if self.base_ids is None else self.base_ids[chosen])
 
@@ -140,8 +158,11 @@ class Dataset:
         return data
 
     def where(self, column: str, index: SupportsIndex) -> tuple[str, int | None]:
-        """The file that holds one sample's member and its first byte there (None for a loose file), for messages."""
+        """The file that holds one sample's member and its first byte there (None for a loose file), for messages; of
+        bytes in memory, what they were given as."""
         found = self.table.bytes_of(column)
+        if isinstance(found, MemoryColumn):
+            return self.table.source, None
         at = found.locate(np.array([self._base_id(index)]))
         return os.fsdecode(found.path(at)), None if at.offset is None else int(at.offset[0])
 

@@ -15,6 +15,7 @@ from headrace.data.files import native_paths
 from headrace.errors import UsageError
 from headrace.feed import declined
 from headrace.feed.bad_samples import error_of
+from headrace.feed.contents import Rows
 from headrace.feed.memory import BatchMemory
 from headrace.feed.recipe import Recipe
 from headrace.feed.spatial import core_options, parts_of
@@ -136,7 +137,7 @@ class Assembly:
         items: list[list[Item]] | None,
     ) -> _core.Job:
         ops = self._recipe.program.ops if plan.view is None else plan.view.ops
-        job = _core.Job(self.base_ids(samples), passes, key=key, program=ops)
+        job = self._job(samples, passes, key, ops)
         for i, (name, _, column) in enumerate(self._recipe.images):
             out = memory[self._outputs[i]]
             job.add_image(
@@ -173,6 +174,19 @@ class Assembly:
         ids = self._recipe.dataset.base_ids
         return samples if ids is None else ids[samples]
 
+    def draw_ids(self, samples: Ints) -> Ints:
+        """What random draws are keyed by, so that a sample that a selection repeats gets others each time."""
+        return self._recipe.dataset.draw_ids(samples)
+
+    def rows(self, samples: Ints, passes: Passes, key: int) -> Rows:
+        """What fields that Python makes are told of these samples."""
+        return Rows(
+            samples=samples, base_ids=self.base_ids(samples), draw_ids=self.draw_ids(samples), passes=passes, key=key
+        )
+
+    def _job(self, samples: Ints, passes: Passes, key: int, ops: NDArray[np.float64]) -> _core.Job:
+        return _core.Job(self.base_ids(samples), passes, key=key, program=ops, draw_ids=self.draw_ids(samples))
+
     def _cached(self, field: str, *, is_raw: bool = False) -> dict[str, Any]:
         cache = self._recipe.cache
         return {} if cache is None else cache.options(field, is_raw=is_raw)
@@ -207,7 +221,7 @@ class Assembly:
         views = _core.sample_views(
             self._recipe.program.ops,
             key,
-            self.base_ids(samples)[rows],
+            self.draw_ids(samples)[rows],
             passes[rows],
             0,
             np.ascontiguousarray(sizes[rows, 0]),
@@ -222,7 +236,7 @@ class Assembly:
     def _source_sizes(self, samples: Ints, passes: Passes, key: int) -> NDArray[np.int32]:
         """(width, height) of the first field's images, from their headers; 0 for those that cannot be read."""
         name, image, column = self._recipe.images[0]
-        job = _core.Job(self.base_ids(samples), passes, key=key, program=self._recipe.program.ops)
+        job = self._job(samples, passes, key, self._recipe.program.ops)
         job.probe_only()
         nothing = np.empty(0, np.uint8)
         job.add_image(

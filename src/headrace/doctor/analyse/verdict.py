@@ -11,6 +11,7 @@ from ..session.model import Session
 from .advice import category, named, who
 from .diagnosis import Causes, Finding, Part, RankView, StepBudget
 from .environment_memory import COPIED
+from .find_notes import NOT_KNOWN
 from .find_processes import hanging
 from .parts import WAIT
 from .ranks import is_late
@@ -46,7 +47,8 @@ MOST_WORDS = 300
 def verdict(session: Session, view: View | None, ranks: Sequence[RankView], findings: Sequence[Finding]) -> str:
     """How the command ended, where it did not end well; then what it waits for, or why that is not known; then what
     stands behind that, of the findings (heaviest first)."""
-    return " ".join([*_ending(session, view), *_waiting(session, view), *_late(ranks), *_behind(findings)])
+    parts = (_ending(session, view), _waiting(session, view), _not_known(session), _late(ranks), _behind(findings))
+    return " ".join(sentence for part in parts for sentence in part)
 
 
 def _ending(session: Session, view: View | None) -> Iterator[str]:
@@ -92,6 +94,11 @@ def _waiting(session: Session, view: View | None) -> Iterator[str]:
     else:
         yield from _share(view, view.wait_share)
         yield from _short(session, view)
+
+
+def _not_known(session: Session) -> Iterator[str]:
+    """What no figure can tell, since a library is newer than the probe."""
+    yield from dict.fromkeys(note.text for note in session.notes if note.code == NOT_KNOWN)
 
 
 def _untrained(session: Session) -> str:
