@@ -107,7 +107,7 @@ def test_a_choice_of_columns_is_another_dataset_and_the_same_each_time(archive):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("caption", r"columns: expected names of columns of .* \('image', 'jpg', 'json'\), or of keys .* got 'caption'"),
+        ("caption", r"names of columns of .* \('image', 'jpg', 'json'\), or of keys .* got 'caption'"),
         ("jpg.caption", r"columns: expected names of columns of .* got 'jpg\.caption'"),
         ("json.captions", r"columns: expected keys in the json members of .* \('caption', .*'json\.captions'"),
         ("json.meta.height", r"columns: expected keys in the json members .* got 'json\.meta\.height'"),
