@@ -134,9 +134,7 @@ def hub_folder(root: Path) -> hr.Dataset:
 def arrow_files(root: Path) -> hr.Dataset:
     """Every fifth image is a file of its own."""
     write_files(root / "files")
-    images = [
-        {"bytes": None if place % 5 == 0 else data, "path": name} for place, (name, data) in enumerate(rows())
-    ]
+    images = [{"bytes": None if place % 5 == 0 else data, "path": name} for place, (name, data) in enumerate(rows())]
     table = pa.table({"image": images, "label": labels()})
     paths = []
     for start, stop in [(0, 17), (17, COUNT)]:

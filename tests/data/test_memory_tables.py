@@ -23,9 +23,9 @@ datasets.disable_progress_bars()
 FILES = [encoded(number)[1] for number in range(COUNT)]
 NAMES = ["ant", "bee", "cat", "dog"]
 ROWS = [
-    {"image": {"bytes": FILES[number], "path": f"{number}.jpg"}, "label": label_of(number), "caption": f"number {number}"}
-    for number in range(COUNT)
-]  # fmt: skip
+    {"image": {"bytes": data, "path": f"{number}.jpg"}, "label": label_of(number), "caption": f"number {number}"}
+    for number, data in enumerate(FILES)
+]
 FEATURES = datasets.Features(
     {"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES), "caption": datasets.Value("string")}
 )
@@ -158,7 +158,7 @@ def test_arguments_that_mean_nothing_for_a_table(tmp_path):
         hr.open(frame, stage=tmp_path)
     with pytest.raises(UsageError, match="cache: expected none"):
         hr.open(frame, cache=tmp_path)
-    with pytest.raises(UsageError, match="columns: expected names of columns of a pandas.DataFrame .'label'., got 'x'"):
+    with pytest.raises(UsageError, match=r"columns: .* of a pandas\.DataFrame .'label'., got 'x'"):
         hr.open(frame, columns=["x"])
 
 
@@ -169,7 +169,7 @@ def test_classes_keep_some_of_a_dataset(mapped):
 
 def test_several_splits_are_named(mapped):
     splits = datasets.DatasetDict(train=mapped, test=mapped.select([1]))
-    with pytest.raises(UsageError, match=r"got a datasets\.DatasetDict of train, test\. Open one of them: hr\.open\(spl"):
+    with pytest.raises(UsageError, match=r"got a datasets\.DatasetDict of train, test\. Open one of them: hr\.op"):
         data.open(splits)
     assert len(data.open(splits["test"])) == 1
 
@@ -198,7 +198,7 @@ def test_what_is_no_table(mapped, make, text):
 
 
 def test_a_frame_that_arrow_has_no_type_for():
-    with pytest.raises(DatasetError, match="got one that Arrow has no type for: .*odd"):
+    with pytest.raises(DatasetError, match=r"got one that Arrow has no type for: .*odd"):
         data.open(pd.DataFrame({"odd": [1, "a", object()]}))
     with pytest.raises(EmptyDatasetError, match=r"expected rows, got a pandas\.DataFrame of none"):
         data.open(pd.DataFrame({"image": []}))

@@ -1,4 +1,4 @@
-"""Images inside parquet and Arrow files, and several files of rows as one dataset, beside pyarrow, pandas and Pillow."""
+"""Images inside parquet and Arrow files, and several files of rows as one dataset, beside pyarrow and pandas."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_plain_columns_of_bytes(tmp_path, type, suffix):
 
 def test_rows_of_images_alone(tmp_path):
     table = hub_table().select(["image"])
-    ds = data.open([write_parquet_table(tmp_path / "a.parquet", table), write_parquet_table(tmp_path / "b.parquet", table)])
+    ds = data.open([write_parquet_table(tmp_path / f"{name}.parquet", table) for name in "ab"])
     assert [ds.read("image", number) for number in range(2 * COUNT)] == FILES * 2
     assert data.open(write_arrow(tmp_path / "a.arrow", table)).read("image", 3) == FILES[3]
 

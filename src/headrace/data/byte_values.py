@@ -154,7 +154,9 @@ def column_of_values(
 def join_values(parts: Sequence[tuple[int, ByteRanges]]) -> tuple[npt.NDArray[np.int32], ByteRanges]:
     """Return the values of parts, each with the number of its file, one after another, and each value's file."""
     counts = [len(part.length) for _, part in parts]
-    return np.repeat(np.array([number for number, _ in parts], np.int32), counts), ByteRanges.join([p for _, p in parts])
+    return np.repeat(np.array([number for number, _ in parts], np.int32), counts), ByteRanges.join(
+        [p for _, p in parts]
+    )
 
 
 def digest_with_bytes(held: str, columns: Mapping[str, Column]) -> str:

@@ -57,6 +57,7 @@ _OTHERS = {
     b"\x80\x04": ("a pickle", "Nothing is unpickled: write a .parquet, or give the lists that it holds"),
     b"\x80\x05": ("a pickle", "Nothing is unpickled: write a .parquet, or give the lists that it holds"),
 }
+_ARROW_ADVICE = "Open the folder that save_to_disk wrote, or write a .parquet"
 _LMDB_AT, _LMDB = 16, b"\xde\xc0\xef\xbe"
 
 
@@ -112,9 +113,9 @@ def _by_bytes(head: bytes) -> FileKind | None:
     if head.startswith(b"PAR1"):
         return FileKind("parquet", "a parquet file")
     if head.startswith(b"ARROW1\0\0"):
-        return FileKind("arrow file", "an Arrow file")
+        return FileKind("arrow file", "an Arrow file", _ARROW_ADVICE)
     if head.startswith(b"\xff\xff\xff\xff") and head[6:8] == b"\0\0":
-        return FileKind("arrow stream", "a stream of Arrow's")
+        return FileKind("arrow stream", "a stream of Arrow's", _ARROW_ADVICE)
     image = _image_words(head)
     if image is not None:
         return FileKind("image", image)
@@ -135,6 +136,8 @@ def _by_ending(suffix: str, head: bytes) -> FileKind:
     """What it calls itself: whoever opens it says what is wrong with it."""
     if suffix in (".tar", ".zip", ".parquet", ".json"):
         return FileKind("tar" if suffix == ".tar" else _NAMED[suffix], f"a {suffix} file")
+    if len(head) == _HEAD_BYTES and not any(head):
+        return FileKind("tar", "an empty tar")
     if not head:
         return FileKind("other", "an empty file", "Check the path")
     if is_text(head):
@@ -147,14 +150,12 @@ _NAMED: dict[str, Kind] = {".zip": "zip", ".parquet": "parquet", ".json": "json"
 
 
 def _is_tar(head: bytes) -> bool:
-    """By its first header: the magic of POSIX and GNU, or else (as of old) its checksum; or the end of an empty one."""
+    """By its first header: the magic of POSIX and GNU, or else (as of old) its checksum."""
     if len(head) < _BLOCK:
         return False
     if head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":
         return True
     block = head[:_BLOCK]
-    if not any(head):
-        return len(head) == _HEAD_BYTES
     try:
         known = int(block[_TAR_CHECKSUM].strip(b" \0"), 8)
     except ValueError:

@@ -42,8 +42,8 @@ _NOT_TABLES = {
     "pyarrow.ChunkedArray": "Make a table of it: hr.open(pyarrow.table({'image': array}))",
     "datasets.IterableDataset": "It can only be read in turn. Load it without streaming=True, or train on it with "
     "headrace.ThreadDataLoader",
-    "datasets.IterableDatasetDict": "Its splits can only be read in turn. Load them without streaming=True, or train on "
-    "one with headrace.ThreadDataLoader",
+    "datasets.IterableDatasetDict": "Its splits can only be read in turn. Load them without streaming=True, or train "
+    "on one with headrace.ThreadDataLoader",
 }
 _LOOKED_AT_BYTES = 64
 
@@ -70,11 +70,11 @@ def open_memory_table(where: Any, *, root: PathRoot, columns: Sequence[str] | No
 
     Raises UsageError (several splits, a transform, a column that is not there), DatasetError, EmptyDatasetError.
     """
+    from . import safetensors
     from .manifest.building import build_columns
     from .manifest.column_names import check_names
     from .manifest.kept import load_kept
     from .manifest.typed_rows import TableRows, TypedRows
-    from . import safetensors
 
     given = _arrow_of(where)
     if not given.rows:

@@ -14,7 +14,9 @@ _SUFFIXES = tuple(suffix for suffix in SUFFIXES if suffix != ".txt")
 _BESIDE = re.compile(r"readme|licen[cs]e|dataset_infos?\.json|.*\.(md|headrace|headrace\.partial)$", re.IGNORECASE)
 """What may lie there as well."""
 _SHARD = re.compile(r"(?P<split>.+?)[-_.]\d+-of-\d+([-_.].*)?$")
-_SPLIT = re.compile(r"(?P<split>train|training|test|testing|valid|validation|val|dev|eval)(?![a-z0-9]).*$", re.IGNORECASE)
+_SPLIT = re.compile(
+    r"(?P<split>train|training|test|testing|valid|validation|val|dev|eval)(?![a-z0-9]).*$", re.IGNORECASE
+)
 
 
 def rows_in_folder(folder: str) -> list[str]:

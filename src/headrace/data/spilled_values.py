@@ -1,4 +1,4 @@
-"""ByteRanges of bytes out of compressed files of rows, cached once: a file of the values beside the rows, and its index.
+"""Values of bytes out of compressed files of rows, cached once: a file of the values beside the rows, and its index.
 
 Decoding a row group for each sample of a shuffled epoch would decode all its other rows, too: see docs/sources.md.
 """
@@ -57,7 +57,9 @@ class SpilledRows(Protocol):
         ...
 
 
-def open_spilled(path: str, column: str, read: Callable[[], SpilledRows], cache: str | None) -> tuple[Spilled, ByteRanges]:
+def open_spilled(
+    path: str, column: str, read: Callable[[], SpilledRows], cache: str | None
+) -> tuple[Spilled, ByteRanges]:
     """Return the file that the column's values lie in, and where; they are decoded now unless they have been before.
 
     `read` opens the file of rows at `path`, if there is need. Raises DatasetError (damaged, no room, replaced

@@ -31,7 +31,7 @@ def build_columns(source: ManifestSource, *, scratch_in: str | None) -> tuple[di
     pa.default_memory_pool().release_unused()  # no use to the training that follows
     files = [list(file) for file in source.files]
     outline = {
-        "rows": sum(rows for rows, _ in files),
+        "rows": sum(file.rows for file in source.files),
         "columns": [[name, builder.kind] for name, builder in builders.items()],
         "key": _key(builders, of_texts=not source.byte_columns),
         "files": files,

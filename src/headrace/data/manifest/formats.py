@@ -88,9 +88,7 @@ def _parquet(paths: Sequence[str], names: Sequence[str], columns: Columns) -> Ma
     from .parquet_rows import ParquetRows
     from .typed_rows import TypedRows
 
-    return TypedRows(
-        [ParquetRows(path, called=name) for path, name in zip(paths, names, strict=True)], columns=columns
-    )
+    return TypedRows([ParquetRows(path, called=name) for path, name in zip(paths, names, strict=True)], columns=columns)
 
 
 def _arrow(paths: Sequence[str], names: Sequence[str], columns: Columns) -> ManifestSource:

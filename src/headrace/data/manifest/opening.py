@@ -23,7 +23,7 @@ from .column_names import check_names
 from .formats import common_format
 from .kept import Kept, load_kept
 
-_FORMAT = "headrace manifest 2"
+_FORMAT = "headrace manifest 3"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
 _KEPT_FROM_BYTES = 1 << 20
 """Smaller manifests are read each time, unless `cache` was given: a second file beside each little list would be in the
@@ -85,8 +85,10 @@ def _byte_column(
     found = [_values(path, name, column, cache) for path, name in zip(paths, names, strict=True)]
     for path, file, (_, values) in zip(paths, kept.files, found, strict=True):
         if len(values.length) != file.rows:
-            raise ChangedError(f"{path}: expected {file.rows:,} rows, got {len(values.length):,}: it was replaced while "
-                               f"it was opened. Open it again once it is complete")
+            raise ChangedError(
+                f"{path}: expected {file.rows:,} rows, got {len(values.length):,}: it was replaced while "
+                f"it was opened. Open it again once it is complete"
+            )
     files = RowFiles.of([file for file, _ in found])
     path_id, values = join_values([(number, values) for number, (_, values) in enumerate(found)])
     return column_of_values(column, files, path_id, values, root)
@@ -100,8 +102,10 @@ def _values(path: str, name: str, column: str, cache: str | None) -> tuple[str |
         from ..arrow_file import ArrowFile
 
         file = ArrowFile(path, called=name)
-        return (path, file.values(column)) if file.holds_in_place(column) else open_spilled(
-            path, column, lambda: file, cache
+        return (
+            (path, file.values(column))
+            if file.holds_in_place(column)
+            else open_spilled(path, column, lambda: file, cache)
         )
 
     def read() -> SpilledRows:
@@ -132,7 +136,7 @@ def _open_kept(
         return _joint([identify_closely(file) for file in (first, *others)])
 
     identity = identify(OpenFile(os.fsencode(paths[0])))
-    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify, _variant(names, columns))
+    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify, _variant(names, columns), lazy=True)
     if identity.bytes < _KEPT_FROM_BYTES and cache is None:
         contents, outline = build_unchanged(sidecar, paths[0], identity, scratch_in=None)
         return load_kept(safetensors.mapped(contents), outline), False

@@ -63,8 +63,8 @@ class TextOnly:
     """The part of a `ManifestSource` that a text has nothing of."""
 
     byte_columns: Sequence[tuple[int, str]] = ()
-    classes: Mapping[str, tuple[str, ...]] = {}  # noqa: RUF012  # read alone
-    skipped: Mapping[str, int] = {}  # noqa: RUF012
+    classes: Mapping[str, tuple[str, ...]] = {}  # read alone
+    skipped: Mapping[str, int] = {}
 
 
 def batched(rows: Iterable[tuple[T, int]]) -> Iterator[list[T]]:

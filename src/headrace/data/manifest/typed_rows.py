@@ -171,10 +171,10 @@ def _expect_alike(first: TypedPart, other: TypedPart, names: Sequence[str] | Non
                 f"{other.name}: expected the columns of {first.name}, got none called {name!r}. {again}, or take what "
                 f"all have with columns="
             )
-        type, found = first.schema.field(name).type, other.schema.field(name).type
-        if not _go_together(type, found):
+        expected, found = first.schema.field(name).type, other.schema.field(name).type
+        if not _go_together(expected, found):
             raise DatasetError(
-                f"{other.name}: expected {type} in its column {name!r}, as in {first.name}, got {found}. {again}"
+                f"{other.name}: expected {expected} in its column {name!r}, as in {first.name}, got {found}. {again}"
             )
     for name in theirs if names is None else ():
         if name not in mine:

@@ -19,8 +19,9 @@ class TextRows(Protocol):
     """Of the file, as messages call it."""
     rows: int
     """Read by the last `texts`, once it has ended."""
-    columns: Sequence[str]
 
+    @property
+    def columns(self) -> Sequence[str]: ...
     def texts(self) -> Iterator[pa.RecordBatch]: ...
     @property
     def first_line(self) -> int | None: ...
