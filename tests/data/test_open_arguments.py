@@ -90,6 +90,12 @@ def parquet(root: Path) -> Path:
     return root / "list.parquet"
 
 
+def hub_parquet(root: Path) -> Path:
+    images = [{"bytes": JPEG if place else None, "path": name} for place, name in enumerate(NAMES)]
+    pq.write_table(pa.table(rows("label", "size") | {"image": images, "key": NAMES}), root / "hub.parquet")
+    return root / "hub.parquet"
+
+
 def coco(root: Path) -> Path:
     images = [{"id": number, "file_name": name} for number, name in enumerate(NAMES)]
     (root / "a.json").write_text(json.dumps({"images": images}))
@@ -121,6 +127,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     ".txt": txt,
     ".jsonl, .odgt": jsonl,
     ".parquet": parquet,
+    "parquet or Arrow with images inside": hub_parquet,
     "COCO": coco,
     "a saved dataset": saved_dataset,
     "a pattern of images": lambda root: f"{plant(root / 'photos', 'pattern')}/*/*.jpg",
@@ -130,6 +137,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "columns": lambda root: rows(),
     "dicts": lambda root: records(),
     "an iterable of dicts": lambda root: iter(records()),
+    "a table of pandas, polars, pyarrow or datasets": lambda root: pa.table(rows()),
 }
 
 ARGUMENTS = [name for name in inspect.signature(hr.open).parameters if name != "where"]
