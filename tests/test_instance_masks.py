@@ -109,10 +109,9 @@ def test_polygons_are_those_of_pycocotools_but_for_edges():
         window = PickedWindow.of(row_of(hr.Resize((200, 240)), 0.0, 240, 200, 0))
         (ours,) = painted([[flat(corners)]], window, width=240, height=200)
         theirs = coco_masks.decode(coco_masks.frPyObjects([flat(corners)], 200, 240))[..., 0]
-        around = np.ones((5, 5), bool)  # a spike's thin end may be longer by a pixel or two
-        edge = binary_dilation(theirs, around) & ~binary_erosion(theirs, around)
-        assert not ((ours != theirs) & ~edge).any()
-        assert (ours & theirs).sum() / (ours | theirs).sum() > 0.95
+        edge = binary_dilation(theirs, np.ones((3, 3))) & ~binary_erosion(theirs, np.ones((3, 3)))
+        assert ((ours != theirs) & ~edge).sum() <= 3, "a spike's thin end may be longer by some pixels"
+        assert (ours & theirs).sum() / (ours | theirs).sum() > 0.98
 
 
 # --- through a loader ---

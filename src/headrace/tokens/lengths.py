@@ -24,7 +24,7 @@ from headrace.tokens.texts import HeldTexts, Ints, UnfitTextError, decoded, text
 
 Lengths: TypeAlias = NDArray[np.int32]
 
-FORMAT = "headrace token lengths 1"
+FORMAT = "headrace token lengths 2"
 """Raise the number whenever the meaning of a kept file changes."""
 UNKNOWN = -1
 
@@ -97,8 +97,9 @@ def encoded_lengths(
         found = measure()
         found.flags.writeable = False
         return found
-    lost = f"the lengths of {len(dataset):,} texts cannot be kept, so each start encodes them again"
-    kept = Kept(FORMAT, "lengths", least=UNKNOWN, lost=lost)
+    what = f"the lengths of {len(dataset):,} texts"
+    lost = f"{what} cannot be kept, so each start encodes them again"
+    kept = Kept(FORMAT, "lengths", what, least=UNKNOWN, lost=lost)
     known = [FORMAT, dataset.fingerprint, column, encoder.identity, captions, max_bytes]
     if held is None:
         known.append(file_versions(dataset, dataset.table.bytes_of(column)))
