@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -184,5 +183,6 @@ def _joined(polygons: Iterable[list[float]]) -> NDArray[np.float64]:
 
 def _picked(begin: float, end: float, low: float, high: float, count: int) -> Pixels:
     """The pixel under the middle of each of `count` outputs, as core/resample/taps.cpp has it."""
-    middles: Any = begin + (2.0 * np.arange(count) + 1) * (end - begin) / (2.0 * max(count, 1))
-    return np.clip(np.floor(middles), low, high - 1).astype(np.int32)
+    middles = begin + (2.0 * np.arange(count) + 1) * (end - begin) / (2.0 * max(count, 1))
+    picked: Pixels = np.clip(np.floor(middles), low, high - 1).astype(np.int32)
+    return picked
