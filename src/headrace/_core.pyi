@@ -71,8 +71,29 @@ class NameLookup:
 
 def leads_out(path: bytes) -> bool: ...
 def take_names(
-    fd: int, *, blob_at: int, blob_bytes: int, offsets_at: int, count: int, which: NDArray[np.int64]
+    fd: int,
+    *,
+    blob_at: int,
+    blob_bytes: int,
+    offsets_at: int,
+    count: int,
+    which: NDArray[np.int64],
+    checks: BlockChecks | None = None,
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]: ...
+
+# --- checksums of files (core/common/block_checks.hpp) ---
+
+CHECKED_BLOCK_BYTES: Final[int]
+
+class BlockSums:
+    def __init__(self) -> None: ...
+    def add(self, bytes: NDArray[np.uint8]) -> None: ...
+    def sums(self) -> NDArray[np.uint32]: ...
+
+class BlockChecks:
+    def __init__(self, sums: NDArray[np.uint32], *, begin: int, end: int) -> None: ...
+    def check(self, fd: int, start: int, stop: int) -> None: ...
+    def check_rows(self, fd: int, *, at: int, row_bytes: int, count: int, rows: NDArray[np.int64]) -> None: ...
 
 # --- samples (core/samples) ---
 

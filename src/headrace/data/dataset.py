@@ -58,7 +58,7 @@ class Dataset:
     def __repr__(self) -> str:
         count = f"{len(self):,}" if self.base_ids is None else f"{len(self):,} of {len(self.table):,}"
         classes = "" if self.classes is None else f" in {len(self.classes):,} classes"
-        columns = ", ".join(f"{name} ({self._kind_text(column)})" for name, column in self.columns.items())
+        columns = ", ".join(f"{name} ({self._kind_text(name, column)})" for name, column in self.columns.items())
         skipped = ", ".join(f"{what} ({count:,})" for what, count in self.skipped.items())
         parts = [f"{count} samples{classes}", f"columns {columns}", self.table.source]
         return "Dataset: " + ", ".join(parts) + (f"; skipped: {skipped}" if skipped else "")
@@ -177,12 +177,16 @@ class Dataset:
         """Raises NotFoundError if `column` names files and none of a few that are looked for is there."""
         expect_files(self.table, column)
 
-    def _kind_text(self, column: Column) -> str:
+    def _kind_text(self, name: str, column: Column) -> str:
         classes = None if isinstance(column, ByteColumn) else column.classes
-        # Texts that all differ, such as paths, are no classes to speak of.
-        if classes is None or (isinstance(column, TextColumn) and len(classes) == len(self.table)):
+        if classes is None or (isinstance(column, TextColumn) and not self._names_classes(name, len(classes))):
             return column.kind
         return f"{column.kind}: {len(classes):,} classes"
+
+    def _names_classes(self, column: str, different: int) -> bool:
+        """Whether a column of so many different texts is one of classes rather than of captions or paths: labels are
+        unless all differ, others where each text comes twice on average."""
+        return different < len(self.table) if column == "label" else different <= len(self.table) // 2
 
     def _base_id(self, index: SupportsIndex) -> int:
         position, size = operator.index(index), len(self)

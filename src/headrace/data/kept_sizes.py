@@ -18,7 +18,7 @@ from .sidecar import cache_folder
 
 Sizes = npt.NDArray[np.int32]
 
-FORMAT = "headrace image sizes 1"
+FORMAT = "headrace image sizes 2"
 """Raise the number whenever the meaning of a kept file changes."""
 
 
@@ -37,6 +37,7 @@ def keep_sizes(place: str, count: int, probe: Callable[[], Sizes]) -> Sizes:
 
     Raises what `probe` raises. Warns where nothing can be written.
     """
-    lost = f"the sizes of {count:,} images cannot be kept, so each start reads their headers again"
-    kept = Kept(FORMAT, "sizes", least=0, lost=lost)
+    what = f"the sizes of {count:,} images"
+    lost = f"{what} cannot be kept, so each start reads their headers again"
+    kept = Kept(FORMAT, "sizes", what, least=0, lost=lost)
     return kept.keep(place, 2 * count, lambda: probe().reshape(-1)).reshape(-1, 2)

@@ -186,8 +186,9 @@ WORTH = 0.02
 
 
 def case_of(session: Session, diagnosis: Diagnosis, view: View, sources: Sources) -> Case | None:
-    """None where no step was measured, or where it waited for no loader."""
-    if view.budget is None or not view.makings:
+    """None where no step was measured, or where it waited for no DataLoader: what to change of a loader of Headrace's
+    own the findings say."""
+    if view.budget is None or not view.makings or view.makings[0].threads:
         return None
     making = view.makings[0]
     loader = view.loader(making.loader)
