@@ -53,7 +53,8 @@ def predicted_together(case: Case, proposals: Collection[Proposal]) -> Predictio
 
 
 def patch(case: Case, proposals: Sequence[Proposal], root: str) -> str:
-    """One diff, its files named from `root` on, of all files with what can be changed with certainty, each remedy's change beside the others'."""
+    """One diff, its files named from `root` on, of what can be changed with certainty: each remedy's change beside the
+    others'."""
     wanted = Wanted()
     for one in proposals:
         if one.remedy.edit is not None and one.wanted is not None:
