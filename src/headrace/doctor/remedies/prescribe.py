@@ -59,7 +59,8 @@ def _chosen(
 ) -> tuple[list[Proposal], list[str]]:
     """Those that go together, and the codes of what proofs spoke against: that leaves room for others, which they may
     have spoken against, too."""
-    wanted, left = list(proposals), []
+    wanted = list(proposals)
+    left: list[str] = []
     while True:
         chosen = together(case, wanted)
         out = left_out(told, [one.remedy.code for one in chosen], longest_us)
