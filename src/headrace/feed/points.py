@@ -240,7 +240,8 @@ def resolve_points(dataset: Dataset, fields: Mapping[str, Field]) -> PointFields
         if clash := [name for name in taken if name in fields or taken.count(name) > 1]:
             raise UsageError(f"field {each.name!r}: expected beside= to give new names, got {clash[0]!r} twice")
     masks = [resolve_masks(dataset, name, field) for name, field in fields.items() if isinstance(field, InstanceMasks)]
-    for follower in (*points, *masks):
+    followers: list[PointField | InstanceMaskField] = [*points, *masks]
+    for follower in followers:
         if follower.field.of is not None and follower.field.of not in boxes:
             raise UsageError(
                 f"field {follower.name!r}: expected of= to name a field of Boxes, one of {list(boxes)}, got "
