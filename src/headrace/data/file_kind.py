@@ -133,6 +133,8 @@ def _by_ending(suffix: str, head: bytes) -> FileKind:
     """What it calls itself: whoever opens it says what is wrong with it."""
     if suffix in (".tar", ".zip", ".parquet", ".json"):
         return FileKind("tar" if suffix == ".tar" else _NAMED[suffix], f"a {suffix} file")
+    if len(head) == _HEAD_BYTES and not any(head):
+        return FileKind("tar", "an empty tar")
     if not head:
         return FileKind("other", "an empty file", "Check the path")
     if is_text(head):
@@ -145,14 +147,12 @@ _NAMED: dict[str, Kind] = {".zip": "zip", ".parquet": "parquet", ".json": "json"
 
 
 def _is_tar(head: bytes) -> bool:
-    """By its first header: the magic of POSIX and GNU, or else (as of old) its checksum; or the end of an empty one."""
+    """By its first header: the magic of POSIX and GNU, or else (as of old) its checksum."""
     if len(head) < _BLOCK:
         return False
     if head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":
         return True
     block = head[:_BLOCK]
-    if not any(head):
-        return len(head) == _HEAD_BYTES
     try:
         known = int(block[_TAR_CHECKSUM].strip(b" \0"), 8)
     except ValueError:

@@ -5,6 +5,7 @@ Numbers and texts become what they become in a manifest, bytes a `MemoryColumn`,
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -124,10 +125,20 @@ def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa
         return _of_arrow_items(name, [os.fspath(item) if isinstance(item, os.PathLike) else item for item in items])
     if isinstance(first, Mapping) and "bytes" in first:
         return _of_files(name, items)
+    if any(isinstance(part, Mapping) for item in items for part in (item if isinstance(item, list) else [item])):
+        return _of_arrow_items(name, [None if item is None else _json_text(name, item) for item in items])
     if isinstance(first, list | tuple) or (hasattr(first, "__array__") and bool(getattr(first, "ndim", 0))):
         of_texts = any(isinstance(part, str) for item in items if item is not None for part in item)
         return _of_arrow_items(name, items) if of_texts else _of_arrays(name, items)
     return _of_arrow_items(name, items)
+
+
+def _json_text(name: str, item: Any) -> str:
+    """What no column holds as it is, as a manifest's columns have it."""
+    try:
+        return json.dumps(item, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"column {name!r}: expected {_EXPECTED}, got {shown(item)}: {error}") from error
 
 
 def _of_bytes(name: str, items: Sequence[Any]) -> MemoryColumn:

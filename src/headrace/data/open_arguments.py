@@ -18,7 +18,7 @@ Path: TypeAlias = str | os.PathLike[str]
 NEEDS = {
     "classes": "class folders (in a folder, a tar or a zip), or a column called label",
     "root": "a manifest, annotations or paths given in memory, which name files below it",
-    "columns": "a manifest or columns given in memory, of which it names or picks some",
+    "columns": "tars, zips, a manifest or columns given in memory, of which it names or picks some",
     "cache": "tars, zips or a manifest, whose indices it keeps",
     "stage": "files that can be copied: a folder, tars or zips, or a manifest with root=",
     "length": "an iterable that does not say how many samples it gives",

@@ -23,6 +23,7 @@ from .dataset import Dataset
 from .file_kind import FileKind, is_image, kind_of
 from .folder import open_folder
 from .given_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
+from .json_members import choose_columns
 from .manifest import open_manifest
 from .matched import open_matched
 from .memory_file import Data
@@ -37,6 +38,8 @@ from .zip import open_zips
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 _TAR_NAME = re.compile(r"\.(tar|tgz|tbz2?|txz)\b", re.IGNORECASE)
+_LOOKED_AT = 8
+"""Of many images: enough to notice a mistake, without a read for each."""
 _EXPECTED = "a path, a pattern or a list of paths, or samples in memory"
 
 
@@ -129,6 +132,8 @@ def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
     if isinstance(first, Data):
         return OpenableSource(subject, "images' bytes in memory", (), partial(_images_of_bytes, where))
     if isinstance(first, str | os.PathLike) and _names_images(_path(first), given):
+        if given.root is None:
+            _expect_images([_path(path) for path in _spread(where)])
         source = f"{len(where):,} paths in memory"
         return _held(subject, "a list of images", given, partial(table_of_paths, where, source=source), bare=True)
     return None
@@ -187,6 +192,7 @@ def _at_paths(where: Any, given: OpenArguments) -> OpenableSource:
         return _folder(paths[0], given)
     kinds = [kind_of(path) for path in paths[:1]]
     if kinds[0].kind == "image":
+        _expect_images(_spread(paths))
         return _images(paths)
     kinds += map(kind_of, paths[1:])
     _expect_one_kind(paths, kinds)
@@ -223,8 +229,12 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
         return OpenableSource(name, what, coco_takes, lambda: open_coco(path, _root(path, given)))
     if kind.kind in ("tar", "zip"):
         open_archives = open_zips if kind.kind == "zip" else open_tars
-        opened = partial(open_archives, paths, classes=given.classes, cache=cache)
-        return OpenableSource(name, f"{kind.words} of samples", ("stage", "classes", "cache"), opened)
+
+        def open_chosen() -> Table:
+            table = open_archives(paths, classes=given.classes, cache=cache)
+            return table if given.columns is None else choose_columns(table, given.columns)
+
+        return OpenableSource(name, f"{kind.words} of samples", ("stage", "classes", "columns", "cache"), open_chosen)
     if kind.kind == "compressed" and _TAR_NAME.search(name):
         refuse_compressed(paths[0])
     file = f" {name}" if kind.kind == "compressed" else ""
@@ -248,6 +258,19 @@ def _expect_one_kind(paths: Sequence[str], kinds: Sequence[FileKind]) -> None:
             f"expected files of one kind, got {kinds[0].words}, {paths[0]}, and {kinds[other].words}, {paths[other]}. "
             f"Open them apart"
         )
+
+
+def _expect_images(paths: Sequence[str]) -> None:
+    """Raises UsageError where another kind of dataset is among them. One that is damaged or missing is a bad sample."""
+    for path in map(os.path.abspath, paths):
+        kind = kind_of(path) if os.path.isfile(path) else None
+        if kind is not None and kind.kind not in ("image", "other"):
+            raise UsageError(f"expected images alone, as the first is, got {kind.words}, {path}. Open them apart")
+
+
+def _spread(items: Sequence[Any]) -> list[Any]:
+    """A few of them, the first and the last among these."""
+    return [items[place] for place in sorted({round(at) for at in np.linspace(0, len(items) - 1, _LOOKED_AT)})]
 
 
 def _only(paths: Sequence[str]) -> str:
