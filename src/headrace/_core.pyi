@@ -50,6 +50,27 @@ def is_random(program: NDArray[np.float64]) -> bool: ...
 def exact_exp(x: float) -> float: ...
 def exact_log(x: float) -> float: ...
 
+# --- outlines of instances (core/dense) ---
+
+def paint_polygons(
+    masks: NDArray[np.uint8],
+    *,
+    xy: NDArray[np.float64],
+    ends: NDArray[np.int64],
+    owners: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    columns: NDArray[np.int32],
+) -> None: ...
+def paint_runs(
+    mask: NDArray[np.uint8],
+    *,
+    runs: NDArray[np.int64],
+    height: int,
+    rows: NDArray[np.int32],
+    columns: NDArray[np.int32],
+) -> None: ...
+def parse_runs(text: str) -> NDArray[np.int64]: ...
+
 # --- names (core/names) ---
 
 def build_name_table(
