@@ -77,14 +77,14 @@ def title(remedy: Remedy) -> str:
 
 
 def is_refused(outcome: Outcome | None) -> bool:
-    """Whether trying it spoke against it. One that was not tried to the end stays as it was predicted."""
-    return outcome is not None and outcome.why in (MEASURED, "broke") and not outcome.recommended
+    """Whether trying it spoke against it."""
+    return outcome is not None and outcome.is_refused
 
 
 def first_gain(prescription: Prescription) -> str:
     """The remedy that gains most and was not refused, with what it gains; empty where there is none. One that was
     proved goes before one that is predicted to gain about as much."""
-    open_ones = [one for one in helping(prescription) if not _is_out(outcome_of(prescription, [one.code]))]
+    open_ones = [one for one in helping(prescription) if not is_refused(outcome_of(prescription, [one.code]))]
     best = next((one.prediction for one in open_ones if one.prediction is not None), None)
     if best is None:
         return ""
@@ -94,10 +94,6 @@ def first_gain(prescription: Prescription) -> str:
             return f"{title(remedy)}: {_proved_step(outcome)}"
     first = next(one for one in open_ones if one.prediction is best)
     return f"{title(first)}: {predicted(best)}"
-
-
-def _is_out(outcome: Outcome | None) -> bool:
-    return is_refused(outcome) or (outcome is not None and outcome.why == "timed out")
 
 
 def _proved_step(outcome: Outcome) -> str:
