@@ -32,8 +32,8 @@ def open_dataset(
     - tars or zips: one, a glob (`shards/*.tar`), a brace list (`train-{000..009}.tar`), or a list of them. Members that
       share a stem (the name up to its first dot) are one sample, and each extension is a column; `image`, `label` and
       `text` stand for the usual ones;
-    - a manifest (`.csv`, `.tsv`, `.txt`, `.jsonl`, `.odgt`, `.parquet`, `.arrow`), several of one format, or a folder of
-      them: a sample a row, with columns of paths, values and, of parquet and Arrow, bytes or `{bytes, path}` as the
+    - a manifest (`.csv`, `.tsv`, `.txt`, `.jsonl`, `.odgt`, `.parquet`, `.arrow`), several of one format, or a folder
+      of them: a sample a row, with columns of paths, values and, of parquet and Arrow, bytes or `{bytes, path}` as the
       Hugging Face Hub has images. An image field takes a column of texts as paths, any other field as values;
     - a mapping such as `{"image": "images/", "mask": "masks/*_mask.png"}`: folders or patterns whose files belong
       together by their stems;
@@ -42,7 +42,7 @@ def open_dataset(
     - images: a pattern (`photos/*.jpg`), or a list of their paths (column `image`);
     - samples in memory: a list of (path, label), as torchvision's `samples` are; a dict of columns, which are lists or
       arrays of numbers, texts, paths or bytes; a list of dicts; or an iterable of dicts, which is read to its end;
-    - a table: a pandas or polars DataFrame, a pyarrow Table, or a `datasets.Dataset`, whose Arrow data is used in place.
+    - a pandas or polars DataFrame, a pyarrow Table, or a `datasets.Dataset`, whose Arrow data is read in place.
 
     Files are known by their first bytes, and manifests of text by their ending. Arguments that mean nothing for what is
     opened are refused.
