@@ -177,7 +177,7 @@ def test_what_nothing_opens_is_named(make, words, tmp_path):
     [
         (
             "list.csv.gz",
-            gzip.compress(b"image\na.jpg\n"),
+            gzip.compress(b"image\na.jpg\n", mtime=0),
             r"got a file compressed with gzip\. Decompress it: gunzip -k list\.csv\.gz",
         ),
         ("a.pkl", pickle.dumps([1]), r"got a pickle\. Nothing is unpickled: write a \.parquet, or give the lists"),
