@@ -11,6 +11,7 @@ from headrace.feed.bad_samples import BadSamples
 from headrace.feed.contents import Content, Places
 from headrace.feed.decoded import Decoded
 from headrace.feed.outputs import Converter
+from headrace.feed.points import PerSample
 from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Recipe
 from headrace.feed.resolving import contents_of
@@ -114,7 +115,8 @@ class BatchDecoder:
     def _points(self, pending: Pending) -> Batch:
         """What follows the views."""
         parts = self._recipe.points.make(pending.samples, pending.views, pending.sizes)
-        return {name: self._converter.each(part) for name, part in parts.items()}
+        each, values = self._converter.each, self._converter.values
+        return {name: each(part) if isinstance(part, PerSample) else values(part) for name, part in parts.items()}
 
     def _labels(self, pending: Pending, name: str, raw: list[bytes]) -> Any:
         keys = [self._recipe.dataset.key(int(sample)) for sample in pending.samples] if raw else []
