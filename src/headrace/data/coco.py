@@ -58,10 +58,6 @@ class _File(msgspec.Struct, gc=False):
     categories: list[_Category] = []
 
 
-def is_coco(path: str) -> bool:
-    return path.lower().endswith(".json")
-
-
 def open_coco(path: str, root: PathRoot) -> Table:
     """The samples of an annotation file, one an image, in its order; their paths lead into `root`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+from ..file_kind import kind_of
 from .delimited_text import DelimitedText
 from .json_lines import JsonLines
 from .lines_text import LinesText
@@ -25,5 +26,6 @@ _READERS: dict[str, Callable[[str, Columns], ManifestSource]] = {
 
 
 def read_manifest(path: str, columns: Columns) -> ManifestSource:
-    """The rows of the manifest at `path`, which `is_manifest`. Raises DatasetError, ReadError, UsageError."""
-    return _READERS[os.path.splitext(path)[1].lower()](path, columns)
+    """The rows of the manifest at `path`. Raises DatasetError, ReadError, UsageError."""
+    suffix = ".parquet" if kind_of(path).kind == "parquet" else os.path.splitext(path)[1].lower()
+    return _READERS[suffix](path, columns)

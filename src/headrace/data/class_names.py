@@ -1,0 +1,115 @@
+"""Classes by their names: which of a dataset's samples have one of those that were asked for, and how they are
+numbered."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import EmptyDatasetError, UsageError
+from .columns import TextColumn, ValueColumn
+from .table import Table
+
+Ints = npt.NDArray[np.int64]
+
+Classes: TypeAlias = bool | Sequence[str]
+"""Whether the names of folders are classes, or which of them."""
+
+LABEL = "label"
+_SHOWN = 10
+
+
+def class_places(found: Sequence[str], wanted: Sequence[str], *, where: str) -> list[int]:
+    """Return the place in `found` of each class in `wanted`, in the order of `wanted`.
+
+    Raises UsageError, with the names that there are, for one that is not there.
+    """
+    place_of = {name: place for place, name in enumerate(found)}
+    for name in wanted:
+        if name not in place_of:
+            close = difflib.get_close_matches(name, found, 1)
+            hint = f". Did you mean {close[0]!r}?" if close else ""
+            raise UsageError(
+                f"classes: expected names among the {len(found):,} classes of {where} ({names_text(found)}), "
+                f"got {name!r}{hint}"
+            )
+    return [place_of[name] for name in wanted]
+
+
+def renumbering(found: Sequence[str], wanted: Sequence[str], *, where: str) -> Ints:
+    """Return what each class of `found` is called in the order of `wanted`: its new number, or -1 where it is not
+    wanted; the last entry serves a label of -1. Raises as `class_places` does."""
+    number_of = np.full(len(found) + 1, -1, np.int64)
+    number_of[class_places(found, wanted, where=where)] = np.arange(len(wanted))
+    return number_of
+
+
+def names_text(names: Sequence[str]) -> str:
+    """Return some of many names, for a message."""
+    return ", ".join(map(repr, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")
+
+
+def keep_classes(table: Table, wanted: Sequence[str]) -> tuple[Table, Ints | None]:
+    """Return the table with its labels numbered in the order of `wanted`, and the samples that have one of them; None:
+    all have.
+
+    Labels that are texts, or that name classes already, keep their meaning, and samples of other classes are left out.
+    Labels that are bare whole numbers get these names.
+
+    Raises UsageError for a table without such labels or a class that none has, EmptyDatasetError where nothing is left.
+    """
+    label = table.columns.get(LABEL)
+    if isinstance(label, TextColumn) and label.labels is not None and label.classes is not None:
+        number_of = renumbering(label.classes, wanted, where=table.source)
+        labels = number_of[label.labels.values]
+        column: TextColumn | ValueColumn = replace(label, labels=ValueColumn(labels, tuple(wanted)))
+    elif isinstance(label, ValueColumn) and label.classes is not None:
+        labels = renumbering(label.classes, wanted, where=table.source)[label.values.astype(np.int64)]
+        column = ValueColumn(labels, tuple(wanted))
+    elif isinstance(label, ValueColumn) and label.values.dtype.kind in "iu":
+        labels = label.values.astype(np.int64)
+        _expect_numbers_below(labels, wanted, table.source)
+        column = ValueColumn(labels, tuple(wanted))
+    else:
+        got = "none of that name" if label is None else f"one of {label.kind}s"
+        raise UsageError(
+            f"classes: expected a column {LABEL!r} of whole numbers or of names of classes in {table.source}, got {got}"
+        )
+    kept = np.flatnonzero(labels >= 0)
+    if not len(kept):
+        raise EmptyDatasetError(f"{table.source}: expected samples of the classes {names_text(wanted)}, got none")
+    return _with_label(table, column, wanted), None if len(kept) == len(labels) else kept
+
+
+def _with_label(table: Table, column: TextColumn | ValueColumn, wanted: Sequence[str]) -> Table:
+    """The known identity of a table covers its labels: where there is one, it goes on from there."""
+    digest = table.known_digest
+    if digest is not None:
+        digest = hashlib.blake2b(json.dumps([digest, list(wanted)]).encode(), digest_size=16).hexdigest()
+    return replace(
+        table,
+        columns={**table.columns, LABEL: column},
+        known_digest=digest,
+        again=None if table.again is None else partial(_open_again, table.again, tuple(wanted)),
+    )
+
+
+def _open_again(again: Callable[[], Table], wanted: Sequence[str]) -> Table:
+    return keep_classes(again(), wanted)[0]
+
+
+def _expect_numbers_below(labels: Ints, wanted: Sequence[str], where: str) -> None:
+    least, most = int(labels.min()), int(labels.max())
+    if least < -1 or most >= len(wanted):
+        raise UsageError(
+            f"classes: expected a name for each label of {where}, which go from {least} to {most}, got "
+            f"{len(wanted):,} names ({names_text(wanted)})"
+        )
