@@ -62,14 +62,14 @@ def keep_classes(table: Table, wanted: Sequence[str]) -> tuple[Table, Ints | Non
     all have.
 
     Labels that are texts, or that name classes already, keep their meaning, and samples of other classes are left out.
-    Labels that are bare whole numbers get these names.
+    A class that no text names is taken for one that merely does not occur only if all that occur are wanted. Labels
+    that are bare whole numbers get these names.
 
     Raises UsageError for a table without such labels or a class that none has, EmptyDatasetError where nothing is left.
     """
     label = table.columns.get(LABEL)
     if isinstance(label, TextColumn) and label.labels is not None and label.classes is not None:
-        number_of = renumbering(label.classes, wanted, where=table.source)
-        labels = number_of[label.labels.values]
+        labels = _known_numbers(label.classes, wanted, table.source)[label.labels.values]
         column: TextColumn | ValueColumn = replace(label, labels=ValueColumn(labels, tuple(wanted)))
     elif isinstance(label, ValueColumn) and label.classes is not None:
         labels = renumbering(label.classes, wanted, where=table.source)[label.values.astype(np.int64)]
@@ -87,6 +87,14 @@ def keep_classes(table: Table, wanted: Sequence[str]) -> tuple[Table, Ints | Non
     if not len(kept):
         raise EmptyDatasetError(f"{table.source}: expected samples of the classes {names_text(wanted)}, got none")
     return _with_label(table, column, wanted), None if len(kept) == len(labels) else kept
+
+
+def _known_numbers(found: Sequence[str], wanted: Sequence[str], where: str) -> Ints:
+    """As `renumbering`, of the classes that happen to occur."""
+    if not set(found) <= set(wanted):
+        return renumbering(found, wanted, where=where)
+    place_of = {name: place for place, name in enumerate(wanted)}
+    return np.array([*(place_of[name] for name in found), -1], np.int64)
 
 
 def _with_label(table: Table, column: TextColumn | ValueColumn, wanted: Sequence[str]) -> Table:

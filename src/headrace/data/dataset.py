@@ -17,6 +17,7 @@ from ..errors import OutsideRootError, ReadError
 from .columns import ABSENT, MISSING, ByteColumn, Column, Location, TextColumn
 from .expected_files import expect_files
 from .files import Files
+from .memory_file import MemoryColumn
 from .open_file import OpenFile
 from .reading import read_file, read_member
 from .selecting import Selector, draw_ids, occurrences, positions, split_positions
@@ -157,8 +158,11 @@ class Dataset:
         return data
 
     def where(self, column: str, index: SupportsIndex) -> tuple[str, int | None]:
-        """The file that holds one sample's member and its first byte there (None for a loose file), for messages."""
+        """The file that holds one sample's member and its first byte there (None for a loose file), for messages; of
+        bytes in memory, what they were given as."""
         found = self.table.bytes_of(column)
+        if isinstance(found, MemoryColumn):
+            return self.table.source, None
         at = found.locate(np.array([self._base_id(index)]))
         return os.fsdecode(found.path(at)), None if at.offset is None else int(at.offset[0])
 

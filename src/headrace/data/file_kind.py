@@ -54,6 +54,7 @@ _OTHERS = {
     b"\x80\x04": ("a pickle", "Nothing is unpickled: write a .parquet, or give the lists that it holds"),
     b"\x80\x05": ("a pickle", "Nothing is unpickled: write a .parquet, or give the lists that it holds"),
 }
+_ARROW_ADVICE = "Open the folder that save_to_disk wrote, or write a .parquet"
 _LMDB_AT, _LMDB = 16, b"\xde\xc0\xef\xbe"
 
 
@@ -109,9 +110,9 @@ def _by_bytes(head: bytes) -> FileKind | None:
     if head.startswith(b"PAR1"):
         return FileKind("parquet", "a parquet file")
     if head.startswith(b"ARROW1\0\0"):
-        return FileKind("arrow file", "an Arrow file")
+        return FileKind("arrow file", "an Arrow file", _ARROW_ADVICE)
     if head.startswith(b"\xff\xff\xff\xff") and head[6:8] == b"\0\0":
-        return FileKind("arrow stream", "a stream of Arrow's")
+        return FileKind("arrow stream", "a stream of Arrow's", _ARROW_ADVICE)
     image = _image_words(head)
     if image is not None:
         return FileKind("image", image)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DatasetError, EmptyDatasetError
+from ..errors import DatasetError, EmptyDatasetError, UsageError
 from .class_names import Classes, renumbering
 from .columns import Column, FileColumn, ValueColumn
 from .files import Files
@@ -106,7 +106,9 @@ def _by_class(
     for folder in folders:
         counts[folder.top] = counts.get(folder.top, 0) + len(folder.lengths)
     names = tuple(os.fsdecode(name) for name in counts)
-    if wanted is not None and names:
+    if wanted is not None and not names:
+        raise UsageError(f"classes: expected class folders in {root}, got images directly in it. Leave it out")
+    if wanted is not None:
         number_of = renumbering(names, wanted, where=root)[:-1]
         others = sum(count for count, number in zip(counts.values(), number_of, strict=True) if number < 0)
         if others:
@@ -134,7 +136,7 @@ def _nothing_there(root: str, others: Counter[str]) -> str:
 
 def _not_classes(root: str, empty: list[str], total: int) -> str:
     if not total:
-        return f"{root}: expected class folders (classes=True), got images directly in it. Pass classes=False"
+        return f"{root}: expected class folders (classes=), got images directly in it. Pass classes=False"
     names = ", ".join(empty[:_NAMES_IN_MESSAGE]) + (", …" if len(empty) > _NAMES_IN_MESSAGE else "")
     return (
         f"{root}: expected images in each class folder, got none in {len(empty):,} of {total:,} ({names}). "

@@ -7,6 +7,7 @@ with an `OpenableSource`, of which nothing has been opened yet.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,7 @@ from .zip import open_zips
 
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
+_TAR_NAME = re.compile(r"\.(tar|tgz|tbz2?|txz)\b", re.IGNORECASE)
 _EXPECTED = "a path, a pattern or a list of paths, or samples in memory"
 
 
@@ -125,11 +127,15 @@ def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
     if isinstance(first, tuple | list):
         return _held(subject, "rows in memory", given, partial(table_of_rows, where, given.columns))
     if isinstance(first, Data):
-        return _held(subject, "images in memory", given, partial(table_of_columns, {"image": where}, None), bare=True)
+        return OpenableSource(subject, "images' bytes in memory", (), partial(_images_of_bytes, where))
     if isinstance(first, str | os.PathLike) and _names_images(_path(first), given):
         source = f"{len(where):,} paths in memory"
         return _held(subject, "a list of images", given, partial(table_of_paths, where, source=source), bare=True)
     return None
+
+
+def _images_of_bytes(images: Sequence[Any]) -> Table:
+    return table_of_columns({"image": images}, None, root=FolderRoot(os.getcwd(), inside=False))
 
 
 def _iterable(where: Any, given: OpenArguments) -> OpenableSource:
@@ -219,10 +225,11 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
         open_archives = open_zips if kind.kind == "zip" else open_tars
         opened = partial(open_archives, paths, classes=given.classes, cache=cache)
         return OpenableSource(name, f"{kind.words} of samples", ("stage", "classes", "cache"), opened)
-    if kind.kind == "compressed":
+    if kind.kind == "compressed" and _TAR_NAME.search(name):
         refuse_compressed(paths[0])
+    file = f" {name}" if kind.kind == "compressed" else ""
     raise DatasetError(
-        f"{paths[0]}: expected a folder, tars, zips, a manifest or images, got {kind.words}. {kind.advice}"
+        f"{paths[0]}: expected a folder, tars, zips, a manifest or images, got {kind.words}. {kind.advice}{file}"
     )
 
 

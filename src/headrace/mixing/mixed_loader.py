@@ -140,6 +140,10 @@ class MixedLoader(LoaderPosition):
         a_step = 1 if self._batches == "one-source" else self._first.recipe.plan.global_batch
         return self._mixture.taken((epoch * self._steps + step) * a_step)
 
+    def check_place(self) -> None:
+        for loader in self._sources.values():
+            loader.check_place()
+
     def begin_pass(self, epoch: int, step: int) -> Pass:
         """For an iterator: starts what makes the batches of `epoch` from `step` on."""
         placement = self._first.placement

@@ -201,6 +201,14 @@ class Slow(Record, tag="slow"):
     stages: list[tuple[int, int]] = []
 
 
+class SampleLook(Record, tag="look"):
+    epoch: int
+    index: int
+    stages: list[tuple[int, int, int | None]]
+    drew: int
+    same: int | None = None
+
+
 class Lines(Record, tag="lines"):
     t: int
     counts: list[tuple[int, int]]
@@ -222,6 +230,6 @@ KINDS = (
     Process, Name, Torch, Facts, Note, Error, Stack, End,
     Loader, Pass, Get, Fetch, Padding, Replayed, Drained, Window, Last,
     Step, Rest, Device, Ready, Collective, Digest, Applied,
-    Worker, Batch, Slow, Lines, Opened, Probe,
+    Worker, Batch, Slow, SampleLook, Lines, Opened, Probe,
 )  # fmt: skip
 ANY: Any = Union[KINDS]  # noqa: UP007  (a union of a tuple has no other spelling)

@@ -10,6 +10,7 @@ from .core_use import Use, use
 from .evidence import LONGEST_HELD_NS, MOST_HELD, Record
 from .guard import Guard
 from .lines import Lines
+from .made_twice import MadeTwice
 from .opened import Opened
 from .pace import Pace
 from .sampler import Making, Sampler
@@ -69,6 +70,7 @@ class Batches:
         self._probe = probe
         self.guard = Guard(probe, "making of batches")
         """For the parts of every hook that feeds this."""
+        self.made_twice = MadeTwice(probe, Guard(probe, "samples made twice"))
         self._fetch = probe.stage("other", "fetch")
         self.lines = Lines(self._name)
         self.opened = Opened(self._name, lambda error: probe.fault("opened files", error))

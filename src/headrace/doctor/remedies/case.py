@@ -10,6 +10,7 @@ from typing import Any
 
 from ..analyse.diagnosis import Diagnosis, Making, StagePart
 from ..analyse.host import Host, host_of
+from ..analyse.join import Finder, Join
 from ..analyse.loaders import with_loaders_as_one
 from ..analyse.parts import WAIT
 from ..analyse.view import View
@@ -90,6 +91,17 @@ class Case:
         return sorted(numbers | {self.making.loader})
 
     @cached_property
+    def finders(self) -> list[Finder]:
+        """Of this loader's passes, and of no other's: an evaluation's batches are made otherwise."""
+        join = Join(self.session)
+        return [join.finder(self.view.trainer, one) for one in self.view.trainer.passes if one.loader == self.loader]
+
+    @property
+    def loader(self) -> int:
+        """The number that all DataLoaders count under that count as this one."""
+        return self.making.loader
+
+    @cached_property
     def batch_bytes(self) -> float | None:
         """Of a batch's tensors, on average; None where none was seen to have any."""
         gets = self.view.trainer.gets
@@ -100,10 +112,9 @@ class Case:
     def samples_a_batch(self) -> float | None:
         told = [
             samples
-            for maker in self.session.makers
-            if maker.trainer == self.view.trainer.pid
-            for samples in maker.batches.samples
-            if samples is not None
+            for finder in self.finders
+            for made in finder.batches()
+            if (samples := made.maker.batches.samples[made.row]) is not None
         ]
         if told:
             return fmean(told)

@@ -212,6 +212,32 @@ class SlowSample:
 
 
 @dataclass
+class LookedStage:
+    """A stage of a sample that was looked at closely."""
+
+    stage: int
+    """Into `Maker.stages`."""
+    drew: bool
+    """Whether random numbers were drawn since the stage before it had ended."""
+    same: bool | None
+    """Whether it gave the same when the sample was made again; None where that is not known."""
+
+
+@dataclass
+class LookedSample:
+    """A sample whose making was looked at closely: its stages in the order in which they ended."""
+
+    epoch: int
+    index: int
+    """Of its batch."""
+    stages: list[LookedStage]
+    drew: bool
+    """Whether random numbers were drawn behind the last stage."""
+    same: bool | None
+    """Whether the whole sample was the same when it was made again; None where it was not, or cannot be compared."""
+
+
+@dataclass
 class OpenedFile:
     """A file that was opened to be read while a batch was made."""
 
@@ -271,6 +297,8 @@ class Maker:
     """`category:label`."""
     batches: Batches = field(default_factory=Batches)
     slow: list[SlowSample] = field(default_factory=list)
+    looks: list[LookedSample] = field(default_factory=list)
+    """Samples that were looked at closely, a few of each dataset; empty in sessions of an earlier doctor."""
     lines: list[Line] = field(default_factory=list)
     probe: int | None = None
     """Microseconds that the probe cost it in all."""

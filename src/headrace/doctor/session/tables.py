@@ -41,6 +41,8 @@ def _of_maker(maker: Maker, where: str) -> Iterator[str]:
         yield from _outside(stages, len(maker.stages), "stages", f"{where}.batches.{name}")
     slow = (stage for sample in maker.slow for stage, _ in sample.stages)
     yield from _outside(slow, len(maker.stages), "stages", f"{where}.slow")
+    looked = (one.stage for sample in maker.looks for one in sample.stages)
+    yield from _outside(looked, len(maker.stages), "stages", f"{where}.looks")
 
 
 def _of_machine(machine: Machine, where: str) -> Iterator[str]:

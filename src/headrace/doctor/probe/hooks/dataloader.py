@@ -272,6 +272,8 @@ class Hooks:
             makers=len(workers) or makers_of(loader),
         )
         setattr(iterator, ATTRIBUTE, pass_)
+        if workers:
+            self._probe.batches.made_twice.is_known(loader.dataset)
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
         records.append(("pass", number, loader_number, clock.us(start), clock.now_us(), epoch, pids))
