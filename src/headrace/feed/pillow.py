@@ -33,6 +33,38 @@ def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
     return _decoded(data, limits, pixels_of)
 
 
+def read_colors(data: bytes, image: Image, limits: Limits) -> NDArray[np.generic]:
+    """[H, W, C], by its own channels: 16-bit grey as uint16, floats as float32, and colours as bytes, palettes looked
+    up, with alpha where the picture has it and `image` has four channels. Raises as `decode` does."""
+    import PIL.ImageOps
+
+    def pixels_of(opened: PIL.Image.Image) -> NDArray[np.generic]:
+        picture = PIL.ImageOps.exif_transpose(opened) if image.exif else opened
+        if picture.mode.startswith("I;16"):
+            values: NDArray[np.generic] = np.asarray(picture, np.uint16)
+        elif picture.mode == "F":
+            values = np.asarray(picture, np.float32)
+        elif picture.mode == "I":
+            values = _words(np.asarray(picture))
+        elif picture.mode in ("L", "LA", "RGB", "RGBA"):
+            values = np.asarray(picture)
+        elif picture.mode == "1":
+            values = np.asarray(picture.convert("L"))
+        else:
+            alpha = image.channel_count == 4 and (picture.mode == "PA" or "transparency" in picture.info)
+            values = np.asarray(picture.convert("RGBA" if alpha else "RGB"))
+        return np.ascontiguousarray(values.reshape(*values.shape[:2], -1))
+
+    return _decoded(data, limits, pixels_of)
+
+
+def _words(values: NDArray[np.generic]) -> NDArray[np.uint16]:
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high > 0xFFFF:
+        raise ValueError(f"expected values from 0 to 65535, got 32-bit ones from {low} to {high}")
+    return values.astype(np.uint16)
+
+
 def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
     """The values as they are, [H, W] or [H, W, C]: palette indices, 16-bit grey, floats; 1-bit grey as 0 and 255.
 

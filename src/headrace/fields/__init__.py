@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from headrace.fields.array import ARRAY_DTYPES, Array, ArrayDType
 from headrace.fields.dense import Depth, Mask, MaskDType, Normals, Quantiles
-from headrace.fields.image import DTYPES, IMAGENET, DType, Filter, Image, Mode, Normalize
+from headrace.fields.image import DTYPES, IMAGENET, DType, Filter, Image, ImageDType, Mode, Normalize
 from headrace.fields.points import BOX_FORMATS, Boxes, BoxFormat, Geometry, Keypoints
 from headrace.fields.text import CAPTIONS, Captions, Pad, Text
 from headrace.fields.values import Label, Raw
@@ -33,6 +33,7 @@ __all__ = [
     "Filter",
     "Geometry",
     "Image",
+    "ImageDType",
     "Keypoints",
     "Label",
     "Mask",
