@@ -28,7 +28,13 @@ from headrace.data.pillow_file import TooLargeError
 
 IDLE_S = 20.0
 """Then a process ends."""
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {0} import serve; serve()"
+_START = """
+import json, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the parent, with which this ends
+sys.path[:] = json.loads(sys.argv[1])
+from {0} import serve
+serve()
+"""
 _PIXEL_BYTES, _OTHER_BYTES = 32, 2 << 30
 """Memory that a process may have for each pixel of `max_pixels` (OpenJPEG takes four a channel), and beside."""
 _MOST_HEADER_BYTES = 1 << 16
@@ -75,6 +81,10 @@ class _DecoderProcess:
             with suppress(OSError):  # what was not sent
                 pipe.close()
 
+    def forget(self) -> None:
+        """In a fork, whose child it is not: nothing is said of it when it goes out of use."""
+        self._process.returncode = 0
+
     @property
     def why_ended(self) -> str:
         code = self._process.wait()
@@ -98,34 +108,37 @@ class _DecoderProcess:
 
 
 class _Processes:
-    """Those that wait for work. Of this process alone: a fork has none."""
+    """Those that wait for work. A fork has none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._free: list[_DecoderProcess] = []
-        self._owner = os.getpid()
 
     def take(self) -> _DecoderProcess | None:
         with self._lock:
-            return self._free.pop() if self._owner == os.getpid() and self._free else None
+            return self._free.pop() if self._free else None
 
     def give_back(self, process: _DecoderProcess) -> None:
         with self._lock:
-            if self._owner != os.getpid():
-                self._free, self._owner = [], os.getpid()
             self._free.append(process)
 
     def end(self) -> None:
         with self._lock:
             free, self._free = self._free, []
-        for process in free if self._owner == os.getpid() else ():
+        for process in free:
             process.end()
+
+    def forget(self) -> None:
+        """In a fork: those are its parent's, and the lock may be held for good."""
+        for process in self._free:
+            process.forget()
+        self._lock, self._free = threading.Lock(), []
 
 
 _PROCESSES = _Processes()
 end_processes = _PROCESSES.end
 atexit.register(end_processes)
-os.register_at_fork(after_in_child=lambda: _PROCESSES.__init__())  # type: ignore[misc]  # its lock may be held
+os.register_at_fork(after_in_child=_PROCESSES.forget)
 
 
 def decode_apart(data: bytes, wanted: Wanted, formats: Sequence[str], limits: Limits) -> NDArray[np.generic]:
@@ -195,12 +208,13 @@ def serve() -> None:
 
     outgoing.write(b"!")
     outgoing.flush()
-    while select.select([incoming], [], [], IDLE_S)[0]:
-        lead = incoming.read(4)
-        if len(lead) < 4:
-            return
-        request = json.loads(incoming.read(int.from_bytes(lead, "little")))
-        _answer(request, incoming.read(request["bytes"]), outgoing)
+    with suppress(BrokenPipeError):  # the parent has ended meanwhile
+        while select.select([incoming], [], [], IDLE_S)[0]:
+            lead = incoming.read(4)
+            if len(lead) < 4:
+                return
+            request = json.loads(incoming.read(int.from_bytes(lead, "little")))
+            _answer(request, incoming.read(request["bytes"]), outgoing)
 
 
 def _answer(request: dict[str, Any], data: bytes, outgoing: BinaryIO) -> None:
