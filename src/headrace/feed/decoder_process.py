@@ -41,7 +41,7 @@ _MOST_HEADER_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PictureForm:
     """What is to become of an image."""
 
     mode: str | None
@@ -60,7 +60,7 @@ class _DecoderProcess:
         self._read(1, None)  # it is ready
 
     def ask(self, request: dict[str, Any], data: bytes, deadline_s: float) -> tuple[dict[str, Any], bytes]:
-        """The answer and its bytes. Raises TimeoutError, and EOFError where it has ended."""
+        """Return the answer and its bytes. Raises TimeoutError, and EOFError where it has ended."""
         try:
             self._to.write(_packed(request, data))
             self._to.flush()
@@ -82,7 +82,7 @@ class _DecoderProcess:
                 pipe.close()
 
     def forget(self) -> None:
-        """In a fork, whose child it is not: nothing is said of it when it goes out of use."""
+        """Give it up in a fork, whose child it is not: nothing is said of it when it goes out of use."""
         self._process.returncode = 0
 
     @property
@@ -129,7 +129,7 @@ class _Processes:
             process.end()
 
     def forget(self) -> None:
-        """In a fork: those are its parent's, and the lock may be held for good."""
+        """Give all of them up in a fork: they are its parent's, and the lock may be held for good."""
         for process in self._free:
             process.forget()
         self._lock, self._free = threading.Lock(), []
@@ -141,11 +141,11 @@ atexit.register(end_processes)
 os.register_at_fork(after_in_child=_PROCESSES.forget)
 
 
-def decode_apart(data: bytes, wanted: Wanted, formats: Sequence[str], limits: Limits) -> NDArray[np.generic]:
-    """The image as one of `formats`. Raises TooLargeError beyond `limits`, ValueError for what cannot be decoded."""
+def decode_apart(data: bytes, form: PictureForm, formats: Sequence[str], limits: Limits) -> NDArray[np.generic]:
+    """Decode the image as one of `formats`. Raises TooLargeError beyond `limits`, ValueError where that fails."""
     request = {
-        "mode": wanted.mode,
-        "exif": wanted.exif,
+        "mode": form.mode,
+        "exif": form.exif,
         "formats": list(formats),
         "limits": {"max_pixels": limits.max_pixels, "formats": list(limits.formats)},
     }
@@ -201,7 +201,7 @@ def _packed(header: dict[str, Any], data: bytes) -> bytes:
 
 
 def serve() -> None:
-    """Answers requests of the parent until that ends, or has not asked for a while."""
+    """Answer requests of the parent until that ends, or has not asked for a while."""
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     from headrace.feed import pillow  # noqa: F401  # before anybody waits
@@ -224,7 +224,7 @@ def _answer(request: dict[str, Any], data: bytes, outgoing: BinaryIO) -> None:
     _bound_memory(limits)
     pixels = b""
     try:
-        found = pillow.decode_here(data, Wanted(request["mode"], request["exif"]), limits, request["formats"])
+        found = pillow.decode_here(data, PictureForm(request["mode"], request["exif"]), limits, request["formats"])
         answer: dict[str, Any] = {"shape": found.shape, "dtype": found.dtype.str}
         pixels = found.tobytes()
     except TooLargeError as error:
