@@ -196,7 +196,8 @@ def _count_in_training(session: Session, key: str) -> int:
 
 def _evaluating(session: Session) -> set[tuple[str, int]]:
     """Workers that made batches for passes of which no step took one."""
-    trained, others = set(), set()
+    trained: set[tuple[str, int]] = set()
+    others: set[tuple[str, int]] = set()
     for trainer in session.trainers:
         fed = set(trainer.gets.pass_)
         for one in trainer.passes:
