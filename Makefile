@@ -10,6 +10,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 NATIVE := $(shell find core -type f) CMakeLists.txt pyproject.toml
 CPP := $(shell find core -name '*.cpp' -o -name '*.hpp')
 PHOTOS ?=
+TORCH ?= 2.15.0
 SECONDS ?= 1200
 PEERS_VENV ?= .cache/peers
 PEERS_PHOTOS ?= .cache/photos
@@ -17,7 +18,7 @@ MEASURE ?= throughput
 ROUNDS ?= 3
 DEMO_PHOTOS = $(if $(PHOTOS),--photos "$(PHOTOS)")
 
-.PHONY: help demo test test-long check format bench bench-peers fuzz build wheel wheel-test clean
+.PHONY: help demo test test-long test-torch check format bench bench-peers fuzz build wheel wheel-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +35,9 @@ test-long: build $(VENV)/.browser ## every test, those that reach the core once 
 	PYTHON=$(BIN)/python scripts/sanitized.sh
 	scripts/stress.sh 100
 
+test-torch: build ## the doctor's hooks and the drop-ins on another torch (TORCH=2.15.0), several GB
+	scripts/test_torch.sh $(TORCH)
+
 check: build ## lint, format, types, layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -47,8 +51,8 @@ format: $(VENV)/.tools ## rewrite the sources in the project's format
 	$(BIN)/clang-format -i $(CPP)
 
 bench: build .cache/photos ## images/s beside torch's DataLoader, for uint8 and float32
-	$(BIN)/headrace bench .cache/photos --output uint8
-	$(BIN)/headrace bench .cache/photos --output float32
+	$(BIN)/headrace bench .cache/photos --dtype uint8
+	$(BIN)/headrace bench .cache/photos --dtype float32
 
 wheel: $(VENV)/.tools ## a wheel that carries its codecs, in dist/ (CODEC_SOURCES=folder with their archives, offline)
 	scripts/build_wheel.sh $(BIN)/python

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from loader_data import CLASSES, COUNT, add_member, encoded, label_of, write_folder, write_tar
@@ -122,6 +123,21 @@ def coco(root: Path) -> hr.Dataset:
     return hr.open(root / "instances.json", root=root / "coco")
 
 
+def paths_and_labels(root: Path) -> hr.Dataset:
+    """As torchvision's `ImageFolder.samples`."""
+    files = write_files(root / "listed")
+    return hr.open([(files / name, label) for (name, _), label in zip(rows(), labels(), strict=True)])
+
+
+def columns_in_memory(root: Path) -> hr.Dataset:
+    return hr.open({"image": [data for _, data in rows()], "label": np.array(labels())})
+
+
+def iterable_in_memory(root: Path) -> hr.Dataset:
+    dicts = ({"image": data, "label": label} for (_, data), label in zip(rows(), labels(), strict=True))
+    return hr.open(dicts, length=COUNT)
+
+
 SOURCES: dict[str, Callable[[Path], hr.Dataset]] = {
     "folder": folder,
     "tar": tar,
@@ -133,4 +149,7 @@ SOURCES: dict[str, Callable[[Path], hr.Dataset]] = {
     "matched folders": matched_folders,
     "saved dataset": saved_dataset,
     "coco": coco,
+    "paths and labels": paths_and_labels,
+    "columns in memory": columns_in_memory,
+    "iterable in memory": iterable_in_memory,
 }

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loader_data import COUNT, write_folder
-from text_data import EMPTY, MISSING, PAD, caption, tokenizer, whitespace, write_tar
+from text_data import EMPTY, MISSING, PAD, caption, is_trial, tokenizer, whitespace, write_tar
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import headrace as hr
@@ -112,7 +112,8 @@ class Counting:
         self._from = counted_from
 
     def __call__(self, texts):
-        self.calls.append(texts)
+        if not is_trial(texts):
+            self.calls.append(texts)
         return [[self._from + len(word) for word in each.split()] for each in texts]
 
 

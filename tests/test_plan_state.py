@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import StateError
-from headrace.plan import Plan, State, resume, state_after
+from headrace.plan import Plan, Resume, State, resume, state_after
 
 DATASET, CORE = "sha256:0123", "libjpeg-turbo 2.1.5"
 
@@ -81,7 +81,7 @@ def test_the_dict_is_the_documented_one():
     state = state_after(Plan(length=50, batch_size=8, seed=7), epoch=1, steps=2, dataset=DATASET, core=CORE)
     assert state.to_dict() == {
         "version": 2,
-        "plan": 1,
+        "plan": 2,
         "rng": 1,
         "dataset": DATASET,
         "length": 50,
@@ -102,7 +102,7 @@ GOOD = Plan(length=50, batch_size=8, seed=7)
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"plan": 2}, "expected plan version 1 as in this loader, got 2 .*; resume with the Headrace that saved it"),
+        ({"plan": 3}, "expected plan version 2 as in this loader, got 3 .*; resume with the Headrace that saved it"),
         ({"rng": 0}, "expected random source version 1 .* got 0"),
         ({"dataset": "sha256:9"}, "expected dataset 'sha256:0123' .* got 'sha256:9' .* it may have changed since"),
         ({"length": 51}, "expected length 50 .* got 51"),
@@ -126,6 +126,17 @@ def test_a_world_size_that_cannot_split_the_batch_is_told_which_can():
     plan = Plan(length=50, batch_size=3, world_size=3, seed=7)
     with pytest.raises(StateError, match=r"3 ranks cannot split 8 evenly; world sizes that can: 1, 2, 4, 8$"):
         resume(saved(GOOD, 0, 2), plan, dataset=DATASET, core=CORE)
+
+
+def test_a_state_of_plan_version_1_goes_on_at_its_position():
+    state = State.from_dict({**saved(GOOD, 3, 2).to_dict(), "plan": 1})
+    assert resume(state, GOOD, dataset=DATASET, core=CORE) == Resume(3, 2, None)  # nothing repeats, nothing changes
+    repeating = resume(state, GOOD, dataset=DATASET, core="libjpeg-turbo 3.0.1", repeats=True)
+    assert (repeating.epoch, repeating.step) == (3, 2)
+    assert repeating.warning is not None
+    assert "decodes with libjpeg-turbo 3.0.1" in repeating.warning
+    assert "saved under plan version 1, where all repeats of a sample shared one random draw" in repeating.warning
+    assert resume(saved(GOOD, 3, 2), GOOD, dataset=DATASET, core=CORE, repeats=True).warning is None
 
 
 def test_other_codecs_only_warn():

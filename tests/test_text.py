@@ -147,7 +147,9 @@ def test_a_function_is_called_once_a_batch(tar):
         calls.append(list(texts))
         return whitespace(texts)
 
-    found = batches(tar, hr.Text(counted, max_length=5, pad_id=99))
+    loader = hr.Loader(tar, {"text": hr.Text(counted, max_length=5, pad_id=99)}, batch_size=7, output="numpy")
+    del calls[:]  # with two texts that are not the dataset's, to see whether it pads its rows
+    found = list(loader)
     assert calls == chunks(CAPTIONS)
     for batch, part in zip(found, chunks(CAPTIONS), strict=True):
         for ids, mask, text in zip(batch["text"]["ids"], batch["text"]["mask"], part, strict=True):

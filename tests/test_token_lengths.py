@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from text_data import CAPTIONS, MISSING, NOT_UTF8, caption, tokenizer, whitespace, write_manifest, write_tar
+from text_data import CAPTIONS, MISSING, NOT_UTF8, caption, is_trial, tokenizer, whitespace, write_manifest, write_tar
 
 import headrace as hr
 from headrace.tokens import token_lengths
@@ -49,7 +49,8 @@ def one_by_one(texts, max_length):
 
 def counted(calls):
     def encode(texts):
-        calls.append(len(texts))
+        if not is_trial(texts):
+            calls.append(len(texts))
         return whitespace(texts)
 
     return encode
@@ -127,7 +128,8 @@ def test_a_damaged_file_is_made_anew(dataset, own_cache):
     whole = place.read_bytes()
     for damaged in (whole[:100], whole[:-4], b""):
         place.write_bytes(damaged)
-        np.testing.assert_array_equal(token_lengths(dataset, "text", tokenizer(), max_length=20), first)
+        with pytest.warns(UserWarning, match=r"expected the lengths of .* texts, got a damaged file"):
+            np.testing.assert_array_equal(token_lengths(dataset, "text", tokenizer(), max_length=20), first)
         assert place.read_bytes() == whole
 
 

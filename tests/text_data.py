@@ -78,6 +78,11 @@ def expected(texts: list[str], *, max_length: int, length: int | None = None, le
     )
 
 
+def is_trial(texts: list[str]) -> bool:
+    """True for the call by which it is found out whether a function pads its rows: not with a dataset's texts."""
+    return texts[0] == "a" and len(texts) <= 2 and not "".join(texts).strip("a ")
+
+
 def whitespace(texts: list[str]) -> list[list[int]]:
     """A tokenizer in plain Python: words as the lengths of their texts."""
     return [[len(word) for word in text.split()] for text in texts]

@@ -84,7 +84,8 @@ class Job {
 public:
     // --- the description, fixed before submission ---
     int samples = 0;
-    const std::int64_t* ids = nullptr;  // base sample ids: what random draws are keyed by
+    const std::int64_t* ids = nullptr;       // base sample ids: what caches are keyed by
+    const std::int64_t* draw_ids = nullptr;  // what random draws are keyed by (rng/stream.hpp)
     const std::uint32_t* passes = nullptr;
     std::uint64_t key = 0;
     std::uint16_t dataset = 0;

@@ -176,7 +176,7 @@ SampleWorker::Image SampleWorker::open(const Reader::Start& start, const ImageFi
 View SampleWorker::choose_view(const Job& job, int sample, const Image& image) const {
     if (job.given_views != nullptr) return read_view(job.given_views + static_cast<std::size_t>(sample) * kViewRow);
     try {
-        return sample_view(job.program, job.key, static_cast<std::uint64_t>(job.ids[sample]), job.passes[sample],
+        return sample_view(job.program, job.key, static_cast<std::uint64_t>(job.draw_ids[sample]), job.passes[sample],
                            job.dataset, image.width, image.height);
     } catch (const Fault& fault) {  // the program was checked before: what does not fit is this image
         throw Fault(Code::unfit, fault.what());

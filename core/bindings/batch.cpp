@@ -72,12 +72,13 @@ std::vector<std::chrono::nanoseconds> nanoseconds(const std::vector<double>& tim
 class PyJob {
 public:
     PyJob(Array<std::int64_t> ids, Array<std::uint32_t> passes, std::uint64_t key, std::uint16_t dataset, Table program,
-          std::optional<Table> views)
+          std::optional<Table> views, std::optional<Array<std::int64_t>> draw_ids)
         : job_(std::make_shared<Job>()), owner_(::getpid()) {
         if (program.shape(1) != kProgramColumns) throw nb::value_error("expected a program of 10 columns");
         if (passes.size() != ids.size()) throw nb::value_error("expected as many passes as ids");
         job_->samples = static_cast<int>(ids.size());
         job_->ids = ids.data();
+        job_->draw_ids = draw_ids ? borrow(draw_ids, "draw_ids") : ids.data();
         job_->passes = passes.data();
         job_->key = key;
         job_->dataset = dataset;
@@ -365,8 +366,9 @@ void bind_batch(nb::module_& m) {
 
     nb::class_<PyJob>(m, "Job")
         .def(nb::init<Array<std::int64_t>, Array<std::uint32_t>, std::uint64_t, std::uint16_t, Table,
-                      std::optional<Table>>(),
-             "ids"_a, "passes"_a, nb::kw_only(), "key"_a, "dataset"_a = 0, "program"_a, "views"_a = nb::none())
+                      std::optional<Table>, std::optional<Array<std::int64_t>>>(),
+             "ids"_a, "passes"_a, nb::kw_only(), "key"_a, "dataset"_a = 0, "program"_a, "views"_a = nb::none(),
+             "draw_ids"_a = nb::none())
         .def("add_image", &PyJob::add_image, nb::kw_only(), "paths"_a.none(), "path_id"_a = nb::none(),
              "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none(),
              "memory"_a = nb::none(), "out"_a, "width"_a, "height"_a, "channels"_a, "dtype"_a, "planar"_a, "subtract"_a,

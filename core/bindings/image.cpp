@@ -122,7 +122,7 @@ private:
         const std::uint32_t pass = 0;
         Job job;
         job.samples = 1;
-        job.ids = &id;
+        job.ids = job.draw_ids = &id;
         job.passes = &pass;
         job.key = key;
         job.program = program_;

@@ -188,7 +188,7 @@ void run(Input input) {
     const std::int64_t id = 7;
     const std::uint32_t pass = 0;
     job.samples = 1;
-    job.ids = &id;
+    job.ids = job.draw_ids = &id;
     job.passes = &pass;
     job.key = key;
     job.images = {field};

@@ -117,7 +117,7 @@ Outcome cut(Worker& worker, const std::array<Source, 2>& sources, const std::vec
     const std::uint32_t pass = 0;
     Job job;
     job.samples = 1;
-    job.ids = &id;
+    job.ids = job.draw_ids = &id;
     job.passes = &pass;
     job.key = key;
     job.program = program;

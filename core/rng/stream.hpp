@@ -3,6 +3,9 @@
 //
 //   key     = hash64(seed, epoch)
 //   counter = (id low 32 bits, id high 32 bits, pass, dataset << 16 | stage << 8 | draw)
+//   id      = base sample id | occurrence << 36
+//
+// The occurrence is how often the sample came before in the selection that is loaded: 0 in one that repeats none.
 #pragma once
 
 #include <cstdint>

@@ -84,7 +84,7 @@ void describe(Batch& batch, const std::shared_ptr<Paths>& paths, int number) {
         batch.passes.push_back(0);
     }
     job.samples = kSamples;
-    job.ids = batch.ids.data();
+    job.ids = job.draw_ids = batch.ids.data();
     job.passes = batch.passes.data();
     job.key = 5;
     job.program = parse_program(crop_program());

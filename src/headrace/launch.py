@@ -1,39 +1,190 @@
-"""Which rank this process is, as its launcher says."""
+"""Rank and world size of this process: as given, as torch.distributed has them, or as its launcher's variables say.
+
+torch.distributed comes first wherever it has begun: gradients are averaged over its group, and `DistributedSampler`
+asks it too. Launchers come next, the innermost first: torchrun may run inside a task of SLURM, and so may mpirun, whose
+daemons are tasks of a step of their own, with that step's SLURM_PROCID.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from headrace.errors import UsageError
 
+GROUP = "torch.distributed"
+TORCHRUN = ("RANK", "WORLD_SIZE")
+"""Set by torchrun, and by Accelerate, DeepSpeed, Ray Train and the PyTorch operators of Kubernetes as it does."""
+LIGHTNING = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
+"""Set by Lightning's `ddp` in the processes that it starts, and then in the first one."""
 
-def rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Rank and world size as given, else as torchrun's environment has them (RANK, WORLD_SIZE), else 0 and 1."""
+
+@dataclass(frozen=True)
+class Launcher:
+    """Variables by which a launcher that knows nothing of torch numbers the processes that it starts."""
+
+    name: str
+    rank: str
+    world_size: str
+    local_rank: str
+    started: bool
+    """Whether `rank` is set only in processes that the launcher started together with `world_size` - 1 others."""
+
+
+LAUNCHERS = (
+    Launcher("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", started=True),
+    Launcher("MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", started=True),
+    Launcher("MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", started=True),
+    # Of a step: SLURM_NTASKS is the allocation's, which a batch script, a shell of salloc and one of `srun --pty` see
+    # as well, each of them one process. A batch script has SLURM_PROCID=0 beside it, and no step.
+    Launcher("SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", started=False),
+)
+
+
+@dataclass(frozen=True)
+class ProcessRank:
+    """`rank` of `world_size`, and who said so: the caller, torch.distributed, a launcher's variables, or nobody."""
+
+    rank: int
+    world_size: int
+    said_by: str
+
+    @property
+    def given(self) -> bool:
+        return self.said_by == "rank= and world_size="
+
+    def check(self, what: str) -> None:
+        """Raise UsageError where a process group that began later has another place for this process.
+
+        `what` is what was made for this place, such as "Loader". Call it before the first batch: a loader that is made
+        before its process group takes rank 0 of 1 for granted, or what a launcher's variables say.
+        """
+        if self.given:
+            return
+        group = _place_in_group()
+        if group is not None and group != (self.rank, self.world_size):
+            raise UsageError(
+                f"{what}: expected to be rank {self.rank} of {self.world_size} as when it was made (from "
+                f"{self.said_by}), got rank {group[0]} of {group[1]} from torch.distributed, whose process group began "
+                "later; make it after init_process_group, under Lightning in the DataModule's train_dataloader() or "
+                "after fabric.launch(), or pass rank= and world_size="
+            )
+        if group is None and self.world_size > 1 and any(self.said_by.startswith(each.name) for each in LAUNCHERS):
+            warnings.warn(
+                f"{what}: takes the part of rank {self.rank} of {self.world_size}, from {self.said_by}, and "
+                "torch.distributed has no process group: if this process trains by itself, pass rank=0 and "
+                "world_size=1; if it is one of several, pass rank= and world_size=, or begin the group first",
+                stacklevel=4,
+            )
+
+
+def rank_of_process(rank: int | None = None, world_size: int | None = None) -> ProcessRank:
+    """Return the place of this process: as given, else of torch.distributed's default group where it has begun, else
+    as the launcher's variables have it, else 0 of 1.
+
+    Never imports torch. Raises UsageError for one of the two without the other, and for variables that do not fit
+    together.
+    """
     if (rank is None) != (world_size is None):
         raise UsageError(f"expected rank and world_size together, got rank={rank!r}, world_size={world_size!r}")
     if rank is not None and world_size is not None:
-        return rank, world_size
-    given = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+        return ProcessRank(rank, world_size, "rank= and world_size=")
+    group = _place_in_group()
+    return place_of_variables(os.environ) if group is None else ProcessRank(*group, GROUP)
+
+
+def _place_in_group() -> tuple[int, int] | None:
+    """Return the place in torch.distributed's default group; None where nobody imported it, or began one."""
+    group: Any = sys.modules.get("torch.distributed")
+    # A build without it, and a module that is just being imported, lack the second function.
+    if group is None or not getattr(group, "is_available", bool)() or not getattr(group, "is_initialized", bool)():
+        return None
+    return group.get_rank(), group.get_world_size()
+
+
+def place_of_variables(environment: Mapping[str, str]) -> ProcessRank:
+    """Return the place that the variables of the innermost launcher give; 0 of 1 without any.
+
+    Raises UsageError for a variable without its fellows, for one that is no int, and for a rank outside the world.
+    """
+    names = [name for name in TORCHRUN if environment.get(name)]
+    if len(names) == 2:
+        return _place(environment, "torchrun", *TORCHRUN)
+    if names == ["WORLD_SIZE"] and all(environment.get(name) for name in LIGHTNING):
+        return _place_of_lightning(environment)
+    found = _place_of_launchers(environment)
+    if not names or (names == ["WORLD_SIZE"] and found.world_size == _int(environment, "WORLD_SIZE")):
+        return found
+    # Scripts for SLURM set WORLD_SIZE by hand, and say something else by it than srun does only by mistake.
+    if (environment.get("RANK") or "0", environment.get("WORLD_SIZE") or "1") == ("0", "1"):
+        return found
+    _int(environment, names[0])
+    raise UsageError(
+        f"expected RANK and WORLD_SIZE together in the environment, as torchrun sets them, got "
+        f"RANK={environment.get('RANK')} and WORLD_SIZE={environment.get('WORLD_SIZE')}; set both, or pass rank= and "
+        "world_size="
+    )
+
+
+def launcher_of(environment: Mapping[str, str]) -> Launcher | None:
+    """Return the launcher whose variables these are, of those that know nothing of torch; None for a process alone."""
+    alone = ""
+    for launcher in LAUNCHERS:
+        names = [name for name in (launcher.rank, launcher.world_size) if environment.get(name)]
+        if len(names) == 2:
+            return launcher
+        if names and launcher.started:
+            alone = (
+                f"expected {launcher.rank} and {launcher.world_size} together in the environment, as {launcher.name} "
+                f"sets them, got {names[0]}={environment[names[0]]} alone; pass rank= and world_size="
+            )
+    if alone:  # every process would take the part of one rank
+        raise UsageError(alone)
+    return None
+
+
+def _place_of_launchers(environment: Mapping[str, str]) -> ProcessRank:
+    launcher = launcher_of(environment)
+    if launcher is None:
+        return ProcessRank(0, 1, "no launcher's variables")
+    return _place(environment, launcher.name, launcher.rank, launcher.world_size)
+
+
+def _place_of_lightning(environment: Mapping[str, str]) -> ProcessRank:
+    """Return the place of a process that knows its number on the node: on others than the first, how many a node has is
+    needed as well."""
+    local_rank, node_rank, world_size = (_int(environment, name) for name in LIGHTNING)
+    if node_rank and not environment.get("LOCAL_WORLD_SIZE"):
+        raise UsageError(
+            f"expected to know how many processes each node has, got LOCAL_RANK={local_rank}, NODE_RANK={node_rank} "
+            f"and WORLD_SIZE={world_size}, as Lightning sets them; make the loader in the DataModule's "
+            "train_dataloader() or after fabric.launch(), or pass rank= and world_size="
+        )
+    rank = local_rank + (node_rank * _int(environment, "LOCAL_WORLD_SIZE") if node_rank else 0)
+    return _checked(rank, world_size, "Lightning", " and ".join(LIGHTNING))
+
+
+def _place(environment: Mapping[str, str], launcher: str, rank: str, world_size: str) -> ProcessRank:
+    return _checked(_int(environment, rank), _int(environment, world_size), launcher, f"{rank} and {world_size}")
+
+
+def _checked(rank: int, world_size: int, launcher: str, names: str) -> ProcessRank:
+    if not 0 <= rank < world_size:
+        raise UsageError(
+            f"expected a rank in 0 … {max(world_size, 1) - 1} from {names}, got {rank} of {world_size}; pass rank= and "
+            "world_size="
+        )
+    return ProcessRank(rank, world_size, f"{launcher}'s {names}")
+
+
+def _int(environment: Mapping[str, str], name: str) -> int:
     try:
-        place = int(given[0] or 0), int(given[1] or 1)
+        return int(environment[name])
     except ValueError:
         raise UsageError(
-            f"expected RANK and WORLD_SIZE to be ints, got {given[0]!r} and {given[1]!r}; pass rank= and world_size="
+            f"expected {name} to be an int, got {environment[name]!r}; pass rank= and world_size="
         ) from None
-    if place != (0, 1) and None in given:  # every process would take the part of one rank
-        raise UsageError(
-            f"expected RANK and WORLD_SIZE together in the environment, as torchrun sets them, got RANK={given[0]} and "
-            f"WORLD_SIZE={given[1]}; set both, or pass rank= and world_size="
-        )
-    return place
-
-
-def place_of_process(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Rank and world size as given; else of torch.distributed's default group, where it has begun; else as torchrun's
-    environment has them; else 0 and 1."""
-    import torch.distributed as group
-
-    # The group before the environment: DistributedSampler asks it too, and gradients are averaged over it.
-    if rank is None and world_size is None and group.is_available() and group.is_initialized():
-        return group.get_rank(), group.get_world_size()
-    return rank_and_world_size(rank, world_size)

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from headrace import _core
 from headrace._core import Limits
@@ -30,7 +30,7 @@ from headrace.feed.memory import PinnedMemory, PooledMemory
 from headrace.feed.recipe import Columns, obvious_fields, resolve_columns
 from headrace.fields import Field, Image
 from headrace.grouping import Images, Order, plan_of, text_of_buckets, text_packed
-from headrace.launch import rank_and_world_size
+from headrace.launch import rank_of_process
 from headrace.loader_arguments import (
     check_fields,
     check_last_batch,
@@ -40,6 +40,7 @@ from headrace.loader_arguments import (
     check_skip,
     check_values,
     place_fields,
+    refuse_unknown,
 )
 from headrace.loader_position import LoaderPosition
 from headrace.packing import Pack
@@ -61,7 +62,8 @@ class Loader(LoaderPosition):
     """Batches of a dataset, decoded and cut by native threads, the same on every machine and at every thread count.
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask,
-    Depth, Normals, Boxes, Keypoints, Text, Array, Label or Raw; without it the obvious columns are taken. Each batch is
+    Depth, Normals, Boxes, Keypoints, InstanceMasks, Text, Array, Label or Raw; without it the obvious columns are
+    taken. Each batch is
     a dict: images [N, C, H, W], masks [N, H, W], labels [N], boxes a list of N, texts a dict of ids and mask [N, L].
 
     `view`       one geometry for every field of pixels of a sample, or a list of views that compose
@@ -84,7 +86,8 @@ class Loader(LoaderPosition):
     `map_workers`  that many processes for `map` instead of threads, for Python that holds the GIL. Results are the
                  same for any number; processes start with each pass, and know what `map` knows then
     `multiprocessing_context`  how they start: "fork", "forkserver", "spawn" or a context; default: the program's
-    `rank`, `world_size`  default: RANK and WORLD_SIZE, as torchrun sets them, else 0 and 1
+    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else as the launcher's variables
+                 have them (torchrun, Lightning, MPI, SLURM), else 0 and 1
     `output`     "torch" tensors or "numpy" arrays
     `device`     where batches are handed out, such as "cuda": they are made in pinned memory and copied on a side
                  stream, images of floats as bytes that become floats there (the same bits), unless `map` or
@@ -95,7 +98,8 @@ class Loader(LoaderPosition):
     `instruction_set`  "scalar", "portable", "avx2" or "avx512" forces a level; all give the same bits
 
     Iterating takes one epoch. A pass that reaches its end goes on to the next epoch; one that is broken off starts the
-    same epoch again. Raises UsageError for arguments that do not fit the dataset, before anything is read.
+    same epoch again. Raises UsageError for arguments that do not fit the dataset, before anything is read, and
+    UnknownArgumentError, a TypeError, for those of torch's DataLoader, with what is here in their place.
     """
 
     def __init__(
@@ -127,18 +131,23 @@ class Loader(LoaderPosition):
         cache: str | None = None,
         limits: Limits | None = None,
         instruction_set: str = "best",
+        **unknown: Never,
     ) -> None:
         super().__init__()
+        refuse_unknown(unknown, Loader.__init__.__annotations__)
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
-        rank, world_size = rank_and_world_size(rank, world_size)
-        order = Order(world_size=world_size, rank=rank, shuffle=shuffle, seed=seed, remainder=remainder)
+        self._place = rank_of_process(rank, world_size)
+        order = Order(
+            world_size=self._place.world_size, rank=self._place.rank, shuffle=shuffle, seed=seed, remainder=remainder
+        )
+        _ = dataset.occurrences  # more than random draws can tell apart is an error here, not in a feed's thread
         check_fields(fields)
         chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
         columns = resolve_columns(dataset, chosen, view_from)
         if view is not None and not columns.images:
             raise UsageError("view: expected a field of pixels to cut, got none; leave view out")
         check_values(threads, prefetch, on_error, max_bad, output, chosen)
-        check_skip(on_error, world_size)
+        check_skip(on_error, self._place.world_size)
         check_map_workers(map_workers, multiprocessing_context, map)
         check_pack_and_map(pack, map)
         self._placement = None if device is None else place_fields(device, output, chosen, map, batch_map)
@@ -271,10 +280,14 @@ class Loader(LoaderPosition):
             self._recipe.plan,
             dataset=self.dataset.fingerprint,
             core=_core.codec_versions(),
+            repeats=self.dataset.occurrences is not None,
         )
         if found.warning is not None:
             warnings.warn(found.warning, stacklevel=2)
         self._move(found.epoch, found.step)
+
+    def check_place(self) -> None:
+        self._place.check(type(self).__name__)
 
     def begin_pass(self, epoch: int, step: int) -> Pass:
         """For an iterator: starts what makes the batches of `epoch` from `step` on."""

@@ -14,6 +14,7 @@ class Origin(Protocol):
     """The loader that is iterated over."""
 
     def __len__(self) -> int: ...
+    def check_place(self) -> None: ...
     def begin_pass(self, epoch: int, step: int) -> Pass: ...
     def mind(self, begun: Pass) -> None: ...
     def note_received(self, iterator: LoaderIterator, epoch: int, steps: int) -> None: ...
@@ -30,6 +31,8 @@ class LoaderIterator(Iterator[Batch]):
         self._epoch = epoch
         self._step = step
         self._open = True
+        self._first = True
+        loader.check_place()
         self._start()
 
     def _start(self) -> None:
@@ -41,6 +44,9 @@ class LoaderIterator(Iterator[Batch]):
             raise StopIteration
         try:
             self._go_on_after_fork()
+            if self._first:  # a process group may have begun since this pass did
+                self._loader.check_place()
+                self._first = False
             batch, self._step = self._pass.take()
         except Closed:
             if self._open:  # at the end, also where the last batches were skipped as a whole

@@ -49,6 +49,10 @@ class LoaderPosition(ABC):
     def samples(self) -> int: ...
 
     @abstractmethod
+    def check_place(self) -> None:
+        """Raise UsageError where a process group that began later has another place for this process."""
+
+    @abstractmethod
     def begin_pass(self, epoch: int, step: int) -> Pass: ...
 
     @abstractmethod

@@ -338,13 +338,13 @@ def test_columns_of_nonsense(tmp_path, columns, text):
 
 def test_arguments_that_mean_nothing_are_refused(tmp_path, photos):
     manifest = write_csv(tmp_path / "list.csv", ROWS)
-    with pytest.raises(UsageError, match=r"classes: expected none, got True: list\.csv is a manifest"):
+    with pytest.raises(UsageError, match=r"classes: expected a list of .*, got True: list\.csv is a manifest"):
         data.open(manifest, classes=True)
     with pytest.raises(UsageError, match="root: expected none, got '/x': photos is a folder"):
         data.open(photos, root="/x")
     (tmp_path / "a.tar").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"columns: expected none, got \['a'\]: a\.tar is no manifest"):
-        data.open(tmp_path / "a.tar", columns=["a"])
+    with pytest.raises(UsageError, match=r"root: expected none, got '/x': a\.tar is a \.tar file"):
+        data.open(tmp_path / "a.tar", root="/x")
     with pytest.raises(UsageError, match="expected one manifest, got 2 paths"):
         data.open([manifest, manifest])
 

@@ -135,7 +135,7 @@ def test_wrong_mappings_are_named(tmp_path):
         data.open({"image": images, "mask": f"{images}/a.jpg"})
     with pytest.raises(EmptyDatasetError, match=r"\*\.png: expected files, got none"):
         data.open({"image": images, "mask": f"{images}/*.png"})
-    with pytest.raises(UsageError, match="expected a path, a pattern or a list of archives, got 3"):
+    with pytest.raises(UsageError, match="column 'image': expected a list or an array, got 3"):
         data.open({"image": 3})
 
 

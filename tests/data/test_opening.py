@@ -94,7 +94,7 @@ def test_pattern_without_a_match(shards):
     ("where", "message"),
     [
         ([], "expected the paths of tars or zips, got an empty list"),
-        (3, "expected a path, a pattern or a list of archives, got 3"),
+        (3, "expected a path, a pattern or a list of paths, or samples in memory, got 3"),
         ([None], "got None"),
         ("", "got an empty string"),
         ("s3://bucket/a.tar", "expected a local path, got 's3://bucket/a.tar'. Download it"),

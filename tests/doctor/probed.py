@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from headrace.doctor.attach.environment import environment
 from headrace.doctor.evidence.merge import read_session
@@ -16,14 +17,14 @@ from headrace.doctor.session.model import Outcome, Session
 DEADLINE_S = 500
 
 
-def run_probed(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs `command` to its end, its evidence going to `folder`."""
+def run_probed(command: list[str], folder: Path, **changed: Any) -> subprocess.CompletedProcess[str]:
+    """Runs `command` to its end, its evidence going to `folder`, with these settings."""
     settings = Settings(
         str(folder),
         origin_us=time.monotonic_ns() // 1000,
         origin_wall_us=time.time_ns() // 1000,
         boot_id=boot_id(),
-        observe=True,
+        **{"observe": True, **changed},
     )
     settings.write()
     return subprocess.run(

@@ -22,6 +22,14 @@ def test_threads_that_share_cores() -> None:
     assert found.weight == pytest.approx(0.4)
 
 
+def test_an_opencv_that_was_never_called_has_no_threads() -> None:
+    facts = {"torch_threads": 1, "omp_threads": 1, "opencv_threads": None}
+    assert "threads" not in codes(Run(**{**vars(THREADS), "facts": {"cores": 2}, "worker_facts": facts}))
+    found = only(Run(**{**vars(THREADS), "worker_facts": {"torch_threads": 8}}))
+    assert "OpenCV" not in found.evidence
+    assert "cv2" not in found.advice
+
+
 def test_a_trainer_without_a_gpu_computes_with_torchs_threads() -> None:
     run = Run(
         facts={"cores": 2},

@@ -160,6 +160,17 @@ def test_opencv(probed: LibraryProbe, files: Path, pixels: Any) -> None:
     assert probed.calls(lambda: cv2.imdecode(data, cv2.IMREAD_COLOR)) == {"decode:OpenCV imdecode": 1}
 
 
+def test_opencvs_threads_count_once_it_is_called(probed: LibraryProbe, files: Path) -> None:
+    """A script may import it, or a library of its, and never call it."""
+    from headrace.doctor.probe.hooks.lifecycle import _threads
+
+    assert _threads(probed.probe, torch)["opencv_threads"] is None
+    cv2.imread(str(files / "a.png"))
+    assert _threads(probed.probe, torch)["opencv_threads"] == cv2.getNumThreads()
+    probed.probe.used.clear()  # as in the child of a fork
+    assert _threads(probed.probe, torch)["opencv_threads"] is None
+
+
 def test_opencv_functions_are_no_methods(probed: LibraryProbe, files: Path) -> None:
     """A class may hold one for an attribute, which as a Python function would become a method of it."""
 

@@ -102,6 +102,7 @@ def test_kernels_are_found_under_both_names(probed: LibraryProbe, image: torch.T
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # from torch 2.15 on
 def test_scripting_sees_the_originals(probed: LibraryProbe, image: torch.Tensor) -> None:
     functional, v2 = imported("transforms.functional"), imported("transforms.v2")
     transforms = imported("transforms")

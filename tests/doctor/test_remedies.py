@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from made_prescriptions import (
@@ -21,9 +22,22 @@ from made_prescriptions import (
 )
 from made_sessions import MadeRun
 
+from headrace.doctor.probe.hooks.libraries import opencv, pillow
+from headrace.doctor.remedies.cut import BY_CALL
 from headrace.doctor.remedies.model import Prediction
 from headrace.doctor.remedies.staged import Files
-from headrace.doctor.session.model import Calibration, Note, Opened, Place, SeenFile, SeenFolder, Session, Survey
+from headrace.doctor.session.model import (
+    Calibration,
+    Loader,
+    Note,
+    Opened,
+    Pass,
+    Place,
+    SeenFile,
+    SeenFolder,
+    Session,
+    Survey,
+)
 
 FEW = MadeRun()
 """Two workers, a batch in 10 ms, a step of 3.5 ms: 5 ms a step, of which 1.5 ms are waited for."""
@@ -330,7 +344,7 @@ def test_a_cache_of_what_is_the_same_each_time() -> None:
     assert found.title == "samples kept as they are after decoding"
     assert found.why.startswith(
         "98 % of making a batch gives the same each time. Augmentation is random from here on (RandomResizedCrop): "
-        "caching may start no later than decoding."
+        "random numbers are drawn in it or before it. Caching may start no later than decoding."
     )
     assert found.costs == [
         "400 MB for 400 samples of 1.0 MB, of 32 GB that are free",
@@ -343,15 +357,78 @@ def test_a_cache_after_resize() -> None:
     stages = {"decode:Pillow load": 4_000, "transform:Resize": 4_000, "transform:ColorJitter": 2_000}
     session = with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES)
     found = helping(session, "cache")
-    assert "random from here on (ColorJitter): caching may start no later than Resize." in found.why
+    assert "random from here on (ColorJitter): random numbers are drawn in it or before it." in found.why
+    assert "Caching may start no later than Resize." in found.why
     assert found.costs[0].startswith("31 MB for 40 samples of 786 kB")
+
+
+def cut(stages: tuple[str, ...], **run: Any) -> str:
+    """Where a cache would start, and why there. Each of the stages takes as long as the others."""
+    session = made(MadeRun(stages=dict.fromkeys(stages, 4_000), facts={"length": 10}, **run))
+    found = remedy(with_batches(session, *IMAGES), "cache")
+    return f"{found.title}: {found.why}"
+
+
+OWN_RESIZE = ("decode:Pillow load", "transform:Pillow resize", "collate:default")
+
+
+def test_a_resize_of_the_scripts_own_is_kept_only_where_samples_were_made_twice() -> None:
+    assert cut(OWN_RESIZE).startswith("samples kept as they are after Pillow resize: ")
+    for fewer in ({"twice": False}, {"looks": 0}, {"looks": 1}):
+        said = cut(OWN_RESIZE, **fewer)
+        assert said.startswith("samples kept as they are after decoding: "), fewer
+    assert "samples were not made twice, so nobody knows" in cut(OWN_RESIZE, twice=False)
+
+
+def test_a_resize_after_something_that_drew_or_differed_is_not_kept() -> None:
+    for fault in ({"draws": ("transform:Pillow resize",)}, {"differs": ("transform:Pillow resize",)}):
+        assert cut(OWN_RESIZE, **fault).startswith("samples kept as they are after decoding: ")
+    behind = ("decode:OpenCV imdecode", "transform:OpenCV flip", "transform:OpenCV cvtColor")
+    assert cut(behind, draws=("transform:OpenCV flip",)).startswith("samples kept as they are after decoding: ")
+
+
+def test_a_librarys_resize_is_kept_where_nothing_was_seen_to_draw() -> None:
+    stages = ("decode:Pillow load", "transform:Resize")
+    assert cut(stages, twice=False).startswith("samples kept as they are after Resize: ")
+    assert cut(stages, twice=False, draws=("decode:",)).startswith("samples kept as they are after decoding: ")
+    assert cut(stages, looks=0).startswith("samples kept as they are after decoding: ")
+
+
+def test_calls_are_known_by_the_names_that_stages_have() -> None:
+    every = {f"transform:OpenCV {name}" for name in opencv.TRANSFORMS}
+    every |= {f"transform:Pillow {name}" for name in pillow.TRANSFORMS}
+    known = {f"transform:{name}" for name in BY_CALL if not name.startswith("torchvision")}
+    assert known <= every
+    assert cut(("decode:OpenCV imdecode", "transform:OpenCV cvtColor")).startswith(
+        "samples kept as they are after OpenCV cvtColor: "
+    )
+
+
+def test_samples_that_read_something_else_each_time_are_not_cached() -> None:
+    assert cut(OWN_RESIZE, differs=("decode:",)).endswith(
+        "What is read for a sample was something else when the sample was made again."
+    )
+
+
+def test_stages_of_a_validation_are_not_those_of_training() -> None:
+    """Its passes come first, and its workers' stages in another order."""
+    stages = {"decode:Pillow load": 4_000, "transform:RandomResizedCrop": 4_000, "transform:Normalize": 4_000}
+    session = with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES)
+    order = ["decode:Pillow load", "transform:Normalize", "transform:RandomResizedCrop"]
+    validation = made(MadeRun(stages=dict.fromkeys(order, 4_000), pid=900, draws=())).makers
+    for maker in validation:
+        maker.trainer = session.trainers[0].pid
+    session.makers = [*validation, *session.makers]
+    session.trainers[0].passes.insert(0, Pass(7, 1, 0, 0, 0, [maker.pid for maker in validation]))
+    session.trainers[0].loaders.append(Loader(1, dict(session.trainers[0].loaders[0].facts)))
+    assert remedy(session, "cache").title == "samples kept as they are after decoding"
 
 
 def test_a_cache_that_does_not_fit() -> None:
     survey = calibrated("native-decode", "image", [2e3], [5e2], pixels=1_000_000_000)
     assert why_not(with_survey(made(TAR), survey), "cache") == (
         "400 samples of 1.0 GB are 400 GB, and 32 GB of memory are free. Augmentation is random from here on "
-        "(RandomResizedCrop): caching may start no later than decoding."
+        "(RandomResizedCrop): random numbers are drawn in it or before it. Caching may start no later than decoding."
     )
 
 
@@ -359,7 +436,7 @@ def test_a_cache_of_next_to_nothing() -> None:
     run = MadeRun(stages={"transform:RandomCrop": 9_000, "read:file": 90})
     assert why_not(made(run), "cache") == (
         "What is the same each time is 1.0 % of making a batch. Augmentation is random from here on (RandomCrop): "
-        "caching may start no later than reading."
+        "random numbers are drawn in it or before it. Caching may start no later than reading."
     )
 
 

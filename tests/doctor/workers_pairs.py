@@ -147,8 +147,8 @@ def coverage_elsewhere(found: Sequence[Pair], share: float) -> float:
 
 
 def alone(session: Session) -> Session:
-    """Return the session of a run that went before everything else on its machine: what other programs used was left over by
-    it, and took nothing from it."""
+    """Return the session of a run that went before everything else on its machine: what other programs used was left
+    over by it, and took nothing from it."""
     for machine in session.machines:
         columns = machine.columns
         others = [other or 0.0 for other in columns["cpu_cores_other"]]

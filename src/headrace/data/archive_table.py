@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ..errors import DatasetError, EmptyDatasetError
 from .archive_columns import ArchiveColumn, MemberData, archive_columns, archive_files
 from .archive_samples import ArchiveKeys, ArchiveSamples
+from .class_names import Classes, names_text, renumbering
 from .columns import Column, ValueColumn
 from .samples import Samples
 from .strings import StringColumn
@@ -61,11 +62,11 @@ class ArchiveKind(Generic[I]):
         return f"{self.word} {first}" if len(paths) == 1 else f"{len(paths):,} {self.word}s {first} … {last}"
 
 
-def open_archives(kind: ArchiveKind[I], paths: Sequence[str], *, classes: bool, cache: str | None) -> Table:
+def open_archives(kind: ArchiveKind[I], paths: Sequence[str], *, classes: Classes | None, cache: str | None) -> Table:
     """The samples of archives (absolute paths), in the order given and as they lie in each.
 
     `classes`: keep only images below a first-level folder, and take its name as the class; an extension `label` or
-    `cls` then gives way to it.
+    `cls` then gives way to it. Of a list of names, only images below those folders, numbered in that order.
     """
     indices = _open_indices(kind, paths, cache)
     skipped = sum((Counter(dict(index.samples.skipped)) for index in indices), Counter[str]())
@@ -76,7 +77,8 @@ def open_archives(kind: ArchiveKind[I], paths: Sequence[str], *, classes: bool, 
     columns: Mapping[str, Column] = archive_columns(samples, files, data)
     source = kind.source(paths)
     if classes:
-        kept, label = _classes(source, samples, columns.get("image"), skipped)
+        wanted = None if isinstance(classes, bool) else classes
+        kept, label = _classes(source, samples, columns.get("image"), wanted, skipped)
         samples = samples.keep(kept)
         columns = _with_label(archive_columns(samples, files, data), label)
     digest = indices[0].digest if len(indices) == 1 and not classes else None
@@ -95,9 +97,14 @@ def _open_indices(kind: ArchiveKind[I], paths: Sequence[str], cache: str | None)
 
 
 def _classes(
-    source: str, samples: ArchiveSamples, image: Column | None, skipped: Counter[str]
+    source: str,
+    samples: ArchiveSamples,
+    image: Column | None,
+    wanted: Sequence[str] | None,
+    skipped: Counter[str],
 ) -> tuple[npt.NDArray[np.int64], ValueColumn]:
-    """Which samples have a folder and an image, and their classes: their folders' indices by sorted name."""
+    """The samples that have a folder and an image, and their classes: their folders' indices by sorted name, or in
+    `wanted`, of which no others are kept."""
     names = sorted({name for part in samples.samples for name in part.folders})
     if not isinstance(image, ArchiveColumn) or not names:
         keys = ArchiveKeys(samples)
@@ -114,6 +121,14 @@ def _classes(
         raise EmptyDatasetError(
             f"{source}: expected images in class folders (classes=True), got none in any folder. Pass classes=False"
         )
+    if wanted is not None:
+        number_of = renumbering(names, wanted, where=source)
+        others = number_of[folder[kept]] < 0
+        skipped["samples of other classes"] = int(np.count_nonzero(others))
+        kept = kept[~others]
+        if not len(kept):
+            raise EmptyDatasetError(f"{source}: expected images of the classes {names_text(wanted)}, got none")
+        return kept, ValueColumn(number_of[folder[kept]], tuple(wanted))
     used, labels = np.unique(folder[kept], return_inverse=True)
     return kept, ValueColumn(labels.astype(np.int64), tuple(names[rank] for rank in used))
 

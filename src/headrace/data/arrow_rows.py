@@ -1,23 +1,23 @@
-"""Arrow files as rows that columns are built from."""
+"""Batches of Arrow's, of files or in memory, as rows that columns are built from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
-from .arrow_file import ArrowFile
 from .manifest.arrow_columns import IntegerRange, converted, held_as, needs_range
 
 
 class ArrowRows:
-    """A `ManifestSource`: the rows of files of one schema, one file after another; of their columns, `names`."""
+    """A `ManifestSource`: the rows of batches of one schema, in order; of their columns, those of `schema`."""
 
     first_line = None
 
-    def __init__(self, files: Sequence[ArrowFile], names: Sequence[str]) -> None:
-        self._files = files
-        self._fields = [files[0].schema.field(name) for name in names]
+    def __init__(self, schema: pa.Schema, batches: Callable[[], Iterable[pa.RecordBatch]]) -> None:
+        """Take the batches that `batches` gives, all of them each time that it is called."""
+        self._fields = list(schema)
+        self._batches = batches
         self._schema: pa.Schema | None = None
 
     def schema(self) -> pa.Schema:
@@ -33,6 +33,3 @@ class ArrowRows:
         schema = self.schema()
         for batch in self._batches():
             yield pa.record_batch([converted(batch.column(field.name), field.type) for field in schema], schema=schema)
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        return (batch for file in self._files for batch in file.batches)

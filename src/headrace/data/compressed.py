@@ -6,7 +6,7 @@ import os
 
 from ..errors import DatasetError
 
-_COMPRESSED = {
+COMPRESSED = {
     b"\x1f\x8b": ("gzip", "gunzip"),
     b"BZh": ("bzip2", "bunzip2"),
     b"\xfd7zXZ\0": ("xz", "unxz"),
@@ -32,10 +32,10 @@ def compression_of(path: str) -> str | None:
             start = file.read(6)
     except OSError:
         return None  # whoever reads on reports it, with its cause
-    return next((name for magic, (name, _) in _COMPRESSED.items() if start.startswith(magic)), None)
+    return next((name for magic, (name, _) in COMPRESSED.items() if start.startswith(magic)), None)
 
 
 def decompress_command(path: str, name: str) -> str:
     """What decompresses the file at `path`, in a shell."""
-    command = next(command for known, command in _COMPRESSED.values() if known == name)
+    command = next(command for known, command in COMPRESSED.values() if known == name)
     return f"{command} -k {os.path.basename(path)}"

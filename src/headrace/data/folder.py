@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DatasetError, EmptyDatasetError
+from ..errors import DatasetError, EmptyDatasetError, UsageError
+from .class_names import Classes, renumbering
 from .columns import Column, FileColumn, ValueColumn
 from .files import Files
 from .formats import IMAGE_EXTENSIONS, is_image_name
@@ -34,11 +35,12 @@ class _Folder:
         return self.path.partition(b"/")[0]
 
 
-def open_folder(root: str, *, classes: bool | None) -> Table:
+def open_folder(root: str, *, classes: Classes | None) -> Table:
     """Images under `root`, in the order of torchvision's ImageFolder: by folder path, then by name, both bytewise.
 
     `classes`: first-level folders are classes and images beside them are passed over (True), they mean nothing
-    (False), or True unless images lie directly in `root` (None).
+    (False), or True unless images lie directly in `root` (None); of a list of names, those folders are the classes,
+    numbered in that order, and images of others are passed over.
     """
     skipped: Counter[str] = Counter()
     others: Counter[str] = Counter()
@@ -51,7 +53,7 @@ def open_folder(root: str, *, classes: bool | None) -> Table:
         classes = not any(folder.path == b"" and len(folder.lengths) for folder in folders)
     label = None
     if classes:
-        folders, label = _by_class(root, folders, skipped)
+        folders, label = _by_class(root, folders, None if isinstance(classes, bool) else classes, skipped)
     lengths = np.concatenate([folder.lengths for folder in folders])
     paths = StringColumn.from_parts(b"".join(folder.blob for folder in folders), lengths)
     columns: dict[str, Column] = {"image": FileColumn(Files(root, paths, archives=False))}
@@ -91,8 +93,11 @@ def _scan(full: bytes, skipped: Counter[str], others: Counter[str]) -> tuple[lis
     return subfolders, images
 
 
-def _by_class(root: str, folders: list[_Folder], skipped: Counter[str]) -> tuple[list[_Folder], ValueColumn]:
-    """The folders below the first level, and each image's class: its first-level folder's index by sorted name."""
+def _by_class(
+    root: str, folders: list[_Folder], wanted: Sequence[str] | None, skipped: Counter[str]
+) -> tuple[list[_Folder], ValueColumn]:
+    """The folders below the first level, and each image's class: its first-level folder's index by sorted name, or in
+    `wanted`, of which no others are kept."""
     outside = sum(len(folder.lengths) for folder in folders if folder.path == b"")
     if outside:
         skipped["images outside class folders"] = outside
@@ -100,11 +105,24 @@ def _by_class(root: str, folders: list[_Folder], skipped: Counter[str]) -> tuple
     counts: dict[bytes, int] = {}
     for folder in folders:
         counts[folder.top] = counts.get(folder.top, 0) + len(folder.lengths)
+    names = tuple(os.fsdecode(name) for name in counts)
+    if wanted is not None and not names:
+        raise UsageError(f"classes: expected class folders in {root}, got images directly in it. Leave it out")
+    if wanted is not None:
+        number_of = renumbering(names, wanted, where=root)[:-1]
+        others = sum(count for count, number in zip(counts.values(), number_of, strict=True) if number < 0)
+        if others:
+            skipped["images of other classes"] = others
+        kept = {name: int(number) for name, number in zip(counts, number_of, strict=True) if number >= 0}
+        folders = [folder for folder in folders if folder.top in kept]
+        counts = {name: counts[name] for name in kept}
+    else:
+        kept = {name: number for number, name in enumerate(counts)}
     empty = [os.fsdecode(name) for name, count in counts.items() if count == 0]
     if empty or not counts:
         raise DatasetError(_not_classes(root, empty, len(counts)))
-    labels = np.repeat(np.arange(len(counts)), list(counts.values()))
-    return folders, ValueColumn(labels, tuple(os.fsdecode(name) for name in counts))
+    labels = np.repeat(list(kept.values()), list(counts.values()))
+    return folders, ValueColumn(labels, names if wanted is None else tuple(wanted))
 
 
 def _nothing_there(root: str, others: Counter[str]) -> str:
@@ -118,7 +136,7 @@ def _nothing_there(root: str, others: Counter[str]) -> str:
 
 def _not_classes(root: str, empty: list[str], total: int) -> str:
     if not total:
-        return f"{root}: expected class folders (classes=True), got images directly in it. Pass classes=False"
+        return f"{root}: expected class folders (classes=), got images directly in it. Pass classes=False"
     names = ", ".join(empty[:_NAMES_IN_MESSAGE]) + (", …" if len(empty) > _NAMES_IN_MESSAGE else "")
     return (
         f"{root}: expected images in each class folder, got none in {len(empty):,} of {total:,} ({names}). "

@@ -1,75 +1,276 @@
-"""`open`: from a path, a pattern or a list of tars to a `Dataset`."""
+"""`open`: finds out what is to be opened, refuses arguments that mean nothing for it, and opens it.
+
+What is given in memory is known by its type (`_in_memory`), and files by their first bytes (`_of_kind`). Each answers
+with an `OpenableSource`, of which nothing has been opened yet.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
 
-from ..errors import DatasetError, NotFoundError, UsageError
-from .coco import is_coco, open_coco
+import numpy as np
+
+from ..errors import DatasetError, UsageError
+from .class_names import Classes, keep_classes
+from .coco import open_coco
+from .compressed import refuse_compressed
 from .dataset import Dataset
+from .file_kind import FileKind, is_image, kind_of
 from .folder import open_folder
-from .manifest import is_manifest, open_manifest
+from .given_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
+from .json_members import choose_columns
+from .manifest import open_manifest
 from .matched import open_matched
-from .path_root import Root, open_root
-from .paths import nearby, path_text, resolve
+from .memory_file import Data
+from .open_arguments import OpenArguments, Path
+from .path_root import FolderRoot, Root, open_root
+from .paths import path_text, resolve
 from .saved_dataset import is_saved_dataset, open_saved_dataset
-from .table import Table
+from .table import PathRoot, Table
 from .tar import open_tars
-from .zip import are_zips, open_zips
+from .zip import open_zips
 
-Path = str | os.PathLike[str]
-Where = Path | Sequence[Path] | Mapping[str, Path]
+Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
+
+_TAR_NAME = re.compile(r"\.(tar|tgz|tbz2?|txz)\b", re.IGNORECASE)
+_LOOKED_AT = 8
+"""Of many images: enough to notice a mistake, without a read for each."""
+_EXPECTED = "a path, a pattern or a list of paths, or samples in memory"
+
+
+@dataclass(frozen=True)
+class OpenableSource:
+    """What was found to be opened."""
+
+    subject: str
+    """What messages call it: "list.csv"."""
+    what: str
+    """The kind of source that it is: "a manifest"."""
+    takes: tuple[str, ...]
+    """The names of the arguments that mean something for it."""
+    open: Callable[[], Table]
+    labelled: bool = False
+    """Whether `classes=` names classes of a column of labels, rather than class folders."""
 
 
 def open_dataset(
     where: Where,
     *,
-    classes: bool | None = None,
+    classes: Classes | None = None,
     root: Root | None = None,
     columns: Sequence[str] | None = None,
     cache: Path | None = None,
+    length: int | None = None,
 ) -> Dataset:
     """The samples at `where`, without reading one of them. `headrace.open` says what it takes and raises."""
+    given = OpenArguments(classes=classes, root=root, columns=columns, cache=cache, length=length)
+    source = find_source(where, given)
+    if source.labelled and given.class_names is not None:
+        return Dataset(*keep_classes(source.open(), given.class_names))
+    return Dataset(source.open())
+
+
+def find_source(where: Where, given: OpenArguments) -> OpenableSource:
+    """Return what `where` is, so far as can be said without opening it.
+
+    Raises UsageError for an argument that means nothing for it; NotFoundError or DatasetError for what is not there, or
+    is nothing that can be opened.
+    """
+    given.check()
+    source = _in_memory(where, given)
+    if source is None:
+        source = _at_paths(where, given)
+    given.take_only(source.takes, subject=source.subject, what=source.what)
+    if source.labelled and isinstance(given.classes, bool):
+        raise UsageError(
+            f"classes: expected a list of the names of classes, got {given.classes}: {source.subject} is "
+            f"{source.what}, whose classes are those of its column 'label'. Leave it out to take all"
+        )
+    return source
+
+
+# --- samples in memory, by their type ---
+
+
+def _in_memory(where: Any, given: OpenArguments) -> OpenableSource | None:
+    """Return what is in memory; None where `where` names files."""
+    if isinstance(where, np.ndarray) and where.ndim == 1:
+        where = where.tolist()
     if isinstance(where, Mapping):
-        _refuse("what is opened", "a mapping of folders", classes=classes, root=root, columns=columns)
-        return Dataset(open_matched({name: _path(path) for name, path in where.items()}))
+        return _mapping(where, given)
     if isinstance(where, list | tuple):
-        paths = [path for part in where for path in resolve(_path(part))]
-        if not paths:
-            raise UsageError("expected the paths of tars or zips, got an empty list")
-    else:
-        paths = resolve(_path(where))
-        if len(paths) == 1 and os.path.isdir(paths[0]):
-            _refuse(paths[0], "a folder", root=root, columns=columns)
-            return Dataset(_open_folder(paths[0], classes))
-    folder = None if cache is None else os.path.abspath(_path(cache))
-    return Dataset(_open_files(paths, classes=classes, root=root, columns=columns, cache=folder))
+        return _list(where, given)
+    if isinstance(where, str | os.PathLike | Data) or (
+        not hasattr(where, "__iter__") and not hasattr(where, "__getitem__")
+    ):
+        return None
+    return _iterable(where, given)
 
 
-def _open_folder(path: str, classes: bool | None) -> Table:
-    if not is_saved_dataset(path):
-        return open_folder(path, classes=classes)
-    _refuse(path, "a saved dataset, whose columns are named", classes=classes)
-    return open_saved_dataset(path)
+def _mapping(where: Mapping[str, Any], given: OpenArguments) -> OpenableSource:
+    """Return folders or patterns by the names of columns, or the columns themselves."""
+    if all(isinstance(each, str | os.PathLike) for each in where.values()):
+        paths = {name: _path(path) for name, path in where.items()}
+        return OpenableSource("what is opened", "a mapping of folders", ("stage",), partial(open_matched, paths))
+    return _held("what is opened", "columns in memory", given, partial(table_of_columns, where, given.columns))
 
 
-def _open_files(
-    paths: Sequence[str], *, classes: bool | None, root: Root | None, columns: Sequence[str] | None, cache: str | None
-) -> Table:
-    for path in paths:
-        _expect_file(path)
-    if any(map(is_manifest, paths)):
-        path = _only(paths)
-        _refuse(path, "a manifest, whose columns hold what classes there are", classes=classes)
-        return open_manifest(path, root=open_root(root, manifest=path, cache=cache), columns=columns, cache=cache)
-    if any(map(is_coco, paths)):
-        path = _only(paths)
-        _refuse(path, "COCO's annotations, whose columns are named", classes=classes, columns=columns)
-        return open_coco(path, open_root(root, manifest=path, cache=cache))
-    _refuse(paths[0], "no manifest", root=root, columns=columns)
-    open_archives = open_zips if are_zips(paths) else open_tars
-    return open_archives(paths, classes=bool(classes), cache=cache)
+def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
+    """Return what the list is by its first item; None for paths of archives or manifests."""
+    if not where:
+        raise UsageError("expected the paths of tars or zips, got an empty list")
+    first, subject = where[0], "what is opened"
+    if isinstance(first, Mapping):
+        return _held(subject, "dicts in memory", given, partial(table_of_records, where, given.columns))
+    if isinstance(first, tuple | list):
+        return _held(subject, "rows in memory", given, partial(table_of_rows, where, given.columns))
+    if isinstance(first, Data):
+        return OpenableSource(subject, "images' bytes in memory", (), partial(_images_of_bytes, where))
+    if isinstance(first, str | os.PathLike) and _names_images(_path(first), given):
+        if given.root is None:
+            _expect_images([_path(path) for path in _spread(where)])
+        source = f"{len(where):,} paths in memory"
+        return _held(subject, "a list of images", given, partial(table_of_paths, where, source=source), bare=True)
+    return None
+
+
+def _images_of_bytes(images: Sequence[Any]) -> Table:
+    return table_of_columns({"image": images}, None, root=FolderRoot(os.getcwd(), inside=False))
+
+
+def _iterable(where: Any, given: OpenArguments) -> OpenableSource:
+    name = f"the {type(where).__name__}"
+    count = len(where) if hasattr(where, "__len__") else given.length
+    if count is None:
+        raise UsageError(
+            f"length: expected how many samples {name} gives, since it does not say, got none. State it as length=, or "
+            f"give a list"
+        )
+    records = where if hasattr(where, "__iter__") else (where[place] for place in range(count))
+    length = count if given.length is None else given.length
+    return _held(name, "an iterable", given, partial(table_of_records, records, given.columns, length=length), "length")
+
+
+def _held(
+    subject: str, what: str, given: OpenArguments, make: Callable[..., Table], *more: str, bare: bool = False
+) -> OpenableSource:
+    """Return what is held in memory; its paths may lead into a root. `bare`: it is one column, that of images."""
+
+    def make_table() -> Table:
+        return make(root=open_root(given.root, manifest=os.path.abspath("memory"), cache=given.cache_folder))
+
+    takes = ("root", *_cache_of_root(given), *(() if bare else ("classes", "columns")), *more)
+    return OpenableSource(subject, what, takes, make_table, labelled=True)
+
+
+def _names_images(first: str, given: OpenArguments) -> bool:
+    """Return whether a list that begins with this path is one of images, rather than of archives or manifests."""
+    if given.root is not None:
+        return not os.path.isfile(first) or is_image(os.path.abspath(first))
+    return is_image(os.path.abspath(first))
+
+
+def _cache_of_root(given: OpenArguments) -> tuple[str, ...]:
+    """Return `cache` where `root=` is archives, which have indices."""
+    root = given.root
+    is_folder = root is None or (isinstance(root, str | os.PathLike) and os.path.isdir(os.path.expanduser(root)))
+    return () if is_folder else ("cache",)
+
+
+# --- what lies at paths, by first bytes ---
+
+
+def _at_paths(where: Any, given: OpenArguments) -> OpenableSource:
+    parts = where if isinstance(where, list | tuple) else [where]
+    paths = [path for part in parts for path in resolve(_path(part))]
+    if len(paths) == 1 and os.path.isdir(paths[0]) and not isinstance(where, list | tuple):
+        return _folder(paths[0], given)
+    kinds = [kind_of(path) for path in paths[:1]]
+    if kinds[0].kind == "image":
+        _expect_images(_spread(paths))
+        return _images(paths)
+    kinds += map(kind_of, paths[1:])
+    _expect_one_kind(paths, kinds)
+    return _files(paths, kinds[0], given)
+
+
+def _folder(path: str, given: OpenArguments) -> OpenableSource:
+    name = os.path.basename(path)
+    if is_saved_dataset(path):
+        what = "a saved dataset"
+        return OpenableSource(name, what, ("stage", "classes"), partial(open_saved_dataset, path), labelled=True)
+    return OpenableSource(name, "a folder", ("stage", "classes"), partial(open_folder, path, classes=given.classes))
+
+
+def _images(paths: Sequence[str]) -> OpenableSource:
+    """Return images that a pattern names, or a single one; keys are relative to the folder that they have in common."""
+    folder = os.path.commonpath([os.path.dirname(path) for path in paths])
+    names = [os.path.relpath(path, folder) for path in paths]
+    source = f"{len(paths):,} images in {os.path.basename(folder) or folder}/"
+    root = FolderRoot(folder, inside=False)
+    make_table = partial(table_of_paths, names, root=root, source=source)
+    return OpenableSource(os.path.basename(paths[0]), "an image", (), make_table)
+
+
+def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> OpenableSource:
+    """Return what files of one kind are, at absolute paths."""
+    name, cache = os.path.basename(paths[0]), given.cache_folder
+    if kind.kind in ("manifest", "parquet"):
+        listed, takes = _only(paths), ("stage", "root", "columns", "cache", "classes")
+        return OpenableSource(name, "a manifest", takes, lambda: _manifest(listed, given), labelled=True)
+    if kind.kind == "json":
+        path, what = _only(paths), "a file of COCO's annotations"
+        coco_takes = ("stage", "root", *_cache_of_root(given))
+        return OpenableSource(name, what, coco_takes, lambda: open_coco(path, _root(path, given)))
+    if kind.kind in ("tar", "zip"):
+        open_archives = open_zips if kind.kind == "zip" else open_tars
+
+        def open_chosen() -> Table:
+            table = open_archives(paths, classes=given.classes, cache=cache)
+            return table if given.columns is None else choose_columns(table, given.columns)
+
+        return OpenableSource(name, f"{kind.words} of samples", ("stage", "classes", "columns", "cache"), open_chosen)
+    if kind.kind == "compressed" and _TAR_NAME.search(name):
+        refuse_compressed(paths[0])
+    file = f" {name}" if kind.kind == "compressed" else ""
+    raise DatasetError(
+        f"{paths[0]}: expected a folder, tars, zips, a manifest or images, got {kind.words}. {kind.advice}{file}"
+    )
+
+
+def _manifest(path: str, given: OpenArguments) -> Table:
+    return open_manifest(path, root=_root(path, given), columns=given.columns, cache=given.cache_folder)
+
+
+def _root(manifest: str, given: OpenArguments) -> PathRoot:
+    return open_root(given.root, manifest=manifest, cache=given.cache_folder)
+
+
+def _expect_one_kind(paths: Sequence[str], kinds: Sequence[FileKind]) -> None:
+    other = next((place for place, kind in enumerate(kinds) if kind.kind != kinds[0].kind), None)
+    if other is not None:
+        raise UsageError(
+            f"expected files of one kind, got {kinds[0].words}, {paths[0]}, and {kinds[other].words}, {paths[other]}. "
+            f"Open them apart"
+        )
+
+
+def _expect_images(paths: Sequence[str]) -> None:
+    """Raise UsageError where another kind of dataset is among them. One that is damaged or missing is a bad sample."""
+    for path in map(os.path.abspath, paths):
+        kind = kind_of(path) if os.path.isfile(path) else None
+        if kind is not None and kind.kind not in ("image", "other"):
+            raise UsageError(f"expected images alone, as the first is, got {kind.words}, {path}. Open them apart")
+
+
+def _spread(items: Sequence[Any]) -> list[Any]:
+    """Return a few of them, the first and the last among these."""
+    return [items[place] for place in sorted({round(at) for at in np.linspace(0, len(items) - 1, _LOOKED_AT)})]
 
 
 def _only(paths: Sequence[str]) -> str:
@@ -78,23 +279,5 @@ def _only(paths: Sequence[str]) -> str:
     return paths[0]
 
 
-def _refuse(path: str, what: str, **arguments: object) -> None:
-    """Raises UsageError for an argument that means nothing for what is opened."""
-    for name, value in arguments.items():
-        if value is not None:
-            raise UsageError(f"{name}: expected none, got {value!r}: {os.path.basename(path)} is {what}. Leave it out")
-
-
 def _path(path: object) -> str:
-    return path_text(path, "a path, a pattern or a list of archives")
-
-
-def _expect_file(path: str) -> None:
-    if os.path.isdir(path):
-        raise DatasetError(
-            f"{path}: expected an archive, got a folder. Open a folder on its own, or name only archives"
-        )
-    if not os.path.exists(path):
-        raise NotFoundError(f"{path}: expected a folder, an archive or a manifest, got nothing. {nearby(path)}")
-    if not os.path.isfile(path):
-        raise DatasetError(f"{path}: expected a folder, an archive or a manifest, got a special file. Check the path")
+    return path_text(path, _EXPECTED)

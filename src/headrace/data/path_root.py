@@ -11,6 +11,7 @@ from ..errors import ChangedError, DatasetError, NotFoundError, UsageError
 from .archive_columns import MemberData, archive_files
 from .columns import ByteColumn
 from .compressed import refuse_compressed
+from .file_kind import kind_of
 from .files import Files
 from .identity import Identity, identify_archive
 from .named_files import NamedFiles
@@ -20,7 +21,6 @@ from .strings import Strings
 from .table import PathRoot
 from .tar_data import TarData
 from .tar_sidecar import open_members as open_tar_members
-from .zip import are_zips
 from .zip_data import ZipData
 from .zip_sidecar import open_members as open_zip_members
 
@@ -49,15 +49,29 @@ def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoo
 def open_archive_root(paths: Sequence[str], cache: str | None) -> ArchiveRoot:
     for path in paths:
         _expect_file(path)
-    of_zips = are_zips(paths)
+    of_zips = _are_zips(paths)
     identities = [identify_archive(path) for path in paths]
     if of_zips:
         zips = [open_zip_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
         return ArchiveRoot(paths, cache, identities, archive_files(paths), zips, ZipData.of(zips))
-    for path in paths:
-        refuse_compressed(path)
     tars = [open_tar_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
     return ArchiveRoot(paths, cache, identities, archive_files(paths), tars, TarData.of(tars))
+
+
+def _are_zips(paths: Sequence[str]) -> bool:
+    """Whether all are zips rather than tars."""
+    kinds = [kind_of(path) for path in paths]
+    for path, kind in zip(paths, kinds, strict=True):
+        if kind.kind == "compressed":
+            refuse_compressed(path)
+        if kind.kind not in ("tar", "zip"):
+            raise DatasetError(f"root: expected a folder, tars or zips, got {kind.words} at {path}. Check the path")
+        if kind.kind != kinds[0].kind:
+            raise UsageError(
+                f"root: expected tars alone or zips alone, got {kinds[0].words}, {paths[0]}, and {kind.words}, {path}. "
+                f"Give one kind"
+            )
+    return kinds[0].kind == "zip"
 
 
 def _open_again(paths: Sequence[str], cache: str | None, identities: Sequence[Identity]) -> ArchiveRoot:

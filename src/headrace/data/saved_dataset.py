@@ -148,12 +148,16 @@ def _held_columns(arrow: Sequence[ArrowFile], names: list[str]) -> Mapping[str, 
     """What is no bytes, in the form that a manifest's columns are kept in."""
     if not names:
         return {}
+    import pyarrow as pa
+
     from . import safetensors
     from .arrow_rows import ArrowRows
     from .manifest.building import build_columns
     from .manifest.kept import load_kept
 
-    contents, outline = build_columns(ArrowRows(arrow, names), scratch_in=None)
+    schema = pa.schema([arrow[0].schema.field(name) for name in names])
+    rows = ArrowRows(schema, lambda: (batch for file in arrow for batch in file.batches))
+    contents, outline = build_columns(rows, scratch_in=None)
     return load_kept(safetensors.mapped(contents), outline).columns
 
 

@@ -1,4 +1,5 @@
-"""Which samples: indices, masks and slices to positions, and random splits that every machine repeats."""
+"""Which samples: indices, masks and slices to positions, random splits that every machine repeats, and the numbers by
+which a sample that a selection repeats gets a random draw each time."""
 
 from __future__ import annotations
 
@@ -17,6 +18,10 @@ Positions = npt.NDArray[np.int64]
 Selector = slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
 
 _FUZZ = Fraction(1, 10**9)  # thirds do not sum to 1 in floats
+
+DRAW_BITS = 36
+"""Of a draw id that are the base id's; those above hold the occurrence. core/rng/stream.hpp documents it."""
+MOST_OCCURRENCES = 1 << 63 - DRAW_BITS
 
 
 def positions(which: Selector, size: int) -> Positions:
@@ -38,6 +43,50 @@ def positions(which: Selector, size: int) -> Positions:
     if wrong.any():
         raise UsageError(f"expected indices from {-size} to {size - 1}, got {array[wrong][0]}")
     return np.where(array < 0, array.astype(np.int64) + size, array.astype(np.int64))
+
+
+def occurrences(ids: Positions, size: int) -> npt.NDArray[Any] | None:
+    """How often each of `ids` came before in the list, in the smallest unsigned type; None where none comes twice.
+
+    `size` is the number of samples that the ids are of. Raises UsageError for more than a draw id can hold.
+    """
+    if (ids[1:] > ids[:-1]).all():
+        return None
+    # Counting takes no more memory than sorting where the list is about as long as what it was chosen from.
+    if size <= 4 * len(ids) and np.bincount(ids, minlength=size).max() == 1:
+        return None
+    order = np.argsort(ids, kind="stable")
+    firsts = np.flatnonzero(np.diff(ids[order], prepend=-1))
+    lengths = np.diff(firsts, append=len(ids))
+    most = int(lengths.max())
+    if most == 1:
+        return None
+    _check_draw_ids(int(ids[order[-1]]), most)
+    numbers = np.arange(len(ids)) - np.repeat(firsts, lengths)
+    found = np.empty(len(ids), np.min_scalar_type(most - 1))
+    found[order] = numbers
+    return found
+
+
+def draw_ids(ids: Positions, numbers: npt.NDArray[Any]) -> Positions:
+    """What the draws of samples `ids` are keyed by where each came `numbers` times before.
+
+    Another number for each pair, and for the first time the id itself.
+    """
+    return ids | numbers.astype(np.int64) << DRAW_BITS
+
+
+def _check_draw_ids(largest: int, most: int) -> None:
+    if largest >> DRAW_BITS:
+        raise UsageError(
+            f"select: expected base ids below {1 << DRAW_BITS:,} in a selection that repeats samples, got {largest:,}; "
+            "select each sample once, or open fewer at a time"
+        )
+    if most > MOST_OCCURRENCES:
+        raise UsageError(
+            f"select: expected a sample at most {MOST_OCCURRENCES:,} times in a selection, got one {most:,} times; "
+            "select it fewer times, and take more epochs"
+        )
 
 
 def split_positions(ids: Positions, fractions: Sequence[float], seed: int) -> list[Positions]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .archive_table import ArchiveKind, open_archives
+from .class_names import Classes
 from .compressed import refuse_compressed
 from .index import TarIndex
 from .table import Table
@@ -12,7 +13,7 @@ from .tar_data import TarData
 from .tar_sidecar import open_index
 
 
-def open_tars(paths: Sequence[str], *, classes: bool, cache: str | None) -> Table:
+def open_tars(paths: Sequence[str], *, classes: Classes | None, cache: str | None) -> Table:
     """As `open_archives`. Raises ReadError, EmptyDatasetError, or DatasetError (compressed, damaged, not a tar)."""
     for path in paths:
         refuse_compressed(path)

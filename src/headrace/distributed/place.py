@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from headrace.errors import UsageError
+from headrace.launch import Launcher, launcher_of
 
 LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun sets, and what others that launch ranks must."""
@@ -25,12 +26,17 @@ class Place:
 
 
 def place_of(environment: Mapping[str, str]) -> Place:
-    """The place that a launcher's variables give; rank 0 of 1 without RANK and WORLD_SIZE.
+    """Return the place that a launcher's variables give; rank 0 of 1 without any.
+
+    They are torchrun's, else those of MPI or of a step of SLURM, with MASTER_ADDR and MASTER_PORT, where ranks meet.
 
     Raises UsageError where some of them are missing, are no ints, or do not fit together.
     """
     if "RANK" not in environment and "WORLD_SIZE" not in environment:
-        return Place(0, 1, 0, launched=False)
+        launcher = launcher_of(environment)
+        if launcher is None or environment[launcher.world_size] == "1":
+            return Place(0, 1, 0, launched=False)
+        return place_of(_as_torchrun_has_it(environment, launcher))
     missing = [name for name in LAUNCHED if not environment.get(name)]
     if missing:
         raise UsageError(
@@ -44,6 +50,19 @@ def place_of(environment: Mapping[str, str]) -> Place:
             f"WORLD_SIZE={world_size}"
         )
     return Place(rank, world_size, local_rank, launched=True)
+
+
+def _as_torchrun_has_it(environment: Mapping[str, str], launcher: Launcher) -> dict[str, str]:
+    missing = [name for name in (launcher.local_rank, "MASTER_ADDR", "MASTER_PORT") if not environment.get(name)]
+    if missing:
+        raise UsageError(
+            f"expected MASTER_ADDR and MASTER_PORT beside {launcher.rank}, {launcher.world_size} and "
+            f"{launcher.local_rank}, which {launcher.name} sets, got none of {', '.join(missing)}; export the first "
+            "host's name and a free port, start one torchrun on each node, or unset "
+            f"{launcher.rank} for a process by itself"
+        )
+    names = {"RANK": launcher.rank, "WORLD_SIZE": launcher.world_size, "LOCAL_RANK": launcher.local_rank}
+    return dict(environment) | {name: environment[of_launcher] for name, of_launcher in names.items()}
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

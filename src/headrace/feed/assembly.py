@@ -15,6 +15,7 @@ from headrace.data.files import native_paths
 from headrace.errors import UsageError
 from headrace.feed import declined
 from headrace.feed.bad_samples import error_of
+from headrace.feed.contents import Rows
 from headrace.feed.memory import BatchMemory
 from headrace.feed.recipe import Recipe
 from headrace.feed.spatial import core_options, parts_of
@@ -136,7 +137,7 @@ class Assembly:
         items: list[list[Item]] | None,
     ) -> _core.Job:
         ops = self._recipe.program.ops if plan.view is None else plan.view.ops
-        job = _core.Job(self.base_ids(samples), passes, key=key, program=ops)
+        job = self._job(samples, passes, key, ops)
         for i, (name, _, column) in enumerate(self._recipe.images):
             out = memory[self._outputs[i]]
             job.add_image(
@@ -173,6 +174,19 @@ class Assembly:
         ids = self._recipe.dataset.base_ids
         return samples if ids is None else ids[samples]
 
+    def draw_ids(self, samples: Ints) -> Ints:
+        """What random draws are keyed by, so that a sample that a selection repeats gets others each time."""
+        return self._recipe.dataset.draw_ids(samples)
+
+    def rows(self, samples: Ints, passes: Passes, key: int) -> Rows:
+        """What fields that Python makes are told of these samples."""
+        return Rows(
+            samples=samples, base_ids=self.base_ids(samples), draw_ids=self.draw_ids(samples), passes=passes, key=key
+        )
+
+    def _job(self, samples: Ints, passes: Passes, key: int, ops: NDArray[np.float64]) -> _core.Job:
+        return _core.Job(self.base_ids(samples), passes, key=key, program=ops, draw_ids=self.draw_ids(samples))
+
     def _cached(self, field: str, *, is_raw: bool = False) -> dict[str, Any]:
         cache = self._recipe.cache
         return {} if cache is None else cache.options(field, is_raw=is_raw)
@@ -207,7 +221,7 @@ class Assembly:
         views = _core.sample_views(
             self._recipe.program.ops,
             key,
-            self.base_ids(samples)[rows],
+            self.draw_ids(samples)[rows],
             passes[rows],
             0,
             np.ascontiguousarray(sizes[rows, 0]),
@@ -222,7 +236,7 @@ class Assembly:
     def _source_sizes(self, samples: Ints, passes: Passes, key: int) -> NDArray[np.int32]:
         """(width, height) of the first field's images, from their headers; 0 for those that cannot be read."""
         name, image, column = self._recipe.images[0]
-        job = _core.Job(self.base_ids(samples), passes, key=key, program=self._recipe.program.ops)
+        job = self._job(samples, passes, key, self._recipe.program.ops)
         job.probe_only()
         nothing = np.empty(0, np.uint8)
         job.add_image(
@@ -241,7 +255,7 @@ class Assembly:
             if code == CANCELLED:
                 raise Cancelled
             if code == DECLINED:
-                sizes[row] = declined.size(self.read(name, column, int(samples[row])), image)
+                sizes[row] = declined.size(self.read(name, column, int(samples[row])), image, self._recipe.limits)
         return sizes
 
     def _refuse_sizes(self, name: str, samples: Ints, height: Ints, width: Ints, odd: int) -> None:
@@ -252,22 +266,3 @@ class Assembly:
             f"(sample {dataset.key(int(samples[odd]))!r}), height x width; "
             "give a view that fixes it, such as Resize((height, width)), buckets=, a RandomScale, or batch_size=1"
         )
-
-
-def parse_labels(raw: list[bytes], keys: list[str], name: str) -> NDArray[np.int64]:
-    """Whole numbers out of text members (`.cls`). Raises UsageError that names the first which is none."""
-    try:
-        return np.array([int(value) for value in raw], np.int64)
-    except (ValueError, OverflowError):
-        row = next(row for row, value in enumerate(raw) if not _is_int64(value))
-        raise UsageError(
-            f"field {name!r}, sample {keys[row]!r}: expected a whole number for a label, got {raw[row][:40]!r}; "
-            "use Raw() and parse it in map="
-        ) from None
-
-
-def _is_int64(value: bytes) -> bool:
-    try:
-        return -(1 << 63) <= int(value) < 1 << 63
-    except ValueError:
-        return False

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headrace.data.class_names import parse_labels
 from headrace.errors import SampleError
-from headrace.feed.assembly import Assembly, Pending, parse_labels
+from headrace.feed.assembly import Assembly, Pending
 from headrace.feed.bad_samples import BadSamples
-from headrace.feed.contents import Content, Places, Rows
+from headrace.feed.contents import Content, Places
 from headrace.feed.decoded import Decoded
 from headrace.feed.outputs import Converter
 from headrace.feed.python_threads import PythonThreads
@@ -56,7 +57,7 @@ class BatchDecoder:
             plan=pending.plan,
             key=pending.key,
             samples=pending.samples,
-            base_ids=self._assembly.base_ids(pending.samples),
+            draw_ids=self._assembly.draw_ids(pending.samples),
             passes=pending.passes,
             positions=pending.positions,
             batch=self._fields(pending),
@@ -69,7 +70,7 @@ class BatchDecoder:
         if not self._contents:
             return
         samples, passes = pending.samples, pending.passes
-        rows = Rows(samples=samples, base_ids=self._assembly.base_ids(samples), passes=passes, key=pending.key)
+        rows = self._assembly.rows(samples, passes, pending.key)
         pending.contents = [content.take(rows, pending.raws) for content in self._contents]
         for values in pending.contents:
             for row, value in enumerate(values):

@@ -24,6 +24,8 @@ class Rows:
     samples: Ints
     """Positions in the dataset."""
     base_ids: Ints
+    draw_ids: Ints
+    """What random draws are keyed by, beside the passes."""
     passes: NDArray[np.uint32]
     key: int
     """Of the epoch's random numbers."""

@@ -23,7 +23,8 @@ class Decoded:
     """Of the epoch's random numbers."""
     samples: NDArray[np.int64]
     """Positions in the dataset."""
-    base_ids: NDArray[np.int64]
+    draw_ids: NDArray[np.int64]
+    """What random draws are keyed by, beside the passes."""
     passes: NDArray[np.uint32]
     positions: NDArray[np.int64]
     """In the epoch."""
@@ -42,4 +43,4 @@ class Decoded:
         )
 
     def rng(self, row: int) -> np.random.Generator:
-        return transforms.sample_rng(self.key, base_id=int(self.base_ids[row]), pass_=int(self.passes[row]))
+        return transforms.sample_rng(self.key, draw_id=int(self.draw_ids[row]), pass_=int(self.passes[row]))

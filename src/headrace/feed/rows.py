@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError
 from headrace.feed import declined
 from headrace.feed.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
 from headrace.feed.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
-from headrace.feed.contents import Content, Rows
+from headrace.feed.contents import Content
 from headrace.feed.recipe import Recipe
 
 Failure: TypeAlias = tuple[int, int, int, int, str]
@@ -93,13 +93,8 @@ class RowMender:
         """The row's contents that Python makes. Raises the SampleError of the first that is bad."""
         if not self._contents:
             return
-        samples = pending.samples[row : row + 1]
-        rows = Rows(
-            samples=samples,
-            base_ids=self._assembly.base_ids(samples),
-            passes=pending.passes[row : row + 1],
-            key=pending.key,
-        )
+        part = slice(row, row + 1)
+        rows = self._assembly.rows(pending.samples[part], pending.passes[part], pending.key)
         for values, content in zip(pending.contents, self._contents, strict=True):
             (value,) = content.take(rows, [[raw] for raw in raws])
             if isinstance(value, SampleError):

@@ -128,9 +128,9 @@ class TextContent:
 
 
 def draw_captions(rows: Rows, counts: Ints) -> Ints:
-    """Which of its captions each row takes, uniform but for 2^-32 of its count. A function of the sample and the pass
-    alone: two fields of as many captions take the same one, on every rank."""
-    ids = rows.base_ids
+    """Which of its captions each row takes, uniform but for 2^-32 of its count. A function of the sample, its
+    occurrence and the pass alone: two fields of as many captions take the same one, on every rank."""
+    ids = rows.draw_ids
     counter = np.stack(
         [ids & 0xFFFF_FFFF, ids >> 32, rows.passes.astype(np.int64), np.full_like(ids, _STREAM)], axis=1
     ).astype(np.uint32)

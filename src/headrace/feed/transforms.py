@@ -26,9 +26,9 @@ class Lies(Enum):
     IN_PLACE = "in the memory of the batch to be"
 
 
-def sample_rng(key: int, *, base_id: int, pass_: int) -> np.random.Generator:
+def sample_rng(key: int, *, draw_id: int, pass_: int) -> np.random.Generator:
     """The random source of one sample in one epoch. The same on every rank, thread and resume."""
-    return np.random.Generator(_philox((key, _MAP), (0, 0, base_id, pass_)))
+    return np.random.Generator(_philox((key, _MAP), (0, 0, draw_id, pass_)))
 
 
 def batch_rng(key: int, *, step: int, rank: int) -> np.random.Generator:

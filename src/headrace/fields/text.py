@@ -25,16 +25,18 @@ class Text:
     In the batch: a dict of "ids", int64 [N, L], and "mask", bool [N, L], False where a row is filled up with `pad_id`.
 
     `tokenizer`  a `tokenizer.json`, a `tokenizers.Tokenizer`, a tokenizer of transformers, or a function that is given
-                 a list of texts, once a batch, and returns a sequence of ids for each, without padding. No
-                 tokenizer is ever changed
+                 a list of texts, once a batch, and returns a sequence of ids for each, or a dict of "input_ids" and
+                 "attention_mask". It may pad its rows. No tokenizer is ever changed
     `max_length` in tokens, special ones included. Longer texts are cut as the tokenizer itself cuts them; what a
                  function returns is cut at its end
-    `pad`        L is the longest of the batch: "batch"; the same rounded up to a multiple: an int; `max_length`: "max".
-                 It is at least 1. Rows are filled up on the side that the tokenizer says
+    `pad`        "batch": L is the longest of the batch, or the one length that a function pads all rows to; an int: the
+                 longest, rounded up to a multiple of it; "max": `max_length`. L is at least 1. Rows are padded on the
+                 side that the tokenizer says
     `source`     the column where it is not the field's own name: of texts, of lists of texts, or of members in UTF-8
     `captions`   which of a list is taken: "random" draws one a pass, the same on every rank and for every field of as
                  many texts; "first"
-    `pad_id`     default: the tokenizer's own. Without one, as of any function, it must be given
+    `pad_id`     default: the tokenizer's own, or what its vocabulary shows (`[PAD]`, `<pad>`, a special
+                 `<|endoftext|>`). A function needs it, unless its attention mask shows it
     `max_bytes`  of a text in UTF-8; a longer one is a bad sample. None: 64 for each token of `max_length`, at least
                  65,536
     `version`    what tells a function from another in files that are kept. None: nothing of it is kept

@@ -106,9 +106,9 @@ class MixedLoader(LoaderPosition):
         Raises StateError for a state of other sources, weights or epochs, saying what differs in which source.
         """
         found = MixedState.from_dict(state)
-        epoch, step, told = find(
-            found, self._state_at, {name: each.recipe.plan for name, each in self._sources.items()}
-        )
+        plans = {name: each.recipe.plan for name, each in self._sources.items()}
+        repeating = {name for name, each in self._sources.items() if each.dataset.occurrences is not None}
+        epoch, step, told = find(found, self._state_at, plans, repeating)
         for warning in told:
             warnings.warn(warning, stacklevel=2)
         self._move(epoch, step)
@@ -139,6 +139,10 @@ class MixedLoader(LoaderPosition):
         """How many batches or samples of each source come before this step."""
         a_step = 1 if self._batches == "one-source" else self._first.recipe.plan.global_batch
         return self._mixture.taken((epoch * self._steps + step) * a_step)
+
+    def check_place(self) -> None:
+        for loader in self._sources.values():
+            loader.check_place()
 
     def begin_pass(self, epoch: int, step: int) -> Pass:
         """For an iterator: starts what makes the batches of `epoch` from `step` on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -63,9 +63,13 @@ class MixedState:
 
 
 def find(
-    saved: MixedState, state_at: Callable[[int, int], MixedState], plans: Mapping[str, EpochPlan]
+    saved: MixedState,
+    state_at: Callable[[int, int], MixedState],
+    plans: Mapping[str, EpochPlan],
+    repeating: Collection[str],
 ) -> tuple[int, int, list[str]]:
-    """(epoch, step) at which the mixture goes on that has `state_at` them, and warnings for the user.
+    """(epoch, step) at which the mixture goes on that has `state_at` them, and warnings for the user. `repeating`: the
+    sources whose datasets hold a sample several times.
 
     Raises StateError where the run that saved would have had other batches, saying what differs in which source.
     """
@@ -79,7 +83,7 @@ def find(
         raise StateError(f"state['epoch']: {error}; {_UNCHANGED}") from error
     told = []
     for name, plan in plans.items():
-        warning = _check_source(name, saved.sources[name], here.sources[name], plan)
+        warning = _check_source(name, saved.sources[name], here.sources[name], plan, name in repeating)
         if warning is not None:
             told.append(warning)
     return saved.epoch, saved.step, told
@@ -102,13 +106,15 @@ def _expect(what: str, saved: object, here: object, hint: str) -> None:
         raise StateError(f"state: expected {what} {here!r} as in this mixture, got {saved!r} in the state; {hint}")
 
 
-def _check_source(name: str, saved: Mapping[str, Any], here: Mapping[str, Any], plan: EpochPlan) -> str | None:
+def _check_source(
+    name: str, saved: Mapping[str, Any], here: Mapping[str, Any], plan: EpochPlan, repeats: bool
+) -> str | None:
     """The warning, if there is one."""
     try:
         there, mine = State.from_dict(saved), State.from_dict(here)
         # Its position may be one at which the source's own plan does not cut: that follows from the mixture's.
         at_start = replace(there, epoch=0, samples=0)
-        found = resume(at_start, plan, dataset=mine.dataset, core=mine.core)
+        found = resume(at_start, plan, dataset=mine.dataset, core=mine.core, repeats=repeats)
     except StateError as error:
         raise StateError(f"source {name!r} of the mixture: {error}") from error
     if (there.epoch, there.samples) != (mine.epoch, mine.samples):

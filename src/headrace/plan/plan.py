@@ -14,8 +14,11 @@ from headrace.plan.packed_rows import PackedRows
 from headrace.plan.replacement import replacement as draw_replacement
 from headrace.plan.step_view import StepView
 
-PLAN_VERSION = 1
-"""Part of every saved state. Raise it with any change to which samples a step holds."""
+PLAN_VERSION = 2
+"""Part of every saved state. Raise it with any change to which samples a step holds, or to what keys their draws.
+
+Version 2 keys them by a sample's occurrence in a selection as well, where version 1 drew the same for each.
+"""
 
 MAX_GLOBAL_BATCH = 1 << 30
 """Keeps the passes of a wrapped batch below those of replacements."""
@@ -32,7 +35,8 @@ class BatchPlan:
     samples: NDArray[np.int64]
     """Positions in the dataset."""
     passes: NDArray[np.uint32]
-    """How often each sample came before in this epoch; it makes a sample that comes again get another view."""
+    """How often each position came before in this epoch; it makes a sample that comes again get another view. (One that
+    the dataset holds at several positions does so by `Dataset.draw_ids`.)"""
     positions: NDArray[np.int64]
     """Positions in the epoch, over all ranks. Those of a wrapped batch go on beyond the dataset's length."""
     longest: int | None = None

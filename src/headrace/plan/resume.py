@@ -20,24 +20,34 @@ class Resume:
     warning: str | None
 
 
-def resume(state: State, plan: Planned, *, dataset: str, core: str, past_end: bool = False) -> Resume:
+_ONE_DRAW_OF_REPEATS = 1
+"""The plan version whose samples stood where they stand now, and whose repeats in a selection shared a draw."""
+
+
+def resume(
+    state: State, plan: Planned, *, dataset: str, core: str, past_end: bool = False, repeats: bool = False
+) -> Resume:
     """Where `plan` goes on from `state`.
 
     The world size may differ from the one that saved, as long as the global batch is the same. Raises StateError where
     the run that saved would have held other batches. Other codecs (`core`) only warn: the samples are the same, their
-    pixels may differ in the last bits. `past_end` also takes a state whose epoch has no step left (`step` is then
+    pixels may differ in the last bits. So does a state of plan version 1 where the dataset `repeats` samples: those now
+    have draws of their own. `past_end` also takes a state whose epoch has no step left (`step` is then
     `plan.steps`).
     """
     check_order(state, plan, dataset=dataset)
     _check_grouping(state.grouping, plan.grouping)
     _check_global_batch(state.global_batch, plan)
-    return Resume(state.epoch, _step(state, plan, past_end), _codec_warning(state.core, core))
+    told = [_codec_warning(state.core, core), _draws_warning(state.plan) if repeats else None]
+    warning = ". ".join(each for each in told if each is not None)
+    return Resume(state.epoch, _step(state, plan, past_end), warning or None)
 
 
 def check_order(state: State, plan: Planned, *, dataset: str) -> None:
     """Raises StateError where the samples of the run that saved stood in another order."""
     afresh = "resume with the Headrace that saved it, or start the epoch afresh"
-    _check("plan version", state.plan, PLAN_VERSION, afresh)
+    if state.plan != _ONE_DRAW_OF_REPEATS:
+        _check("plan version", state.plan, PLAN_VERSION, afresh)
     _check("random source version", state.rng, _core.RNG_VERSION, afresh)
     _check(
         "dataset", state.dataset, dataset, "open the dataset that the state was saved with; it may have changed since"
@@ -86,6 +96,16 @@ def _step(state: State, plan: Planned, past_end: bool) -> int:
             f"{(plan.steps + past_end) * plan.global_batch}, got {state.samples}; pass the saved dict unchanged"
         )
     return step
+
+
+def _draws_warning(saved: int) -> str | None:
+    if saved != _ONE_DRAW_OF_REPEATS:
+        return None
+    return (
+        f"this dataset's selection repeats samples, and the state was saved under plan version {saved}, where all "
+        f"repeats of a sample shared one random draw; under version {PLAN_VERSION} each has its own. The run goes on "
+        "at its position with the same samples, and repeats get other crops, flips, captions and rng than before"
+    )
 
 
 def _codec_warning(saved: str, here: str) -> str | None:

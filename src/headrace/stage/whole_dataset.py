@@ -7,8 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from headrace.data import Where
-from headrace.data.coco import is_coco
-from headrace.data.manifest import is_manifest
+from headrace.data.file_kind import kind_of
 from headrace.data.path_root import Root
 from headrace.data.paths import path_text, resolve
 from headrace.data.stems import ALL, split_pattern
@@ -19,7 +18,8 @@ from .staging import stage
 
 Path = str | os.PathLike[str]
 
-_EXPECTED = "a path, a pattern or a list of archives"
+_LISTS = ("manifest", "parquet", "json")
+_EXPECTED = "a path, a pattern or a list of paths"
 
 
 def stage_dataset(where: Where, *, root: Root | None, to: Path) -> tuple[Where, Root | None]:
@@ -32,7 +32,7 @@ def stage_dataset(where: Where, *, root: Root | None, to: Path) -> tuple[Where, 
         return _stage_matched({name: path_text(path, _EXPECTED) for name, path in where.items()}, folder), root
     paths = _paths(where)
     roots = [] if root is None else _paths(root)
-    if root is None and any(is_manifest(path) or is_coco(path) for path in paths if not os.path.isdir(path)):
+    if root is None and any(kind_of(path).kind in _LISTS for path in paths if os.path.isfile(path)):
         raise UsageError(
             f"stage: expected root= beside it, got none: {paths[0]} names files that lie anywhere. Say which folder or "
             f"archives they are in"

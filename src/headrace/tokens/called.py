@@ -1,22 +1,62 @@
-"""`CalledEncoder`: any function of a list of texts."""
+"""`CalledEncoder`: any function of a list of texts, whether or not it pads the rows that it returns."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import UsageError
 
-Ints = NDArray[np.int64]
+Ints: TypeAlias = NDArray[np.int64]
+
+_MOST_WORDS = 1 << 16
+"""Words of the text that shows a full row: 128 kB, which take a tokenizer less than a second."""
+
+
+class Row(NamedTuple):
+    """A row as a function returned it."""
+
+    ids: Ints
+    mask: NDArray[np.bool_] | None
+    """Its attention mask; None: it has none."""
+
+
+@dataclass(frozen=True)
+class RowPadding:
+    """How a function pads the rows that it returns."""
+
+    pad_id: int | None
+    """None: its attention masks do not show one."""
+    left: bool
+    ends_texts: bool
+    """The pad id is also the last id of each text (on the left: the first), as `<|endoftext|>` often is."""
+    length: int | None
+    """Ids of every row; None: as many as the longest of the call has."""
+
+    def own(self, row: Row) -> Ints:
+        """Return the ids of a row without its padding: by its mask, else by the run of pad ids at its end."""
+        if row.mask is not None or self.pad_id is None:
+            return row.ids if row.mask is None else row.ids[row.mask]
+        found = np.flatnonzero(row.ids != self.pad_id)
+        kept = int(self.ends_texts)
+        if self.left:
+            return row.ids[max((int(found[0]) if len(found) else len(row.ids)) - kept, 0) :]
+        return row.ids[: (int(found[-1]) + 1 if len(found) else 0) + kept]
 
 
 class CalledEncoder:
-    """What a function returns, looked at and cut to the greatest length."""
+    """What a function returns, looked at, without its padding, and cut to the greatest length.
+
+    Padding is found out once, from two texts of different length, and is then taken off each row by that row alone: a
+    row's ids do not depend on the others of its batch. The mask comes from the function's attention mask if it returns
+    one, else from the pad id.
+    """
 
     def __init__(
         self,
@@ -27,32 +67,77 @@ class CalledEncoder:
         version: str | None,
         pad_id: int | None = None,
         pads_left: bool = False,
+        may_pad: bool = True,
     ) -> None:
         self.pad_id = pad_id
         self.pads_left = pads_left
         self.identity: str | None = None
-        if version is not None:
-            known = json.dumps(["function", version, max_length])
-            self.identity = hashlib.blake2b(known.encode(), digest_size=16).hexdigest()
         self._function = function
         self._max_length = max_length
         self._place = place
+        self._padding = self._padding_shown() if may_pad else None
+        known: list[Any] = ["function", version, max_length]
+        if self._padding is not None:
+            self.pads_left = self._padding.left
+            self.pad_id = self._padding.pad_id if pad_id is None else pad_id
+            known += [self._padding.pad_id, self._padding.left, self._padding.ends_texts]
+        if version is not None:
+            self.identity = hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()
+
+    @property
+    def row_length(self) -> int | None:
+        """Ids of each row that the function returns, where it pads all of them to one length."""
+        length = None if self._padding is None else self._padding.length
+        return None if length is None else min(length, self._max_length)
 
     def encode(self, texts: list[str]) -> Sequence[Sequence[int]]:
         if not texts:
             return []
+        return [self._own(row)[: self._max_length] for row in self._rows(texts)]  # type: ignore[misc]
+
+    def _own(self, row: Row) -> Ints:
+        if self._padding is not None:
+            return self._padding.own(row)
+        return row.ids if row.mask is None else row.ids[row.mask]
+
+    def _padding_shown(self) -> RowPadding | None:
+        """Return how the function pads, as two texts of ours show it; None where they show nothing."""
+        words = "a " * min(self._max_length, _MOST_WORDS)
+        try:
+            (alone,), (short, full) = self._rows(["a"]), self._rows(["a", words])
+        except Exception:
+            return None  # a function of certain texts only, or a wrong one: the dataset's own texts will say so
+        if len(short.ids) != len(full.ids):
+            return None
+        length = len(full.ids) if len(alone.ids) == len(full.ids) else None
+        if short.mask is not None:
+            padding = np.unique(short.ids[~short.mask])
+            if not len(padding):
+                return None
+            return RowPadding(int(padding[0]) if len(padding) == 1 else None, not short.mask[0], False, length)
+        if self.pad_id is None or len(short.ids) < 2 or self.pad_id not in (short.ids[0], short.ids[-1]):
+            return None
+        left = bool(short.ids[-1] != self.pad_id)
+        return RowPadding(self.pad_id, left, bool(full.ids[0 if left else -1] == self.pad_id), length)
+
+    def _rows(self, texts: list[str]) -> list[Row]:
         found = self._call(texts)
+        masks: Iterable[Any] | None = None
+        if isinstance(found, Mapping) and "input_ids" in found:  # as the tokenizers of transformers return them
+            masks, found = found.get("attention_mask"), found["input_ids"]
         try:
             rows = None if isinstance(found, str | bytes | Mapping) else list(found)
         except TypeError:
             rows = None
         if rows is None or len(rows) != len(texts):
             got = repr(type(found).__name__) if rows is None else str(len(rows))
-            advice = "; return its 'input_ids'" if isinstance(found, Mapping) and "input_ids" in found else ""
             raise UsageError(
-                f"{self._place}: expected the tokenizer to return {len(texts)} sequences of ids, got {got}{advice}"
+                f"{self._place}: expected the tokenizer to return {len(texts)} sequences of ids, got {got}"
             )
-        return [self._ids(row, number)[: self._max_length] for number, row in enumerate(rows)]  # type: ignore[misc]
+        ids = [self._ids(row, number) for number, row in enumerate(rows)]
+        if masks is None:
+            return [Row(each, None) for each in ids]
+        return [Row(each, self._mask(mask, each)) for each, mask in zip(ids, masks, strict=True)]
 
     def _call(self, texts: list[str]) -> Any:
         try:
@@ -75,6 +160,14 @@ class CalledEncoder:
         if int(ids.min()) < 0:
             raise self._refused(number, f"the id {int(ids.min())}")
         return ids.astype(np.int64, copy=False)
+
+    def _mask(self, mask: Any, ids: Ints) -> NDArray[np.bool_]:
+        found = np.asarray(mask).astype(bool)
+        if found.shape != ids.shape:
+            raise UsageError(
+                f"{self._place}: expected an attention mask of one number an id, {ids.shape}, got {found.shape}"
+            )
+        return found
 
     def _refused(self, number: int, got: str) -> UsageError:
         return UsageError(

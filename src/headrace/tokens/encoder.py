@@ -20,6 +20,11 @@ class Encoder(Protocol):
         ...
 
     @property
+    def row_length(self) -> int | None:
+        """The one length that the tokenizer itself pads all rows to; None where it does not."""
+        ...
+
+    @property
     def identity(self) -> str | None:
         """What tells it, and its greatest length, from any other; None where nothing does."""
         ...

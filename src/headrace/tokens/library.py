@@ -18,10 +18,20 @@ if TYPE_CHECKING:
 class LibraryEncoder:
     """A copy of a tokenizer, with a truncation of its own and without padding."""
 
+    row_length: None = None
+
     def __init__(
-        self, tokenizer: Tokenizer, *, max_length: int, place: str, pad_id: int | None, sides: tuple[str | None, ...]
+        self,
+        tokenizer: Tokenizer,
+        *,
+        max_length: int,
+        place: str,
+        pad_id: int | None,
+        pad_token: str | None,
+        sides: tuple[str | None, ...],
     ) -> None:
-        """`sides`: what the tokenizer around it says of where to fill up and where to cut; None: it does not."""
+        """`pad_token`: the one that a configuration beside it names. `sides`: where the tokenizer around it says that
+        rows are padded and cut; None: it does not."""
         import tokenizers
 
         text = _described(tokenizer, place)
@@ -42,7 +52,8 @@ class LibraryEncoder:
         self._frame: Frame | None = frame if frame is not None and len(frame) == special else None
         copy.no_padding()
         copy.enable_truncation(max_length if self._frame is None else max_length - special, direction=cut_side)
-        self.pad_id = padding.get("pad_id") if pad_id is None else pad_id
+        known = (pad_id, padding.get("pad_id"), None if pad_token is None else copy.token_to_id(pad_token))
+        self.pad_id = next((each for each in known if each is not None), _evident_pad_id(text))
         self.pads_left = (padding.get("direction", "right") if pad_side is None else pad_side) == "left"
         self.identity = _identity(copy, tokenizers.__version__)
         self._copy = copy
@@ -63,6 +74,19 @@ class LibraryEncoder:
         """In a fork the library's threads are not there, and it would wait for them for good, where the environment
         tells it to use them. Where the environment says nothing it finds out by itself."""
         return self._pid != os.getpid() and "TOKENIZERS_PARALLELISM" in os.environ
+
+
+def _evident_pad_id(description: str) -> int | None:
+    """Return the id of the pad token that a vocabulary has, though no configuration names one; None: it has none.
+
+    `<|endoftext|>` counts only as a special token: models of GPT-2's kind have no other, and are padded with it.
+    """
+    described = json.loads(description)
+    special = {each["content"]: each["id"] for each in described.get("added_tokens", ()) if each.get("special")}
+    vocabulary = described["model"].get("vocab")
+    known = {**(vocabulary if isinstance(vocabulary, dict) else {}), **special}
+    found = (known.get(name) for name in ("[PAD]", "<pad>", "<PAD>", "<|pad|>", "<|padding|>"))
+    return next((each for each in found if each is not None), special.get("<|endoftext|>"))
 
 
 def _described(tokenizer: Tokenizer, place: str) -> str:

@@ -44,6 +44,8 @@ class ResolvedText:
         """L of a batch whose longest text has so many tokens."""
         if self.field.pad == "max":
             return self.field.max_length
+        if self.field.pad == "batch" and self.encoder.row_length is not None:
+            return max(longest, self.encoder.row_length)
         multiple = 1 if self.field.pad == "batch" else self.field.pad
         return -(-max(longest, 1) // multiple) * multiple
 
@@ -57,7 +59,9 @@ def _resolved(dataset: Dataset, name: str, field: Text) -> ResolvedText:
     place = f"field {name!r}"
     column = name if field.source is None else field.source
     held = texts_of(dataset, column, place)
-    encoder = resolve_tokenizer(field.tokenizer, max_length=field.max_length, version=field.version, place=place)
+    encoder = resolve_tokenizer(
+        field.tokenizer, max_length=field.max_length, pad_id=field.pad_id, version=field.version, place=place
+    )
     pad_id = encoder.pad_id if field.pad_id is None else field.pad_id
     if pad_id is None:
         raise UsageError(

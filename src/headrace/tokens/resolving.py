@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from functools import partial
@@ -18,14 +19,22 @@ if TYPE_CHECKING:
 
 
 def resolve_tokenizer(
-    tokenizer: Any, *, max_length: int, version: str | None = None, place: str = "tokenizer"
+    tokenizer: Any,
+    *,
+    max_length: int,
+    pad_id: int | None = None,
+    version: str | None = None,
+    place: str = "tokenizer",
 ) -> Encoder:
-    """What encodes by `tokenizer`, which is anything that `hr.Text` takes, up to `max_length` tokens a text.
+    """Return what encodes by `tokenizer`, which is anything that `hr.Text` takes, up to `max_length` tokens a text.
 
-    `version` is the identity of a function, which has none of its own. `place` begins the text of errors. Raises
-    UsageError for what is no tokenizer, and where the library is not installed that a path needs.
+    `pad_id` is what the user says that rows are padded with. `version` is the identity of a function, which has none of
+    its own. `place` begins the text of errors. Raises UsageError for what is no tokenizer, and where the library is not
+    installed that a path needs.
     """
+    beside: str | None = None
     if isinstance(tokenizer, str | os.PathLike):
+        beside = _pad_token_beside(Path(tokenizer))
         tokenizer = _read(Path(tokenizer), place)
     native = _native(tokenizer)
     if native is not None:
@@ -34,6 +43,7 @@ def resolve_tokenizer(
             max_length=max_length,
             place=place,
             pad_id=getattr(tokenizer, "pad_token_id", None),
+            pad_token=beside,
             sides=(getattr(tokenizer, "padding_side", None), getattr(tokenizer, "truncation_side", None)),
         )
     if _is_of_transformers(tokenizer):
@@ -44,9 +54,10 @@ def resolve_tokenizer(
             version=version,
             pad_id=tokenizer.pad_token_id,
             pads_left=tokenizer.padding_side == "left",
+            may_pad=False,
         )
     if callable(tokenizer):
-        return CalledEncoder(tokenizer, max_length=max_length, place=place, version=version)
+        return CalledEncoder(tokenizer, max_length=max_length, place=place, version=version, pad_id=pad_id)
     raise UsageError(
         f"{place}: expected a path of a tokenizer.json, a tokenizer of tokenizers or transformers, or a function of a "
         f"list of texts, got {tokenizer!r}"
@@ -72,6 +83,19 @@ def _read(path: Path, place: str) -> Tokenizer:
         raise UsageError(
             f"{place}: expected a tokenizer.json as the library tokenizers writes it, got {path}: {error}"
         ) from error
+
+
+def _pad_token_beside(path: Path) -> str | None:
+    """Return the pad token that the configuration beside a tokenizer.json names, as transformers saves it."""
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        try:
+            token = json.loads((path.parent / name).read_text(encoding="utf-8"))["pad_token"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        token = token.get("content") if isinstance(token, dict) else token
+        if isinstance(token, str):
+            return token
+    return None
 
 
 def _native(tokenizer: Any) -> Tokenizer | None:

@@ -46,8 +46,8 @@ class Grid:
 
 
 def grid(bounds: Bounds) -> Grid:
-    """Return workers up to twice the cores, since those that wait for storage need none, as far as memory goes; no more than
-    keep the cores busy, where that is known."""
+    """Return workers up to twice the cores, since those that wait for storage need none, as far as memory goes; no
+    more than keep the cores busy, where that is known."""
     candidates = {
         arguments(workers, prefetch, pin_memory=pinned, persistent_workers=persistent)
         for workers, prefetch, pinned, persistent in product(

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from headrace.device import DevicePrefetcher
 from headrace.errors import StateError, UsageError
-from headrace.launch import place_of_process
+from headrace.launch import ProcessRank, rank_of_process
 
 
 class Iterates(Protocol):
@@ -76,7 +76,8 @@ class CountedLoader:
         self._latest: object = None  # the latest pass: an older one moves nothing when it is closed
         self._restart: Mapping[str, Any] | None = None  # the loader's state where the pass broken off began
         self.positioned = False
-        self.rank, self.world_size = _place(loader)
+        self._place = _place(loader)
+        self.rank, self.world_size = self._place.rank, self._place.world_size
 
     @property
     def batch_size(self) -> int:
@@ -100,6 +101,7 @@ class CountedLoader:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
+        self._place.check("as_dataloader")
         self._received, self._next_step, self.positioned = self._next_step, 0, False
         drop, self._drop = self._drop, 0
         restart, self._restart = self._restart, None
@@ -190,9 +192,9 @@ def close(iterator: Iterator[Any]) -> None:
         end()
 
 
-def _place(loader: object) -> tuple[int, int]:
-    """Rank and world size as the loader has them, else the process group, else torchrun's environment."""
+def _place(loader: object) -> ProcessRank:
+    """Rank and world size as the loader has them, which looks after them itself, else this process's."""
     rank, world_size = getattr(loader, "rank", None), getattr(loader, "world_size", None)
     if rank is not None and world_size is not None:
-        return rank, world_size
-    return place_of_process(None, None)
+        return rank_of_process(rank, world_size)
+    return rank_of_process()

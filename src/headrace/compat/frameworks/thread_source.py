@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 from headrace.compat.thread_loader.loader import ThreadDataLoader
 from headrace.compat.thread_loader.sampler_state import drawing_sampler
 from headrace.errors import UsageError
-from headrace.launch import place_of_process
+from headrace.launch import rank_of_process
 
 
 class ThreadSource:
@@ -20,7 +20,8 @@ class ThreadSource:
         """Raises UsageError where there are several ranks, and a sampler that gives all samples to each."""
         self._loader = loader
         self._sampler = drawing_sampler(loader)
-        self.rank, self.world_size = place_of_process(None, None) if (place := _place(self._sampler)) is None else place
+        self._place = rank_of_process(*(_place(self._sampler) or (None, None)))
+        self.rank, self.world_size = self._place.rank, self._place.world_size
         _check_parted(self._sampler, self.world_size)
 
     @property
@@ -53,6 +54,7 @@ class ThreadSource:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
+        self._place.check("as_dataloader")
         return iter(self._loader)
 
     def set_epoch(self, epoch: int) -> None:

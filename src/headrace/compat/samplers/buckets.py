@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.compat.samplers.planned_batches import PlannedBatchSampler
 from headrace.errors import UsageError
-from headrace.launch import place_of_process
+from headrace.launch import rank_of_process
 from headrace.plan import BucketMembers, BucketPlan, Remainder
 
 
@@ -25,8 +25,8 @@ class BucketBatchSampler(PlannedBatchSampler):
                  two and the epoch; without `shuffle`, batches come in the order of their first samples
     `remainder`  the last samples of each bucket: "short" batch, split evenly over the ranks; "drop", under which a
                  bucket smaller than the global batch never comes; or "wrap" (fill up from the bucket's start)
-    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else RANK and WORLD_SIZE, as
-                 torchrun sets them, else 0 and 1
+    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else as the launcher's variables
+                 have them (torchrun, Lightning, MPI, SLURM), else 0 and 1
 
     Every rank has the same bucket at every step, without asking the others. A state resumes on any world size that
     divides the global batch. Raises UsageError for arguments that do not fit.
@@ -43,18 +43,18 @@ class BucketBatchSampler(PlannedBatchSampler):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        at_rank, ranks = place_of_process(rank, world_size)
+        place = rank_of_process(rank, world_size)
         parts = BucketMembers.of(_values(buckets))
         plan = BucketPlan(
             buckets=parts,
             batch_size=batch_size,
-            world_size=ranks,
-            rank=at_rank,
+            world_size=place.world_size,
+            rank=place.rank,
             shuffle=shuffle,
             seed=seed,
             remainder=remainder,
         )
-        super().__init__(plan, dataset=f"buckets {parts.fingerprint}", place_given=rank is not None)
+        super().__init__(plan, dataset=f"buckets {parts.fingerprint}", place=place)
         self.buckets = len(parts)
         """Number of buckets."""
 

@@ -13,7 +13,7 @@ from torch.utils.data import Sampler
 from headrace.compat.samplers.sampler_pass import SamplerPass
 from headrace.compat.samplers.tracking import DrawingLoader, TrackedIterator, TrackedLoader
 from headrace.errors import StateError, UsageError
-from headrace.launch import place_of_process
+from headrace.launch import ProcessRank
 from headrace.plan import State, state_at
 from headrace.plan.state import Planned
 
@@ -37,12 +37,12 @@ class PlannedSampler(Sampler[T]):
     A pass that reaches its end goes on to the next epoch; one that is broken off starts the same epoch again.
     """
 
-    def __init__(self, plan: RankPlan, *, dataset: str, place_given: bool) -> None:
+    def __init__(self, plan: RankPlan, *, dataset: str, place: ProcessRank) -> None:
         """`dataset` is what a state says of the dataset, and must be the same to resume."""
         super().__init__()
         self._plan = plan
         self._dataset = dataset
-        self._place_given = place_given
+        self._place = place
         self._pass = SamplerPass(0, 0, plan.steps)
 
     @abstractmethod
@@ -89,7 +89,7 @@ class PlannedSampler(Sampler[T]):
         return self._plan.steps
 
     def __iter__(self) -> Iterator[T]:
-        self._check_place()
+        self._place.check(type(self).__name__)
         # A DataLoader with workers calls iter() twice before it draws: the second pass then is the first one again,
         # as a pass of which nothing was taken does not move the position.
         if not self._pass.awaits_draw:
@@ -164,16 +164,6 @@ class PlannedSampler(Sampler[T]):
         """
         epoch, start = self._resume(State.from_dict(state))
         self._pass = SamplerPass(epoch, start, self._steps_from(start))
-
-    def _check_place(self) -> None:
-        """torch.distributed may have started after the sampler was made, and not be where torchrun said."""
-        if self._place_given or place_of_process(None, None) == (self.rank, self.world_size):
-            return
-        raise UsageError(
-            f"{type(self).__name__}: expected to be rank {self.rank} of {self.world_size} as when it was made, got "
-            "rank {} of {} from torch.distributed; make the sampler after init_process_group, or pass rank= and "
-            "world_size=".format(*place_of_process(None, None))
-        )
 
 
 def _checked(received: int, current: SamplerPass) -> int:

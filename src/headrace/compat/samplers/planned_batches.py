@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from headrace.compat.samplers.planned import PlannedSampler
+from headrace.launch import ProcessRank
 from headrace.plan import BucketPlan, Plan, State, resume
 
 
@@ -16,8 +17,8 @@ class PlannedBatchSampler(PlannedSampler[list[int]]):
     it would leave without one take one of the batch's samples once more; `repeated` counts these.
     """
 
-    def __init__(self, plan: Plan | BucketPlan, *, dataset: str, place_given: bool) -> None:
-        super().__init__(plan, dataset=dataset, place_given=place_given)
+    def __init__(self, plan: Plan | BucketPlan, *, dataset: str, place: ProcessRank) -> None:
+        super().__init__(plan, dataset=dataset, place=place)
         self._batches = plan
         self._whole = replace(plan, batch_size=plan.global_batch, world_size=1, rank=0)
 

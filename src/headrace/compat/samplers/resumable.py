@@ -7,7 +7,7 @@ from typing import Literal
 
 from headrace.compat.samplers.planned import PlannedSampler
 from headrace.compat.samplers.planned_batches import PlannedBatchSampler
-from headrace.launch import place_of_process
+from headrace.launch import rank_of_process
 from headrace.plan import Plan, Remainder, SamplePlan, State, resume_samples
 
 SAMPLES_AT_ONCE = 1024
@@ -22,8 +22,8 @@ class ResumableBatchSampler(PlannedBatchSampler):
     `shuffle`, `seed`  each epoch's order follows from these two and the epoch
     `remainder`  the last samples: "short" batch, split evenly over the ranks; "drop"; or "wrap" (fill up from the
                  epoch's start)
-    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else RANK and WORLD_SIZE, as
-                 torchrun sets them, else 0 and 1
+    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else as the launcher's variables
+                 have them (torchrun, Lightning, MPI, SLURM), else 0 and 1
 
     Global batches do not depend on the world size, and a state resumes on any that divides the global batch. Raises
     UsageError for arguments that do not fit.
@@ -41,17 +41,17 @@ class ResumableBatchSampler(PlannedBatchSampler):
         world_size: int | None = None,
     ) -> None:
         length = data if isinstance(data, int) else len(data)
-        at_rank, ranks = place_of_process(rank, world_size)
+        place = rank_of_process(rank, world_size)
         plan = Plan(
             length=length,
             batch_size=batch_size,
-            world_size=ranks,
-            rank=at_rank,
+            world_size=place.world_size,
+            rank=place.rank,
             shuffle=shuffle,
             seed=seed,
             remainder=remainder,
         )
-        super().__init__(plan, dataset=_samples(length), place_given=rank is not None)
+        super().__init__(plan, dataset=_samples(length), place=place)
 
 
 class ResumableSampler(PlannedSampler[int]):
@@ -75,11 +75,11 @@ class ResumableSampler(PlannedSampler[int]):
         world_size: int | None = None,
     ) -> None:
         length = data if isinstance(data, int) else len(data)
-        at_rank, ranks = place_of_process(rank, world_size)
+        place = rank_of_process(rank, world_size)
         plan = SamplePlan(
-            length=length, world_size=ranks, rank=at_rank, shuffle=shuffle, seed=seed, remainder=remainder
+            length=length, world_size=place.world_size, rank=place.rank, shuffle=shuffle, seed=seed, remainder=remainder
         )
-        super().__init__(plan, dataset=_samples(length), place_given=rank is not None)
+        super().__init__(plan, dataset=_samples(length), place=place)
         self._samples = plan
 
     def _steps_from(self, samples: int) -> int:

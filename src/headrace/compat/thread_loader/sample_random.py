@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headrace import _core
+from headrace.errors import UsageError
 from headrace.feed import transforms
+from headrace.launch import rank_of_process
 from headrace.plan.order import epoch_key
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class SampleRandom:
         """For numpy, albumentations, scipy."""
         if self._row is None:
             return transforms.batch_rng(self._key, step=self._step, rank=0)
-        return transforms.sample_rng(self._key, base_id=self._row, pass_=self._step)
+        return transforms.sample_rng(self._key, draw_id=self._row, pass_=self._step)
 
     @cached_property
     def torch(self) -> torch.Generator:
@@ -96,9 +98,10 @@ def present_sample() -> SampleRandom | None:
 
 def random_key(base_seed: int, epoch: int) -> int:
     """The key of an epoch's sources: of its number since `base_seed` was drawn, and of this process's rank."""
-    import torch.distributed as group
-
-    rank = group.get_rank() if group.is_available() and group.is_initialized() else 0
+    try:
+        rank = rank_of_process().rank
+    except UsageError:  # variables that contradict each other part no data here: a rank only keeps draws apart
+        rank = 0
     return _core.hash64(epoch_key(base_seed, epoch), rank)
 
 

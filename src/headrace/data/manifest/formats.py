@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+from ..file_kind import kind_of
 from .delimited_text import DelimitedText
 from .json_lines import JsonLines
 from .lines_text import LinesText
@@ -25,5 +26,7 @@ _READERS: dict[str, Callable[[str, Columns], ManifestSource]] = {
 
 
 def read_manifest(path: str, columns: Columns) -> ManifestSource:
-    """The rows of the manifest at `path`, which `is_manifest`. Raises DatasetError, ReadError, UsageError."""
-    return _READERS[os.path.splitext(path)[1].lower()](path, columns)
+    """The rows of the manifest at `path`. Raises DatasetError, ReadError, UsageError."""
+    is_parquet = os.path.isfile(path) and kind_of(path).kind == "parquet"  # a pipe has no bytes to spare
+    suffix = ".parquet" if is_parquet else os.path.splitext(path)[1].lower()
+    return _READERS[suffix](path, columns)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from .. import safetensors
+from ..file_kind import TEXT_SUFFIXES
 from ..identity import identify_closely
 from ..open_file import OpenFile
 from ..origin import Origin
@@ -18,20 +19,17 @@ from ..table import PathRoot, Table
 from .column_names import check_names
 from .kept import Kept, load_kept
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".odgt", ".parquet")
+SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 
-_FORMAT = "headrace manifest 1"
+_FORMAT = "headrace manifest 2"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
 _KEPT_FROM_BYTES = 1 << 20
-"""Smaller manifests are read each time: a second file beside each little list would be in the way."""
-
-
-def is_manifest(path: str) -> bool:
-    return path.lower().endswith(SUFFIXES)
+"""Smaller manifests are read each time, unless `cache` was given: a second file beside each little list would be in the
+way."""
 
 
 def open_manifest(path: str, *, root: PathRoot, columns: Sequence[str] | None, cache: str | None) -> Table:
-    """The samples of the manifest at `path` (absolute, `is_manifest`), a row each, whose paths lead into `root`.
+    """The samples of the manifest at `path` (absolute), a row each, whose paths lead into `root`.
 
     `columns`: names for a `.csv`, `.tsv` or `.txt` without a header; of a manifest that has names, those to take.
 
@@ -53,7 +51,7 @@ def open_manifest(path: str, *, root: PathRoot, columns: Sequence[str] | None, c
 
 
 def _open_kept(path: str, columns: Sequence[str] | None, cache: str | None) -> tuple[Kept, bool]:
-    """Also whether it is of a size to be kept for the next opening."""
+    """Also whether it is kept for the next opening."""
 
     def build(path: str, folder: str | None) -> tuple[dict[str, Content], str]:
         # Building alone needs pyarrow, which takes a while to import.
@@ -68,8 +66,8 @@ def _open_kept(path: str, columns: Sequence[str] | None, cache: str | None) -> t
     identity = identify_closely(OpenFile(os.fsencode(path)))
     # What is kept depends on what the columns are called: runs that take others do not build it anew in turn.
     variant = "" if columns is None else hashlib.blake2b(json.dumps(columns).encode(), digest_size=4).hexdigest()
-    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_closely, variant)
-    if identity.bytes < _KEPT_FROM_BYTES:
+    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_closely, variant, lazy=True)
+    if identity.bytes < _KEPT_FROM_BYTES and cache is None:
         contents, outline = build_unchanged(sidecar, path, identity, scratch_in=None)
         return load_kept(safetensors.mapped(contents), outline), False
     return open_sidecar(sidecar, path, identity, cache=cache), True

@@ -40,9 +40,8 @@ def too_many_threads(host: Host) -> list[Finding]:
             THREADS,
             waited or 0.0,
             f"{threads} threads want to run on {number(cores)} cores.",
-            f"{' and '.join(makeup)} by what torch, OpenMP and OpenCV say; " + _waited_text(host),
-            "Set torch.set_num_threads(1), OMP_NUM_THREADS=1 and cv2.setNumThreads(0) in the workers (worker_init_fn), "
-            "and start as many workers as there are cores.",
+            f"{' and '.join(makeup)} by what {_tellers(host)} say; " + _waited_text(host),
+            f"Set {_limits(host)} in the workers (worker_init_fn), and start as many workers as there are cores.",
         )
     ]
 
@@ -128,6 +127,20 @@ def _worker_threads(host: Host) -> int | None:
 def _pool(host: Host, maker: Maker) -> int | None:
     pools = [host.told(maker.pid, "facts", name) for name in ("torch_threads", "omp_threads", "opencv_threads")]
     return max((threads for threads in pools if threads is not None), default=None)
+
+
+def _tellers(host: Host) -> str:
+    return "torch, OpenMP and OpenCV" if _calls_opencv(host) else "torch and OpenMP"
+
+
+def _limits(host: Host) -> str:
+    own = "torch.set_num_threads(1), OMP_NUM_THREADS=1 and cv2.setNumThreads(0)"
+    return own if _calls_opencv(host) else "torch.set_num_threads(1) and OMP_NUM_THREADS=1"
+
+
+def _calls_opencv(host: Host) -> bool:
+    """A worker that imports OpenCV and calls none of it runs none of its threads, and tells of none."""
+    return any(host.told(maker.pid, "facts", "opencv_threads") is not None for maker in host.worker_makers)
 
 
 def _trainer_threads(host: Host, pid: int) -> int:

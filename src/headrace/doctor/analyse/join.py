@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..session.model import Maker, Pass, Session, Trainer
+from ..session.model import LookedSample, Maker, Pass, Session, Trainer
 
 
 class Made(NamedTuple):
@@ -13,6 +13,17 @@ class Made(NamedTuple):
 
     maker: Maker
     row: int
+
+
+class LookedStages(NamedTuple):
+    """One of a maker's samples that was looked at closely."""
+
+    maker: Maker
+    sample: LookedSample
+
+    def label(self, place: int) -> str:
+        """`category:label` of one of its stages."""
+        return self.maker.stages[self.sample.stages[place].stage]
 
 
 class Join:
@@ -33,7 +44,7 @@ class Join:
     def finder(self, trainer: Trainer, one: Pass) -> Finder:
         makers = [self._maker(trainer.host, pid, one) for pid in one.workers]
         rows = [{} if maker is None else self._rows[id(maker)].get(one.epoch, {}) for maker in makers]
-        return Finder(makers, rows, any(self.is_thinned(maker) for maker in makers if maker is not None))
+        return Finder(makers, rows, one.epoch, any(self.is_thinned(maker) for maker in makers if maker is not None))
 
     def is_thinned(self, maker: Maker) -> bool:
         """Whether some of its batches were not written, or are lost."""
@@ -50,8 +61,9 @@ class Join:
 class Finder:
     """Finds the batches of one pass. `is_thinned`: some of its makers left a sample of their batches only."""
 
-    def __init__(self, makers: list[Maker | None], rows: list[dict[int, int]], is_thinned: bool) -> None:
+    def __init__(self, makers: list[Maker | None], rows: list[dict[int, int]], epoch: int, is_thinned: bool) -> None:
         self.makers = makers
+        self.epoch = epoch
         self.is_thinned = is_thinned
         self._rows = rows
 
@@ -70,6 +82,12 @@ class Finder:
         for maker, rows in zip(self.makers, self._rows, strict=True):
             if maker is not None:
                 yield from (Made(maker, row) for row in rows.values())
+
+    def looks(self) -> Iterator[LookedStages]:
+        """Samples of the pass that were looked at closely."""
+        for maker in self.makers:
+            if maker is not None:
+                yield from (LookedStages(maker, one) for one in maker.looks if one.epoch == self.epoch)
 
 
 def _rows(maker: Maker) -> dict[int, dict[int, int]]:

@@ -12,7 +12,8 @@ from ..session.model import Loader, Pass, Trainer
 
 def with_loaders_as_one(trainer: Trainer) -> Trainer:
     """The trainer with each DataLoader counted as the one before it where all that is known of them is the same and
-    they were used one after the other: a script that makes one an epoch has one loader, and starts its workers anew."""
+    they were used one after the other: a script that makes one an epoch has one loader, and starts its workers anew.
+    One that only evaluations took batches of is never one that is trained from."""
     number_of = _numbers(trainer)
     if all(number == loader for loader, number in number_of.items()):
         return trainer
@@ -25,15 +26,18 @@ def with_loaders_as_one(trainer: Trainer) -> Trainer:
 
 def _numbers(trainer: Trainer) -> dict[int, int]:
     """By loader, the number of the first of those that count as one."""
-    used = _used(trainer.passes)
-    newest: dict[bytes, tuple[int, int]] = {}  # of equal ones: the first's number, and when the last was last begun
+    used, evaluated = _used(trainer.passes), _evaluated(trainer)
+    newest: dict[
+        tuple[bytes, bool], tuple[int, int]
+    ] = {}  # of equal ones: the first's number, and when the last was last begun
     numbers: dict[int, int] = {}
     for loader in sorted((one for one in trainer.loaders if one.number in used), key=lambda one: used[one.number][0]):
         first, last = used[loader.number]
-        known, until = newest.get(_what(loader), (loader.number, first))
+        what = _what(loader), loader.number in evaluated
+        known, until = newest.get(what, (loader.number, first))
         is_next = "dataset" in loader.facts and until < first
         numbers[loader.number] = known if is_next else loader.number
-        newest[_what(loader)] = (numbers[loader.number], last)
+        newest[what] = (numbers[loader.number], last)
     return {loader.number: loader.number for loader in trainer.loaders} | numbers
 
 
@@ -44,6 +48,14 @@ def _used(passes: Sequence[Pass]) -> dict[int, tuple[int, int]]:
         first, last = used.get(one.loader, (one.start, one.start))
         used[one.loader] = min(first, one.start), max(last, one.start)
     return used
+
+
+def _evaluated(trainer: Trainer) -> set[int]:
+    """Loaders of which some batches were taken, and none for a step."""
+    loader_of = {one.number: one.loader for one in trainer.passes}
+    taken = {loader_of.get(number) for number in trainer.fetches.pass_}
+    trained = {loader_of.get(number) for number in trainer.gets.pass_}
+    return {loader for loader in taken - trained if loader is not None}
 
 
 def _what(loader: Loader) -> bytes:

@@ -11,6 +11,7 @@ from ..session.model import Session
 from .advice import category, named, who
 from .diagnosis import Causes, Finding, Part, RankView, StepBudget
 from .environment_memory import COPIED
+from .find_notes import NOT_KNOWN
 from .find_processes import hanging
 from .parts import WAIT
 from .ranks import is_late
@@ -29,6 +30,7 @@ BEHIND = {
     "cpu-throttled",
     "data-parallel",
     "few-workers",
+    "loader-limit",
     OUT_OF_ORDER,
     "padding",
     "reads-from-disk",
@@ -46,7 +48,8 @@ MOST_WORDS = 300
 def verdict(session: Session, view: View | None, ranks: Sequence[RankView], findings: Sequence[Finding]) -> str:
     """How the command ended, where it did not end well; then what it waits for, or why that is not known; then what
     stands behind that, of the findings (heaviest first)."""
-    return " ".join([*_ending(session, view), *_waiting(session, view), *_late(ranks), *_behind(findings)])
+    parts = (_ending(session, view), _waiting(session, view), _not_known(session), _late(ranks), _behind(findings))
+    return " ".join(sentence for part in parts for sentence in part)
 
 
 def _ending(session: Session, view: View | None) -> Iterator[str]:
@@ -92,6 +95,11 @@ def _waiting(session: Session, view: View | None) -> Iterator[str]:
     else:
         yield from _share(view, view.wait_share)
         yield from _short(session, view)
+
+
+def _not_known(session: Session) -> Iterator[str]:
+    """What no figure can tell, since a library is newer than the probe."""
+    yield from dict.fromkeys(note.text for note in session.notes if note.code == NOT_KNOWN)
 
 
 def _untrained(session: Session) -> str:
@@ -168,8 +176,10 @@ def _where(view: View, cause: str) -> str:
     """Where a stage runs; a part of the wait itself has its place in its name."""
     if ":" not in cause and not any(category(part.name) == cause and ":" in part.name for part in view.causes.parts):
         return ""
-    workers = max((making.workers for making in view.makings[:1]), default=0)
-    return f" in {counted(workers, 'worker')}" if workers else " in the training process, which has no workers"
+    first = next(iter(view.makings), None)
+    if first is not None and first.workers:
+        return f" in {counted(first.workers, first.makers)}"
+    return " in the training process, which has no workers"
 
 
 def _most(view: View) -> str:
@@ -195,7 +205,7 @@ def _behind(findings: Sequence[Finding]) -> Iterator[str]:
     makes them so."""
     heavy = [finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND]
     yield from (finding.text for finding in sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1])
-    yield from (finding.text for finding in findings if finding.code == COPIED)
+    yield from (finding.text for finding in findings if finding.code in (COPIED, "loader-keeps-up"))
 
 
 def _short(session: Session, view: View) -> Iterator[str]:

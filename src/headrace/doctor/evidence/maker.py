@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..session.model import Line, Maker, SlowSample
+from ..session.model import Line, LookedSample, LookedStage, Maker, SlowSample
 from . import records
 
 Taker = Callable[[Any], None]
@@ -37,6 +37,7 @@ class MakerSide:
             records.Worker: self._worker,
             records.Batch: self._batch,
             records.Slow: self._slow,
+            records.SampleLook: self._look,
             records.Lines: self._count_lines,
             records.Probe: self._probe,
         }
@@ -50,6 +51,8 @@ class MakerSide:
         maker.lines = [Line(place, us) for place, us in heaviest]
         if not any(maker.batches.beside):
             maker.batches.beside = []
+        if all(worked is None for worked in maker.batches.worked):
+            maker.batches.worked = []
         return maker
 
     def _worker(self, record: records.Worker) -> None:
@@ -72,10 +75,16 @@ class MakerSide:
         batches.beside.append(self._table(record.beside))
         batches.cpu.append(record.cpu)
         batches.delay.append(record.delay)
+        batches.worked.append(record.worked)
 
     def _slow(self, record: records.Slow) -> None:
         stages = [(self._stage(name), wall) for name, wall in record.stages]
         self.maker.slow.append(SlowSample(record.key, record.epoch, record.index, record.wall, stages))
+
+    def _look(self, record: records.SampleLook) -> None:
+        stages = [LookedStage(self._stage(name), bool(drew), _known(same)) for name, drew, same in record.stages]
+        looked = LookedSample(record.epoch, record.index, stages, bool(record.drew), _known(record.same))
+        self.maker.looks.append(looked)
 
     def _table(self, rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
         return [(self._stage(name), calls, wall, cpu) for name, calls, wall, cpu in rows]
@@ -96,3 +105,7 @@ class MakerSide:
 
     def _probe(self, record: records.Probe) -> None:
         self.maker.probe = record.us
+
+
+def _known(flag: int | None) -> bool | None:
+    return None if flag is None else bool(flag)

@@ -35,8 +35,8 @@ class HostCores:
         )
 
     def pool(self, pid: int) -> int:
-        """Return the threads by which torch shares what that process computes, and no more than have a core each; 1 where a device
-        computes for it, or where nothing tells."""
+        """Return the threads by which torch shares what that process computes, and no more than have a core each; 1
+        where a device computes for it, or where nothing tells."""
         host, share = self.host, self.share()
         if host is None or host.told(pid, "facts", "device") is not None:
             return 1

@@ -66,8 +66,8 @@ class Recorded:
         return (self.making_cpu_us + self.training_cpu_us) / step_us
 
     def sharing_us(self) -> float:
-        """Return the added CPU time of a step's batches, if workers wrote them into shared memory and the trainer mapped them;
-        assumed by their size, and 0 where workers do so already."""
+        """Return the added CPU time of a step's batches, if workers wrote them into shared memory and the trainer
+        mapped them; assumed by their size, and 0 where workers do so already."""
         if self.setup.workers:
             return 0.0
         return (shared_us(self.batch_bytes) + receive_us(self.batch_bytes)) * self.batches_a_step
@@ -79,8 +79,8 @@ class Recorded:
         return 0.0 if not cores else (self.making_cpu_us + self.sharing_us() + self.training_cpu_us) / cores
 
     def most_workers(self) -> int | None:
-        """Return how many workers keep all cores busy by making batches alone: more than cores only as far as they wait, for
-        storage say, while others compute. None where the cores are not known."""
+        """Return how many workers keep all cores busy by making batches alone: more than cores only as far as they
+        wait, for storage say, while others compute. None where the cores are not known."""
         cores, batches = self.setup.cores, self.batches
         if cores is None:
             return None

@@ -121,8 +121,8 @@ def _receive(recorded: Recorded, setup: Setup) -> Column:
 
 
 def _sharing_us(recorded: Recorded, setup: Setup) -> float:
-    """Return what a batch takes longer where workers write it into shared memory and none did before; less than 0 the other way
-    round."""
+    """Return what a batch takes longer where workers write it into shared memory and none did before; less than 0
+    the other way round."""
     change = bool(setup.workers) - bool(recorded.setup.workers)
     return change * shared_us(recorded.batch_bytes) * setup.sent_bytes
 

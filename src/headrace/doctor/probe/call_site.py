@@ -18,6 +18,13 @@ _NOT_THE_USERS = tuple(
         os.path.dirname(__file__),
     }
 )
+PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+"""In the paths of packages of whatever environment: this one may have another behind it."""
+
+
+def is_users(path: str) -> bool:
+    """Whether a file of code is none of the standard library's, of an installed package's or of this probe's."""
+    return not path.startswith((*_NOT_THE_USERS, "<frozen")) and not any(part in path for part in PACKAGES)
 
 
 def call_site() -> tuple[str | None, int | None]:
@@ -27,7 +34,7 @@ def call_site() -> tuple[str | None, int | None]:
     place: tuple[str | None, int | None] = (None, None)
     while frame is not None:
         place = (frame.f_code.co_filename, frame.f_lineno)
-        if not place[0].startswith(_NOT_THE_USERS) and not place[0].startswith("<frozen"):
+        if is_users(frame.f_code.co_filename):
             return place
         frame = frame.f_back
     return place

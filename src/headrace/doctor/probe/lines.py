@@ -7,6 +7,7 @@ import sysconfig
 from types import CodeType
 from typing import Callable
 
+from .call_site import PACKAGES
 from .stack import Stack
 
 MOST_PLACES = 2000
@@ -20,7 +21,6 @@ _OUTSIDE_FILES = tuple(
     for file in (("_utils", "fetch.py"), ("_utils", "worker.py"), ("dataloader.py",))
 )
 """Callers of the dataset: in the frames beyond them nobody makes a batch."""
-_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _STDLIB = tuple(
     {
         os.path.realpath(path) + os.sep
@@ -79,6 +79,6 @@ class Lines:
 def _kind_of(file: str) -> int:
     if file.endswith(_OUTSIDE_FILES):
         return _OUTSIDE
-    if file.startswith("<frozen ") or any(folder in file for folder in _PACKAGES):
+    if file.startswith("<frozen ") or any(folder in file for folder in PACKAGES):
         return _OTHERS
     return _OTHERS if os.path.realpath(file).startswith((*_STDLIB, _PROBE)) else _OWN

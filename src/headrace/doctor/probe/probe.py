@@ -36,6 +36,8 @@ class Probe:
         self.stages = Stages(lambda error: self.fault("stages", error))
         self.patches = Patches()
         self.imports = ImportWatch()
+        self.used: set[str] = set()
+        """Libraries of which this process has called a function that is hooked."""
         self._faults: set[str] = set()
         self._at_detach: list[Callable[[], None]] = []
         self.evidence = Evidence(self._new_path(), settings.most_bytes, self._header)
@@ -113,6 +115,25 @@ class Probe:
         make = timed_by_type(self.stages, lambda label: self.stage(category, label))
         return self.patches.replace(owner, name, make)
 
+    def hook(self, module: ModuleType, path: str, make: Callable[[Any], Any], unseen: str) -> bool:
+        """Replaces `path`, dotted, of a library's module. Where there is no such thing the report says that what
+        `unseen` names was not seen; and False."""
+        owner: Any = module
+        *outer, name = path.split(".")
+        for part in outer:
+            owner = getattr(owner, part, None)
+        if owner is not None and self.patches.replace(owner, name, make):
+            return True
+        self.unknown(f"{module.__name__}.{path}", unseen)
+        return False
+
+    def unknown(self, what: str, unseen: str) -> None:
+        """Notes that `what`, of a library of another version than the doctor knows, is not as it knows it."""
+        library = what.partition(".")[0]
+        version = getattr(sys.modules.get(library), "__version__", None)
+        its = f"{library} {version}'s" if version else f"{library}'s"
+        self.note("not-known", f"{its} {what} is not known to this doctor: {unseen} not seen.")
+
     def note(self, code: str, text: str) -> None:
         """Something that the report must say: see docs/doctor/evidence.md for the codes."""
         self.evidence.write(("note", self.clock.now_us(), code, text))
@@ -137,6 +158,7 @@ class Probe:
         """In the child of a fork: a file of its own, and locks that nobody holds."""
         self._start_us = self.clock.now_us()
         self.evidence.forked(self._new_path())
+        self.used.clear()
         self.stages.forked()
         self.batches.forked()
         self.training.forked()

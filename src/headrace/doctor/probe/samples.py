@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import random
 import sys
 import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable
 
+from .made_twice import random_states
 from .passes import ATTRIBUTE
 
 if TYPE_CHECKING:
@@ -186,9 +186,7 @@ class _Draws:
     def _state(self) -> Any:
         """Of the generators that everybody shares."""
         try:
-            numpy = sys.modules.get("numpy")
-            drawn = None if numpy is None else str(numpy.random.get_state()[1:3])
-            return random.getstate(), sys.modules["torch"].get_rng_state().numpy().tobytes(), drawn
+            return random_states()
         except Exception as error:
             self._left = 0
             self._probe.fault("draws of samples", error)

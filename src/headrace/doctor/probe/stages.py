@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from typing import Callable
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    from .made_twice import Look
 
 Total = list[int]
 """Calls, wall ns and thread-CPU ns, exclusive of inner stages."""
@@ -86,6 +89,14 @@ class Stages:
         self._local = threading.local()
         self._failed(error)
 
+    def aside(self) -> Account:
+        """In place of this thread's account one whose stages count for nothing, until `back`."""
+        account = self._local.account = Account(self)
+        return account
+
+    def back(self, account: Account) -> None:
+        self._local.account = account
+
     def forked(self) -> None:
         """In the child of a fork: nothing is open, whatever the parent was at."""
         self._local = threading.local()
@@ -106,7 +117,7 @@ class Stages:
 class Account:
     """The open stages of one thread and the totals of those that have ended."""
 
-    __slots__ = ("_categories", "_inside", "_open", "_stages", "_whole", "beside", "totals")
+    __slots__ = ("_categories", "_inside", "_open", "_stages", "_whole", "beside", "look", "totals")
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
@@ -116,6 +127,8 @@ class Account:
         self.totals: Totals = {}
         self._whole: Totals = {}
         self.beside: Account | None = None
+        self.look: Look | None = None
+        """What looks at each result, of a sample that is looked at closely."""
 
     def enter(self, stage: int) -> Account | None:
         """None inside a stage of the same category."""
@@ -149,6 +162,19 @@ class Account:
         except Exception as error:
             self._stages.fail(error)
             return 0
+
+    def gave(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
+        """`stage` has ended, and gave `result`. What is done to look at that is no stage."""
+        look, self.look = self.look, None
+        try:
+            self._stages.aside()
+            if look is not None:
+                look.ended(stage, result, arguments)
+        except Exception as error:
+            self._stages.fail(error)
+        else:
+            self._stages.back(self)
+            self.look = look
 
     def begin_part(self, stage: int) -> None:
         """Enters `stage`, and keeps apart what is counted from now on: a sample's stages from its batch's."""

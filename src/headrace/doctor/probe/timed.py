@@ -21,9 +21,12 @@ def timed(stages: Stages, stage: int) -> Callable[[Function], Function]:
             if account is None:
                 return original(*args, **kwargs)
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
             finally:
                 account.leave()
+            if account.look is not None:
+                account.gave(stage, result, args)
+            return result
 
         return stand_in(original, call)
 
@@ -47,9 +50,12 @@ def timed_by_type(stages: Stages, stage_of: Callable[[str], int]) -> Callable[[F
             if account is None:
                 return original(self, *args, **kwargs)
             try:
-                return original(self, *args, **kwargs)
+                result = original(self, *args, **kwargs)
             finally:
                 account.leave()
+            if account.look is not None:
+                account.gave(stage, result, args)
+            return result
 
         return stand_in(original, call)
 

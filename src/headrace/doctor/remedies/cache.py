@@ -24,6 +24,9 @@ def cache(case: Case) -> Iterator[Proposal]:
     cut = cut_of(case)
     title = f"samples kept as they are after {cut.last}"
     share = share_of(cut.before)
+    if not cut.is_fixed:
+        yield would_not(CODE, title, "What is read for a sample was something else when the sample was made again.")
+        return
     if share < WORTH:
         yield would_not(CODE, title, f"What is the same each time is {percent(share)} of making a batch. {_from(cut)}")
         return
@@ -40,7 +43,7 @@ def cache(case: Case) -> Iterator[Proposal]:
         case.predict(scaled(cut.before)(0.0)),
         code=CODE,
         title=title,
-        why=f"{percent(share)} of making a batch gives the same each time. {_from(cut)} Once all samples are kept, "
+        why=f"{percent(share)} of making a batch gives the same each time. {_from(cut)} Once all samples are cached, "
         "from the second epoch on, only the rest is done.",
         confidence=MEDIUM,
         change=scaled(cut.before)(0.0),
@@ -112,5 +115,5 @@ def _changes(case: Case, cut: Cut, whole: float) -> dict[str, Any] | None:
 
 def _from(cut: Cut) -> str:
     if cut.random_from is None:
-        return "No random augmentation was seen."
-    return f"Augmentation is random from here on ({cut.random_from.label}): caching may start no later than {cut.last}."
+        return cut.why
+    return f"{cut.why} Caching may start no later than {cut.last}."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
@@ -10,6 +11,7 @@ from typing import Any
 
 from ..analyse.diagnosis import Diagnosis, Making, StagePart
 from ..analyse.host import Host, host_of
+from ..analyse.join import Finder, Join
 from ..analyse.loaders import with_loaders_as_one
 from ..analyse.parts import WAIT
 from ..analyse.view import View
@@ -90,6 +92,17 @@ class Case:
         return sorted(numbers | {self.making.loader})
 
     @cached_property
+    def finders(self) -> list[Finder]:
+        """Of this loader's passes, and of no other's: an evaluation's batches are made otherwise."""
+        join = Join(self.session)
+        return [join.finder(self.view.trainer, one) for one in self.view.trainer.passes if one.loader == self.loader]
+
+    @property
+    def loader(self) -> int:
+        """The number that all DataLoaders count under that count as this one."""
+        return self.making.loader
+
+    @cached_property
     def batch_bytes(self) -> float | None:
         """Of a batch's tensors, on average; None where none was seen to have any."""
         gets = self.view.trainer.gets
@@ -100,10 +113,9 @@ class Case:
     def samples_a_batch(self) -> float | None:
         told = [
             samples
-            for maker in self.session.makers
-            if maker.trainer == self.view.trainer.pid
-            for samples in maker.batches.samples
-            if samples is not None
+            for finder in self.finders
+            for made in finder.batches()
+            if (samples := made.maker.batches.samples[made.row]) is not None
         ]
         if told:
             return fmean(told)
@@ -157,7 +169,16 @@ class Case:
         files = self.changed(wanted)
         if files is None or len(files) != 1:
             return None
-        return Edit(files[0].path, files[0].line, files[0].diff(self.sources.root))
+        file = files[0]
+        return Edit(file.path, file.line, file.diff(self.root_of([file.path])))
+
+    def root_of(self, files: Sequence[str]) -> str:
+        """The folder that a diff of these files names them from: `patch` takes no path that leads out of where it is
+        applied, so that it is the current one only where they all lie in it."""
+        here = self.sources.root
+        if not files or all(not os.path.relpath(one, here).startswith(os.pardir) for one in files):
+            return here
+        return os.path.commonpath([os.path.dirname(one) for one in files])
 
 
 WORTH = 0.02
@@ -165,8 +186,9 @@ WORTH = 0.02
 
 
 def case_of(session: Session, diagnosis: Diagnosis, view: View, sources: Sources) -> Case | None:
-    """None where no step was measured, or where it waited for no loader."""
-    if view.budget is None or not view.makings:
+    """None where no step was measured, or where it waited for no DataLoader: what to change of a loader of Headrace's
+    own the findings say."""
+    if view.budget is None or not view.makings or view.makings[0].threads:
         return None
     making = view.makings[0]
     loader = view.loader(making.loader)

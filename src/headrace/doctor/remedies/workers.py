@@ -81,8 +81,8 @@ def _beside_storage(case: Case, count: int, free: Prediction) -> tuple[Predictio
 
 
 def _candidates(case: Case) -> list[int]:
-    """Return counts up to twice the cores, or to twice the workers there are; where batches compute, no more than cores, since the
-    others that wait for storage need none."""
+    """Return counts up to twice the cores, or to twice the workers there are; where batches compute, no more than
+    cores, since the others that wait for storage need none."""
     cores = case.cores
     most = 2 * max(case.workers, 1 if cores is None else int(cores) + 1)
     enough = None if case.recorded is None else case.recorded.most_workers()

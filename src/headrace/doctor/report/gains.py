@@ -77,8 +77,8 @@ def title(remedy: Remedy) -> str:
 
 
 def is_refused(outcome: Outcome | None) -> bool:
-    """Whether trying it spoke against it. One that was not tried to the end stays as it was predicted."""
-    return outcome is not None and outcome.why in (MEASURED, "broke") and not outcome.recommended
+    """Whether trying it spoke against it."""
+    return outcome is not None and outcome.is_refused
 
 
 def first_gain(prescription: Prescription) -> str:
@@ -98,16 +98,12 @@ def first_gain(prescription: Prescription) -> str:
 
 def _is_certain(remedy: Remedy, outcome: Outcome | None) -> bool:
     """Return whether a proof gained, or where none was made to its end, all of the predicted interval would."""
-    if _is_out(outcome):
+    if is_refused(outcome):
         return False
     prediction = remedy.prediction
     if prediction is None or (outcome is not None and outcome.recommended):
         return True
     return prediction.high_us < prediction.step_us * prediction.speedup
-
-
-def _is_out(outcome: Outcome | None) -> bool:
-    return is_refused(outcome) or (outcome is not None and outcome.why == "timed out")
 
 
 def _proved_step(outcome: Outcome) -> str:

@@ -153,6 +153,15 @@ class Digest:
 
 
 @dataclass
+class Feed:
+    """What a loader of Headrace's said of itself in a pass, counted from the pass's start: docs/doctor/evidence.md."""
+
+    pass_: int
+    time: int
+    facts: dict[str, Any]
+
+
+@dataclass
 class Trainer:
     """One process that trains: a rank."""
 
@@ -175,6 +184,7 @@ class Trainer:
     """Of the `replay` and `load` windows."""
     drained: Gets = field(default_factory=Gets)
     """Batches that were taken in the `drain` window."""
+    feeds: list[Feed] = field(default_factory=list)
     digests: list[Digest] = field(default_factory=list)
     """Of its first batches, in order, where runs were to be compared; else empty."""
 
@@ -198,6 +208,8 @@ class Batches:
     """CPU time of all the process's threads, from `start` to `fetched`."""
     delay: list[int | None] = field(default_factory=list)
     """How long the thread that made it was ready to run meanwhile and had no core."""
+    worked: list[int | None] = field(default_factory=list)
+    """What all the threads that made it together took, which `stages` sum to; empty where one thread made each."""
 
 
 @dataclass
@@ -209,6 +221,32 @@ class SlowSample:
     index: int
     wall: int
     stages: list[tuple[int, int]]
+
+
+@dataclass
+class LookedStage:
+    """A stage of a sample that was looked at closely."""
+
+    stage: int
+    """Into `Maker.stages`."""
+    drew: bool
+    """Whether random numbers were drawn since the stage before it had ended."""
+    same: bool | None
+    """Whether it gave the same when the sample was made again; None where that is not known."""
+
+
+@dataclass
+class LookedSample:
+    """A sample whose making was looked at closely: its stages in the order in which they ended."""
+
+    epoch: int
+    index: int
+    """Of its batch."""
+    stages: list[LookedStage]
+    drew: bool
+    """Whether random numbers were drawn behind the last stage."""
+    same: bool | None
+    """Whether the whole sample was the same when it was made again; None where it was not, or cannot be compared."""
 
 
 @dataclass
@@ -271,6 +309,8 @@ class Maker:
     """`category:label`."""
     batches: Batches = field(default_factory=Batches)
     slow: list[SlowSample] = field(default_factory=list)
+    looks: list[LookedSample] = field(default_factory=list)
+    """Samples that were looked at closely, a few of each dataset; empty in sessions of an earlier doctor."""
     lines: list[Line] = field(default_factory=list)
     probe: int | None = None
     """Microseconds that the probe cost it in all."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from .model import Machine, Maker, Session, Trainer
 
-MAY_BE_EMPTY = {"beside", "cpu", "delay", "unpickle_cpu"}
+MAY_BE_EMPTY = {"beside", "cpu", "delay", "unpickle_cpu", "worked"}
 """Columns that are left out where no row has anything, or by an earlier doctor."""
 
 
@@ -41,6 +41,8 @@ def _of_maker(maker: Maker, where: str) -> Iterator[str]:
         yield from _outside(stages, len(maker.stages), "stages", f"{where}.batches.{name}")
     slow = (stage for sample in maker.slow for stage, _ in sample.stages)
     yield from _outside(slow, len(maker.stages), "stages", f"{where}.slow")
+    looked = (one.stage for sample in maker.looks for one in sample.stages)
+    yield from _outside(looked, len(maker.stages), "stages", f"{where}.looks")
 
 
 def _of_machine(machine: Machine, where: str) -> Iterator[str]:

@@ -32,7 +32,7 @@ class Work:
     rows: tuple[int, ...] | None
     """Those that are this worker's, of which alone `fields` has values; None where whoever is free takes the next."""
     key: int
-    base_ids: NDArray[np.int64]
+    draw_ids: NDArray[np.int64]
     passes: NDArray[np.uint32]
     fields: dict[str, SentField]
     places: dict[str, Place]

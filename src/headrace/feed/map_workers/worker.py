@@ -139,7 +139,7 @@ class Worker:
     def _map_row(self, opened: _Opened, row: int) -> Any:
         work = opened.work
         at = row if work.rows is None else work.rows.index(row)
-        rng = transforms.sample_rng(work.key, base_id=int(work.base_ids[row]), pass_=int(work.passes[row]))
+        rng = transforms.sample_rng(work.key, draw_id=int(work.draw_ids[row]), pass_=int(work.passes[row]))
         return transforms.map_row(self._setup.function, opened.fields, at, rng, opened.sees)
 
     def _place(self, opened: _Opened, row: int, result: Any) -> Any:

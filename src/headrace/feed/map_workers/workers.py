@@ -219,4 +219,4 @@ def _place_counters(memory: SharedBlocks, recipe: Recipe) -> tuple[Counters, Cou
 
 def _work(number: int, batch: UnderWay, fields: dict[str, SentField], rows: tuple[int, ...] | None = None) -> Work:
     decoded = batch.decoded
-    return Work(number, len(decoded), rows, decoded.key, decoded.base_ids, decoded.passes, fields, batch.places)
+    return Work(number, len(decoded), rows, decoded.key, decoded.draw_ids, decoded.passes, fields, batch.places)

@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 
 def install(probe: Probe, dataloader: ModuleType) -> None:
     """Hooks torch.utils.data.dataloader."""
-    hooks, pinning = Hooks(probe.training), dataloader._utils.pin_memory
-    install_iterator(probe, dataloader._MultiProcessingDataLoaderIter)
+    hooks = Hooks(probe.training)
+    install_iterator(probe, dataloader, "_MultiProcessingDataLoaderIter")
     probe.patches.replace(ForkingPickler, "loads", hooks.loads)
-    probe.patches.replace(pinning, "_pin_memory_loop", hooks.pin_memory_loop)
-    probe.patches.replace(pinning, "pin_memory", hooks.pin_memory)
+    probe.hook(dataloader, "_utils.pin_memory._pin_memory_loop", hooks.pin_memory_loop, "pinning was")
+    probe.hook(dataloader, "_utils.pin_memory.pin_memory", hooks.pin_memory, "pinning was")
 
 
-def install_iterator(probe: Probe, iterator: type) -> None:
+def install_iterator(probe: Probe, module: ModuleType, iterator: str) -> None:
     """Hooks an iterator over worker processes."""
-    probe.patches.replace(iterator, "_try_get_data", Hooks(probe.training).try_get_data)
+    unseen = "batches that come out of order were"
+    probe.hook(module, f"{iterator}._try_get_data", Hooks(probe.training).try_get_data, unseen)
 
 
 class Hooks:

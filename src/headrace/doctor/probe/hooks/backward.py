@@ -36,7 +36,7 @@ def install(probe: Probe, torch: ModuleType) -> None:
 
         return backward
 
-    probe.patches.replace(autograd, "backward", hooked)
+    probe.hook(torch, "autograd.backward", hooked, "backward passes were")
 
 
 def _stamped(training: Training, autograd: ModuleType, tensors: Any) -> Any | None:

@@ -27,12 +27,18 @@ NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence that it is described in, and its number there."""
 
 
+UNSEEN = "the batches of its loaders were"
+
+
 def install(probe: Probe, dataloader: ModuleType) -> None:
     """Hooks torch.utils.data.dataloader."""
+    if not isinstance(getattr(dataloader, "_BaseDataLoaderIter", None), type):
+        probe.unknown("torch.utils.data.dataloader._BaseDataLoaderIter", UNSEEN)
+        return
     hooks = Hooks(probe, dataloader)
-    patches = probe.patches
-    patches.replace(dataloader.DataLoader, "__iter__", hooks.iter)
-    patches.replace(dataloader._BaseDataLoaderIter, "__next__", hooks.next)
+    probe.hook(dataloader, "DataLoader.__iter__", hooks.iter, UNSEEN)
+    probe.hook(dataloader, "DataLoader._get_iterator", hooks.get_iterator, "loaders that iterate in their own way were")
+    probe.hook(dataloader, "_BaseDataLoaderIter.__next__", hooks.next, UNSEEN)
     arrivals.install(probe, dataloader)
 
 
@@ -42,8 +48,8 @@ def install_stateful(probe: Probe, stateful: ModuleType) -> None:
     import torch
 
     hooks = Hooks(probe, torch.utils.data.dataloader)
-    probe.patches.replace(stateful.StatefulDataLoader, "__iter__", hooks.iter)
-    arrivals.install_iterator(probe, stateful._StatefulMultiProcessingDataLoaderIter)
+    probe.hook(stateful, "StatefulDataLoader.__iter__", hooks.iter, UNSEEN)
+    arrivals.install_iterator(probe, stateful, "_StatefulMultiProcessingDataLoaderIter")
 
 
 class Hooks:
@@ -63,34 +69,53 @@ class Hooks:
         self._replays = Replays(probe, torch.is_grad_enabled)
 
     def iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        training = self._training
+
         @functools.wraps(original)
         def __iter__(loader: Any) -> Any:  # noqa: N807
-            training = self._training
             if training.windows.is_replaying and (stand_in := self._stand_in(loader)) is not None:
                 return stand_in
-            is_inner = training.is_fetching and training.is_its_thread()
-            if not training.is_on or is_inner or self._dataloader._utils.worker.get_worker_info() is not None:
-                return original(loader)
-            try:
-                number = training.begin_pass()
-            except Exception as error:
-                training.fail("DataLoader.__iter__", error)
-                return original(loader)
-            start = now()
-            try:
-                iterator = original(loader)
-            except BaseException:
-                training.pass_failed()
-                raise
-            try:
-                training.pass_begun(number, start, self._is_grad_enabled())
-                if isinstance(iterator, self._iterators):
-                    self._write_pass(loader, iterator, number, start)
-            except Exception as error:
-                training.fail("DataLoader.__iter__", error)
-            return iterator
+            return self._begin(original, loader, "DataLoader.__iter__")
 
         return __iter__
+
+    def get_iterator(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """What `__iter__` calls for a new iterator, and what a loader calls that has an `__iter__` of its own and keeps
+        one iterator for good: then a pass begins here."""
+        training = self._training
+
+        @functools.wraps(original)
+        def _get_iterator(loader: Any) -> Any:
+            if training.opening is not None:
+                return original(loader)
+            return self._begin(original, loader, "DataLoader._get_iterator")
+
+        return _get_iterator
+
+    def _begin(self, original: Callable[[Any], Any], loader: Any, name: str) -> Any:
+        """The iterator that `original` gives, whose pass is followed from now on."""
+        training = self._training
+        is_inner = training.is_fetching and training.is_its_thread()
+        if not training.is_on or is_inner or self._dataloader._utils.worker.get_worker_info() is not None:
+            return original(loader)
+        try:
+            number = training.begin_pass()
+        except Exception as error:
+            training.fail(name, error)
+            return original(loader)
+        start = now()
+        try:
+            iterator = original(loader)
+        except BaseException:
+            training.pass_failed()
+            raise
+        try:
+            training.pass_begun(number, start, self._is_grad_enabled())
+            if isinstance(iterator, self._iterators):
+                self._write_pass(loader, iterator, number, start)
+        except Exception as error:
+            training.fail(name, error)
+        return iterator
 
     def next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         training = self._training
@@ -207,7 +232,7 @@ class Hooks:
     def _received(self, iterator: Any, pass_: Pass, batch: Any, start: int, end: int) -> Received:
         if not pass_.has_workers:
             pass_.index += 1
-        elif iterator._in_order:
+        elif getattr(iterator, "_in_order", True):  # torch before 2.6 knows no other order
             pass_.index = iterator._rcvd_idx - 1
         index = pass_.index
         reader = pass_.reader
@@ -247,6 +272,8 @@ class Hooks:
             makers=len(workers) or makers_of(loader),
         )
         setattr(iterator, ATTRIBUTE, pass_)
+        if workers:
+            self._probe.batches.made_twice.is_known(loader.dataset)
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
         records.append(("pass", number, loader_number, clock.us(start), clock.now_us(), epoch, pids))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from ..batches import Batch
 from ..cost import price_ns
+from ..made_twice import FIRST, LAST
 from ..resting import NOBODY
 from ..slow import SlowSamples
 from ..stage_cost import CALLS, raise_
@@ -18,6 +19,7 @@ from ..timed import timed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..made_twice import Look
     from ..probe import Probe
 
 
@@ -25,9 +27,9 @@ def install(probe: Probe, fetch: ModuleType) -> None:
     """Hooks torch.utils.data._utils.fetch, which workers and num_workers=0 share."""
     hook = _FetchHook(probe)
     probe.batches.price_sample = lambda: _price_ns(probe)
-    probe.patches.replace(fetch._BaseDatasetFetcher, "__init__", hook.new_fetcher)
+    probe.hook(fetch, "_BaseDatasetFetcher.__init__", hook.new_fetcher, "the making of batches was")
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
-        probe.patches.replace(getattr(fetch, name), "fetch", hook.fetching)
+        probe.hook(fetch, f"{name}.fetch", hook.fetching, "the making of batches was")
 
 
 FETCHES = "_headrace_fetches"
@@ -36,14 +38,15 @@ FETCHES = "_headrace_fetches"
 
 class _Fetches:
     """What is known of one fetcher, by one hook: its pass, how many batches it made in a process without a worker loop,
-    its collate_fn, and what times that."""
+    and in all, its collate_fn, and what times that."""
 
-    __slots__ = ("collate", "collate_fn", "hook", "made", "pass_")
+    __slots__ = ("collate", "collate_fn", "fetched", "hook", "made", "pass_")
 
     def __init__(self, hook: _FetchHook, pass_: int) -> None:
         self.hook = hook
         self.pass_ = pass_
         self.made = 0
+        self.fetched = 0
         self.collate_fn: Callable[..., Any] | None = None
         self.collate: Callable[..., Any] | None = None
 
@@ -106,7 +109,9 @@ class _FetchHook:
             batch = self._probe.batches.begin(*self._next_of(fetcher))  # which counts its own cost
         begun = time.monotonic_ns()
         batch.is_fetching = True
-        fetch = _Fetch(self._probe, fetcher, batch, is_here, self._collate(fetcher))
+        collate, known = self._collate(fetcher), self._known(fetcher)
+        fetch = _Fetch(self._probe, fetcher, batch, is_here, collate, FIRST <= known.fetched <= LAST)
+        known.fetched += 1
         self._probe.batches.cost.add_ns(time.monotonic_ns() - begun)
         return fetch
 
@@ -146,11 +151,19 @@ class _Fetch:
     its own, whoever else looks at it meanwhile: another thread that reads the same iterator, or a state that is saved.
     """
 
-    def __init__(self, probe: Probe, fetcher: Any, batch: Batch, is_here: bool, collate: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        probe: Probe,
+        fetcher: Any,
+        batch: Batch,
+        is_here: bool,
+        collate: Callable[..., Any],
+        is_looked_at: bool = False,
+    ) -> None:
         self.batch = batch
         self.is_here = is_here
         self._fetcher = fetcher
-        samples = _Samples(probe, batch, fetcher.auto_collation)
+        samples = _Samples(probe, batch, fetcher.auto_collation, is_looked_at)
         name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
         data = getattr(fetcher, name)
         if fetcher.auto_collation and not probe.batches.pace.is_due():
@@ -172,12 +185,13 @@ class _Fetch:
 class _Samples:
     """Times what the dataset does for one batch."""
 
-    def __init__(self, probe: Probe, batch: Batch, auto_collation: bool) -> None:
+    def __init__(self, probe: Probe, batch: Batch, auto_collation: bool, is_looked_at: bool = False) -> None:
         self.batch = batch
         self.auto_collation = auto_collation
         self._rest = probe.stage("getitem", "rest")
         self._account = batch.account
         self._slow = probe.batches.slow
+        self._twice = probe.batches.made_twice if is_looked_at else None
         guard = probe.batches.guard
         self.begin, self.end, self.end_together = guard(self._begin), guard(self._end), guard(self._end_together)
 
@@ -199,6 +213,20 @@ class _Samples:
             wall //= samples
         if samples != 0 and wall > self._slow.least_ns:
             self._slow.offer(self.batch.epoch, self.batch.index, key, wall, totals)
+
+    def look(self, dataset: Any) -> Look | None:
+        """To be asked for before a sample is made; None where it is not looked at."""
+        return None if self._twice is None else self._twice.begin(dataset, self._account)
+
+    def looked(self, look: Look, sample: Any, again: Callable[[], Any] | None) -> None:
+        """What `look` saw being made is `sample`."""
+        assert self._twice is not None
+        self._twice.end(look, self.batch, sample, again)
+
+    def look_at(self, dataset: Any, make: Callable[[], Any]) -> None:
+        """At a sample that `make` makes for this alone."""
+        if self._twice is not None:
+            self._twice.look_at(dataset, self.batch, make)
 
     def _end_together(self, samples: int) -> None:
         """It has given all of a batch's, of which none was timed by itself."""
@@ -239,12 +267,15 @@ class _Dataset:
     def __getitem__(self, key: Any) -> Any:
         count: int | None = 0
         self._samples.begin()
+        look = self._samples.look(self._dataset)
         try:
             sample = self._dataset[key]
             count = 1 if self._samples.auto_collation else _length(key, 1)
-            return sample
         finally:
             self._samples.end(key, count)
+        if look is not None:
+            self._samples.looked(look, sample, lambda: self._dataset[key])
+        return sample
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._dataset, name)
@@ -257,11 +288,17 @@ class _Dataset:
             try:
                 data = getitems(keys)
                 count = _length(keys, None)
-                return data
             finally:
                 self._samples.end(keys, count)
+            self._look_at_some(getitems, keys)
+            return data
 
         return __getitems__
+
+    def _look_at_some(self, getitems: Callable[[Any], Any], keys: Any) -> None:
+        """Of samples that came together each is looked at by itself, once they are there."""
+        for key in keys if isinstance(keys, list) else ():
+            self._samples.look_at(self._dataset, functools.partial(getitems, [key]))
 
 
 class _Iterator:
@@ -278,12 +315,15 @@ class _Iterator:
         key: Any = None
         count: int | None = 0
         self._samples.begin()
+        look = self._samples.look(self._iterator)
         try:
             sample = next(self._iterator)
             key, count = _key(sample, self._samples.batch), 1 if self._samples.auto_collation else None
-            return sample
         finally:
             self._samples.end(key, count)
+        if look is not None:
+            self._samples.looked(look, sample, None)
+        return sample
 
 
 def _key(sample: Any, batch: Batch) -> Any:

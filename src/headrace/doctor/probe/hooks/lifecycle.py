@@ -69,7 +69,7 @@ def write_facts(probe: Probe) -> None:
     """What only the process itself knows, now. Costs a millisecond."""
     torch = sys.modules.get("torch")
     if torch is not None:
-        probe.evidence.write_last(("facts", probe.clock.now_us(), {**_threads(torch), **_cuda(torch)}))
+        probe.evidence.write_last(("facts", probe.clock.now_us(), {**_threads(probe, torch), **_cuda(torch)}))
 
 
 def _ends_process(probe: Probe) -> Callable[[Any], Any]:
@@ -120,8 +120,8 @@ def _at_exit(probe: Probe) -> None:
     probe.last.write(probe.ending)
 
 
-def _threads(torch: ModuleType | Any) -> dict[str, Any]:
-    cv2: Any = sys.modules.get("cv2")
+def _threads(probe: Probe, torch: ModuleType | Any) -> dict[str, Any]:
+    cv2: Any = sys.modules.get("cv2") if "cv2" in probe.used else None
     return {
         "torch_threads": _asked(torch.get_num_threads),
         "interop_threads": _asked(torch.get_num_interop_threads),

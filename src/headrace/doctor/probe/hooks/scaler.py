@@ -16,7 +16,8 @@ def install(probe: Probe, grad_scaler: ModuleType) -> None:
     """Hooks torch.amp.grad_scaler, or torch.cuda.amp.grad_scaler before torch 2.3. A skipped step is one in which the
     scaler calls no optimizer."""
     training = probe.training
-    if "_maybe_opt_step" not in vars(grad_scaler.GradScaler):  # inherited from the other module's, which is hooked
+    its = grad_scaler.GradScaler
+    if "_maybe_opt_step" not in vars(its) and hasattr(its, "_maybe_opt_step"):  # the other module's, which is hooked
         return
 
     def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,4 +35,4 @@ def install(probe: Probe, grad_scaler: ModuleType) -> None:
 
         return _maybe_opt_step
 
-    probe.patches.replace(grad_scaler.GradScaler, "_maybe_opt_step", hooked)
+    probe.hook(grad_scaler, "GradScaler._maybe_opt_step", hooked, "steps that it skips were")

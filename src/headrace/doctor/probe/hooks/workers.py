@@ -7,7 +7,7 @@ import inspect
 import os
 import time
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from ..batches import Batch
 
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from ..probe import Probe
 
 
+UNSEEN = "what workers do was"
+
+
 def install(probe: Probe, worker: ModuleType) -> None:
-    """Hooks torch.utils.data._utils.worker, or a module with a loop of the same arguments' names."""
-    probe.patches.replace(worker, "_worker_loop", lambda original: _observed(probe, original))
+    """Hooks torch.utils.data._utils.worker, or a module with such a loop."""
+    probe.hook(worker, "_worker_loop", lambda original: _observed(probe, original), UNSEEN)
 
 
 def _observed(probe: Probe, original: Callable[..., None]) -> Callable[..., None]:
@@ -28,7 +31,7 @@ def _observed(probe: Probe, original: Callable[..., None]) -> Callable[..., None
     @functools.wraps(original)
     def _worker_loop(*args: Any, **kwargs: Any) -> None:
         try:
-            _observe(probe, inspect.signature(original).bind(*args, **kwargs).arguments)
+            _observe(probe, original, args, kwargs)
         except Exception as error:
             probe.fault("worker loop", error)
         try:
@@ -39,19 +42,55 @@ def _observed(probe: Probe, original: Callable[..., None]) -> Callable[..., None
     return _worker_loop
 
 
-def _observe(probe: Probe, arguments: dict[str, Any]) -> None:
-    probe.evidence.write(("worker", probe.clock.now_us(), _facts(probe, arguments)))
-    _IndexQueue(probe, arguments["index_queue"])
-    _DataQueue(probe, arguments["data_queue"])
+def _observe(probe: Probe, original: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    roles = loop_roles(inspect.signature(original).bind(*args, **kwargs).arguments)
+    probe.evidence.write(("worker", probe.clock.now_us(), _facts(probe, roles)))
+    if roles.index_queue is None or roles.data_queue is None:
+        probe.unknown(f"{original.__module__}._worker_loop", UNSEEN)
+        return
+    _IndexQueue(probe, roles.index_queue)
+    _DataQueue(probe, roles.data_queue)
 
 
-def _facts(probe: Probe, arguments: dict[str, Any]) -> dict[str, Any]:
-    dataset = type(arguments["dataset"])
+class LoopRoles(NamedTuple):
+    """What a worker loop was called with, by what each argument is for; None for what was not found."""
+
+    dataset: Any
+    index_queue: Any
+    data_queue: Any
+    worker_id: Any
+    num_workers: Any
+
+
+def loop_roles(arguments: dict[str, Any]) -> LoopRoles:
+    """Finds the roles by the arguments' names, else the queues by what they can do: indices come first everywhere.
+
+    torch from 2.15 on hands over the dataset in a list, which the loop empties.
+    """
+    queues = [value for value in arguments.values() if all(hasattr(value, name) for name in QUEUE)]
+    first, second = (*queues, None, None)[:2] if len(queues) == 2 else (None, None)
+    holder = arguments.get("dataset_holder")
+    held = holder[0] if isinstance(holder, list) and len(holder) == 1 else None
+    return LoopRoles(
+        arguments.get("dataset", held),
+        arguments.get("index_queue", first),
+        arguments.get("data_queue", second),
+        arguments.get("worker_id"),
+        arguments.get("num_workers"),
+    )
+
+
+QUEUE = ("get", "put", "_send_bytes")
+"""What a queue of multiprocessing has."""
+
+
+def _facts(probe: Probe, roles: LoopRoles) -> dict[str, Any]:
+    dataset = type(roles.dataset)
     return {
-        "id": arguments.get("worker_id"),
+        "id": roles.worker_id,
         "parent": os.getppid(),
-        "num_workers": arguments.get("num_workers"),
-        "dataset": f"{dataset.__module__}.{dataset.__qualname__}",
+        "num_workers": roles.num_workers,
+        "dataset": None if roles.dataset is None else f"{dataset.__module__}.{dataset.__qualname__}",
         "start_method": _start_method(),
         "started_us": _started_us(probe),
     }

@@ -30,12 +30,14 @@ def install(probe: Probe, changes: dict[str, dict[str, Any]], applied: Applied) 
 
 
 def _replace_iter(loaders: _Loaders, name: str, probe: Probe, module: Any) -> None:
-    probe.patches.replace(getattr(module, name), "__iter__", loaders.iter)
+    """Also what a loader calls that has an `__iter__` of its own."""
+    for method in ("__iter__", "_get_iterator"):
+        probe.patches.replace(getattr(module, name), method, loaders.iter)
 
 
 class _Loaders:
     """The loaders of a process, by the order in which they are first iterated: the frameworks make theirs anew, but all
-    of them come by DataLoader's own `__iter__`."""
+    of them come by DataLoader's own `__iter__`, or by the `_get_iterator` that it calls."""
 
     def __init__(self, probe: Probe, changes: dict[str, dict[str, Any]], applied: Applied) -> None:
         self._probe = probe
@@ -46,11 +48,11 @@ class _Loaders:
 
     def iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(original)
-        def __iter__(loader: Any) -> Any:  # noqa: N807
+        def begins(loader: Any) -> Any:
             self._change(loader)
             return original(loader)
 
-        return __iter__
+        return begins
 
     def _change_loader(self, loader: Any) -> None:
         number = self._number(loader)

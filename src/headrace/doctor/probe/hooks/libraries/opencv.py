@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...timed import Function, stand_in
 from .paths import count_paths
 
 if TYPE_CHECKING:
@@ -37,6 +38,17 @@ TRANSFORMS = [
 
 
 def install(probe: Probe, cv2: Any) -> None:
+    """Its pool of threads counts once one of these was called: many import OpenCV and use none of it."""
+
+    def marked(original: Function) -> Function:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            probe.used.add("cv2")
+            return original(*args, **kwargs)
+
+        return stand_in(original, call)
+
+    for owner, name in [*((cv2, name) for name in (*DECODES, *TRANSFORMS)), (cv2.VideoCapture, "read")]:
+        probe.patches.replace(owner, name, marked)
     for name in ("imread", "imreadmulti"):
         count_paths(probe, cv2, name, "filename")
     for name in DECODES:

@@ -131,9 +131,12 @@ def _timed_child(probe: Probe, child: Any) -> Any:
         if account is None:
             return child(*args)
         try:
-            return child(*args)
+            result = child(*args)
         finally:
             account.leave()
+        if account.look is not None:
+            account.gave(stage, result, args)
+        return result
 
     return call
 

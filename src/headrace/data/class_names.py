@@ -1,0 +1,181 @@
+"""Classes by their names: which of a dataset's samples have one of those that were asked for, and how they are
+numbered."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import EmptyDatasetError, UsageError
+from .columns import Column, HeldColumn, TextColumn, ValueColumn
+from .strings import Strings
+from .table import Table
+
+Ints = npt.NDArray[np.int64]
+
+Classes: TypeAlias = bool | Sequence[str]
+"""Whether the names of folders are classes, or which of them."""
+
+LABEL = "label"
+_SHOWN = 10
+
+
+def class_places(found: Sequence[str], wanted: Sequence[str], *, where: str) -> list[int]:
+    """Return the place in `found` of each class in `wanted`, in the order of `wanted`.
+
+    Raises UsageError, with the names that there are, for one that is not there.
+    """
+    place_of = {name: place for place, name in enumerate(found)}
+    for name in wanted:
+        if name not in place_of:
+            close = difflib.get_close_matches(name, found, 1)
+            hint = f". Did you mean {close[0]!r}?" if close else ""
+            raise UsageError(
+                f"classes: expected names among the {len(found):,} classes of {where} ({names_text(found)}), "
+                f"got {name!r}{hint}"
+            )
+    return [place_of[name] for name in wanted]
+
+
+def renumbering(found: Sequence[str], wanted: Sequence[str], *, where: str) -> Ints:
+    """Return what each class of `found` is called in the order of `wanted`: its new number, or -1 where it is not
+    wanted; the last entry serves a label of -1. Raises as `class_places` does."""
+    number_of = np.full(len(found) + 1, -1, np.int64)
+    number_of[class_places(found, wanted, where=where)] = np.arange(len(wanted))
+    return number_of
+
+
+def names_text(names: Sequence[str]) -> str:
+    """Return some of many names, for a message."""
+    return ", ".join(map(repr, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")
+
+
+def keep_classes(table: Table, wanted: Sequence[str]) -> tuple[Table, Ints | None]:
+    """Return the table with its labels numbered in the order of `wanted`, and the samples that have one of them; None:
+    all have.
+
+    Labels that are texts, or that name classes already, keep their meaning, and samples of other classes are left out.
+    A class that no text names is taken for one that merely does not occur only if all that occur are wanted. Labels
+    that are bare whole numbers get these names.
+
+    Raises UsageError for a table without such labels or a class that none has, EmptyDatasetError where nothing is left.
+    """
+    label = table.columns.get(LABEL)
+    if isinstance(label, TextColumn) and label.labels is not None and label.classes is not None:
+        labels = _known_numbers(label.classes, wanted, table.source)[label.labels.values]
+        column: TextColumn | ValueColumn = replace(label, labels=ValueColumn(labels, tuple(wanted)))
+    elif isinstance(label, ValueColumn) and label.classes is not None:
+        labels = renumbering(label.classes, wanted, where=table.source)[label.values.astype(np.int64)]
+        column = ValueColumn(labels, tuple(wanted))
+    elif isinstance(label, ValueColumn) and label.values.dtype.kind in "iu":
+        labels = label.values.astype(np.int64)
+        _expect_numbers_below(labels, wanted, table.source)
+        column = ValueColumn(labels, tuple(wanted))
+    else:
+        got = "none of that name" if label is None else f"one of {label.kind}s"
+        raise UsageError(
+            f"classes: expected a column {LABEL!r} of whole numbers or of names of classes in {table.source}, got {got}"
+        )
+    kept = np.flatnonzero(labels >= 0)
+    if not len(kept):
+        raise EmptyDatasetError(f"{table.source}: expected samples of the classes {names_text(wanted)}, got none")
+    return _with_label(table, column, wanted), None if len(kept) == len(labels) else kept
+
+
+def _known_numbers(found: Sequence[str], wanted: Sequence[str], where: str) -> Ints:
+    """Return the `renumbering` of the classes that happen to occur."""
+    if not set(found) <= set(wanted):
+        return renumbering(found, wanted, where=where)
+    place_of = {name: place for place, name in enumerate(wanted)}
+    return np.array([*(place_of[name] for name in found), -1], np.int64)
+
+
+def _with_label(table: Table, column: TextColumn | ValueColumn, wanted: Sequence[str]) -> Table:
+    """Replace the labels, and go on from the known identity of the table, which covers them."""
+    digest = table.known_digest
+    if digest is not None:
+        digest = hashlib.blake2b(json.dumps([digest, list(wanted)]).encode(), digest_size=16).hexdigest()
+    return replace(
+        table,
+        columns={**table.columns, LABEL: column},
+        known_digest=digest,
+        again=None if table.again is None else partial(_open_again, table.again, tuple(wanted)),
+    )
+
+
+def _open_again(again: Callable[[], Table], wanted: Sequence[str]) -> Table:
+    return keep_classes(again(), wanted)[0]
+
+
+def _expect_numbers_below(labels: Ints, wanted: Sequence[str], where: str) -> None:
+    least, most = int(labels.min()), int(labels.max())
+    if least < -1 or most >= len(wanted):
+        raise UsageError(
+            f"classes: expected a name for each label of {where}, which go from {least} to {most}, got "
+            f"{len(wanted):,} names ({names_text(wanted)})"
+        )
+
+
+def label_column(column: HeldColumn, name: str) -> ValueColumn:
+    """Return a column's numbers, or the classes that its texts name. Raises UsageError where it has neither."""
+    if isinstance(column, TextColumn) and column.labels is not None:
+        return column.labels
+    if not isinstance(column, ValueColumn):
+        raise UsageError(
+            f"column {name!r}: expected one number a sample, or names of classes, got a {column.kind} column"
+        )
+    return column
+
+
+def named_classes(column: Column, classes: tuple[str, ...], name: str) -> ValueColumn:
+    """Return a column of whole numbers, or of texts among `classes`, as the numbers of these classes.
+
+    Raises UsageError for any other value, by its row.
+    """
+    if isinstance(column, TextColumn):
+        number_of = {each: number for number, each in enumerate(classes)}
+        numbers = [number_of.get(text, -1) for text in column.strings]
+        if -1 in numbers:
+            row = numbers.index(-1)
+            raise UsageError(
+                f"column {name!r}, row {row:,}: expected one of {names_text(classes)}, got {column.strings[row]!r}"
+            )
+        return ValueColumn(np.array(numbers, np.int64), classes)
+    if not isinstance(column, ValueColumn) or column.values.dtype.kind not in "iu":
+        raise UsageError(f"column {name!r}: expected whole numbers or names of classes, got a {column.kind} column")
+    values = column.values.astype(np.int64)
+    odd = np.flatnonzero((values < 0) | (values >= len(classes)))
+    if len(odd):
+        raise UsageError(
+            f"column {name!r}, row {odd[0]:,}: expected a number from 0 to {len(classes) - 1}, of "
+            f"{names_text(classes)}, got {values[odd[0]]}"
+        )
+    return ValueColumn(values, classes)
+
+
+def parse_labels(members: Sequence[bytes], keys: Sequence[str] | Strings, name: str) -> Ints:
+    """Return the whole number that each member of text (`.cls`) holds. Raises UsageError that names the first which is
+    none."""
+    try:
+        return np.array([int(value) for value in members], np.int64)
+    except (ValueError, OverflowError):
+        row = next(row for row, value in enumerate(members) if not _is_int64(value))
+        raise UsageError(
+            f"field {name!r}, sample {keys[row]!r}: expected a whole number for a label, got {members[row][:40]!r}; "
+            "use Raw() and parse it in map="
+        ) from None
+
+
+def _is_int64(value: bytes) -> bool:
+    try:
+        return -(1 << 63) <= int(value) < 1 << 63
+    except ValueError:
+        return False
