@@ -1,5 +1,6 @@
 """The native core as Python sees it. Arrays are borrowed, not copied; all of them are C-contiguous."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -233,6 +234,8 @@ class Limits:
         max_jpeg_scans: int = ...,
         max_png_chunk_bytes: int = ...,
         max_file_bytes: int = ...,
+        formats: Sequence[str] | None = ...,
+        max_decode_s: float = ...,
     ) -> None: ...
     @property
     def max_pixels(self) -> int: ...
@@ -242,6 +245,10 @@ class Limits:
     def max_png_chunk_bytes(self) -> int: ...
     @property
     def max_file_bytes(self) -> int: ...
+    @property
+    def formats(self) -> tuple[str, ...]: ...
+    @property
+    def max_decode_s(self) -> float: ...
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 

@@ -91,7 +91,7 @@ def keep_classes(table: Table, wanted: Sequence[str]) -> tuple[Table, Ints | Non
 
 
 def _known_numbers(found: Sequence[str], wanted: Sequence[str], where: str) -> Ints:
-    """As `renumbering`, of the classes that happen to occur."""
+    """Return the `renumbering` of the classes that happen to occur."""
     if not set(found) <= set(wanted):
         return renumbering(found, wanted, where=where)
     place_of = {name: place for place, name in enumerate(wanted)}
@@ -99,7 +99,7 @@ def _known_numbers(found: Sequence[str], wanted: Sequence[str], where: str) -> I
 
 
 def _with_label(table: Table, column: TextColumn | ValueColumn, wanted: Sequence[str]) -> Table:
-    """The known identity of a table covers its labels: where there is one, it goes on from there."""
+    """Replace the labels, and go on from the known identity of the table, which covers them."""
     digest = table.known_digest
     if digest is not None:
         digest = hashlib.blake2b(json.dumps([digest, list(wanted)]).encode(), digest_size=16).hexdigest()

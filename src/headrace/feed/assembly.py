@@ -255,7 +255,7 @@ class Assembly:
             if code == CANCELLED:
                 raise Cancelled
             if code == DECLINED:
-                sizes[row] = declined.size(self.read(name, column, int(samples[row])), image)
+                sizes[row] = declined.size(self.read(name, column, int(samples[row])), image, self._recipe.limits)
         return sizes
 
     def _refuse_sizes(self, name: str, samples: Ints, height: Ints, width: Ints, odd: int) -> None:
