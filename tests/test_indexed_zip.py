@@ -397,7 +397,9 @@ def test_a_damaged_index_is_built_again(own_frames, monkeypatch, name, change):
     arrays[name] = np.ascontiguousarray(change(arrays[name]))
     with open(kept, "wb") as file:
         safetensors.write(file, arrays, metadata)
-    with IndexedZip(own_frames) as archive:
+    with pytest.warns(UserWarning, match="got a damaged file"):
+        archive = IndexedZip(own_frames)
+    with archive:
         assert all(archive.read(name) == content_of(name) for name in NAMES[::20])
     assert len(builds) == 2
 

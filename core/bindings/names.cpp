@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "bindings.hpp"
+#include "common/block_checks.hpp"
 #include "common/fault.hpp"
 #include "names/inside.hpp"
 #include "names/name_table.hpp"
@@ -79,12 +80,12 @@ private:
     IdsIn order_;
 };
 
-nb::tuple take(int fd, std::int64_t blob_at, std::uint64_t blob_bytes, std::int64_t offsets_at, std::int64_t count,
-               WhichIn which) {
-    TakenNames taken;
+// Without the GIL, with what it throws as Python has it: ValueError what is damaged, OSError what cannot be read.
+template <typename Work>
+void read_released(Work work) {
     try {
         nb::gil_scoped_release release;
-        taken = take_names({fd, blob_at, blob_bytes, offsets_at, count}, {which.data(), which.shape(0)});
+        work();
     } catch (const Fault& fault) {
         raise(PyExc_ValueError, fault);
     } catch (const std::system_error& error) {
@@ -92,7 +93,54 @@ nb::tuple take(int fd, std::int64_t blob_at, std::uint64_t blob_bytes, std::int6
         PyErr_SetFromErrno(PyExc_OSError);
         throw nb::python_error();
     }
+}
+
+nb::tuple take(int fd, std::int64_t blob_at, std::uint64_t blob_bytes, std::int64_t offsets_at, std::int64_t count,
+               WhichIn which, const BlockChecks* checks) {
+    TakenNames taken;
+    read_released([&] {
+        taken = take_names({fd, blob_at, blob_bytes, offsets_at, count, checks}, {which.data(), which.shape(0)});
+    });
     return nb::make_tuple(to_numpy(std::move(taken.blob)), to_numpy(std::move(taken.offsets)));
+}
+
+BlockChecks* new_checks(nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> sums,
+                        std::int64_t begin, std::int64_t end) {
+    try {
+        return new BlockChecks(begin, end, {sums.data(), sums.data() + sums.shape(0)});
+    } catch (const Fault& fault) {
+        raise(PyExc_ValueError, fault);
+    }
+}
+
+void bind_checks(nb::module_& m) {
+    m.attr("CHECKED_BLOCK_BYTES") = checked_block_bytes;
+    nb::class_<BlockSums>(m, "BlockSums")
+        .def(nb::init<>())
+        .def(
+            "add", [](BlockSums& sums, BytesIn bytes) { sums.add({bytes.data(), bytes.shape(0)}); }, nb::arg("bytes"),
+            "The bytes that come next.")
+        .def(
+            "sums", [](const BlockSums& sums) { return to_numpy(sums.sums()); },
+            "CRC-32 of each CHECKED_BLOCK_BYTES of them, the last of what is left: uint32[blocks].");
+    nb::class_<BlockChecks>(m, "BlockChecks")
+        .def(nb::new_(&new_checks), nb::arg("sums"), nb::kw_only(), nb::arg("begin"), nb::arg("end"))
+        .def(
+            "check",
+            [](const BlockChecks& checks, int fd, std::int64_t from, std::int64_t to) {
+                read_released([&] { checks.check(fd, from, to); });
+            },
+            nb::arg("fd"), nb::arg("start"), nb::arg("stop"),
+            "Reads the blocks of these bytes that nobody has looked at. ValueError: they do not fit their checksums.\n"
+            "OSError: they cannot be read.")
+        .def(
+            "check_rows",
+            [](const BlockChecks& checks, int fd, std::int64_t at, std::int64_t row_bytes, std::int64_t count,
+               WhichIn rows) {
+                read_released([&] { checks.check_rows(fd, at, row_bytes, count, {rows.data(), rows.shape(0)}); });
+            },
+            nb::arg("fd"), nb::kw_only(), nb::arg("at"), nb::arg("row_bytes"), nb::arg("count"), nb::arg("rows"),
+            "The same for those of `count` rows that begin at byte `at`.");
 }
 
 }  // namespace
@@ -105,13 +153,14 @@ void raise(PyObject* kind, const Fault& fault) {
 }
 
 void bind_names(nb::module_& m) {
+    bind_checks(m);
     m.def("build_name_table", &build, nb::arg("names"), nb::arg("name_offsets"),
           "A hash table of names: (starts uint32[buckets + 1], order int32[n]).");
     m.def(
         "leads_out", [](nb::bytes path) { return leads_out({path.c_str(), path.size()}); }, nb::arg("path"),
         "Whether a path is absolute, or its `..` climb above where it starts.");
     m.def("take_names", &take, nb::arg("fd"), nb::kw_only(), nb::arg("blob_at"), nb::arg("blob_bytes"),
-          nb::arg("offsets_at"), nb::arg("count"), nb::arg("which"),
+          nb::arg("offsets_at"), nb::arg("count"), nb::arg("which"), nb::arg("checks").none() = nb::none(),
           "The names of these ids out of a file: (blob uint8[], offsets uint64[n + 1]). OSError: it cannot be read.\n"
           "ValueError: it is damaged, or shorter than it was.");
     nb::class_<PyNameLookup>(m, "NameLookup")

@@ -1,10 +1,18 @@
 // Indexes from files that anyone may have written: names, their hash table and samples of members. Whatever their
-// numbers, looking something up gives an answer that is there, or says that they are damaged.
+// numbers, looking something up gives an answer that is there, or says that they are damaged. Checksums of blocks are
+// those of libdeflate however the bytes were added, and one changed byte is noticed where it is looked at, alone there.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <libdeflate.h>
+
+#include "common/block_checks.hpp"
 #include "common/fault.hpp"
 #include "fuzz/input.hpp"
 #include "fuzz/require.hpp"
@@ -80,7 +88,53 @@ void find_samples(Input& input, std::string_view text, const std::vector<std::ui
     }
 }
 
+bool passes(const BlockChecks& checks, int fd, std::int64_t from, std::int64_t to) {
+    try {
+        checks.check(fd, from, to);
+        return true;
+    } catch (const Fault& fault) {
+        require(fault.code == Code::corrupt, "no other fault: " + std::string(fault.what()));
+        return false;
+    }
+}
+
+void check_blocks(Input& input) {
+    static const int fd = memfd_create("index", MFD_CLOEXEC);
+    std::vector<std::uint8_t> bytes(input.take<std::uint16_t>());
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 7 + i / 256);
+    const std::int64_t begin = input.byte(), size = static_cast<std::int64_t>(bytes.size()), end = begin + size;
+    BlockSums summing;
+    for (std::size_t at = 0; at < bytes.size();) {
+        const std::size_t part = std::min<std::size_t>(1 + input.take<std::uint16_t>(), bytes.size() - at);
+        summing.add({bytes.data() + at, part});
+        at += part;
+    }
+    const std::vector<std::uint32_t> sums = summing.sums();
+    for (std::size_t block = 0; block < sums.size(); ++block) {
+        const std::size_t at = block * checked_block_bytes;
+        const std::size_t part = std::min<std::size_t>(checked_block_bytes, bytes.size() - at);
+        require(libdeflate_crc32(0, bytes.data() + at, part) == sums[block], "the CRC-32 of a block");
+    }
+    require(ftruncate(fd, 0) == 0 && ftruncate(fd, end) == 0, "ftruncate");
+    require(bytes.empty() || pwrite(fd, bytes.data(), bytes.size(), begin) == size, "pwrite");
+    require(passes({begin, end, sums}, fd, begin, end), "sound bytes");
+    if (bytes.empty()) return;
+    const std::int64_t changed = input.take<std::uint16_t>() % size;
+    const std::uint8_t other = bytes[changed] ^ static_cast<std::uint8_t>(1 + input.byte() % 255);
+    require(pwrite(fd, &other, 1, begin + changed) == 1, "pwrite");
+    const BlockChecks checks(begin, end, sums);
+    const std::int64_t from = begin + input.take<std::uint16_t>() % size, to = from + input.take<std::uint16_t>();
+    const bool there = to <= end && from < to &&
+                       (from - begin) / checked_block_bytes <= changed / checked_block_bytes &&
+                       changed / checked_block_bytes <= (to - 1 - begin) / checked_block_bytes;
+    require(passes(checks, fd, from, to) == (to <= end && !there), "what is wrong is noticed there alone");
+}
+
 void run(Input input) {
+    if (input.byte() % 4 == 0) {
+        check_blocks(input);
+        return;
+    }
     const auto name_offsets = offsets<std::uint64_t>(input, 24);
     const bool samples = input.byte() % 2 == 1;
     // The text is made of the same bytes as the numbers that follow: neither knows of the other.

@@ -1,5 +1,6 @@
 """The native core as Python sees it. Arrays are borrowed, not copied; all of them are C-contiguous."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -50,6 +51,27 @@ def is_random(program: NDArray[np.float64]) -> bool: ...
 def exact_exp(x: float) -> float: ...
 def exact_log(x: float) -> float: ...
 
+# --- outlines of instances (core/dense) ---
+
+def paint_polygons(
+    masks: NDArray[np.uint8],
+    *,
+    xy: NDArray[np.float64],
+    ends: NDArray[np.int64],
+    owners: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    columns: NDArray[np.int32],
+) -> None: ...
+def paint_runs(
+    mask: NDArray[np.uint8],
+    *,
+    runs: NDArray[np.int64],
+    height: int,
+    rows: NDArray[np.int32],
+    columns: NDArray[np.int32],
+) -> None: ...
+def parse_runs(text: str) -> NDArray[np.int64]: ...
+
 # --- names (core/names) ---
 
 def build_name_table(
@@ -71,8 +93,29 @@ class NameLookup:
 
 def leads_out(path: bytes) -> bool: ...
 def take_names(
-    fd: int, *, blob_at: int, blob_bytes: int, offsets_at: int, count: int, which: NDArray[np.int64]
+    fd: int,
+    *,
+    blob_at: int,
+    blob_bytes: int,
+    offsets_at: int,
+    count: int,
+    which: NDArray[np.int64],
+    checks: BlockChecks | None = None,
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]: ...
+
+# --- checksums of files (core/common/block_checks.hpp) ---
+
+CHECKED_BLOCK_BYTES: Final[int]
+
+class BlockSums:
+    def __init__(self) -> None: ...
+    def add(self, bytes: NDArray[np.uint8]) -> None: ...
+    def sums(self) -> NDArray[np.uint32]: ...
+
+class BlockChecks:
+    def __init__(self, sums: NDArray[np.uint32], *, begin: int, end: int) -> None: ...
+    def check(self, fd: int, start: int, stop: int) -> None: ...
+    def check_rows(self, fd: int, *, at: int, row_bytes: int, count: int, rows: NDArray[np.int64]) -> None: ...
 
 # --- samples (core/samples) ---
 
@@ -191,6 +234,8 @@ class Limits:
         max_jpeg_scans: int = ...,
         max_png_chunk_bytes: int = ...,
         max_file_bytes: int = ...,
+        formats: Sequence[str] | None = ...,
+        max_decode_s: float = ...,
     ) -> None: ...
     @property
     def max_pixels(self) -> int: ...
@@ -200,6 +245,10 @@ class Limits:
     def max_png_chunk_bytes(self) -> int: ...
     @property
     def max_file_bytes(self) -> int: ...
+    @property
+    def formats(self) -> tuple[str, ...]: ...
+    @property
+    def max_decode_s(self) -> float: ...
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from index_checksums import put_together, taken_apart
 from measured_images import EXPECTED, SOURCES, encoded, expected_of, open_folder, open_source
 from processes import finish, start_python
 
@@ -97,8 +98,7 @@ DAMAGE = {
     "empty": lambda whole: b"",
     "cut": lambda whole: whole[:-4],
     "no JSON": lambda whole: whole[:8] + b"\0" * (len(whole) - 8),
-    "a size below 0": lambda whole: whole[:-4] + b"\xff" * 4,
-    "of another version": lambda whole: whole.replace(b"image sizes 1", b"image sizes 0"),
+    "a size below 0": lambda whole: put_together(taken_apart(whole)[0], taken_apart(whole)[1][:-4] + b"\xff" * 4),
 }
 
 
@@ -109,6 +109,27 @@ def test_a_damaged_file_is_made_anew(tmp_path, probes, own_cache, damage):
     (kept,) = own_cache.iterdir()
     whole = kept.read_bytes()
     kept.write_bytes(DAMAGE[damage](whole))
+    with pytest.warns(UserWarning, match=r"expected the sizes of 22 images, got a damaged file .*It is made anew"):
+        np.testing.assert_array_equal(image_sizes(dataset, column), EXPECTED)
+    assert kept.read_bytes() == whole
+    assert len(probes) == 2
+
+
+def without_checksums(whole):
+    """As the first version wrote it."""
+    header, body = taken_apart(whole)
+    _, stop = header.pop("checksums")["data_offsets"]
+    header["__metadata__"] = {"format": "headrace image sizes 1"}
+    header["sizes"]["data_offsets"] = [at - stop for at in header["sizes"]["data_offsets"]]
+    return put_together(header, body[stop:])
+
+
+def test_one_of_an_earlier_version_is_made_anew_without_a_word(tmp_path, probes, own_cache):
+    dataset, column = open_folder(tmp_path)
+    image_sizes(dataset, column)
+    (kept,) = own_cache.iterdir()
+    whole = kept.read_bytes()
+    kept.write_bytes(without_checksums(whole))
     np.testing.assert_array_equal(image_sizes(dataset, column), EXPECTED)
     assert kept.read_bytes() == whole
     assert len(probes) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import re
 import select
 import signal
 import struct
@@ -12,10 +13,13 @@ import subprocess
 import sys
 import tempfile
 import tracemalloc
+import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from index_checksums import put_together, taken_apart
 from safetensors.numpy import load_file
 
 import headrace.data as data
@@ -168,16 +172,15 @@ def damaged(change: dict[str, object]) -> bytes:
 def test_foreign_sidecars_are_rebuilt(make_tar, scans, content):
     path = make_tar("a.tar", MEMBERS)
     Path(f"{path}.headrace").write_bytes(content)
-    assert data.open(path)[0]["jpg"] == b"one"
+    with pytest.warns(UserWarning, match=r"a\.tar\.headrace: expected the index of .*, got a damaged file"):
+        assert data.open(path)[0]["jpg"] == b"one"
     assert data.open(path)[2]["jpg"] == b"three"
     assert len(scans) == 1
 
 
 def rewrite(path: Path, name: str, values: list[int] | None = None, **metadata: str) -> None:
-    """Changes one array or the metadata of a sidecar in place, and leaves all else as it is."""
-    raw = path.read_bytes()
-    size = int.from_bytes(raw[:8], "little")
-    header, body = json.loads(raw[8 : 8 + size]), bytearray(raw[8 + size :])
+    """Changes one array or the metadata of a sidecar in place, and leaves all else as it is, checksums right."""
+    header, body = taken_apart(path.read_bytes())
     if values is not None:
         start, stop = header[name]["data_offsets"]
         dtype = {"I64": "<i8", "U64": "<u8", "I32": "<i4", "U32": "<u4", "U8": "u1"}[header[name]["dtype"]]
@@ -185,9 +188,7 @@ def rewrite(path: Path, name: str, values: list[int] | None = None, **metadata: 
         assert len(changed) == stop - start
         body[start:stop] = changed
     header["__metadata__"] |= metadata
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+    path.write_bytes(put_together(header, body))
 
 
 @pytest.mark.parametrize(
@@ -225,6 +226,12 @@ def test_a_sidecar_that_does_not_fit_its_tar_is_rebuilt(make_tar, scans, change)
     data.open(path)
     assert len(scans) == 1  # the rewriting alone is accepted
     rewrite(kept, **change)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        data.open(path)
+    assert [str(each.message).startswith(f"{kept}: expected the index of {path}, got a damaged") for each in said] == (
+        [] if "format" in change else [True]
+    )
     assert [data.open(path)[i]["jpg"] for i in range(3)] == [b"one", b"two", b"three"]
     assert len(scans) == 2
 
@@ -235,10 +242,15 @@ def test_a_sidecar_whose_arrays_are_not_aligned_is_rebuilt(make_tar, scans, shif
     sidecar = Path(f"{path}.headrace")
     with IndexedTar(path) as archive:
         names = archive.getnames()
-    raw = sidecar.read_bytes()
-    size = int.from_bytes(raw[:8], "little")
-    sidecar.write_bytes(struct.pack("<Q", size + shift) + raw[8 : 8 + size] + b" " * shift + raw[8 + size :])
-    with IndexedTar(path) as archive:
+    whole = put_together(*taken_apart(sidecar.read_bytes()))
+    size = int.from_bytes(whole[:8], "little")
+    shifted = struct.pack("<Q", size + shift) + whole[8 : 8 + size] + b" " * shift
+    blank = re.sub(rb'"checksum": "........"', b'"checksum": "00000000"', shifted)
+    signed = blank.replace(b'"checksum": "00000000"', b'"checksum": "%08x"' % zlib.crc32(blank))
+    sidecar.write_bytes(signed + whole[8 + size :])
+    with pytest.warns(UserWarning, match="got a damaged file"):
+        archive = IndexedTar(path)
+    with archive:
         assert archive.getnames() == names
         assert all(name in archive for name in names)
     assert len(scans) == 2
@@ -334,6 +346,7 @@ def test_error_while_writing_leaves_nothing(make_tar, own_cache, monkeypatch):
     assert list(own_cache.iterdir()) == []
 
 
+@pytest.mark.filterwarnings("ignore:.*got a damaged file:UserWarning")  # at the second opening, which is so
 def test_an_index_that_does_not_come_back_is_scanned_again_each_time(make_tar, scans, monkeypatch):
     path = make_tar("a.tar", MEMBERS)
     monkeypatch.setattr(safetensors, "write", lambda file, *_: file.write(b"what a broken disk makes of it"))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from library_probe import library_probe
 from probing import notes, probed, records
+from torch.utils.data import Dataset
 from training_loops import Loop, pairs
 
 import headrace
 from headrace.doctor.analyse import diagnose
+from headrace.doctor.analyse.diagnosis import Diagnosis
 from headrace.doctor.conclusion import concluded
-from headrace.doctor.session.model import Outcome
+from headrace.doctor.session.model import Outcome, Session
 
 
 def threaded(_: Path) -> Any:
@@ -50,14 +55,99 @@ def test_batches_and_passes_are_counted(make: Callable[[Path], Any], tmp_path: P
     assert "hook-off" not in notes(tmp_path)
 
 
-def test_the_wait_is_the_loops_and_its_making_is_not_guessed(tmp_path: Path) -> None:
-    loader = threaded(tmp_path)
+def seen(folder: Path) -> tuple[Session, Diagnosis]:
+    session = concluded(folder, outcome=Outcome(["python", "train.py"], 0, "finished", 1), mode="observe")
+    return session, diagnose(session)
+
+
+class Slow(Dataset[Any]):
+    """Samples that take long enough to be waited for."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, key: int) -> Any:
+        numbers = np.random.default_rng(key).standard_normal(20_000)
+        for _ in range(5):
+            numbers = np.sort(numbers[::-1])
+        return torch.full((8,), float(numbers[0])), torch.zeros(1)
+
+
+def test_the_threads_of_a_thread_loader_are_makers(tmp_path: Path) -> None:
+    """Each batch is told, with what all threads did for it; the loop waits for them and makes nothing itself."""
     with probed(tmp_path):
-        for _ in range(4):
+        for _ in range(2):
+            train(headrace.ThreadDataLoader(Slow(), batch_size=4, num_workers=2))
+    session, diagnosis = seen(tmp_path)
+    (maker,) = (maker for maker in session.makers if maker.batches.index)
+    batches = maker.batches
+    assert sorted(zip(batches.epoch, batches.index, strict=True)) == [(e, i) for e in (0, 1) for i in range(4)]
+    assert batches.samples == [4] * 8
+    for row, worked in enumerate(batches.worked):
+        assert worked == sum(wall for _, _, wall, _ in batches.stages[row])
+        assert {maker.stages[one[0]] for one in batches.stages[row]} >= {"getitem:rest", "collate:collate"}
+    (making,) = {making.loader: making for making in diagnosis.makings[:1]}.values()
+    assert (making.threads, making.workers) == (True, 2)
+    assert making.stages[0].category == "getitem"
+    parts = {part.name for split in diagnosis.waits for part in split.parts}
+    assert "made here" not in parts
+    assert "unknown" not in parts
+    assert "not seen" not in diagnosis.verdict
+    assert "training process" not in diagnosis.verdict
+    assert "headrace.ThreadDataLoader's 2 threads" in diagnosis.verdict
+    assert "hook-off" not in notes(tmp_path)
+
+
+def test_a_sample_that_fails_leaves_no_batch(tmp_path: Path) -> None:
+    class Failing(Slow):
+        def __getitem__(self, key: int) -> Any:
+            if key == 5:
+                raise LookupError("no such sample")
+            return super().__getitem__(key)
+
+    with probed(tmp_path):
+        batches = iter(headrace.ThreadDataLoader(Failing(), batch_size=4, num_workers=1, prefetch_factor=1))
+        next(batches)
+        with pytest.raises(LookupError):
+            next(batches)
+        del batches
+    assert {record[2] for record in records(tmp_path, "batch")} <= {0, 2}
+    assert "hook-off" not in notes(tmp_path)
+
+
+def test_a_loader_says_itself_which_stage_limits(tmp_path: Path, photos: Path) -> None:
+    loader = native(photos)
+    with probed(tmp_path):
+        for _ in range(3):
             train(loader)
-    outcome = Outcome(["python", "train.py"], 0, "finished", 1)
-    session = concluded(tmp_path, outcome=outcome, mode="observe")
-    diagnosis = diagnose(session)
-    assert diagnosis.wait_share is not None
-    assert diagnosis.wait_share > 0
-    assert [maker for maker in session.makers if maker.batches.index] == []
+    feeds = records(tmp_path, "feed")
+    assert {feed[1] for feed in feeds} == {0, 1, 2}
+    ends = [[feed for feed in feeds if feed[1] == number][-1][3] for number in range(3)]
+    assert [end["batches"] for end in ends] == [len(loader)] * 3
+    assert all(end["stages"]["decode"][0] >= 1 and end["threads"] == 2 for end in ends)
+    _, diagnosis = seen(tmp_path)
+    (making,) = diagnosis.makings
+    assert (making.threads, making.workers) == (True, 2)
+    assert {stage.label for stage in making.stages} == {"headrace.Loader"}
+    assert "not seen" not in diagnosis.verdict
+    assert "headrace.Loader's 2 threads" in diagnosis.verdict
+    assert "hook-off" not in notes(tmp_path)
+
+
+def test_drop_ins_are_stages(tmp_path: Path, photos: Path) -> None:
+    archive = tmp_path / "a.tar"
+    with tarfile.open(archive, "w") as tar:
+        photo = next(path for path in sorted(photos.rglob("*")) if path.suffix == ".jpg")
+        tar.add(photo, "a.jpg")
+    with library_probe(tmp_path / "session") as probe:
+        from headrace import IndexedTar, decode_image
+
+        tar_file = IndexedTar(archive)
+        assert set(probe.calls(lambda: decode_image(tar_file.read("a.jpg")))) == {
+            "scan:IndexedTar",
+            "read:IndexedTar",
+            "decode:headrace.decode_image",
+        }
+        assert "lookup:IndexedTar" in probe.calls(lambda: tar_file.getmember("a.jpg"))
+        tar_file.close()
+        assert probe.faults() == []

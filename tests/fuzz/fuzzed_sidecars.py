@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import struct
 from typing import Any
 
 import numpy as np
 from fuzzed_files import edited_bytes
 from hypothesis import strategies as st
+from index_checksums import put_together, taken_apart
 
 NUMPY_TYPES = {"U8": "<u1", "I32": "<i4", "U32": "<u4", "I64": "<i8", "U64": "<u8"}
 EXTREMES = [-(2**63), -(2**31), -513, -1, 0, 1, 511, 512, 513, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1]
@@ -24,16 +24,14 @@ json_values = st.recursive(
 
 @st.composite
 def edited_sidecars(draw: st.DrawFn, sound: bytes) -> bytes:
-    """A sidecar after one edit to three: of array entries, of the header, of the metadata, or of any bytes."""
-    size = int.from_bytes(sound[:8], "little")
-    header, body = json.loads(sound[8 : 8 + size]), bytearray(sound[8 + size :])
+    """A sidecar after one edit to three: of array entries, of the header, of the metadata, or of any bytes. Its
+    checksums fit again, but for one in eight."""
+    header, body = taken_apart(sound)
     for _ in range(draw(st.integers(1, 3))):
         draw(st.sampled_from([_edit_values, _edit_values, _edit_entry, _edit_metadata, _edit_outline]))(
             draw, header, body
         )
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    file = struct.pack("<Q", len(text)) + text + bytes(body)
+    file = put_together(header, body)
     return draw(edited_bytes(file)) if draw(st.integers(0, 7)) == 0 else file
 
 

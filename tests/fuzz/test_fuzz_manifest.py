@@ -141,6 +141,7 @@ def kept(folder: Path) -> tuple[Path, bytes]:
     return path, Path(f"{path}.headrace").read_bytes()
 
 
+@pytest.mark.filterwarnings("ignore:.*got a damaged file:UserWarning")
 @fuzzed
 @given(data=st.data())
 def test_damaged_sidecars(kept: tuple[Path, bytes], data: st.DataObject) -> None:

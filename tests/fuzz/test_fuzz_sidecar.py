@@ -20,6 +20,8 @@ import headrace as hr
 from headrace.compat.archives.indexed_archive import IndexedArchive
 from headrace.errors import HeadraceError
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*got a damaged file:UserWarning")
+
 CONTENTS = {f"{folder}/{number}.{kind}": f"{folder}{number}{kind}".encode() * 9 for folder in ("cat", "dog")
             for number in range(3) for kind in ("jpg", "cls", "json")}  # fmt: skip
 

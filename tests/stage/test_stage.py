@@ -238,6 +238,21 @@ def test_arguments_are_checked(source, to, tmp_path):
     assert not to.exists()
 
 
+def written_by_hand(data):
+    """As one of the first version has it, whose lines had no checksums."""
+    return re.sub(rb', "check": "[0-9a-f]{8}"}', b"}", data).replace(b"headrace stage 2", b"headrace stage 1")
+
+
+def test_a_journal_of_the_first_version_is_gone_on_with(source, to):
+    stage_all(source, to)
+    (to / JOURNAL).write_bytes(written_by_hand((to / JOURNAL).read_bytes()))
+    (source / "a" / "3.bin").write_bytes(b"new")
+    report = stage_all(source, to)
+    assert (report.copied, report.kept) == (1, report.total_files - 1)
+    assert copies(to) == expected(source)
+    assert stage_all(source, to).kept == report.total_files
+
+
 def test_a_journal_that_was_cut_short_is_gone_on_with(source, to):
     stage_all(source, to)
     journal = to / JOURNAL
@@ -253,12 +268,18 @@ def test_a_journal_that_was_cut_short_is_gone_on_with(source, to):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda data: data.replace(b"stage 1", b"stage 9"), "another version, 'headrace stage 9'"),
-        (lambda data: b"{" + data, "line 1 is no JSON"),
-        (lambda data: data.replace(b'"source/large"', b'"../large"'), r"names '\.\./large', which no copy is called"),
-        (lambda data: data.replace(b'"source/large"', b'"/etc/passwd"'), "names '/etc/passwd'"),
-        (lambda data: data + b'{"what": 1}\n', "is no record"),
-        (lambda data: b"[]\n", "its first line is no header"),
+        (lambda data: written_by_hand(data.replace(b"stage 2", b"stage 9")), "another version, 'headrace stage 9'"),
+        (lambda data: written_by_hand(b"{" + data), "line 1 is no JSON"),
+        (lambda data: b"{" + data, "line 1 does not fit its checksum"),
+        (lambda data: data.replace(b'"size"', b'"sized"'), r"line \d+ does not fit its checksum"),
+        (lambda data: data + b'{"gone": "source/large"}\n', r"line \d+ has no checksum"),
+        (
+            lambda data: written_by_hand(data.replace(b'"source/large"', b'"../large"')),
+            r"names '\.\./large', which no copy is called",
+        ),
+        (lambda data: written_by_hand(data.replace(b'"source/large"', b'"/etc/passwd"')), "names '/etc/passwd'"),
+        (lambda data: written_by_hand(data + b'{"what": 1}\n'), "is no record"),
+        (lambda data: written_by_hand(b"[]\n"), "its first line is no header"),
     ],
 )
 @pytest.mark.parametrize("work", ["stage", "unstage"])

@@ -9,33 +9,47 @@ import numpy as np
 import numpy.typing as npt
 
 from .safetensors import Arrays, InvalidFileError, Mapped
-from .stored_strings import StoredStrings
+from .stored_strings import StoredArray, StoredStrings
 from .strings import StringColumn, Strings
 
 _BLOCK = 1 << 14
 
 
 def array(arrays: Arrays, name: str, dtype: type[np.generic], count: int | None = None) -> npt.NDArray[Any]:
-    """The array of that name, of `dtype` and, where given, of `count` entries. Raises InvalidFileError."""
+    """Return the array of that name, of `dtype` and, where given, of `count` entries, all of which fit their checksums.
+
+    Raises InvalidFileError.
+    """
+    found = _expected(arrays, name, (dtype,), count)
+    if isinstance(arrays, Mapped):
+        arrays.check(name)
+    return found
+
+
+def many_numbers(
+    arrays: Arrays, name: str, dtypes: Sequence[type[np.generic]], count: int | None = None
+) -> npt.NDArray[Any] | StoredArray:
+    """Return an array of one of `dtypes` as `array` does, for more than opening should look at: out of a file it is
+    checked as it is read, but for its ends. Raises InvalidFileError."""
+    found = _expected(arrays, name, dtypes, count)
+    if not isinstance(arrays, Mapped):
+        return found
+    if len(found):
+        arrays.check_ends(name)
+    return found if arrays.checks is None else StoredArray(found, arrays.file, at=arrays.at[name], checks=arrays.checks)
+
+
+def _expected(arrays: Arrays, name: str, dtypes: Sequence[type[np.generic]], count: int | None) -> npt.NDArray[Any]:
     found = arrays.get(name)
-    if found is None or found.dtype != dtype or (count is not None and len(found) != count):
+    if found is None or found.dtype not in dtypes or (count is not None and len(found) != count):
         raise InvalidFileError(f"{name} is missing, or of another type or length")
     return found
 
 
-def array_of(
-    arrays: Arrays, name: str, dtypes: Sequence[type[np.generic]], count: int | None = None
-) -> npt.NDArray[Any]:
-    """The array of that name, of one of `dtypes` and, where given, of `count` entries. Raises InvalidFileError."""
-    found = arrays.get(name)
-    if found is None or found.dtype not in dtypes:
-        raise InvalidFileError(f"{name} is missing, or of another type")
-    return array(arrays, name, found.dtype.type, count)
-
-
 def strings(arrays: Arrays, name: str, count: int | None = None) -> StringColumn:
     """`name`.blob and `name`.offsets. Raises InvalidFileError unless these divide that."""
-    blob, offsets = _blob_and_offsets(arrays, name, count)
+    blob = array(arrays, f"{name}.blob", np.uint8)
+    offsets = array(arrays, f"{name}.offsets", np.uint64, None if count is None else count + 1)
     if not divides(offsets, len(blob)):
         raise InvalidFileError(f"{name}.offsets do not divide {name}.blob")
     return StringColumn(blob, offsets)
@@ -46,7 +60,8 @@ def many_strings(arrays: Arrays, name: str, count: int | None = None) -> Strings
     read. Raises InvalidFileError."""
     if not isinstance(arrays, Mapped):
         return strings(arrays, name, count)
-    blob, offsets = _blob_and_offsets(arrays, name, count)
+    blob = _expected(arrays, f"{name}.blob", (np.uint8,), None)
+    offsets = many_numbers(arrays, f"{name}.offsets", (np.uint64,), None if count is None else count + 1)
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob):
         raise InvalidFileError(f"{name}.offsets do not divide {name}.blob")
     return StoredStrings(
@@ -55,14 +70,8 @@ def many_strings(arrays: Arrays, name: str, count: int | None = None) -> Strings
         blob_bytes=len(blob),
         offsets_at=arrays.at[f"{name}.offsets"],
         count=len(offsets) - 1,
+        checks=arrays.checks,
     )
-
-
-def _blob_and_offsets(
-    arrays: Arrays, name: str, count: int | None
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
-    blob = array(arrays, f"{name}.blob", np.uint8)
-    return blob, array(arrays, f"{name}.offsets", np.uint64, None if count is None else count + 1)
 
 
 def indices(

@@ -12,10 +12,13 @@ import numpy.typing as npt
 
 from ..errors import ChangedError
 from .files import Files
+from .stored_strings import StoredArray
 from .strings import StringColumn, Strings
 
 Ints = npt.NDArray[np.int64]
 Checks = npt.NDArray[np.uint32]
+Numbers: TypeAlias = npt.NDArray[Any] | StoredArray
+"""A column's numbers. By an index both give an array."""
 Part: TypeAlias = tuple[npt.NDArray[np.generic] | None, str]
 """An array and the type, in one byte order on every machine, that it is hashed as."""
 
@@ -117,15 +120,17 @@ class ValueColumn:
     """One number a sample, by sample id."""
 
     kind: ClassVar[str] = "value"
-    values: npt.NDArray[Any]
+    values: Numbers
     classes: tuple[str, ...] | None = None
     """What the values name, if they are class indices."""
 
     def take(self, ids: Ints) -> npt.NDArray[Any]:
-        return self.values[ids]
+        """Raises ChangedError."""
+        found: npt.NDArray[Any] = self.values[ids]
+        return found
 
     def parts(self) -> Iterator[Part]:
-        yield self.values, f"<{self.values.dtype.kind}{self.values.dtype.itemsize}"
+        yield np.asarray(self.values), f"<{self.values.dtype.kind}{self.values.dtype.itemsize}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,16 +158,17 @@ class ListColumn:
     """Any number of numbers or strings a sample, by sample id: `items[offsets[i]:offsets[i + 1]]`."""
 
     kind: ClassVar[str] = "list"
-    offsets: npt.NDArray[np.uint64]
+    offsets: Numbers
     """uint64[n + 1]"""
-    items: npt.NDArray[Any] | Strings
+    items: Numbers | Strings
     """Numbers may have further dimensions: boxes are float32[m, 4]."""
     classes: tuple[str, ...] | None = None
     """What the numbers name, if they are class indices."""
 
     def take(self, ids: Ints) -> list[Any]:
         """Raises ChangedError."""
-        return [self._at(int(self.offsets[index]), int(self.offsets[index + 1])) for index in ids.tolist()]
+        bounds = zip(self.offsets[ids].tolist(), self.offsets[ids + 1].tolist(), strict=True)
+        return [self._at(start, stop) for start, stop in bounds]
 
     def take_joined(self, ids: Ints) -> tuple[Any, Ints]:
         """The items of all these lists on end, and how many each has. Raises ChangedError."""
@@ -193,11 +199,11 @@ class ListColumn:
         return self.items[start:stop].copy()
 
     def parts(self) -> Iterator[Part]:
-        yield self.offsets, "<u8"
+        yield np.asarray(self.offsets), "<u8"
         if isinstance(self.items, Strings):
             yield from _parts_of(self.items)
         else:
-            yield self.items, f"<{self.items.dtype.kind}{self.items.dtype.itemsize}"
+            yield np.asarray(self.items), f"<{self.items.dtype.kind}{self.items.dtype.itemsize}"
 
 
 KEY = "__key__"

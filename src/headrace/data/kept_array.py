@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from .columns import ByteColumn
 from .dataset import Dataset
 from .mapped import let_go
 from .partial_file import UnwritableError, finish, partial_file
+from .sidecar import damage_text, is_older
 
 Whole = npt.NDArray[np.int32]
 
@@ -31,22 +33,30 @@ class Kept:
     """Its number is raised whenever the meaning of a kept file changes."""
     name: str
     """Of the array in the file."""
+    what: str
+    """What it is, in words: "the sizes of 5 images"."""
     least: int
     """No value is below it."""
     lost: str
     """What it means for the user that nothing can be kept: "so each start …"."""
 
     def load(self, place: str, count: int) -> Whole | None:
-        """int32[count]; None if it is missing, damaged, or of another length."""
+        """Return int32[count]; None if it is missing, or of an earlier version.
+
+        Raises InvalidFileError for what is damaged, of another length or none."""
         try:
             arrays, metadata = safetensors.read(place)
             if metadata.get("format") != self.format:
                 return None
             flat = checked.array(arrays, self.name, np.int32, count)
-        except (OSError, safetensors.InvalidFileError):
+        except safetensors.UncheckedFileError as error:
+            if is_older(error.format, self.format):
+                return None
+            raise
+        except OSError:
             return None
         if len(flat) and flat.min() < self.least:
-            return None
+            raise safetensors.InvalidFileError(f"a value is below {self.least}")
         let_go(flat)
         return flat
 
@@ -55,22 +65,27 @@ class Kept:
 
         Raises what `make` raises. Warns where nothing can be written.
         """
-        kept = self.load(place, count)
-        if kept is not None:
-            return kept
+        try:
+            kept = self.load(place, count)
+            if kept is not None:
+                return kept
+        except safetensors.InvalidFileError as error:
+            warnings.warn(damage_text(f"{place}: expected {self.what}", error), stacklevel=4)
         made = None
         try:
             with partial_file(place) as partial:
-                kept = self.load(place, count)  # whoever held the lock before may have finished it
-                if kept is not None:
-                    return kept
+                with suppress(safetensors.InvalidFileError):
+                    kept = self.load(place, count)  # whoever held the lock before may have finished it
+                    if kept is not None:
+                        return kept
                 made = make()
                 contents: dict[str, Any] = {self.name: made.reshape(-1)}
                 finish(partial, place, lambda file: safetensors.write(file, contents, {"format": self.format}))
-            kept = self.load(place, count)
-            if kept is None:
-                raise UnwritableError("what was written there does not come back")
-            return kept
+            with suppress(safetensors.InvalidFileError):
+                kept = self.load(place, count)
+                if kept is not None:
+                    return kept
+            raise UnwritableError("what was written there does not come back")
         except UnwritableError as error:
             warnings.warn(f"{self.lost} ({place}: {error}). Set HEADRACE_CACHE to a writable folder", stacklevel=4)
         made = make() if made is None else made

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .stored_strings import StoredArray
 from .strings import StringColumn, Strings
 
 _PIECE = 1 << 16
@@ -18,14 +19,16 @@ class NumberKeys(Strings):
 
     __slots__ = ("_numbers",)
 
-    def __init__(self, numbers: npt.NDArray[Any] | range) -> None:
+    def __init__(self, numbers: npt.NDArray[Any] | StoredArray | range) -> None:
         self._numbers = numbers
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def take(self, indices: npt.NDArray[np.int64]) -> StringColumn:
-        return StringColumn.from_list(str(self._numbers[index]) for index in indices.tolist())
+        if isinstance(self._numbers, range):
+            return StringColumn.from_list(str(self._numbers[index]) for index in indices.tolist())
+        return StringColumn.from_list(map(str, self._numbers[indices]))
 
     def pieces(self) -> Iterator[StringColumn]:
         for start in range(0, len(self), _PIECE):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .scratch_file import no_room, scratch_file
+from .stored_strings import StoredArray
 
 _SMALL_BYTES = 1 << 20
 _PIECE = 1 << 20
@@ -31,10 +32,10 @@ def mapped(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     return np.frombuffer(memory, dtype, count).reshape(shape)
 
 
-def let_go(*arrays: NDArray[Any] | None) -> None:
+def let_go(*arrays: NDArray[Any] | StoredArray | None) -> None:
     """Takes what is mapped of files out of this process's memory; it comes back when it is read. Others stay."""
     for array in arrays:
-        base: Any = array
+        base: Any = array.base if isinstance(array, StoredArray) else array
         while isinstance(base, np.ndarray):
             base = base.base
         base = base.obj if isinstance(base, memoryview) else base

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -15,11 +16,13 @@ from . import safetensors
 from .identity import Identity, identify
 from .open_file import OpenFile
 from .partial_file import PARTIAL_SUFFIX, UnwritableError, finish, partial_file
-from .safetensors import Arrays, Content, mapped
+from .safetensors import Arrays, Content, InvalidFileError, mapped
 
 T = TypeVar("T")
 
 _SUFFIX = ".headrace"
+_CHECKED_AT_ONCE_BYTES = 32 << 20
+"""A few milliseconds. What is larger and lazy is checked where it is read."""
 INDEX_SUFFIXES = (_SUFFIX, _SUFFIX + PARTIAL_SUFFIX)
 
 
@@ -38,6 +41,8 @@ class Sidecar(Generic[T]):
     """What tells one archive from another, or from what it was before."""
     variant: str = ""
     """A part of its name, where several that differ are kept of one file, beside each other."""
+    lazy: bool = False
+    """Whether what `load` makes of a large one checks what it reads of it: then opening checks small ones alone."""
 
 
 def open_sidecar(sidecar: Sidecar[T], path: str, identity: Identity, *, cache: str | None) -> T:
@@ -48,7 +53,11 @@ def open_sidecar(sidecar: Sidecar[T], path: str, identity: Identity, *, cache: s
     """
     places = sidecar_places(path, identity, cache, variant=sidecar.variant)
     for place in places:
-        kept = _load(sidecar, place, identity)
+        try:
+            kept = _load(sidecar, place, identity)
+        except InvalidFileError as error:
+            warnings.warn(damage_text(f"{place}: expected the index of {path}", error), stacklevel=2)
+            break
         if kept is not None:
             return kept
     reasons = []
@@ -88,29 +97,49 @@ def sidecar_places(path: str, identity: Identity, cache: str | None, *, variant:
 
 
 def _load(sidecar: Sidecar[T], place: str, identity: Identity) -> T | None:
-    """What is kept at `place`; None if it is missing, damaged, foreign, or of another archive or version."""
+    """Return what is kept at `place`; None if it is missing, or of another archive or version. Raises InvalidFileError
+    if it is damaged, or none."""
     try:
         arrays, metadata = safetensors.read(place)
         if metadata.get("format") != sidecar.format or metadata.get("of") != identity.to_json():
             return None
+        if not sidecar.lazy or arrays.nbytes <= _CHECKED_AT_ONCE_BYTES:
+            arrays.check_all()
         return sidecar.load(arrays, metadata.get("outline", ""), identity.bytes)
-    except (OSError, safetensors.InvalidFileError):
+    except safetensors.UncheckedFileError as error:
+        if is_older(error.format, sidecar.format):
+            return None
+        raise
+    except OSError:
         return None
+
+
+def is_older(format: str | None, now: str) -> bool:
+    """Tell whether a file without checksums, of this format, was written by an earlier version: no word is lost over
+    it."""
+    return format is not None and format.startswith("headrace ") and format != now
+
+
+def damage_text(expected: str, error: InvalidFileError) -> str:
+    """Return the text of a warning."""
+    return f"{expected}, got a damaged file ({error}). It is made anew; if that happens again, check the disk"
 
 
 def _load_or_build(sidecar: Sidecar[T], place: str, path: str, identity: Identity) -> T:
     with partial_file(place) as partial:
-        # Whoever held the lock before may have finished it.
-        kept = _load(sidecar, place, identity)
-        if kept is not None:
-            return kept
+        # Whoever held the lock before may have finished it. What is damaged was said, and is written over.
+        with suppress(InvalidFileError):
+            kept = _load(sidecar, place, identity)
+            if kept is not None:
+                return kept
         _build_and_write(sidecar, partial, place, path, identity)
         return_freed_memory()
         # Mapped from the file, its pages are shared with every other process.
-        kept = _load(sidecar, place, identity)
-        if kept is None:
-            raise UnwritableError("what was written there does not come back")
-        return kept
+        with suppress(InvalidFileError):
+            kept = _load(sidecar, place, identity)
+            if kept is not None:
+                return kept
+        raise UnwritableError("what was written there does not come back")
 
 
 def _build_and_write(sidecar: Sidecar[T], partial: int, place: str, path: str, identity: Identity) -> None:

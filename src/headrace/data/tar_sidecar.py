@@ -9,7 +9,7 @@ from .safetensors import Arrays
 from .sidecar import Sidecar, open_sidecar
 from .tar_members import TarMembers
 
-FORMAT = "headrace tar index 3"
+FORMAT = "headrace tar index 4"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
 
 

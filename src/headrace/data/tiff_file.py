@@ -26,14 +26,14 @@ _BITS_PER_SAMPLE = 258
 
 
 def is_tiff(data: bytes) -> bool:
-    """By its first bytes."""
+    """Tell by its first bytes."""
     return data.startswith(_BEGINNINGS)
 
 
-def is_of_bytes(data: bytes) -> bool:
-    """Whether Pillow opens it, and its samples have no more than the 8 bits that Pillow keeps of colours."""
+def is_of_bytes(data: bytes, limits: Limits) -> bool:
+    """Tell whether Pillow opens it, and its samples have no more than the 8 bits that Pillow keeps of colours."""
     try:
-        with open_picture(data) as opened:
+        with open_picture(data, limits, ["TIFF"]) as opened:
             bits: Any = opened.tag_v2.get(_BITS_PER_SAMPLE, (1,))  # type: ignore[attr-defined]  # of a TIFF
             return opened.mode in _BYTE_MODES and max(bits if isinstance(bits, tuple) else (bits,)) <= 8
     except MemoryError:
@@ -43,7 +43,7 @@ def is_of_bytes(data: bytes) -> bool:
 
 
 def size(data: bytes) -> tuple[int, int]:
-    """(width, height) of the first page; (0, 0) where there is none that can be read."""
+    """Return (width, height) of the first page; (0, 0) where there is none that can be read."""
     try:
         return _of_page(data, lambda page: (int(page.imagewidth), int(page.imagelength)))
     except ValueError:
@@ -51,7 +51,7 @@ def size(data: bytes) -> tuple[int, int]:
 
 
 def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
-    """The values of the first page: [H, W], or [H, W, C] whatever way they lie in the file.
+    """Return the values of the first page: [H, W], or [H, W, C] whatever way they lie in the file.
 
     Raises ValueError for what cannot be decoded, TooLargeError beyond `limits`, UsageError without tifffile.
     """

@@ -15,7 +15,7 @@ from .zip_data import ZipData
 from .zip_index import ZipIndex
 from .zip_members import ZipMembers, are_folders
 
-FORMAT = "headrace zip index 2"
+FORMAT = "headrace zip index 3"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
 
 

@@ -24,34 +24,35 @@ def decode(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.generic]:
     return _laid_out(values, channels=3 if isinstance(field, Normals) else 1, whole=isinstance(field, Mask))
 
 
-def size(data: bytes, field: Spatial) -> tuple[int, int]:
-    """(width, height) from the header; (0, 0) where there is none that can be read."""
+def size(data: bytes, field: Spatial, limits: Limits) -> tuple[int, int]:
+    """Return (width, height) from the header; (0, 0) where there is none that can be read within `limits`."""
     wide = isinstance(field, Image) and field.wide
     if array_files.holds_array(data) and (wide or not isinstance(field, Image)):
         return array_files.array_size(data, field.channel_count if isinstance(field, Image) else None)
-    found = picture_size(data, exif=isinstance(field, Image) and field.exif)
-    return tiff_file.size(data) if wide and found == (0, 0) and tiff_file.is_tiff(data) else found
+    found = picture_size(data, exif=isinstance(field, Image) and field.exif, limits=limits)
+    by_bands = wide and found == (0, 0) and tiff_file.is_tiff(data) and "TIFF" in limits.formats
+    return tiff_file.size(data) if by_bands else found
 
 
-def is_narrowed(data: bytes, field: Spatial) -> bool:
-    """Whether a library makes 8 bits of more, because the field is of bytes."""
+def is_narrowed(data: bytes, field: Spatial, limits: Limits) -> bool:
+    """Tell whether a library makes 8 bits of more, because the field is of bytes."""
     if not isinstance(field, Image) or field.wide:
         return False
-    return tiff_file.is_tiff(data) and not tiff_file.is_of_bytes(data)
+    return tiff_file.is_tiff(data) and not tiff_file.is_of_bytes(data, limits)
 
 
 def wide_pixels(data: bytes, field: Image, limits: Limits) -> NDArray[np.generic]:
-    """[H, W, C] of uint8, uint16 or float32, of as many channels as the file has. Raises as `decode` does."""
+    """Return [H, W, C] of uint8, uint16 or float32, of as many channels as the file has. Raises as `decode` does."""
     count = field.channel_count
     if array_files.holds_array(data):
         return _bands(array_files.read(data, limits, channels=count), count)
-    if tiff_file.is_tiff(data) and not tiff_file.is_of_bytes(data):
+    if tiff_file.is_tiff(data) and "TIFF" in limits.formats and not tiff_file.is_of_bytes(data, limits):
         return _bands(tiff_file.read(data, limits), count)
     return pillow.read_colors(data, field, limits)
 
 
 def _bands(values: NDArray[np.generic], count: int) -> NDArray[np.generic]:
-    """An array's own channels, which are to be as many."""
+    """Return an array's own channels, which are to be as many."""
     if values.ndim == 2:
         values = values[:, :, None]
     elif values.ndim == 3 and values.shape[2] != count and values.shape[0] == count:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.data import Dataset, ListColumn, TextColumn
+from headrace.data.strings import Strings
 from headrace.errors import DatasetError, UsageError
 
 Ints = NDArray[np.int64]
@@ -33,7 +34,7 @@ class Instances:
     def __post_init__(self) -> None:
         """Raises UsageError where the column cannot have such lists, as far as its type tells."""
         column = self.dataset.columns.get(self.column)
-        if isinstance(column, ListColumn) and isinstance(column.items, np.ndarray) and column.items.ndim > 1:
+        if isinstance(column, ListColumn) and not isinstance(column.items, Strings) and column.items.ndim > 1:
             if self.form(column.items[:0]) is None:
                 raise UsageError(f"{self._place}: expected {self.expected}, got items of {column.items.shape[1:]}")
         elif not isinstance(column, ListColumn | TextColumn):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from headrace._core import Limits
 from headrace.data import Dataset, HeldColumn, ListColumn, ValueColumn, array_files
 from headrace.data.pillow_file import TooLargeError
+from headrace.data.strings import Strings
 from headrace.errors import DecodeError, LimitError, SampleError, UsageError
 from headrace.feed.contents import Ints, Origin, Places, Raws, Rows
 from headrace.fields import Array
@@ -100,7 +101,8 @@ class ArrayContent:
 
 def check_held(field: str, name: str, found: HeldColumn) -> None:
     """Raises UsageError for a column of that name which has no numbers."""
-    numbers = isinstance(found, ValueColumn) or (isinstance(found, ListColumn) and isinstance(found.items, np.ndarray))
+    lists = isinstance(found, ListColumn) and not isinstance(found.items, Strings)
+    numbers = lists or isinstance(found, ValueColumn)
     if not numbers:
         raise UsageError(
             f"field {field!r}: expected a column of .npy members or files, of lists of numbers, or of numbers, got the "

@@ -2,60 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data.pillow_file import TooLargeError, open_picture
+from headrace.data.pillow_file import TooLargeError, apart_formats, open_picture
+from headrace.feed.decoder_process import PictureForm, decode_apart
 from headrace.fields import Image
 
 if TYPE_CHECKING:
     import PIL.Image
 
-Pixels = TypeVar("Pixels")
+OWN, OWN_ALPHA = "own", "own, with alpha"
+"""Modes of a PictureForm beside Pillow's: the picture's channels, as `read_colors` has them."""
 
 
 def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
     """uint8 [H, W, 3] for mode "RGB", [H, W, 1] for "L"; of an animation the first frame.
 
-    Raises ValueError (with what was expected) for what Pillow cannot decode or what is beyond `max_pixels`.
+    Raises ValueError (with what was expected) for what Pillow cannot decode, TooLargeError for what is beyond `limits`.
     """
-    import PIL.ImageOps
-
-    def pixels_of(opened: PIL.Image.Image) -> NDArray[np.uint8]:
-        picture = PIL.ImageOps.exif_transpose(opened) if image.exif else opened
-        pixels = np.asarray(_eight_bit(picture).convert(image.mode))
-        return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1))
-
-    return _decoded(data, limits, pixels_of)
+    pixels = _decoded(data, PictureForm(image.mode, image.exif), limits)
+    return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1), np.uint8)
 
 
 def read_colors(data: bytes, image: Image, limits: Limits) -> NDArray[np.generic]:
-    """[H, W, C], by its own channels: 16-bit grey as uint16, floats as float32, and colours as bytes, palettes looked
-    up, with alpha where the picture has it and `image` has four channels. Raises as `decode` does."""
-    import PIL.ImageOps
+    """Return [H, W, C] of the picture's own channels. Raises as `decode` does.
 
-    def pixels_of(opened: PIL.Image.Image) -> NDArray[np.generic]:
-        picture = PIL.ImageOps.exif_transpose(opened) if image.exif else opened
-        if picture.mode.startswith("I;16"):
-            values: NDArray[np.generic] = np.asarray(picture, np.uint16)
-        elif picture.mode == "F":
-            values = np.asarray(picture, np.float32)
-        elif picture.mode == "I":
-            values = _words(np.asarray(picture))
-        elif picture.mode in ("L", "LA", "RGB", "RGBA"):
-            values = np.asarray(picture)
-        elif picture.mode == "1":
-            values = np.asarray(picture.convert("L"))
-        else:
-            alpha = image.channel_count == 4 and (picture.mode == "PA" or "transparency" in picture.info)
-            values = np.asarray(picture.convert("RGBA" if alpha else "RGB"))
-        return np.ascontiguousarray(values.reshape(*values.shape[:2], -1))
+    16-bit grey is uint16, floats are float32, and colours bytes, palettes looked up, with alpha where the picture has it
+    and `image` has four channels.
+    """
+    values = _decoded(data, PictureForm(OWN_ALPHA if image.channel_count == 4 else OWN, image.exif), limits)
+    return np.ascontiguousarray(values.reshape(*values.shape[:2], -1))
 
-    return _decoded(data, limits, pixels_of)
+
+def _own_channels(picture: PIL.Image.Image, *, alpha: bool) -> NDArray[np.generic]:
+    if picture.mode.startswith("I;16"):
+        return np.asarray(picture, np.uint16)
+    if picture.mode == "F":
+        return np.asarray(picture, np.float32)
+    if picture.mode == "I":
+        return _words(np.asarray(picture))
+    if picture.mode in ("L", "LA", "RGB", "RGBA"):
+        return np.asarray(picture)
+    if picture.mode == "1":
+        return np.asarray(picture.convert("L"))
+    has_alpha = picture.mode == "PA" or "transparency" in picture.info
+    return np.asarray(picture.convert("RGBA" if alpha and has_alpha else "RGB"))
 
 
 def _words(values: NDArray[np.generic]) -> NDArray[np.uint16]:
@@ -70,24 +66,25 @@ def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
 
     Raises as `decode` does.
     """
-
-    def values_of(opened: PIL.Image.Image) -> NDArray[np.generic]:
-        return np.asarray(opened.convert("L") if opened.mode == "1" else opened)
-
-    return _decoded(data, limits, values_of)
+    return _decoded(data, PictureForm(None, False), limits)
 
 
-def _decoded(data: bytes, limits: Limits, take: Callable[[PIL.Image.Image], Pixels]) -> Pixels:
+def _decoded(data: bytes, form: PictureForm, limits: Limits) -> NDArray[np.generic]:
+    apart = apart_formats(data, limits)
+    if apart:
+        return decode_apart(data, form, apart, limits)
+    return decode_here(data, form, limits)
+
+
+def decode_here(
+    data: bytes, form: PictureForm, limits: Limits, formats: Sequence[str] | None = None
+) -> NDArray[np.generic]:
+    """Decode the image in this thread. Raises as `decode` does, and MemoryError."""
     import PIL.Image
 
     try:
-        with open_picture(data) as opened:
-            if opened.width * opened.height > limits.max_pixels:
-                raise TooLargeError(
-                    f"{opened.format} of {opened.width}x{opened.height} pixels, more than "
-                    f"max_pixels={limits.max_pixels}"
-                )
-            return take(opened)
+        with open_picture(data, limits, formats) as opened:
+            return _taken(opened, form)
     except (MemoryError, TooLargeError):
         raise
     except PIL.Image.DecompressionBombError as error:
@@ -103,6 +100,17 @@ def _decoded(data: bytes, limits: Limits, take: Callable[[PIL.Image.Image], Pixe
         raise ValueError(
             f"expected an image, got bytes that Pillow cannot decode ({error}); first: {_begin(data)}"
         ) from error
+
+
+def _taken(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
+    import PIL.ImageOps
+
+    if form.mode is None:
+        return np.asarray(opened.convert("L") if opened.mode == "1" else opened)
+    picture = PIL.ImageOps.exif_transpose(opened) if form.exif else opened
+    if form.mode in (OWN, OWN_ALPHA):
+        return _own_channels(picture, alpha=form.mode == OWN_ALPHA)
+    return np.asarray(_eight_bit(picture).convert(form.mode))
 
 
 def _begin(data: bytes) -> str:

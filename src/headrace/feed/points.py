@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from headrace.data import Dataset, ListColumn
 from headrace.errors import UsageError
+from headrace.feed.instance_masks import InstanceMaskField, resolve_masks
 from headrace.feed.instances import Instances, as_boxes, as_points, not_a_list
 from headrace.feed.nesting import part_name
-from headrace.fields import Boxes, Field, Geometry, Keypoints
+from headrace.fields import Boxes, Field, Geometry, InstanceMasks, Keypoints
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -138,6 +139,10 @@ class Kept:
     counts: Ints
     """How many each sample had."""
 
+    def by_sample(self) -> list[Mask]:
+        """Return which instances of each sample are kept."""
+        return np.split(self.which, np.cumsum(self.counts)[:-1])
+
     def of(self, values: Any) -> PerSample:
         """Their values by sample, each with memory of its own, so that who keeps one does not keep the batch's."""
         row = np.repeat(np.arange(len(self.counts)), self.counts)
@@ -219,14 +224,15 @@ class PointField:
 
 @dataclass(frozen=True)
 class PointFields:
-    """All boxes and keypoints of a batch, and the names of fields of its views' geometry."""
+    """All boxes, keypoints and instance masks of a batch, and the names of fields of its views' geometry."""
 
     boxes: tuple[BoxField, ...] = ()
     points: tuple[PointField, ...] = ()
+    masks: tuple[InstanceMaskField, ...] = ()
     geometry: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.boxes or self.points or self.geometry)
+        return bool(self.boxes or self.points or self.masks or self.geometry)
 
     def make(self, samples: Ints, rows: Floats, sizes: NDArray[np.int32]) -> dict[str, PerSample | NDArray[Any]]:
         """The parts of a batch by name: of the samples at these positions, under these views (core/batch/job.hpp), of
@@ -240,13 +246,17 @@ class PointFields:
         for points in self.points:
             of = points.field.of
             batch[points.name] = points.make(samples, views, None if of is None else kept[of])
+        for masks in self.masks:
+            of = masks.field.of
+            chosen = None if of is None else kept[of].by_sample()
+            batch[masks.name] = PerSample(masks.make(samples, rows, sizes, chosen))
         for name in self.geometry:
             batch |= {part_name(name, part): values for part, values in views.geometry().items()}
         return batch
 
 
 def resolve_points(dataset: Dataset, fields: Mapping[str, Field]) -> PointFields:
-    """Finds the columns of all boxes and keypoints among `fields`, and the fields of geometry.
+    """Find the columns of all boxes, keypoints and instance masks among `fields`, and the fields of geometry.
 
     Raises UsageError where there is none, or of another kind, and DatasetError where what tells the number of keypoints
     is damaged.
@@ -257,14 +267,16 @@ def resolve_points(dataset: Dataset, fields: Mapping[str, Field]) -> PointFields
         taken = [beside_name(each.name, column) for column in each.field.beside]
         if clash := [name for name in taken if name in fields or taken.count(name) > 1]:
             raise UsageError(f"field {each.name!r}: expected beside= to give new names, got {clash[0]!r} twice")
-    for point in points:
-        if point.field.of is not None and point.field.of not in boxes:
+    masks = [resolve_masks(dataset, name, field) for name, field in fields.items() if isinstance(field, InstanceMasks)]
+    followers: list[PointField | InstanceMaskField] = [*points, *masks]
+    for follower in followers:
+        if follower.field.of is not None and follower.field.of not in boxes:
             raise UsageError(
-                f"field {point.name!r}: expected of= to name a field of Boxes, one of {list(boxes)}, got "
-                f"{point.field.of!r}"
+                f"field {follower.name!r}: expected of= to name a field of Boxes, one of {list(boxes)}, got "
+                f"{follower.field.of!r}"
             )
     geometry = tuple(name for name, field in fields.items() if isinstance(field, Geometry))
-    return PointFields(tuple(boxes.values()), tuple(points), geometry)
+    return PointFields(tuple(boxes.values()), tuple(points), tuple(masks), geometry)
 
 
 def beside_name(field: str, column: str) -> str:

@@ -19,7 +19,7 @@ from headrace.feed.points import GEOMETRY_PARTS, PointFields, beside_name, resol
 from headrace.feed.quarantine import Quarantine
 from headrace.feed.spatial import Part, parts_of
 from headrace.feed.texts import IDS, MASK
-from headrace.fields import Array, Boxes, Field, Geometry, Image, Keypoints, Label, Raw, Spatial, Text
+from headrace.fields import Array, Boxes, Field, Geometry, Image, InstanceMasks, Keypoints, Label, Raw, Spatial, Text
 from headrace.plan import EpochPlan
 from headrace.tokens import ResolvedText
 from headrace.view import Program
@@ -110,7 +110,7 @@ def _names_of_field(name: str, field: Field, packed: str | None) -> list[str]:
     return [name, *(beside_name(name, column) for column in beside)]
 
 
-_FOLLOWING = Boxes | Keypoints | Geometry
+_FOLLOWING = Boxes | Keypoints | InstanceMasks | Geometry
 """Fields that follow the views of the images beside them."""
 
 
@@ -134,8 +134,8 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
             continue
         if not isinstance(field, Spatial | Text | Array | Label | Raw):
             raise UsageError(
-                f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, Geometry, Text, Array, "
-                f"Label or Raw, got {type(field).__name__}"
+                f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, Geometry, "
+                f"Text, Array, Label or Raw, got {type(field).__name__}"
             )
         column_name = field.source if field.source is not None else name
         column = KeyColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)

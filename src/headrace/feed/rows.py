@@ -108,7 +108,7 @@ class RowMender:
         self._bad.count_declined()
         data = self._assembly.read(name, column, int(pending.samples[row]))
         try:
-            self.narrowed += declined.is_narrowed(data, spatial)
+            self.narrowed += declined.is_narrowed(data, spatial, self._recipe.limits)
             return declined.decode(data, spatial, self._recipe.limits)
         except UsageError:  # a library that is not installed is no fault of the sample's
             raise

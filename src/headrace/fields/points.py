@@ -1,4 +1,4 @@
-"""Fields of places in the image, which follow the sample's one view: boxes, points of bodies, and the view itself."""
+"""Fields of places in the image, which follow the sample's one view: boxes, bodies, objects, and the view itself."""
 
 from __future__ import annotations
 
@@ -91,10 +91,23 @@ class Keypoints:
             raise UsageError(f"Keypoints: expected offset to be a finite number of pixels, got {self.offset!r}")
 
 
-def _is_pair(pair: object) -> bool:
-    if not isinstance(pair, Sequence) or len(pair) != 2:
-        return False
-    return all(type(index) is int and index >= 0 for index in pair)
+@dataclass(frozen=True)
+class InstanceMasks:
+    """A mask an instance: where in the image each object is.
+
+    In the batch: a list of N arrays uint8 [k, H, W], 1 on the object, at the size of the output, which is what
+    torchvision's Mask R-CNN takes beside its boxes. A pixel of the image belongs to an object if its middle lies within
+    the outline; the view picks pixels as `Mask` picks them, so both agree. Padding is 0.
+
+    `source` is a column of lists with COCO's `segmentation` of each instance as JSON: polygons, or runs of the whole
+    image, compressed or not. `of` names a field of boxes: instances whose box it drops are dropped here.
+
+    Outlines of another form, or of another number than the boxes', raise DatasetError.
+    """
+
+    _: KW_ONLY
+    source: str | None = None
+    of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -111,3 +124,9 @@ class Geometry:
     its window has no area, and its scale is 0. The source is the field of pixels that views are drawn from
     (`view_from=`), after its turn by EXIF, if any. With `on_error="replace"` the geometry is the replacement's.
     """
+
+
+def _is_pair(pair: object) -> bool:
+    if not isinstance(pair, Sequence) or len(pair) != 2:
+        return False
+    return all(type(index) is int and index >= 0 for index in pair)

@@ -1,6 +1,9 @@
 """What a journal says, line by line: JSON, one object a line. Nothing read from it is trusted.
 
-{"format": "headrace stage 1", "sources": [["name", "/path"], …], "part_bytes": 67108864, "made": true}
+Each object ends in `"check"`, the CRC-32 of the line as it is without that. Lines of the first version had none: where
+a journal begins as such, they are read as they are.
+
+{"format": "headrace stage 2", "sources": [["name", "/path"], …], "part_bytes": 67108864, "made": true}
 {"folder": "name"}                                                        was made
 {"file": "name/path", "size": 5, "mtime_ns": 7, "crc32": [1]}             complete, read back, one sum a part
 {"part": "name/path", "size": 5, "mtime_ns": 7, "number": 0, "crc32": 1}  of a file that is not complete yet
@@ -11,11 +14,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-FORMAT = "headrace stage 1"
+FORMAT = "headrace stage 2"
+_WITHOUT_CHECKS = "headrace stage 1"
+_CHECK = re.compile(rb', "check": "([0-9a-f]{8})"}')
 
 
 class DamagedJournalError(Exception):
@@ -118,25 +125,38 @@ class Known:
 def parse(lines: Sequence[bytes]) -> Known:
     """Raises DamagedJournalError."""
     known = Known()
+    checked = True
     for number, line in enumerate(lines, 1):
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            raise DamagedJournalError(f"line {number:,} is no JSON") from None
+        found, has_check = _read(line, number)
         if number == 1:
-            known.header = _header(found)
-            continue
-        known.add(_record(found, number))
+            known.header, checked = _header(found)
+        if checked and not has_check:
+            raise DamagedJournalError(f"line {number:,} has no checksum")
+        if number > 1:
+            known.add(_record(found, number))
     return known
 
 
-def _header(found: Any) -> Header:
+def _read(line: bytes, number: int) -> tuple[Any, bool]:
+    """Return what the line says, and whether it has a checksum. Raises DamagedJournalError where that does not fit."""
+    check = _CHECK.search(line, max(0, len(line) - _CHECK_BYTES))
+    bare = line if check is None else line[: check.start()] + b"}"
+    if check is not None and check[1] != _sum(bare):
+        raise DamagedJournalError(f"line {number:,} does not fit its checksum")
+    try:
+        return json.loads(bare), check is not None
+    except (ValueError, RecursionError):
+        raise DamagedJournalError(f"line {number:,} is no JSON") from None
+
+
+def _header(found: Any) -> tuple[Header, bool]:
+    """Return the header, and whether each line has a checksum."""
     match found:
-        case {"format": str(name)} if name != FORMAT:
+        case {"format": str(name)} if name not in (FORMAT, _WITHOUT_CHECKS):
             raise DamagedJournalError(f"it is of another version, {name!r}; this one writes {FORMAT!r}")
-        case {"format": str(), "sources": [*sources], "part_bytes": int(part_bytes), "made": bool(made)}:
+        case {"format": str(name), "sources": [*sources], "part_bytes": int(part_bytes), "made": bool(made)}:
             if part_bytes > 0 and all(isinstance(one, list) and len(one) == 2 and _all_texts(one) for one in sources):
-                return Header(tuple((one[0], one[1]) for one in sources), part_bytes, made)
+                return Header(tuple((one[0], one[1]) for one in sources), part_bytes, made), name == FORMAT
     raise DamagedJournalError("its first line is no header")
 
 
@@ -179,4 +199,12 @@ def _all_ints(values: Iterable[object]) -> bool:
 
 
 def _line(record: dict[str, Any]) -> bytes:
-    return json.dumps(record).encode() + b"\n"
+    bare = json.dumps(record).encode()
+    return bare[:-1] + b', "check": "' + _sum(bare) + b'"}\n'
+
+
+def _sum(bare: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(bare)
+
+
+_CHECK_BYTES = len(b', "check": "00000000"}')

@@ -15,16 +15,16 @@ from headrace.cores import default_threads
 from headrace.data import Dataset
 from headrace.data.kept_array import Kept, file_versions
 from headrace.data.mapped import mapped
+from headrace.data.member_reading import read_members
 from headrace.data.sidecar import cache_folder
 from headrace.fields.text import Captions, check_max_length, most_bytes
 from headrace.tokens.encoder import Encoder
-from headrace.tokens.reading import read_members
 from headrace.tokens.resolving import resolve_tokenizer
 from headrace.tokens.texts import HeldTexts, Ints, UnfitTextError, decoded, texts_of
 
 Lengths: TypeAlias = NDArray[np.int32]
 
-FORMAT = "headrace token lengths 1"
+FORMAT = "headrace token lengths 2"
 """Raise the number whenever the meaning of a kept file changes."""
 UNKNOWN = -1
 
@@ -97,8 +97,9 @@ def encoded_lengths(
         found = measure()
         found.flags.writeable = False
         return found
-    lost = f"the lengths of {len(dataset):,} texts cannot be kept, so each start encodes them again"
-    kept = Kept(FORMAT, "lengths", least=UNKNOWN, lost=lost)
+    what = f"the lengths of {len(dataset):,} texts"
+    lost = f"{what} cannot be kept, so each start encodes them again"
+    kept = Kept(FORMAT, "lengths", what, least=UNKNOWN, lost=lost)
     known = [FORMAT, dataset.fingerprint, column, encoder.identity, captions, max_bytes]
     if held is None:
         known.append(file_versions(dataset, dataset.table.bytes_of(column)))

@@ -68,7 +68,7 @@ def _entry(value: object) -> tuple[str, str]:
 def _column(arrays: Arrays, prefix: str, kind: str, rows: int) -> HeldColumn:
     match kind:
         case "value":
-            return ValueColumn(checked.array_of(arrays, f"{prefix}.values", _NUMBERS, rows))
+            return ValueColumn(checked.many_numbers(arrays, f"{prefix}.values", _NUMBERS, rows))
         case "text":
             return TextColumn(checked.many_strings(arrays, prefix, rows), _labels(arrays, prefix, rows))
         case "list":
@@ -80,13 +80,13 @@ def _labels(arrays: Arrays, prefix: str, rows: int) -> ValueColumn | None:
     if f"{prefix}.labels" not in arrays:
         return None
     classes = tuple(checked.strings(arrays, f"{prefix}.classes"))
-    return ValueColumn(checked.array(arrays, f"{prefix}.labels", np.int32, rows), classes)
+    return ValueColumn(checked.many_numbers(arrays, f"{prefix}.labels", (np.int32,), rows), classes)
 
 
 def _list(arrays: Arrays, prefix: str, rows: int) -> ListColumn:
-    offsets = checked.array(arrays, f"{prefix}.offsets", np.uint64, rows + 1)
+    offsets = checked.many_numbers(arrays, f"{prefix}.offsets", (np.uint64,), rows + 1)
     if f"{prefix}.items" in arrays:
-        numbers = checked.array_of(arrays, f"{prefix}.items", _NUMBERS)
+        numbers = checked.many_numbers(arrays, f"{prefix}.items", _NUMBERS)
         column = ListColumn(offsets, numbers)
     else:
         column = ListColumn(offsets, checked.many_strings(arrays, f"{prefix}.items"))

@@ -21,7 +21,7 @@ from .kept import Kept, load_kept
 
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 
-_FORMAT = "headrace manifest 1"
+_FORMAT = "headrace manifest 2"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
 _KEPT_FROM_BYTES = 1 << 20
 """Smaller manifests are read each time, unless `cache` was given: a second file beside each little list would be in the
@@ -66,7 +66,7 @@ def _open_kept(path: str, columns: Sequence[str] | None, cache: str | None) -> t
     identity = identify_closely(OpenFile(os.fsencode(path)))
     # What is kept depends on what the columns are called: runs that take others do not build it anew in turn.
     variant = "" if columns is None else hashlib.blake2b(json.dumps(columns).encode(), digest_size=4).hexdigest()
-    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_closely, variant)
+    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_closely, variant, lazy=True)
     if identity.bytes < _KEPT_FROM_BYTES and cache is None:
         contents, outline = build_unchanged(sidecar, path, identity, scratch_in=None)
         return load_kept(safetensors.mapped(contents), outline), False

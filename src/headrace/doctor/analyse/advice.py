@@ -15,6 +15,8 @@ NAMES = {
     "tokenise": "tokenisation",
     "getitem": "the dataset's own code",
     "collate": "collate",
+    "map": "the script's map function",
+    "python": "Python beside the loader's threads",
     "serialise": "serialisation",
     "wait": "waiting for locks or other processes",
     "other": "what the stages leave over",
@@ -41,6 +43,8 @@ LOOK = {
     "getitem": "Look at the lines listed under the loader: time in the dataset's own code.",
     "collate": "Look at the collate function: the default one copies each sample once; padding to the longest and "
     "loops in Python cost more.",
+    "map": "Look at map_workers=, which runs it in processes, or at augmentations that the loader's core does itself.",
+    "python": "Look at what map= and batch_map= do in Python, and at map_workers=.",
     "serialise": "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",
     "wait": "Look at what the workers share: locks, connections, servers.",
     "other": "Look at the lines listed under the loader.",
@@ -70,7 +74,7 @@ def named(cause: str) -> str:
 
 def look(cause: str) -> str:
     """What to look at. A category of a newer probe has no advice of its own."""
-    return LOOK.get(category(cause), "Look at the stage in the trace.")
+    return LOOK.get(category(cause), "Look at the stage in the trace that --trace writes.")
 
 
 def who(session: Session, process: Process) -> str:

@@ -112,6 +112,13 @@ class Making:
     passes: int
     respawned: bool
     """Whether each pass started new workers."""
+    threads: bool = False
+    """Whether `workers` are threads of the trainer: of one of Headrace's own loaders."""
+
+    @property
+    def makers(self) -> str:
+        """`worker` or `thread`."""
+        return "thread" if self.threads else "worker"
 
 
 @dataclass(frozen=True)

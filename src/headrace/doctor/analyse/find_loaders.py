@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..session.model import Loader, Session
 from .advice import named
 from .diagnosis import Finding, Making
+from .feeds import how_busy, keeps_up, what_to_change
 from .host import host_of
 from .making import fed_loaders
 from .parts import COPY, WAIT
@@ -15,7 +16,7 @@ from .view import View
 from .waits import START_UP
 from .words import counted, percent, time
 
-FEW_WORKERS = "few-workers"
+FEW_WORKERS, LOADER_LIMIT, KEEPS_UP = "few-workers", "loader-limit", "loader-keeps-up"
 SLOW = 5.0
 """How many times the median a sample takes to be called slow."""
 BUSY = 0.9
@@ -35,11 +36,25 @@ def loader_findings(session: Session, view: View) -> Iterator[Finding]:
         loader = view.loader(making.loader)
         if loader is None or making.loader not in fed:
             continue
+        if making.threads:
+            yield from _own(session, view, making)
+            continue
         yield from _cores(session, view, making)
         yield from _busy(session, view, making)
         yield from _respawn(view, making, loader)
         yield from _pinning(session, view, loader)
         yield from _slow(view, making)
+
+
+def _own(session: Session, view: View, making: Making) -> Iterator[Finding]:
+    """A loader of Headrace's: it keeps up, or one of its stages limits."""
+    share = view.wait_share or 0.0
+    took = f"{time(making.batch_us)} of its threads' time a batch, {making.cores:.1f} cores used"
+    if share < BOUND:
+        yield Finding(KEEPS_UP, 0.0, f"{keeps_up(view.training, making)}.", took, "Leave it as it is.")
+        return
+    change = what_to_change(view.training, making, _machine_cores(session, view))
+    yield Finding(LOADER_LIMIT, share, f"{how_busy(view.training, making)}. {change}", took, change)
 
 
 def _cores(session: Session, view: View, making: Making) -> Iterator[Finding]:

@@ -7,10 +7,11 @@ from statistics import fmean
 
 from ..session.model import Loader, Pass, Trainer
 from .diagnosis import Making
+from .feeds import feed_makings, threads_of
 from .join import Finder, Join, Made
 from .slow import line_parts, slow_samples
 from .spans import Span
-from .stages import costs, stage_parts
+from .stages import costs, made_us, stage_parts
 from .steps import Training, pass_of, whole_fact
 from .waits import is_here
 
@@ -21,7 +22,7 @@ def makings(training: Training, join: Join) -> list[Making]:
     ends = _last_ends(training.trainer)
     found = [_making(training, join, loader, ends) for loader in training.trainer.loaders]
     fed = fed_loaders(training)
-    made = [one for one in found if one is not None]
+    made = [*(one for one in found if one is not None), *feed_makings(training)]
     return sorted(made, key=lambda one: (one.loader not in fed, -one.batches * one.batch_us))
 
 
@@ -43,14 +44,15 @@ def _making(training: Training, join: Join, loader: Loader, ends: dict[int, int]
     makers = list({id(one.maker): one.maker for one in all_made}.values())
     size = whole_fact(loader.facts, "batch_size")
     sums = costs(all_made, size)
-    batch_us = fmean(maker.batches.fetched[row] - maker.batches.start[row] for maker, row in all_made)
+    batch_us = fmean(made_us(maker, row) for maker, row in all_made)
     time = sum(stretch.end - stretch.start for stretch in stretches.values())
-    workers = max(len(one.workers) for one in passes)
+    threads = threads_of(loader)
+    workers = threads or max(len(one.workers) for one in passes)
     in_all = sum(_in_all(of_pass, finders[number]) for number, of_pass in made.items())
     return Making(
         trainer=trainer.pid,
         loader=loader.number,
-        workers=0 if is_here(trainer, passes[-1]) else workers,
+        workers=0 if is_here(trainer, passes[-1]) and not threads else workers,
         batches=len(all_made),
         busy=min(1.0, in_all * batch_us / (time * workers)),
         cores=in_all * sums.cpu / sums.batches / time,
@@ -62,6 +64,7 @@ def _making(training: Training, join: Join, loader: Loader, ends: dict[int, int]
         first_batch_us=_first_batch_us(trainer, passes),
         passes=len(passes),
         respawned=not is_here(trainer, passes[0]) and any(one.workers != passes[0].workers for one in passes),
+        threads=threads > 0,
     )
 
 

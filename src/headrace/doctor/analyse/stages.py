@@ -65,7 +65,7 @@ def batch_stages(maker: Maker, row: int, *, serialise: bool = True) -> dict[str,
     that it took to `serialise`, which the worker's other thread does while the next batch is begun."""
     batches = maker.batches
     stages = _named(maker, batches.stages[row])
-    rest = batches.fetched[row] - batches.start[row] - sum(wall for _, wall, _ in stages.values())
+    rest = made_us(maker, row) - sum(wall for _, wall, _ in stages.values())
     if batches.beside and batches.beside[row]:
         stages = with_threads(stages, _named(maker, batches.beside[row]))
     if rest > 0:
@@ -74,6 +74,12 @@ def batch_stages(maker: Maker, row: int, *, serialise: bool = True) -> dict[str,
     if serialise and pickling:
         stages[SERIALISE] = (1, pickling, None)
     return stages
+
+
+def made_us(maker: Maker, row: int) -> int:
+    """What making a batch took: of all the threads together, where several made it."""
+    worked = maker.batches.worked[row] if maker.batches.worked else None
+    return maker.batches.fetched[row] - maker.batches.start[row] if worked is None else worked
 
 
 def _named(maker: Maker, rows: list[tuple[int, int, int, int]]) -> dict[str, Figures]:

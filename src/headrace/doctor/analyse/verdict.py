@@ -30,6 +30,7 @@ BEHIND = {
     "cpu-throttled",
     "data-parallel",
     "few-workers",
+    "loader-limit",
     OUT_OF_ORDER,
     "padding",
     "reads-from-disk",
@@ -175,8 +176,10 @@ def _where(view: View, cause: str) -> str:
     """Where a stage runs; a part of the wait itself has its place in its name."""
     if ":" not in cause and not any(category(part.name) == cause and ":" in part.name for part in view.causes.parts):
         return ""
-    workers = max((making.workers for making in view.makings[:1]), default=0)
-    return f" in {counted(workers, 'worker')}" if workers else " in the training process, which has no workers"
+    first = next(iter(view.makings), None)
+    if first is not None and first.workers:
+        return f" in {counted(first.workers, first.makers)}"
+    return " in the training process, which has no workers"
 
 
 def _most(view: View) -> str:
@@ -202,7 +205,7 @@ def _behind(findings: Sequence[Finding]) -> Iterator[str]:
     makes them so."""
     heavy = [finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND]
     yield from (finding.text for finding in sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1])
-    yield from (finding.text for finding in findings if finding.code == COPIED)
+    yield from (finding.text for finding in findings if finding.code in (COPIED, "loader-keeps-up"))
 
 
 def _short(session: Session, view: View) -> Iterator[str]:

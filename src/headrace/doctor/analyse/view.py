@@ -10,6 +10,7 @@ from ..session.model import Loader, Session, Trainer
 from .budget import step_budget
 from .causes import causes
 from .diagnosis import Causes, Making, StepBudget, WaitSplit
+from .feeds import shares_of_feeds
 from .join import Join
 from .loaders import with_loaders_as_one
 from .making import makings
@@ -40,7 +41,7 @@ class View:
             budget=step_budget(measured),
             waits=found,
             split=wait_split(measured, found),
-            causes=causes(trainer.pid, found, len(measured.steps)),
+            causes=causes(trainer.pid, found, len(measured.steps), shares_of_feeds(measured)),
             makings=makings(measured, join),
             only=len({one.rank for one in session.trainers}) < 2,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..session.model import Loader, Pass, Trainer
 from .diagnosis import Part, WaitSplit
+from .feeds import threads_of
 from .handing import late, usual_us
 from .join import Finder, Join, Made
 from .steps import Training, pass_of, queue_of
@@ -80,7 +81,12 @@ def _get(trainer: Trainer, row: int, one: Pass, finder: Finder, usual: float | N
     gets = trainer.gets
     start, index = gets.start[row], gets.index[row]
     made = finder.batch(index)
-    cuts = _here(trainer, row, made) if is_here(trainer, one) else _elsewhere(trainer, row, one, finder, made)
+    if threads_of(_loader(trainer, one)):
+        cuts = _in_threads(trainer, row, made)
+    elif is_here(trainer, one):
+        cuts = _here(trainer, row, made)
+    else:
+        cuts = _elsewhere(trainer, row, one, finder, made)
     parts = split(start, start + gets.duration[row], cuts, SAMPLER)
     found = None if made is None or usual is None else late(gets, row, made, usual)
     if found is None:
@@ -102,6 +108,13 @@ def _here(trainer: Trainer, row: int, made: Made | None) -> list[Cut]:
         return [(MADE_HERE, gets.pin_start[row] or gets.start[row] + gets.duration[row]), (PIN, pinned)]
     batches = made.maker.batches
     return [(SAMPLER, batches.start[made.row]), (MADE_HERE, batches.fetched[made.row]), (PIN, pinned)]
+
+
+def _in_threads(trainer: Trainer, row: int, made: Made | None) -> list[Cut]:
+    """Threads of a loader of Headrace's make the batch, pinned and all; a Loader's core does not tell when."""
+    if made is None:
+        return [(NOT_READY, trainer.gets.start[row] + trainer.gets.duration[row])]
+    return [(NOT_READY, made.maker.batches.fetched[made.row])]
 
 
 def _elsewhere(trainer: Trainer, row: int, one: Pass, finder: Finder, made: Made | None) -> list[Cut]:

@@ -51,6 +51,8 @@ class MakerSide:
         maker.lines = [Line(place, us) for place, us in heaviest]
         if not any(maker.batches.beside):
             maker.batches.beside = []
+        if all(worked is None for worked in maker.batches.worked):
+            maker.batches.worked = []
         return maker
 
     def _worker(self, record: records.Worker) -> None:
@@ -73,6 +75,7 @@ class MakerSide:
         batches.beside.append(self._table(record.beside))
         batches.cpu.append(record.cpu)
         batches.delay.append(record.delay)
+        batches.worked.append(record.worked)
 
     def _slow(self, record: records.Slow) -> None:
         stages = [(self._stage(name), wall) for name, wall in record.stages]
@@ -80,8 +83,8 @@ class MakerSide:
 
     def _look(self, record: records.SampleLook) -> None:
         stages = [LookedStage(self._stage(name), bool(drew), _known(same)) for name, drew, same in record.stages]
-        looked = LookedSample(record.epoch, record.index, stages, bool(record.drew), _known(record.same))
-        self.maker.looks.append(looked)
+        drew, same = bool(record.drew), _known(record.same)
+        self.maker.looks.append(LookedSample(record.epoch, record.index, stages, drew, same, record.takes))
 
     def _table(self, rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
         return [(self._stage(name), calls, wall, cpu) for name, calls, wall, cpu in rows]

@@ -191,6 +191,13 @@ class Batch(Record, tag="batch"):
     beside: list[tuple[int, int, int, int]] = []
     cpu: int | None = None
     delay: int | None = None
+    worked: int | None = None
+
+
+class Feed(Record, tag="feed"):
+    pass_: int
+    t: int
+    facts: dict[str, Any]
 
 
 class Slow(Record, tag="slow"):
@@ -207,6 +214,7 @@ class SampleLook(Record, tag="look"):
     stages: list[tuple[int, int, int | None]]
     drew: int
     same: int | None = None
+    takes: list[str] = []
 
 
 class Lines(Record, tag="lines"):
@@ -230,6 +238,6 @@ KINDS = (
     Process, Name, Torch, Facts, Note, Error, Stack, End,
     Loader, Pass, Get, Fetch, Padding, Replayed, Drained, Window, Last,
     Step, Rest, Device, Ready, Collective, Digest, Applied,
-    Worker, Batch, Slow, SampleLook, Lines, Opened, Probe,
+    Worker, Batch, Feed, Slow, SampleLook, Lines, Opened, Probe,
 )  # fmt: skip
 ANY: Any = Union[KINDS]  # noqa: UP007  (a union of a tuple has no other spelling)

@@ -42,6 +42,7 @@ class Batch:
         "together",
         "totals",
         "use",
+        "worked",
     )
 
     def __init__(self, epoch: int, index: int, account: Account) -> None:
@@ -60,6 +61,8 @@ class Batch:
         self.beside: Totals = {}
         self.use: Use | None = None
         """Of the cores: until its beginning while it is made, then its own."""
+        self.worked: int | None = None
+        """What all threads that made it together took, where several did."""
 
 
 class Batches:
@@ -189,11 +192,14 @@ class Batches:
         us = self._probe.clock.us
         start, end = us(batch.start), us(batch.end)
         stages = _table(batch.totals)
-        _settle(stages, self._fetch, end - start)
+        worked = None if batch.worked is None else batch.worked // 1000
+        _settle(stages, self._fetch, end - start if worked is None else worked)
         made = ("batch", batch.epoch, batch.index, start, end)
         sent_us = None if sent is None else us(sent)
         serialise_us = None if serialise is None else serialise // 1000
         record = (*made, sent_us, serialise_us, batch.samples, stages)
+        if worked is not None:
+            return (*record, _table(batch.beside), None, None, worked)
         if batch.use is None:
             return (*record, _table(batch.beside)) if batch.beside else record
         return (*record, _table(batch.beside), *batch.use.us())

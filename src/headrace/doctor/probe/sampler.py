@@ -52,6 +52,7 @@ class Sampler:
         self._failed = failed
         self._is_off = False
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()  # several threads may each begin their first batch
         self._gate = threading.Event()
         self._halt = threading.Event()
         self._batch: Making | None = None
@@ -68,8 +69,12 @@ class Sampler:
         """A batch is begun; of several at once, the one begun last is looked at."""
         self._batch = batch
         if self._thread is None:
-            if not self._is_off:
-                self._start()
+            if not self._is_off and self._starting.acquire(blocking=False):
+                try:
+                    if self._thread is None:
+                        self._start()
+                finally:
+                    self._starting.release()
         elif not self._gate.is_set() and self._busy_ns + self._last_ns >= self._due_ns:
             self._gate.set()
 

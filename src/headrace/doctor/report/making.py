@@ -38,7 +38,7 @@ def _place(order: list[int], making: Making) -> int:
 
 def _title(making: Making, *, rank: int | None, loader: int | None) -> str:
     """The rank and the loader are named where there are several."""
-    who = counted(making.workers, "worker") if making.workers else "No workers"
+    who = counted(making.workers, making.makers) if making.workers else "No workers"
     which = (("rank", rank), ("loader", loader))
     where = ", ".join(f"{what} {number}" for what, number in which if number is not None)
     return f"{who} ({where})" if where else who

@@ -153,6 +153,15 @@ class Digest:
 
 
 @dataclass
+class Feed:
+    """What a loader of Headrace's said of itself in a pass, counted from the pass's start: docs/doctor/evidence.md."""
+
+    pass_: int
+    time: int
+    facts: dict[str, Any]
+
+
+@dataclass
 class Trainer:
     """One process that trains: a rank."""
 
@@ -175,6 +184,7 @@ class Trainer:
     """Of the `replay` and `load` windows."""
     drained: Gets = field(default_factory=Gets)
     """Batches that were taken in the `drain` window."""
+    feeds: list[Feed] = field(default_factory=list)
     digests: list[Digest] = field(default_factory=list)
     """Of its first batches, in order, where runs were to be compared; else empty."""
 
@@ -198,6 +208,8 @@ class Batches:
     """CPU time of all the process's threads, from `start` to `fetched`."""
     delay: list[int | None] = field(default_factory=list)
     """How long the thread that made it was ready to run meanwhile and had no core."""
+    worked: list[int | None] = field(default_factory=list)
+    """What all the threads that made it together took, which `stages` sum to; empty where one thread made each."""
 
 
 @dataclass
@@ -235,6 +247,8 @@ class LookedSample:
     """Whether random numbers were drawn behind the last stage."""
     same: bool | None
     """Whether the whole sample was the same when it was made again; None where it was not, or cannot be compared."""
+    takes: list[str] = field(default_factory=list)
+    """Remedies, by their keys in `changes`, that injection would have done something for in it."""
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 
 from .model import Machine, Maker, Session, Trainer
 
-MAY_BE_EMPTY = {"beside", "cpu", "delay", "unpickle_cpu"}
+MAY_BE_EMPTY = {"beside", "cpu", "delay", "unpickle_cpu", "worked"}
 """Columns that are left out where no row has anything, or by an earlier doctor."""
 
 

@@ -57,6 +57,7 @@ HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("headrace.device.prefetcher", handoffs.watch_prefetcher),
     ("headrace.loader_position", own_loaders.watch_loader),
     ("headrace.compat.thread_loader.loader", own_loaders.watch_thread_loader),
+    ("headrace.compat.thread_loader.batch_task", own_loaders.watch_thread_tasks),
     ("multiprocessing.util", lifecycle.watch_children),
     ("torch.utils.data._utils.fetch", fetchers.install),
     ("torch.utils.data._utils.worker", workers.install),

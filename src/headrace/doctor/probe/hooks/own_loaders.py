@@ -1,15 +1,37 @@
-"""Headrace's own loaders, whose iterators are none of DataLoader's: what the training thread waits for at them."""
+"""Headrace's own loaders: what the training thread waits for at them, and what their threads do meanwhile.
+
+None of Headrace is imported: its modules are hooked where a script has imported them, as any library's are. A Loader's
+core works outside of Python, so what it says of itself (`stats()`) is the evidence. The threads of a ThreadDataLoader
+run the user's dataset sample by sample: they are timed as a worker is, and a batch is what they did for it together.
+"""
 
 from __future__ import annotations
 
+import functools
+import weakref
 from functools import partial
+from threading import Lock
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable
 
+from ..batches import Batch
+from ..passes import ATTRIBUTE, Pass
+from ..stages import add
+from ..training import now
 from .dataloader import Hooks
 
 if TYPE_CHECKING:
     from ..probe import Probe
+
+FEED_EVERY_NS = 500_000_000
+"""Between two looks at what a loader says of itself, which counts from the start of its pass."""
+FIGURES = ("batches", "samples", "threads", "map_workers", "prefetch", "wall_s", "idle_s", "python_s", "copy_s")
+LONGEST_S = 1.0
+"""That a thread waits for another one which writes."""
+MADE = "_headrace_made"
+"""Attribute of a ThreadDataLoader's fetcher: its pass, and how many batches were begun for it."""
+BATCH = "_headrace_batch"
+"""Attribute of a task: what is known of the batch that it makes."""
 
 
 def watch_loader(probe: Probe, position: ModuleType) -> None:
@@ -23,7 +45,154 @@ def watch_thread_loader(probe: Probe, loader: ModuleType) -> None:
     probe.when_imported("torch", partial(_install, owner=owner, iterator=iterator))
 
 
+def watch_thread_tasks(probe: Probe, batch_task: ModuleType) -> None:
+    """Hooks headrace.compat.thread_loader.batch_task."""
+    hooks = _ThreadHooks(probe)
+    unseen = "what the threads of a ThreadDataLoader do was"
+    probe.hook(batch_task, "BatchTask.__init__", hooks.new_task, unseen)
+    probe.hook(batch_task, "BatchTask.load", hooks.load, unseen)
+    probe.hook(batch_task, "BatchTask.collate", hooks.collate, unseen)
+
+
 def _install(probe: Probe, torch: ModuleType, *, owner: type, iterator: type) -> None:
     hooks = Hooks(probe, torch.utils.data.dataloader, iterator)
+    feeds = _Feeds(probe)
     probe.patches.replace(owner, "__iter__", hooks.iter)
-    probe.patches.replace(iterator, "__next__", hooks.next)
+    probe.patches.replace(iterator, "__next__", lambda original: feeds.next(hooks.next(original)))
+
+
+class _Feeds:
+    """Writes down what loaders say of themselves."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._due = 0
+        self._latest: Callable[[], Any] = lambda: None
+        guard = probe.batches.guard
+        self._look, self._ends = guard(self._look_when_due), guard(self._look_at)
+        probe.training.at_finish.append(guard(lambda: self._look_at(self._latest())))
+
+    def next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            try:
+                return original(iterator)
+            except StopIteration:
+                self._ends(iterator)
+                raise
+            finally:
+                self._look(iterator)
+
+        return __next__
+
+    def _look_when_due(self, iterator: Any) -> None:
+        begun = now()
+        if self._latest() is not iterator:
+            self._latest = weakref.ref(iterator)
+        elif begun < self._due:
+            return
+        self._due = begun + FEED_EVERY_NS
+        self._look_at(iterator)
+        self._probe.training.costs.since(begun)
+
+    def _look_at(self, iterator: Any) -> None:
+        pass_: Pass | None = getattr(iterator, ATTRIBUTE, None)
+        ask = getattr(iterator, "stats", None)
+        if pass_ is None or ask is None or pass_.training is not self._probe.training:
+            return
+        stats = ask()
+        facts = {name: getattr(stats, name) for name in FIGURES}
+        facts["limit"] = stats.limit
+        facts["stages"] = {name: [stage.items, stage.busy_s] for name, stage in stats.stages.items()}
+        self._probe.evidence.write(("feed", pass_.number, self._probe.clock.now_us(), facts))
+
+
+class _ThreadHooks:
+    """Times the parts of each batch in whatever threads do them, and writes the batch once it is collated."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._writing = Lock()
+        self._unknown = -1_000_000  # apart from the passes that DataLoader's own fetchers count below 0
+        self._sample, self._collating = probe.stage("getitem", "rest"), probe.stage("collate", "collate")
+        guard = probe.batches.guard
+        self._count, self._begin, self._end = guard(self._count_task), guard(self._begin_part), guard(self._end_part)
+        self._write = guard(self._write_batch)
+
+    def new_task(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def __init__(task: Any, fetcher: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(task, fetcher, *args, **kwargs)
+            self._count(task, fetcher)
+
+        return __init__
+
+    def load(self, original: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
+        @functools.wraps(original)
+        def load(task: Any, row: int) -> Any:
+            part = self._begin(task, self._sample)
+            try:
+                return original(task, row)
+            finally:
+                self._end(task, part, 1)
+
+        return load
+
+    def collate(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
+        @functools.wraps(original)
+        def collate(task: Any) -> None:
+            part = self._begin(task, self._collating)
+            try:
+                original(task)
+            finally:
+                self._end(task, part, 0)
+                self._write(task)
+
+        return collate
+
+    def _count_task(self, task: Any, fetcher: Any) -> None:
+        made = vars(fetcher).get(MADE)
+        if made is None or made[0] is not self._probe.evidence.path:
+            opening = self._probe.training.opening
+            if opening is None:
+                self._unknown -= 1
+            made = vars(fetcher)[MADE] = [self._probe.evidence.path, self._unknown if opening is None else opening, 0]
+        vars(task)[BATCH] = (made[1], made[2], [])
+        made[2] += 1
+
+    def _begin_part(self, task: Any, stage: int) -> Batch | None:
+        """None inside a batch that this thread makes for somebody else: a loader within a dataset."""
+        if BATCH not in vars(task) or self._probe.batches.current() is not None:
+            return None
+        pass_, index, _ = vars(task)[BATCH]
+        part = self._probe.batches.begin(pass_, index)
+        part.account.enter(stage)
+        return part
+
+    def _end_part(self, task: Any, part: Batch | None, samples: int) -> None:
+        if part is not None:
+            part.account.leave()
+            self._probe.batches.end(part)
+            part.samples = samples
+            vars(task)[BATCH][2].append(part)
+
+    def _write_batch(self, task: Any) -> None:
+        """The whole, in the first part's place. One that failed has no batch, and is not told."""
+        parts: list[Batch] = vars(task).pop(BATCH, (0, 0, []))[2]
+        if not parts or getattr(task, "_error", None) is not None:
+            return
+        whole = min(parts, key=lambda part: part.start)
+        whole.worked = sum(part.end - part.start for part in parts)
+        whole.end = max(part.end for part in parts)
+        for part in parts:
+            if part is not whole:
+                add(whole.totals, part.totals)
+                add(whole.beside, part.beside)
+                whole.samples = (whole.samples or 0) + (part.samples or 0)
+        whole.use = None
+        is_ours = self._writing.acquire(timeout=LONGEST_S)  # a fork may have left it to nobody
+        try:
+            self._probe.batches.write(whole)
+        finally:
+            if is_ours:
+                self._writing.release()

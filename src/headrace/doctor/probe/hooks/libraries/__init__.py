@@ -9,7 +9,21 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Callable
 
-from . import albumentations, files, hdf5, imageio, lmdb, opencv, pillow, tars, tokenizers, torchvision, waits, zips
+from . import (
+    albumentations,
+    drop_ins,
+    files,
+    hdf5,
+    imageio,
+    lmdb,
+    opencv,
+    pillow,
+    tars,
+    tokenizers,
+    torchvision,
+    waits,
+    zips,
+)
 
 if TYPE_CHECKING:
     from ...probe import Probe
@@ -43,4 +57,10 @@ LIBRARIES: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("concurrent.futures._base", waits.install_futures),
     ("multiprocessing.pool", waits.install_pool),
     ("fcntl", waits.install_locks),
+    ("headrace.compat.images.decoding", drop_ins.install_decoding),
+    ("headrace.compat.images.reader", drop_ins.install_reader),
+    ("headrace.compat.images.batch", drop_ins.install_batch),
+    ("headrace.compat.archives.indexed_archive", drop_ins.install_archives),
+    ("headrace.compat.archives.indexed_tar", drop_ins.install_tar),
+    ("headrace.compat.archives.indexed_zip", drop_ins.install_zip),
 ]
