@@ -32,8 +32,8 @@ def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
 def read_colors(data: bytes, image: Image, limits: Limits) -> NDArray[np.generic]:
     """Return [H, W, C] of the picture's own channels. Raises as `decode` does.
 
-    16-bit grey is uint16, floats are float32, and colours bytes, palettes looked up, with alpha where the picture has it
-    and `image` has four channels.
+    16-bit grey is uint16, floats are float32, and colours bytes, palettes looked up, with alpha where the picture has
+    it and `image` has four channels.
     """
     values = _decoded(data, PictureForm(OWN_ALPHA if image.channel_count == 4 else OWN, image.exif), limits)
     return np.ascontiguousarray(values.reshape(*values.shape[:2], -1))
