@@ -16,7 +16,7 @@ from twin import dense as twin
 import headrace as hr
 from headrace import _core
 from headrace.errors import DatasetError, UsageError
-from headrace.feed.instance_masks import PickedWindow, MaskRuns, painted
+from headrace.feed.instance_masks import MaskRuns, PickedWindow, painted
 from headrace.view import compile_view
 
 sides = st.integers(1, 40)
