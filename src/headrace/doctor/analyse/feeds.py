@@ -6,6 +6,7 @@ of the measured steps, as far as two of its counts lie in them. A ThreadDataLoad
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -81,6 +82,14 @@ class FeedSums:
         return max(CORE, key=self.busy_s)
 
 
+SOURCE = "source"
+"""Category of what is no loader at all: a function, or an iterator, that the loop calls for a batch."""
+
+
+def is_source(loader: Loader | None) -> bool:
+    return loader is not None and "source" in loader.facts
+
+
 def threads_of(loader: Loader | None) -> int:
     """That make a loader's batches in the trainer itself; 0 for torch's DataLoader."""
     return 0 if loader is None else whole_fact(loader.facts, "threads") or 0
@@ -136,6 +145,10 @@ def shares_of_feeds(training: Training) -> dict[int, dict[str, float]]:
         busy = {stage: sums.busy_s(stage) for stage in CORE} if limit in CORE else {limit: 1.0}
         whole = sum(busy.values())
         found[number] = {f"{CATEGORIES[stage]}:{name}": us / whole for stage, us in busy.items() if us > 0}
+    for loader in training.trainer.loaders:
+        if is_source(loader):
+            place = f"{os.path.basename(str(loader.facts.get('file')))}:{loader.facts.get('line')}"
+            found[loader.number] = {f"{SOURCE}:{loader.facts['source']}, {place}": 1.0}
     return found
 
 
