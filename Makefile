@@ -51,8 +51,8 @@ format: $(VENV)/.tools ## rewrite the sources in the project's format
 	$(BIN)/clang-format -i $(CPP)
 
 bench: build .cache/photos ## images/s beside torch's DataLoader, for uint8 and float32
-	$(BIN)/headrace bench .cache/photos --output uint8
-	$(BIN)/headrace bench .cache/photos --output float32
+	$(BIN)/headrace bench .cache/photos --dtype uint8
+	$(BIN)/headrace bench .cache/photos --dtype float32
 
 wheel: $(VENV)/.tools ## a wheel that carries its codecs, in dist/ (CODEC_SOURCES=folder with their archives, offline)
 	scripts/build_wheel.sh $(BIN)/python

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import traceback
 
 import numpy as np
 import pytest
 from bad_loads import JPEG, PNG, fails, folder_of, load, says
 from loader_data import COUNT, encode, photograph, write_folder
+from torch.utils.data import DataLoader
 
 import headrace as hr
 from headrace import _core
@@ -285,3 +288,31 @@ def test_half_of_a_launchers_variables(photos, monkeypatch, name, value):
         UsageError, match=f"expected RANK and WORLD_SIZE together .*{name}={value}.*; set both, or pass"
     ):
         load(photos)
+
+
+@pytest.mark.parametrize("name", sorted(set(inspect.signature(DataLoader).parameters) - {"batch_size", "shuffle"}))
+def test_an_argument_of_dataloader_names_its_counterpart(photos, name):
+    """All of them, as this torch has them, but for those that mean the same here."""
+    if name == "multiprocessing_context":  # of map_workers here
+        return
+    with pytest.raises(TypeError) as raised:
+        hr.Loader(photos, batch_size=4, **{name: 2})
+    assert isinstance(raised.value, UsageError)
+    said = str(raised.value)
+    assert said.startswith(f"Loader: expected arguments of its own, got {name}=; instead of {name}=: ")
+    named = [word.removesuffix("=") for word in re.findall(r"\b\w+=", said.split(": ", 2)[2])]
+    own = set(inspect.signature(hr.Loader).parameters)
+    assert "nothing" in said or "first argument" in said or any(word in own for word in named), said
+
+
+def test_counterparts_are_those_that_do_it(photos):
+    with pytest.raises(
+        TypeError, match=r'num_workers=, drop_last=; .* threads= says .*; .* drop_last=: remainder="drop"'
+    ):
+        hr.Loader(photos, batch_size=4, num_workers=4, drop_last=True)
+    with pytest.raises(TypeError, match=r"instead of sampler=: shuffle= and seed= .* data\.select\(indices\)"):
+        hr.Loader(photos, batch_size=4, sampler=[0, 1])
+    with pytest.raises(TypeError, match=r"instead of shufle=: did you mean shuffle=\?"):
+        hr.Loader(photos, batch_size=4, shufle=True)
+    with pytest.raises(TypeError, match=r"instead of zebra=: leave it out"):
+        hr.Loader(photos, batch_size=4, zebra=True)

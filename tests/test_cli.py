@@ -41,7 +41,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 
 
 def test_prints_the_verdict_first(photos: Path, asked: list[Settings]) -> None:
-    result = CliRunner().invoke(app, ["bench", str(photos), "--threads", "1", "--output", "float32", "--rounds", "2"])
+    result = CliRunner().invoke(app, ["bench", str(photos), "--threads", "1", "--dtype", "float32", "--rounds", "2"])
     assert result.exit_code == 0
     assert result.stdout.strip().startswith(VERDICT)
     assert "60 of 60 images" in result.stdout
@@ -91,13 +91,20 @@ def test_version() -> None:
         ["bench", "x", "--threads", "0"],
         ["bench", "x", "--batch-size", "0"],
         ["bench", "x", "--rounds", "none"],
-        ["bench", "x", "--output", "float64"],
+        ["bench", "x", "--dtype", "float64"],
         ["bench", "x", "--no-such-option"],
         ["no-such-verb"],
     ],
 )
 def test_wrong_use_is_exit_code_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("verb", [["bench", "x"], ["demo"]], ids=["bench", "demo"])
+def test_the_old_name_of_dtype_says_the_new_one(verb: list[str]) -> None:
+    result = CliRunner().invoke(app, [*verb, "--output", "float32"])
+    assert result.exit_code == 2
+    assert "--output: is now --dtype float32" in " ".join(result.output.split())
 
 
 def test_a_file_too_small_for_an_index_is_no_index_that_was_there(tmp_path: Path) -> None:

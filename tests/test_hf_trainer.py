@@ -27,10 +27,12 @@ class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.layer = torch.nn.Linear(1, 1)
-        self.seen = []
+        self.seen, self.evaluated = [], []
 
     def forward(self, image, label, text):
-        self.seen += battery.kept([{"image": image, "label": label, "text": text}])
+        (self.seen if self.training else self.evaluated).extend(
+            battery.kept([{"image": image, "label": label, "text": text}])
+        )
         prediction = self.layer(label.float().reshape(-1, 1))
         return {"loss": prediction.mean(), "logits": prediction}
 
@@ -119,16 +121,27 @@ def test_counts_samples_and_evaluates_each_once(make, tmp_path):
     trains = trainer(make(), tmp_path, evaluation=evaluation, per_device_train_batch_size=6)
     assert trains.num_examples(trains.get_train_dataloader()) == 40
     predictions = trains.evaluation_loop(trains.get_eval_dataloader(), "evaluation").predictions
-    assert sum(len(batch["label"]) for batch in trains.model.seen) == 42, "the last batch is filled up"
+    assert sum(len(batch["label"]) for batch in trains.model.evaluated) == 42, "the last batch is filled up"
     assert len(predictions) == 40
 
 
 def test_recipe(make, expected, tmp_path):
     train(make(), tmp_path, save_strategy="steps", save_steps=STEPS + 3, max_steps=STEPS + 3)
     model = Model()
-    names = {"Trainer": Trainer, "model": model, "args": arguments(tmp_path), "loader": make()}
-    exec(recipe("Hugging Face's Trainer"), names | {"resume": str(tmp_path / f"checkpoint-{STEPS + 3}")})
+    names = {"Trainer": Trainer, "model": model, "args": arguments(tmp_path, eval_strategy="epoch"), "loader": make()}
+    names |= {"validation": make(shuffle=False, remainder="wrap"), "resume": str(tmp_path / f"checkpoint-{STEPS + 3}")}
+    exec(recipe("Hugging Face's Trainer"), names)
     battery.assert_equal(model.seen, expected[STEPS + 3 : 3 * STEPS], "resumed")
+    once = battery.epochs(make(shuffle=False, remainder="wrap"), 1)
+    assert [batch["text"] for batch in model.evaluated] == [batch["text"] for batch in once] * 2, "epochs 1 and 2"
+    losses = [said["eval_loss"] for said in names["trainer"].state.log_history if "eval_loss" in said]
+    assert len(losses) == 2
+
+
+def test_evaluation_without_a_dataset_is_refused_by_trainer(make, tmp_path):
+    """Which is why the recipe passes one."""
+    with pytest.raises(ValueError, match="eval_dataset"):
+        trainer(make(), tmp_path, evaluation=make(shuffle=False), eval_strategy="epoch")
 
 
 def test_an_exception_leaves_nothing_behind(make, tmp_path):

@@ -295,16 +295,87 @@ def test_no_more_than_prefetch_factor_batches_are_under_way():
     iterator.close()
 
 
-def test_the_samples_see_no_worker_info_and_our_thread():
+def test_the_samples_see_their_worker_and_our_thread():
     class Asks(Numbers):
         def __getitem__(self, index):
-            return get_worker_info() is None, threading.current_thread().name
+            info = get_worker_info()
+            return "nobody" if info is None else f"{info.id} of {info.num_workers}", threading.current_thread().name
 
     seen = [sample for batch in ThreadDataLoader(Asks(), 4, num_workers=2, collate_fn=list) for sample in batch]
-    assert {info for info, _ in seen} == {True}
-    assert {name for _, name in seen} <= {"headrace-loader-0", "headrace-loader-1"}
+    assert set(seen) <= {("0 of 2", "headrace-loader-0"), ("1 of 2", "headrace-loader-1")}
+    assert {info for batch in ThreadDataLoader(Asks(), 4, num_workers=0) for info in batch[0]} == {"nobody"}
     here = threading.current_thread().name
     assert {name for batch in ThreadDataLoader(Asks(), 4, num_workers=0) for name in batch[1]} == {here}
+
+
+def test_an_iterable_dataset_is_read_by_worker_0_of_1():
+    """As its documentation shards one: by `get_worker_info()`, which is not None where there are workers."""
+    told = []
+
+    class Sharded(IterableDataset):
+        start, end = 0, 12
+
+        def __iter__(self):
+            info = get_worker_info()
+            return iter(range(self.start + info.id, self.end, info.num_workers))
+
+    def init(worker):
+        info = get_worker_info()
+        method = getattr(info, "worker_method", "thread")
+        told.append((worker, info.id, info.num_workers, info.dataset is dataset, method))
+        seeds.append(info.seed)
+
+    dataset, seeds = Sharded(), []
+    torch.manual_seed(5)
+    loader = ThreadDataLoader(dataset, 4, num_workers=3, worker_init_fn=init)
+    assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert told == [(0, 0, 1, True, "thread")]
+    torch.manual_seed(5)
+    assert seeds == [torch.empty((), dtype=torch.int64).random_().item()], "as DataLoader seeds its first worker"
+    assert get_worker_info() is None, "nothing of it is seen in other threads"
+
+
+def test_processes_of_a_dataloader_keep_their_worker_info():
+    """A ThreadDataLoader was used before, and may be inside."""
+    list(ThreadDataLoader(Numbers(), 4, num_workers=1))
+    told = [info for batch in DataLoader(_Told(), 1, num_workers=2, multiprocessing_context="fork") for info in batch]
+    assert sorted(told) == ["0 of 2, multiprocessing", "1 of 2, multiprocessing"]
+
+
+def collate_of_ones_own(samples):
+    return torch.utils.data.default_collate(samples)
+
+
+@pytest.mark.parametrize("collate", [None, collate_of_ones_own])
+def test_no_batch_goes_through_shared_memory(collate):
+    """default_collate makes shared tensors wherever get_worker_info() is not None."""
+    for dataset in (_Plain(), Stream()):
+        batches = list(ThreadDataLoader(dataset, 8, num_workers=2, collate_fn=collate))
+        assert not any(batch.is_shared() for batch in batches)
+
+
+class _Told(Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        info = get_worker_info()
+        return f"{info.id} of {info.num_workers}, {getattr(info, 'worker_method', 'multiprocessing')}"
+
+
+class _Plain(Dataset):
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        return index
+
+
+def test_it_is_generic():
+    class Mine(ThreadDataLoader[torch.Tensor]):
+        pass
+
+    assert torch.cat(list(Mine(_Plain(), 8, num_workers=1))).tolist() == list(range(COUNT))
 
 
 def test_collate_runs_in_a_worker():
@@ -539,19 +610,37 @@ def test_timeout():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_workers": -1}, r"num_workers: expected a number of threads, 0 or more, or None .*, got -1"),
-        ({"num_workers": True}, r"num_workers: .* got True"),
-        ({"num_workers": 2, "prefetch_factor": 0}, r"prefetch_factor: expected an int of at least 1, got 0"),
+        ({"num_workers": -1}, r"num_workers option should be non-negative: expected .* threads, 0 or more, .*, got -1"),
+        ({"num_workers": True}, r"num_workers option .* got True"),
+        ({"num_workers": 2, "prefetch_factor": 0}, r"prefetch_factor option .* expected an int of at least 1, got 0"),
+        ({"timeout": -1}, "timeout option should be non-negative"),
         ({"num_workers": 0, "timeout": 3}, r"timeout: expected 0 with num_workers=0, got 3: .* set num_workers=1"),
-        ({"multiprocessing_context": "fork"}, r"multiprocessing_context: expected None, got 'fork': .* leave it out"),
-        ({"pin_memory_device": "cuda:1"}, r"pin_memory_device: expected '', got 'cuda:1': .* leave it out"),
-        ({"in_order": False}, r"in_order: expected True, got False: .* leave it out"),
+        ({"num_workers": 2, "multiprocessing_context": "bad"}, "multiprocessing_context option should specify a valid"),
+        ({"num_workers": 0, "multiprocessing_context": "fork"}, r"multi-process loading \(num_workers > 0\), but got"),
         ({"sampler": [1], "shuffle": True}, "sampler option is mutually exclusive with shuffle"),
     ],
 )
 def test_arguments_that_do_not_fit(options, message):
     with pytest.raises(ValueError, match=message):
         ThreadDataLoader(Numbers(), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"multiprocessing_context": "fork"},
+            "multiprocessing_context='fork': the workers are threads .*; leave it out",
+        ),
+        ({"pin_memory_device": "cuda:1"}, "pin_memory_device='cuda:1': .* for the current device; leave it out"),
+        ({"in_order": False}, "in_order=False: batches come in order, .*; leave it out"),
+    ],
+)
+def test_what_means_nothing_to_threads_is_ignored_with_a_warning(options, message):
+    with pytest.warns(UserWarning, match=message) as told:
+        loader = ThreadDataLoader(_Plain(), 8, num_workers=2, **options)
+    assert told[0].filename == __file__
+    assert torch.cat(list(loader)).tolist() == list(range(COUNT))
 
 
 # --- pinned memory ---

@@ -2,6 +2,7 @@
 
     HeadraceError
     ├── UsageError (ValueError)         an argument is wrong; nothing was read
+    │   └── UnknownArgumentError (TypeError)    no argument of this name; the message says what is instead
     ├── DatasetError                    the dataset as a whole cannot be used
     │   ├── NotFoundError (FileNotFoundError)   the path does not exist
     │   ├── EmptyDatasetError           it exists and holds no sample
@@ -41,6 +42,10 @@ class HeadraceError(Exception):
 
 class UsageError(HeadraceError, ValueError):
     """An argument is wrong; nothing was read."""
+
+
+class UnknownArgumentError(UsageError, TypeError):
+    """No argument of this name exists: that of another loader, or a slip of the pen."""
 
 
 class DatasetError(HeadraceError):

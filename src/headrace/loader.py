@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from headrace import _core
 from headrace._core import Limits
@@ -40,6 +40,7 @@ from headrace.loader_arguments import (
     check_skip,
     check_values,
     place_fields,
+    refuse_unknown,
 )
 from headrace.loader_position import LoaderPosition
 from headrace.packing import Pack
@@ -61,7 +62,8 @@ class Loader(LoaderPosition):
     """Batches of a dataset, decoded and cut by native threads, the same on every machine and at every thread count.
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask,
-    Depth, Normals, Boxes, Keypoints, Text, Array, Label or Raw; without it the obvious columns are taken. Each batch is
+    Depth, Normals, Boxes, Keypoints, InstanceMasks, Text, Array, Label or Raw; without it the obvious columns are
+    taken. Each batch is
     a dict: images [N, C, H, W], masks [N, H, W], labels [N], boxes a list of N, texts a dict of ids and mask [N, L].
 
     `view`       one geometry for every field of pixels of a sample, or a list of views that compose
@@ -96,7 +98,8 @@ class Loader(LoaderPosition):
     `instruction_set`  "scalar", "portable", "avx2" or "avx512" forces a level; all give the same bits
 
     Iterating takes one epoch. A pass that reaches its end goes on to the next epoch; one that is broken off starts the
-    same epoch again. Raises UsageError for arguments that do not fit the dataset, before anything is read.
+    same epoch again. Raises UsageError for arguments that do not fit the dataset, before anything is read, and
+    UnknownArgumentError, a TypeError, for those of torch's DataLoader, with what is here in their place.
     """
 
     def __init__(
@@ -128,8 +131,10 @@ class Loader(LoaderPosition):
         cache: str | None = None,
         limits: Limits | None = None,
         instruction_set: str = "best",
+        **unknown: Never,
     ) -> None:
         super().__init__()
+        refuse_unknown(unknown, Loader.__init__.__annotations__)
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
         self._place = rank_of_process(rank, world_size)
         order = Order(

@@ -52,6 +52,7 @@ def open_dataset(
     that hold the files; None: paths are relative to the manifest's own folder (those in memory to the current one), or
     absolute.
     `columns`: names for a manifest without a header, or for rows in memory; of columns that have names, those to take.
+    Of archives, `json.KEY` is what the `.json` members have under that key.
     `cache`: folder for the indices of archives and manifests; None: beside each, or in the default cache folder where
     that is not writable.
     `length`: how many samples an iterable gives that does not say; another number is an error.

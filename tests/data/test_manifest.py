@@ -343,8 +343,8 @@ def test_arguments_that_mean_nothing_are_refused(tmp_path, photos):
     with pytest.raises(UsageError, match="root: expected none, got '/x': photos is a folder"):
         data.open(photos, root="/x")
     (tmp_path / "a.tar").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"columns: expected none, got \['a'\]: a\.tar is a \.tar file"):
-        data.open(tmp_path / "a.tar", columns=["a"])
+    with pytest.raises(UsageError, match=r"root: expected none, got '/x': a\.tar is a \.tar file"):
+        data.open(tmp_path / "a.tar", root="/x")
     with pytest.raises(UsageError, match="expected one manifest, got 2 paths"):
         data.open([manifest, manifest])
 

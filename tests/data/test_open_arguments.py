@@ -137,7 +137,7 @@ ARGUMENTS = [name for name in inspect.signature(hr.open).parameters if name != "
 NEEDED = {
     "classes": r"classes: (expected none, got .* classes= needs class folders|expected )",
     "root": r"root: expected none, got .* root= needs a manifest, annotations or paths given in memory",
-    "columns": r"columns: expected none, got .* columns= needs a manifest or columns given in memory",
+    "columns": r"columns: expected none, got .* columns= needs tars, zips, a manifest or columns given in memory",
     "cache": r"cache: expected none, got .* cache= needs tars, zips or a manifest",
     "stage": r"stage: expected none, got .* stage= needs files that can be copied",
     "length": r"length: expected none, got .* length= needs an iterable",
@@ -161,7 +161,8 @@ def given(name: str, source: str, root: Path) -> Any:
         case "root":
             return plant(root / "elsewhere", "root")
         case "columns":
-            return ["picture"] if source == ".txt" else ["label", "image"] if source != "rows" else ["picture", "name"]
+            chosen = {".txt": ["picture"], "rows": ["picture", "name"], "tars": ["jpg"], "zips": ["jpg"]}
+            return chosen.get(source, ["label", "image"])
         case "cache":
             return root / "cache"
         case "stage":
@@ -237,8 +238,9 @@ def test_cache_is_taken_for_archives_as_root(tmp_path, monkeypatch):
         cache = tmp_path / f"cache of {type(where).__name__}"
         assert hr.open(where, root=archive, cache=cache).read("image", 0) == JPEG + b"tar"
         assert list(cache.iterdir())
-        with pytest.raises(UsageError, match="cache: expected none"):
-            hr.open(where, root=tmp_path / "files", cache=cache)
+        for folder in (tmp_path / "files", [tmp_path / "files"]):
+            with pytest.raises(UsageError, match="cache: expected none"):
+                hr.open(where, root=folder, cache=cache)
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_a_zip_is_known_by_its_name_or_its_first_bytes(tmp_path):
 def test_tars_and_zips_are_opened_apart(make_tar, tmp_path):
     paths = [make_tar("a.tar", {"1.jpg": b"x"}), zip_of(tmp_path / "b.zip", b"x")]
     with pytest.raises(
-        UsageError, match=r"expected tars alone or zips alone, got the zip .*b\.zip and the tar .*a\.tar"
+        UsageError, match=r"expected files of one kind, got a tar, .*a\.tar, and a zip, .*b\.zip\. Open them apart"
     ):
         data.open(paths)
 

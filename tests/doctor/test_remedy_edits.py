@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from patching import patch
+from patching import git_apply, patch
 
 from headrace.doctor.remedies.edits.changes import Wanted, changed
 from headrace.doctor.remedies.edits.source import Source
@@ -288,9 +288,13 @@ def test_a_file_elsewhere_is_named_by_its_whole_path() -> None:
 
 
 def apply(folder: Path, name: str, text: str, diff: str) -> str:
-    """What `patch -p1` makes of the file."""
+    """What `patch -p1` makes of the file, and `git apply`."""
     file = folder / name
-    file.write_bytes(text.encode())
     (folder / "changes.diff").write_bytes(diff.encode())
-    patch(folder, "changes.diff")
-    return file.read_bytes().decode()
+    results = []
+    for applied in (patch, git_apply):
+        file.write_bytes(text.encode())
+        applied(folder, "changes.diff")
+        results.append(file.read_bytes().decode())
+    assert results[0] == results[1]
+    return results[0]

@@ -28,8 +28,8 @@ WORTH_DEFAULTS = Defaults(batch_size=32, rounds=5, images=400)
 """A run of each of many sides, several of them on one core."""
 
 
-class Output(StrEnum):
-    """What both loaders make of a pixel."""
+class ImageType(StrEnum):
+    """Type of both loaders' images."""
 
     uint8 = "uint8"
     float32 = "float32"
@@ -37,7 +37,19 @@ class Output(StrEnum):
 
 Threads = Annotated[int | None, typer.Option(min=1, help="Cores for each loader. Default: all that are available.")]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Images a batch. Default: 256; with --worth 32.")]
-OutputType = Annotated[Output, typer.Option(help="uint8, or float32 normalised with ImageNet's statistics.")]
+Dtype = Annotated[
+    ImageType, typer.Option("--dtype", help="Of the images: uint8, or float32 normalised with ImageNet's statistics.")
+]
+
+
+def _renamed(given: str | None) -> None:
+    if given is not None:
+        raise typer.BadParameter(
+            f"is now --dtype {given}: it names the images' type, and no file", param_hint="--output"
+        )
+
+
+Renamed = Annotated[str | None, typer.Option("--output", hidden=True, callback=_renamed)]
 Rounds = Annotated[int | None, typer.Option(min=1, help="Runs of each, taken in turn. Default: 3; with --worth 5.")]
 Images = Annotated[
     int | None, typer.Option(min=1, help="Images counted in a run, at least. Default: 6000; with --worth 400.")
@@ -62,9 +74,10 @@ def bench(
     *,
     threads: Threads = None,
     batch_size: BatchSize = None,
-    output: OutputType = Output.uint8,
+    dtype: Dtype = ImageType.uint8,
     rounds: Rounds = None,
     images: Images = None,
+    output: Renamed = None,
     against: Against = None,
     worth: WithWorth = False,
     step: Step = 0.0,
@@ -82,7 +95,7 @@ def bench(
         path=path,
         threads=available_cores() if threads is None else threads,
         batch_size=defaults.batch_size if batch_size is None else batch_size,
-        output=output.value,
+        output=dtype.value,
         rounds=defaults.rounds if rounds is None else rounds,
         images=defaults.images if images is None else images,
         step_ms=step,

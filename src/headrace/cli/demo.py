@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .bench import BatchSize, Images, Output, OutputType, Rounds, Threads, bench
+from .bench import BatchSize, Dtype, Images, ImageType, Renamed, Rounds, Threads, bench
 from .terminal import Json, console_for, track
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ def demo(
     count: Annotated[int, typer.Option(min=8, help="Images to make.")] = 600,
     threads: Threads = None,
     batch_size: BatchSize = 256,
-    output: OutputType = Output.uint8,
+    dtype: Dtype = ImageType.uint8,
+    output: Renamed = None,
     rounds: Rounds = 3,
     images: Images = 6000,
     json: Json = None,
@@ -29,7 +30,7 @@ def demo(
     console = console_for(json)
     path = _photographs(photos, count, console)
     console.print(f"headrace bench {path}", style="bold", highlight=False, markup=False, soft_wrap=True)
-    bench(str(path), threads=threads, batch_size=batch_size, output=output, rounds=rounds, images=images, json=json)
+    bench(str(path), threads=threads, batch_size=batch_size, dtype=dtype, rounds=rounds, images=images, json=json)
 
 
 def _photographs(photos: Path | None, count: int, console: Console) -> Path:

@@ -5,6 +5,7 @@ Numbers and texts become what they become in a manifest, bytes a `MemoryColumn`,
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -116,7 +117,7 @@ def _of_numpy(name: str, array: npt.NDArray[Any]) -> MemoryColumn | ListColumn |
 
 
 def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
-    """By the first that is not None."""
+    """Return the column that fits the first item that is not None."""
     first = next((item for item in items if item is not None), None)
     if isinstance(first, Data):
         return _of_bytes(name, items)
@@ -124,10 +125,20 @@ def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa
         return _of_arrow_items(name, [os.fspath(item) if isinstance(item, os.PathLike) else item for item in items])
     if isinstance(first, Mapping) and "bytes" in first:
         return _of_files(name, items)
+    if any(isinstance(part, Mapping) for item in items for part in (item if isinstance(item, list) else [item])):
+        return _of_arrow_items(name, [None if item is None else _json_text(name, item) for item in items])
     if isinstance(first, list | tuple) or (hasattr(first, "__array__") and bool(getattr(first, "ndim", 0))):
         of_texts = any(isinstance(part, str) for item in items if item is not None for part in item)
         return _of_arrow_items(name, items) if of_texts else _of_arrays(name, items)
     return _of_arrow_items(name, items)
+
+
+def _json_text(name: str, item: Any) -> str:
+    """Return what no column holds as it is, as a manifest's columns have it."""
+    try:
+        return json.dumps(item, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"column {name!r}: expected {_EXPECTED}, got {shown(item)}: {error}") from error
 
 
 def _of_bytes(name: str, items: Sequence[Any]) -> MemoryColumn:
@@ -140,7 +151,7 @@ def _of_bytes(name: str, items: Sequence[Any]) -> MemoryColumn:
 
 
 def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
-    """Dicts of bytes or a path, as Hugging Face's images are."""
+    """Return the bytes, or else the paths, of dicts of both, as Hugging Face's images are."""
     data = [None if item is None else item.get("bytes") for item in items]
     paths = [None if item is None else item.get("path") for item in items]
     if all(each is None for each in data):
@@ -155,7 +166,7 @@ def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa
 
 
 def _of_arrays(name: str, items: Sequence[Any]) -> ListColumn:
-    """Numbers whose first dimension may differ: boxes float32[m, 4], say."""
+    """Return arrays of numbers whose first dimension may differ: boxes float32[m, 4], say."""
     try:
         arrays = [np.asarray([] if item is None else item) for item in items]
     except (ValueError, TypeError) as error:
@@ -190,7 +201,7 @@ def _of_arrow_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColum
 
 
 def _of_arrow(array: pa.ChunkedArray) -> MemoryColumn | pa.ChunkedArray:
-    """What is binary moves to a file in memory."""
+    """Move what is binary to a file in memory."""
     import pyarrow as pa
     from pyarrow import types
 

@@ -18,7 +18,7 @@ Path: TypeAlias = str | os.PathLike[str]
 NEEDS = {
     "classes": "class folders (in a folder, a tar or a zip), or a column called label",
     "root": "a manifest, annotations or paths given in memory, which name files below it",
-    "columns": "a manifest or columns given in memory, of which it names or picks some",
+    "columns": "tars, zips, a manifest or columns given in memory, of which it names or picks some",
     "cache": "tars, zips or a manifest, whose indices it keeps",
     "stage": "files that can be copied: a folder, tars or zips, or a manifest with root=",
     "length": "an iterable that does not say how many samples it gives",
@@ -38,7 +38,7 @@ class OpenArguments:
     length: int | None = None
 
     def check(self) -> None:
-        """Raises UsageError for a value that nothing takes."""
+        """Raise UsageError for a value that nothing takes."""
         if self.classes is not None and not isinstance(self.classes, bool):
             _check_classes(self.classes)
         if self.columns is not None:
@@ -66,7 +66,7 @@ class OpenArguments:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Those that are named; None where all are taken."""
+        """The classes that are named; None where all are taken."""
         return None if self.classes is None or isinstance(self.classes, bool) else tuple(self.classes)
 
     @property
@@ -75,7 +75,7 @@ class OpenArguments:
 
 
 def _check_classes(classes: Any) -> None:
-    """Raises UsageError for what names no classes."""
+    """Raise UsageError for what names no classes."""
     expected = "classes: expected True, False or a list of the names of classes"
     if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
         raise UsageError(f"{expected}, got {_shown(classes)}")

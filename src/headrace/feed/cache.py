@@ -6,7 +6,6 @@ import hashlib
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -134,6 +133,8 @@ def _plain(value: Any) -> Any:
 
 
 def _pillow_version() -> str | None:
+    from importlib import metadata  # brings the whole of email
+
     try:
         return metadata.version("pillow")
     except metadata.PackageNotFoundError:

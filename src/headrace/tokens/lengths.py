@@ -15,10 +15,10 @@ from headrace.cores import default_threads
 from headrace.data import Dataset
 from headrace.data.kept_array import Kept, file_versions
 from headrace.data.mapped import mapped
+from headrace.data.member_reading import read_members
 from headrace.data.sidecar import cache_folder
 from headrace.fields.text import Captions, check_max_length, most_bytes
 from headrace.tokens.encoder import Encoder
-from headrace.tokens.reading import read_members
 from headrace.tokens.resolving import resolve_tokenizer
 from headrace.tokens.texts import HeldTexts, Ints, UnfitTextError, decoded, texts_of
 

@@ -54,9 +54,9 @@ def _named(sources: Sequence[ImageSource], images: Sequence[NDArray[Any]], item:
 
 
 def _default_threads() -> int:
-    """One in a worker of a DataLoader, beside which the other workers have the other cores."""
-    data = sys.modules.get("torch.utils.data")
-    return 1 if data is not None and data.get_worker_info() is not None else default_threads()
+    """One in a worker process of a DataLoader, beside which the other workers have the other cores."""
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return 1 if worker is not None and worker._worker_info is not None else default_threads()
 
 
 def _checked(threads: int) -> int:

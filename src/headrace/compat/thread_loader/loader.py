@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe, Sampler, default_collate
+from typing_extensions import TypeVar  # torch needs it, too; its TypeVar has a default
 
 from headrace.compat.thread_loader.collating import BatchMemory
 from headrace.compat.thread_loader.epoch_order import EpochOrder
@@ -28,15 +29,20 @@ from headrace.compat.thread_loader.sampler_state import (
     stateful_sampler,
     states_of,
 )
-from headrace.compat.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
+from headrace.compat.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads, worker_info
 from headrace.cores import default_threads
 from headrace.errors import StateError, UsageError
 
 if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
     from headrace.compat.frameworks.dataloader import LoaderDataLoader
 
 
-class ThreadDataLoader(DataLoader[Any]):
+T_co = TypeVar("T_co", covariant=True, default=Any)
+
+
+class ThreadDataLoader(DataLoader[T_co]):
     """A DataLoader whose workers are threads, for datasets that release the GIL while they read and decode.
 
     It takes DataLoader's arguments and gives DataLoader's batches: for one seed or generator the same samples in the
@@ -46,10 +52,10 @@ class ThreadDataLoader(DataLoader[Any]):
     `num_workers` is the number of threads; default: the cores available, shared by the ranks of the node. 0 loads in
     the calling thread. `prefetch_factor` times `num_workers` batches are under way or ready, by default twice.
     `worker_init_fn(worker_id)` is called in each thread; with `persistent_workers` threads outlive the epoch. An
-    iterable dataset is read by one thread, whatever `num_workers`; `get_worker_info()` is None. `timeout` names what
-    is waited for.
+    iterable dataset is read by one thread, whatever `num_workers`: `get_worker_info()` says worker 0 of 1. `timeout`
+    names what is waited for.
 
-    `multiprocessing_context`, `pin_memory_device` and `in_order=False` have no meaning here.
+    `multiprocessing_context`, `pin_memory_device` and `in_order=False` mean nothing to threads: a warning says so.
 
     Random draws in the dataset: see `sample_random`. Errors keep their type and traceback, and name the sample.
     Raises UsageError, or DataLoader's own ValueError, for arguments that do not fit.
@@ -68,7 +74,7 @@ class ThreadDataLoader(DataLoader[Any]):
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], object] | None = None,
-        multiprocessing_context: None = None,
+        multiprocessing_context: str | BaseContext | None = None,
         generator: torch.Generator | None = None,
         *,
         prefetch_factor: int | None = None,
@@ -78,7 +84,6 @@ class ThreadDataLoader(DataLoader[Any]):
     ) -> None:
         threads = default_threads() if num_workers is None else num_workers
         _check(dataset, threads, prefetch_factor, timeout)
-        _check_meaningless(multiprocessing_context, pin_memory_device, in_order)
         super().__init__(
             dataset,
             batch_size,
@@ -91,10 +96,12 @@ class ThreadDataLoader(DataLoader[Any]):
             drop_last,
             timeout,
             worker_init_fn,  # type: ignore[arg-type]  # what it returns is not looked at
-            generator=generator,
+            multiprocessing_context,
+            generator,
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
         )
+        _warn_of_meaningless(multiprocessing_context, pin_memory_device, in_order)
         self._next = LoaderPosition()  # where the next pass starts, unless one has begun
         self._order: EpochOrder | None = None  # of the latest pass, or of the next once `seek` has drawn for it
         self._sought = False
@@ -167,7 +174,7 @@ class ThreadDataLoader(DataLoader[Any]):
             self,
             order,
             self._fetcher(order),
-            start_workers=partial(self._start_workers, pins),
+            start_workers=partial(self._start_workers, pins, order.base_seed),
             pin=pin if pins else None,
             watch=self._watch,
         )
@@ -192,13 +199,15 @@ class ThreadDataLoader(DataLoader[Any]):
             warnings.warn("pin_memory=True: no CUDA device is found, so batches are not pinned", stacklevel=3)
         return self.pin_memory and torch.cuda.is_available()
 
-    def _start_workers(self, pins: bool) -> WorkerThreads:
+    def _start_workers(self, pins: bool, seed: int) -> WorkerThreads:
         kept = self._workers
         if kept is not None and not kept.foreign and not kept.failed:
             return kept
+        count = 1 if isinstance(self.dataset, IterableDataset) else self.num_workers
         workers = WorkerThreads(
-            1 if isinstance(self.dataset, IterableDataset) else self.num_workers,
+            count,
             init=self.worker_init_fn,
+            info=worker_info(0, count, seed, self.dataset),
             device=torch.cuda.current_device() if pins else None,
         )
         if self.persistent_workers:
@@ -268,34 +277,30 @@ def _check(dataset: object, threads: object, prefetch_factor: object, timeout: f
             f"dataset: expected a Dataset or an IterableDataset, got the data pipe {type(dataset).__name__}; "
             "DataLoader shards and seeds data pipes by process, so keep DataLoader for it"
         )
+    # The first words of torch's own messages are in these, as people match them.
     if type(threads) is not int or threads < 0:
         raise UsageError(
-            f"num_workers: expected a number of threads, 0 or more, or None for the cores available, got {threads!r}"
+            "num_workers option should be non-negative: expected a number of threads, 0 or more, or None for the cores "
+            f"available, got {threads!r}"
         )
     if prefetch_factor is not None and (type(prefetch_factor) is not int or prefetch_factor < 1):
         raise UsageError(
-            f"prefetch_factor: expected an int of at least 1, got {prefetch_factor!r}; it counts batches a thread"
+            "prefetch_factor option should be non-negative, and more than 0: expected an int of at least 1, got "
+            f"{prefetch_factor!r}; it counts batches a thread"
         )
-    if threads == 0 and timeout:
+    if threads == 0 and timeout > 0:
         raise UsageError(
             f"timeout: expected 0 with num_workers=0, got {timeout!r}: the calling thread loads, and nobody is left to "
             "watch it; set num_workers=1"
         )
 
 
-def _check_meaningless(multiprocessing_context: object, pin_memory_device: str, in_order: bool) -> None:
-    if multiprocessing_context is not None:
-        raise UsageError(
-            f"multiprocessing_context: expected None, got {multiprocessing_context!r}: the workers are threads of this "
-            "process; leave it out"
-        )
-    if pin_memory_device:
-        raise UsageError(
-            f"pin_memory_device: expected '', got {pin_memory_device!r}: torch has deprecated it, and pins for the "
-            "current device; leave it out"
-        )
-    if not in_order:
-        raise UsageError(
-            "in_order: expected True, got False: batches come in the sampler's order, on which the state relies, and "
-            "a slow sample holds up one thread only; leave it out"
-        )
+def _warn_of_meaningless(context: object, pin_memory_device: str, in_order: bool) -> None:
+    """Warn, and no more: such a script gets the same batches. These are about processes, or allow less than it gets."""
+    for given, text in (
+        (context is not None, f"multiprocessing_context={context!r}: the workers are threads of this process"),
+        (pin_memory_device, f"pin_memory_device={pin_memory_device!r}: batches are pinned for the current device"),
+        (not in_order, "in_order=False: batches come in order, and a slow sample holds up one thread only"),
+    ):
+        if given:
+            warnings.warn(f"{text}; leave it out", stacklevel=3)

@@ -27,5 +27,6 @@ _READERS: dict[str, Callable[[str, Columns], ManifestSource]] = {
 
 def read_manifest(path: str, columns: Columns) -> ManifestSource:
     """The rows of the manifest at `path`. Raises DatasetError, ReadError, UsageError."""
-    suffix = ".parquet" if kind_of(path).kind == "parquet" else os.path.splitext(path)[1].lower()
+    is_parquet = os.path.isfile(path) and kind_of(path).kind == "parquet"  # a pipe has no bytes to spare
+    suffix = ".parquet" if is_parquet else os.path.splitext(path)[1].lower()
     return _READERS[suffix](path, columns)

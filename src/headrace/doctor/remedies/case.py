@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
@@ -168,7 +169,16 @@ class Case:
         files = self.changed(wanted)
         if files is None or len(files) != 1:
             return None
-        return Edit(files[0].path, files[0].line, files[0].diff(self.sources.root))
+        file = files[0]
+        return Edit(file.path, file.line, file.diff(self.root_of([file.path])))
+
+    def root_of(self, files: Sequence[str]) -> str:
+        """The folder that a diff of these files names them from: `patch` takes no path that leads out of where it is
+        applied, so that it is the current one only where they all lie in it."""
+        here = self.sources.root
+        if not files or all(not os.path.relpath(one, here).startswith(os.pardir) for one in files):
+            return here
+        return os.path.commonpath([os.path.dirname(one) for one in files])
 
 
 WORTH = 0.02

@@ -65,7 +65,7 @@ def changed(wanted: Wanted, sources: Sequence[Source], facts: Mapping[str, Any])
         return None
     files = [_together(source, [one for one in made if one[0] is source]) for source in sources]
     whole = [one for one in files if one is not None]
-    return whole if all(_parses(one.after) for one in whole) else None
+    return whole if whole and all(_parses(one.after) for one in whole) else None
 
 
 def _of_loader(
@@ -104,7 +104,8 @@ def _together(source: Source, pieces: Sequence[tuple[Source, int, list[Replaceme
         return None
     replaced = [piece for _, _, of_one in pieces for piece in of_one]
     line = min(line for _, line, _ in pieces)
-    return Changed(source.path, line, source.text, source.with_replaced(replaced))
+    after = source.with_replaced(replaced)
+    return None if after == source.text else Changed(source.path, line, source.text, after)
 
 
 def _parses(text: str) -> bool:

@@ -6,11 +6,15 @@ from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from headrace import _core
-from headrace.data import Dataset, StringColumn
-from headrace.data.files import native_paths
-from headrace.tokens.texts import Ints
+
+from .dataset import Dataset
+from .files import native_paths
+from .strings import StringColumn
+
+Ints = npt.NDArray[np.int64]
 
 _AHEAD = 2
 """Blocks under way, so that there is something to read while the texts of one are encoded."""
