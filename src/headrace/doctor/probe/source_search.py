@@ -27,7 +27,7 @@ _THROUGH = ("enumerate", "zip", "iter", "tqdm", "islice", "cycle", "chain", "lis
 _NOTHING: Any = object()
 
 
-class Source(NamedTuple):
+class BatchSource(NamedTuple):
     """Something that the loop calls for a batch. `owner` has it as an attribute that can be replaced; None where it
     cannot, as a generator that runs already, or a function within a function."""
 
@@ -38,9 +38,11 @@ class Source(NamedTuple):
     line: int
 
 
-def sources_in(frame: FrameType) -> tuple[list[Source], bool]:
-    """Of the innermost loop that a frame is in, or else of its function; and whether it is in a loop. Nothing where its
-    source is not there, or does not say."""
+def sources_in(frame: FrameType) -> tuple[list[BatchSource], bool]:
+    """Return the sources of the innermost loop that a frame is in, or else of its function, and whether it is in a loop.
+
+    There are none where the code is not at hand, or does not say.
+    """
     file, line = frame.f_code.co_filename, frame.f_lineno
     text = "".join(linecache.getlines(file, frame.f_globals))
     chain = _chain(_scope(ast.parse(text), frame.f_code.co_name, frame.f_code.co_firstlineno), line) if text else []
@@ -48,11 +50,11 @@ def sources_in(frame: FrameType) -> tuple[list[Source], bool]:
         return [], False
     loops = [node for node in chain[:-1] if isinstance(node, _LOOPS)]
     found = _Search(frame, loops[-1] if loops else chain[0]).sources(chain[-1])
-    return [Source(name, owner, attribute, file, at) for name, owner, attribute, at in found], bool(loops)
+    return [BatchSource(name, owner, attribute, file, at) for name, owner, attribute, at in found], bool(loops)
 
 
 def _scope(tree: ast.AST, name: str, first: int) -> ast.AST:
-    """The function of that name whose definition, decorators included, begins at that line; else the module."""
+    """Return the function of that name whose definition, decorators included, begins at that line; else the module."""
     for node in ast.walk(tree):
         if isinstance(node, _FUNCTIONS) and node.name == name and first in _first_lines(node):
             return node
@@ -64,7 +66,7 @@ def _first_lines(function: Any) -> set[int]:
 
 
 def _chain(node: ast.AST, line: int) -> list[ast.AST]:
-    """The statements that hold a line, outermost first, the scope itself before them."""
+    """List the statements that hold a line, outermost first, the scope itself before them."""
     chain = [node]
     while True:
         inner = [
@@ -90,7 +92,8 @@ class _Search:
         self._found: dict[tuple[str, int], tuple[str, Any, str, int]] = {}
 
     def sources(self, statement: ast.AST) -> list[tuple[str, Any, str, int]]:
-        wanted, followed = _loaded(statement), set()
+        wanted = _loaded(statement)
+        followed: set[str] = set()
         while wanted - followed:
             name = min(wanted - followed)
             followed.add(name)
@@ -106,7 +109,7 @@ class _Search:
                 self._call(node)
 
     def _is_made(self, call: ast.Call) -> bool:
-        """Whether something that the loop has made goes into it."""
+        """Tell whether something that the loop has made goes into a call."""
         parts = [*call.args, *(keyword.value for keyword in call.keywords)]
         base = call.func.value if isinstance(call.func, ast.Attribute) else None
         return any(_loaded(part) & self._made for part in [*parts, *([] if base is None else [base])])
@@ -135,7 +138,7 @@ class _Search:
             self._add(name, owner, attribute, line)
 
     def _goes_through(self, value: ast.AST) -> None:
-        """What a `for` has behind `in`."""
+        """Look at what a `for` has behind `in`."""
         while isinstance(value, ast.Call) and _text(value.func).rpartition(".")[2] in _THROUGH and value.args:
             value = value.args[-1] if _text(value.func) == "zip" else value.args[0]
         line = getattr(value, "lineno", 0)
@@ -154,7 +157,7 @@ class _Search:
             self._iterates(type(value), name, line)
 
     def _iterates(self, kind: type, name: str, line: int) -> None:
-        """By the first of the methods of that class that a `for` would call for each batch."""
+        """Add the first of the methods of that class that a `for` would call for each batch."""
         for method in ("__next__", "__iter__", "__getitem__"):
             is_own = isinstance(inspect.getattr_static(kind, method, None), FunctionType)
             if is_own and _may_give_batches(kind.__module__):
@@ -165,7 +168,7 @@ class _Search:
         self._found[name, line] = (name, owner, attribute, line)
 
     def _value(self, node: ast.AST) -> Any:
-        """Of a name, or of attributes of one; `_NOTHING` for all else."""
+        """Return the value of a name, or of attributes of one; `_NOTHING` for all else."""
         if isinstance(node, ast.Name):
             for names in (self._locals, self._globals, vars(builtins)):
                 if node.id in names:
@@ -179,7 +182,7 @@ class _Search:
 
 
 def _own_nodes(region: ast.AST) -> list[ast.AST]:
-    """Those that run with the region, and not when a function in it is called."""
+    """List what runs with the region, and not when a function in it is called."""
     nodes, left = [], [region]
     while left:
         node = left.pop()
@@ -191,7 +194,7 @@ def _own_nodes(region: ast.AST) -> list[ast.AST]:
 
 
 def _assigned(node: ast.AST) -> tuple[set[str], ast.AST, bool] | None:
-    """The names that a statement binds, what to, and whether it is a `for`."""
+    """Return the names that a statement binds, what to, and whether it is a `for`."""
     if isinstance(node, (ast.For, ast.AsyncFor)):
         return _stored(node.target), node.iter, True
     if isinstance(node, _STATEMENTS) and node.value is not None:
@@ -201,12 +204,12 @@ def _assigned(node: ast.AST) -> tuple[set[str], ast.AST, bool] | None:
 
 
 def _stored(target: ast.AST) -> set[str]:
-    """The names of a target; of `batch["x"] = …` the one that is changed."""
+    """Return the names of a target; of `batch["x"] = …` the one that is changed."""
     return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
 def _loaded(node: ast.AST) -> set[str]:
-    """Names that are read in an expression, or in a statement's own line."""
+    """Return the names that are read in an expression, or in a statement's own line."""
     parts = [node] if not isinstance(node, (ast.If, ast.While, ast.With, ast.For)) else []
     return {one.id for part in parts for one in ast.walk(part) if isinstance(one, ast.Name)}
 
@@ -216,7 +219,7 @@ def _has_call(value: ast.AST) -> bool:
 
 
 def _text(node: ast.AST) -> str:
-    """`self.data.next_batch`; empty for what is no name."""
+    """Return `self.data.next_batch`; empty for what is no name."""
     if isinstance(node, ast.Name):
         return node.id
     return f"{_text(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ""
@@ -227,7 +230,7 @@ def _may_give_batches(module: Any) -> bool:
 
 
 def _is_torchs(value: Any) -> bool:
-    """A model, a loss, a tensor or an optimizer, whose class may be the user's own, or one of torch's modules."""
+    """Tell a model, a loss, a tensor or an optimizer, whose class may be the user's own, or one of torch's modules."""
     torch: Any = sys.modules.get("torch")
     if isinstance(value, ModuleType):
         return not _may_give_batches(value.__name__)

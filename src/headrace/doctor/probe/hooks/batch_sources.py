@@ -19,7 +19,7 @@ from ..step_records import Received
 
 if TYPE_CHECKING:
     from ..probe import Probe
-    from ..source_search import Source
+    from ..source_search import BatchSource
 
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "nvidia.dali.plugin.pytorch": ("DALIGenericIterator.__next__", "DALIRaggedIterator.__next__"),
@@ -40,12 +40,12 @@ UNSEEN = "not-seen"
 
 
 def install(probe: Probe, torch: ModuleType) -> None:
-    """Looks for sources while none is known."""
+    """Look for sources while none is known."""
     probe.training.seek = _Search(probe).look
 
 
 def watch_library(probe: Probe, module: ModuleType) -> None:
-    """Hooks one of LIBRARIES. Those of another version may lack a name: the loop's source says the rest."""
+    """Hook one of LIBRARIES. Those of another version may lack a name: the loop's source says the rest."""
     for path in LIBRARIES[module.__name__]:
         kind, _, method = path.partition(".")
         owner = getattr(module, kind, None)
@@ -79,12 +79,15 @@ class _Search:
         for source in found:
             self._hook(source)
 
-    def _found(self) -> list[Source]:
-        """Of the innermost loop that has any. What a function calls outside of a loop counts where a loop calls it."""
+    def _found(self) -> list[BatchSource]:
+        """Return those of the innermost loop that has any.
+
+        What a function calls outside of a loop counts where a loop calls it.
+        """
         from ..source_search import sources_in  # most runs have no need of it
 
         frame: FrameType | None = sys._getframe(1)
-        outside: list[Source] = []
+        outside: list[BatchSource] = []
         for _ in range(MOST_FRAMES):
             while frame is not None and not is_users(frame.f_code.co_filename):
                 frame = frame.f_back
@@ -97,7 +100,7 @@ class _Search:
             frame = frame.f_back
         return []
 
-    def _hook(self, source: Source) -> None:
+    def _hook(self, source: BatchSource) -> None:
         calls = _Calls(self._probe, source.name, source.file, source.line)
         if source.owner is None or not self._probe.patches.replace(source.owner, source.attribute, calls.stand_in):
             text = f"Batches come from {source.name} ({source.file}:{source.line}): the wait for them was not seen."
@@ -128,12 +131,12 @@ class _Calls:
         return source
 
     def _is_elsewhere(self) -> bool:
-        """Whether the calling thread does not train, or is about something that has its own part of a step."""
+        """Tell whether the calling thread does not train, or is about something that has its own part of a step."""
         training = self._probe.training
         return get_ident() != training.thread or training.is_fetching or training.steps.is_open
 
     def timed(self, call: Callable[[], Any]) -> Any:
-        """Counts it as the wait for a batch, if it gives one."""
+        """Count the call as the wait for a batch, if it gives one."""
         training = self._probe.training
         if self._is_elsewhere():
             return call()
@@ -156,13 +159,13 @@ class _Calls:
         return self._followed(given)
 
     def _followed(self, given: Any) -> Any:
-        """A generator that was just made gives its batches through one that times it."""
+        """Put a generator that was just made behind one that times it."""
         if hasattr(type(given), "__next__") and getattr(type(given), "__name__", "") == "generator":
             return _Followed(given, self)
         return given
 
     def _note(self, given: Any, start: int, end: int) -> None:
-        """Writes the batch down. What holds no tensor, or has a gradient of its own, is none."""
+        """Write the batch down. What holds no tensor, or has a gradient of its own, is none."""
         training = self._probe.training
         size, shape = self._shapes.of(given)
         if size is None or _is_none(given):
@@ -174,7 +177,7 @@ class _Calls:
         training.got(received, with_grad)
 
     def _pass(self, with_grad: bool, start: int) -> list[int]:
-        """One for training and one for evaluation: each goes on as long as the run."""
+        """Return the pass for training, or that for evaluation: each goes on as long as the run."""
         evidence = self._probe.evidence
         if self._of != evidence.path:  # a fork counts anew
             self._of, self._passes = evidence.path, {}
@@ -210,7 +213,7 @@ class _Followed:
 
 
 def _is_none(given: Any) -> bool:
-    """Whether it holds tensors and is no batch: a loss, an output, a model, a dataset or what loads one."""
+    """Tell whether it is no batch, for all its tensors: a loss, an output, a model, a dataset or what loads one."""
     torch: Any = sys.modules["torch"]
     others = (torch.nn.Module, torch.optim.Optimizer, torch.utils.data.Dataset, torch.utils.data.DataLoader)
     parts = given.values() if type(given) is dict else given if type(given) in (tuple, list) else (given,)
@@ -218,7 +221,7 @@ def _is_none(given: Any) -> bool:
 
 
 def _has_loader(pipeline: Any) -> bool:
-    """Whether a DataLoader of torch's is a part of it, whose batches are seen by themselves."""
+    """Tell whether a DataLoader of torch's is a part of it, whose batches are seen by themselves."""
     loader = sys.modules["torch"].utils.data.DataLoader
     parts = list(vars(pipeline).values()) if hasattr(pipeline, "__dict__") else []
     parts += [one for part in parts if type(part) in (list, tuple) for one in part]
