@@ -228,7 +228,7 @@ def _by_pass(trainer: Trainer) -> dict[int, list[LoaderFeed]]:
 
 
 def _stages(sums: FeedSums, samples: float, batches: float, name: str) -> list[StagePart]:
-    """List the heaviest first; the shares sum to 1. A thread of the core computes whenever it works, but for reading."""
+    """List the heaviest first; the shares sum to 1."""
     rows: dict[str, tuple[float, float]] = {**sums.stages, PYTHON: (batches, sums.figures["python_s"])}
     whole = sum(busy_s for _, busy_s in rows.values())
     parts = [_part(stage, items, busy_s, whole, samples, batches, name) for stage, (items, busy_s) in rows.items()]

@@ -116,8 +116,8 @@ class Probe:
         return self.patches.replace(owner, name, make)
 
     def hook(self, module: ModuleType, path: str, make: Callable[[Any], Any], unseen: str) -> bool:
-        """Replace `path`, dotted, of a library's module. Where there is no such thing the report says that what `unseen`
-        names was not seen; and False."""
+        """Replace `path`, dotted, of a library's module. Where there is no such thing the report says that what
+        `unseen` names was not seen; and False."""
         owner: Any = module
         *outer, name = path.split(".")
         for part in outer:

@@ -39,7 +39,7 @@ class BatchSource(NamedTuple):
 
 
 def sources_in(frame: FrameType) -> tuple[list[BatchSource], bool]:
-    """Return the sources of the innermost loop that a frame is in, or else of its function, and whether it is in a loop.
+    """Return the sources of the innermost loop that a frame is in, or else of its function; and whether it is in one.
 
     There are none where the code is not at hand, or does not say.
     """

@@ -80,8 +80,10 @@ class Hooks:
         return __iter__
 
     def get_iterator(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Begin a pass where a loader has an `__iter__` of its own and keeps one iterator for good: `__iter__` calls this,
-        too, for a new iterator."""
+        """Begin a pass where a loader has an `__iter__` of its own and keeps one iterator for good.
+
+        `__iter__` calls it, too, for a new iterator; its pass has begun by then.
+        """
         training = self._training
 
         @functools.wraps(original)
