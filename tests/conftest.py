@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import sys
 import tarfile
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
@@ -55,6 +56,9 @@ def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     before = inventory()
     yield
+    decoders = sys.modules.get("headrace.feed.decoder_process")
+    if decoders is not None:
+        decoders.end_processes()  # they wait for the next image, and end by themselves
     request.node.funcargs.clear()  # pytest would hold what fixtures gave the test, a mapped index say, until later
     left = leaks_of(before)
     assert not left, "the test leaves behind " + "; ".join(left)

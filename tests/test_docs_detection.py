@@ -11,6 +11,8 @@ import pytest
 import torch
 from loader_data import encode, photograph
 
+import headrace as hr
+
 PAGE = Path(__file__).parents[1] / "docs" / "detection.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 IMAGES, PEOPLE, POINTS = 20, 2, 17
@@ -30,6 +32,7 @@ def run(tmp_path, monkeypatch):
             x, y = rng.integers(0, 60, 2).tolist()
             points = np.concatenate([rng.integers(0, 120, (POINTS, 2)), np.full((POINTS, 1), 2)], 1)
             annotation = {"image_id": number, "category_id": 1, "iscrowd": 0, "bbox": [x, y, 60, 50]}
+            annotation["segmentation"] = [[x, y, x + 60, y, x + 60, y + 50, x, y + 50]]
             annotations.append(annotation | {"keypoints": points.reshape(-1).tolist()})
     text = json.dumps({"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "person"}]})
     for kind in ("instances", "person_keypoints"):
@@ -45,8 +48,20 @@ def run(tmp_path, monkeypatch):
     return execute
 
 
-def test_there_are_two_examples():
-    assert len(EXAMPLES) == 2
+def test_there_are_three_examples():
+    assert len(EXAMPLES) == 3
+
+
+def test_instance_masks_come_beside_their_boxes(run):
+    names = run(3)
+    loader = hr.Loader(names["data"], names["fields"], view=hr.Resize((48, 64)), batch_size=IMAGES)
+    (batch,) = loader
+    assert [(each.shape, each.dtype) for each in batch["masks"]] == [((PEOPLE, 48, 64), torch.uint8)] * IMAGES
+    for boxes, masks in zip(batch["boxes"], batch["masks"], strict=True):
+        for (x0, y0, x1, y1), mask in zip(boxes.tolist(), masks, strict=True):
+            inside = mask[round(y0) : round(y1), round(x0) : round(x1)]
+            assert inside.float().mean() > 0.8
+            assert mask.sum() == inside.sum()
 
 
 def test_targets_for_torchvision(run):

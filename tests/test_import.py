@@ -29,6 +29,7 @@ def test_public_names_are_pinned():
         "ImageReader",
         "IndexedTar",
         "IndexedZip",
+        "InstanceMasks",
         "Keypoints",
         "Label",
         "Letterbox",

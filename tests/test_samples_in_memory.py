@@ -59,6 +59,15 @@ def test_a_list_of_paths(files, form):
     assert all(map(np.array_equal, pixels(data), PIXELS))
 
 
+@pytest.mark.parametrize("bad", [b"", b"<html>not found</html>", BYTES[0][:20], b"\0" * 50])
+def test_a_list_that_begins_with_a_damaged_image(files, bad):
+    """It is a bad sample as any other."""
+    files[0].write_bytes(bad)
+    data = hr.open(files)
+    got = batches(data, {"image": hr.Image()}, on_error="skip", max_bad=0.5)
+    assert sum(len(batch["image"]) for batch in got) == COUNT - 1
+
+
 def test_relative_paths_are_below_the_current_folder_or_root(files, tmp_path, monkeypatch):
     names = [path.name for path in files]
     monkeypatch.chdir(files[0].parent)

@@ -1,10 +1,19 @@
 #include "common/limits.hpp"
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include <nanobind/operators.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
 
@@ -15,8 +24,31 @@ namespace headrace {
 
 namespace {
 
-std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t> bounds_of(const Limits& limits) {
-    return {limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes};
+using Bounds = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::vector<std::string>, double>;
+
+Bounds bounds_of(const Limits& limits) {
+    return {limits.max_pixels,     limits.max_jpeg_scans, limits.max_png_chunk_bytes,
+            limits.max_file_bytes, limits.formats,        limits.max_decode_s};
+}
+
+// Upper-case, each once, in order: equal limits are equal however they were written. Throws std::invalid_argument.
+std::vector<std::string> known_formats(std::vector<std::string> formats) {
+    for (std::string& name : formats) {
+        for (char& c : name) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+        if (name == "EPS") {
+            throw std::invalid_argument(
+                "formats: expected formats that Pillow decodes by itself, got EPS, for which it runs Ghostscript");
+        }
+    }
+    std::sort(formats.begin(), formats.end());
+    formats.erase(std::unique(formats.begin(), formats.end()), formats.end());
+    return formats;
+}
+
+Limits limits_of(const Bounds& bounds) {
+    const auto& [pixels, scans, chunk, file, formats, seconds] = bounds;
+    if (!(seconds > 0)) throw std::invalid_argument("max_decode_s: expected more than 0");
+    return {pixels, scans, chunk, file, known_formats(formats), seconds};
 }
 
 }  // namespace
@@ -25,26 +57,35 @@ void bind_limits(nb::module_& m) {
     nb::class_<Limits>(
         m, "Limits",
         "What one image may cost: pixels, scans of a JPEG, bytes of one PNG chunk other than image data, and\n"
-        "bytes of the file. Content beyond a limit is a bad sample, named with the limit. Frozen.")
+        "bytes of the file; which formats Pillow may decode (by its names for them), and the seconds that it may take\n"
+        "where it decodes in a process of its own: JPEG2000, and formats beyond the usual ones. Content beyond a "
+        "limit\n"
+        "is a bad sample, named with the limit. Frozen.")
         .def(
             "__init__",
-            [](Limits* self, std::int64_t pixels, std::int64_t scans, std::int64_t chunk, std::int64_t file) {
-                new (self) Limits{pixels, scans, chunk, file};
+            [](Limits* self, std::int64_t pixels, std::int64_t scans, std::int64_t chunk, std::int64_t file,
+               std::optional<std::vector<std::string>> formats, double seconds) {
+                new (self) Limits(limits_of({pixels, scans, chunk, file, formats.value_or(Limits{}.formats), seconds}));
             },
             nb::kw_only(), "max_pixels"_a = Limits{}.max_pixels, "max_jpeg_scans"_a = Limits{}.max_jpeg_scans,
-            "max_png_chunk_bytes"_a = Limits{}.max_png_chunk_bytes, "max_file_bytes"_a = Limits{}.max_file_bytes)
+            "max_png_chunk_bytes"_a = Limits{}.max_png_chunk_bytes, "max_file_bytes"_a = Limits{}.max_file_bytes,
+            "formats"_a.none() = nb::none(), "max_decode_s"_a = Limits{}.max_decode_s)
         .def_ro("max_pixels", &Limits::max_pixels)
         .def_ro("max_jpeg_scans", &Limits::max_jpeg_scans)
         .def_ro("max_png_chunk_bytes", &Limits::max_png_chunk_bytes)
         .def_ro("max_file_bytes", &Limits::max_file_bytes)
+        .def_prop_ro("formats", [](const Limits& limits) { return nb::tuple(nb::cast(limits.formats)); })
+        .def_ro("max_decode_s", &Limits::max_decode_s)
         .def(
             "__eq__", [](const Limits& limits, const Limits& other) { return limits == other; }, nb::is_operator())
-        .def("__hash__", [](const Limits& limits) { return nb::hash(nb::cast(bounds_of(limits))); })
+        .def("__hash__",
+             [](const Limits& limits) {
+                 return nb::hash(nb::make_tuple(limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes,
+                                                limits.max_file_bytes, nb::tuple(nb::cast(limits.formats)),
+                                                limits.max_decode_s));
+             })
         .def("__getstate__", bounds_of)
-        .def("__setstate__",
-             [](Limits& limits, std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t> state) {
-                 std::apply([&](auto... bounds) { new (&limits) Limits{bounds...}; }, state);
-             });
+        .def("__setstate__", [](Limits& limits, const Bounds& bounds) { new (&limits) Limits(limits_of(bounds)); });
 }
 
 }  // namespace headrace

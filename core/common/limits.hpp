@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace headrace {
 
@@ -10,6 +12,9 @@ struct Limits {
     std::int64_t max_jpeg_scans = 100;            // real progressive files have about 10
     std::int64_t max_png_chunk_bytes = 64 << 20;  // one chunk other than IDAT
     std::int64_t max_file_bytes = 1LL << 30;      // one encoded image
+    // What is decoded by Pillow: those formats, by its names for them, and for so long where it takes a process apart.
+    std::vector<std::string> formats{"AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP"};
+    double max_decode_s = 30;
 
     bool operator==(const Limits&) const = default;
 };

@@ -11,7 +11,7 @@ namespace headrace::fuzz {
 namespace {
 
 // Small, so that a second has thousands of runs.
-constexpr Limits kLimits{.max_pixels = 1 << 14, .max_jpeg_scans = 12};
+const Limits kLimits{.max_pixels = 1 << 14, .max_jpeg_scans = 12};
 constexpr std::array kScales = {8, 4, 2, 1};
 
 // In 256ths of the image, so that they mean the same after a change of its size.

@@ -1,5 +1,6 @@
 """The native core as Python sees it. Arrays are borrowed, not copied; all of them are C-contiguous."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -49,6 +50,27 @@ def output_size(program: NDArray[np.float64]) -> tuple[int, int] | None: ...
 def is_random(program: NDArray[np.float64]) -> bool: ...
 def exact_exp(x: float) -> float: ...
 def exact_log(x: float) -> float: ...
+
+# --- outlines of instances (core/dense) ---
+
+def paint_polygons(
+    masks: NDArray[np.uint8],
+    *,
+    xy: NDArray[np.float64],
+    ends: NDArray[np.int64],
+    owners: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    columns: NDArray[np.int32],
+) -> None: ...
+def paint_runs(
+    mask: NDArray[np.uint8],
+    *,
+    runs: NDArray[np.int64],
+    height: int,
+    rows: NDArray[np.int32],
+    columns: NDArray[np.int32],
+) -> None: ...
+def parse_runs(text: str) -> NDArray[np.int64]: ...
 
 # --- names (core/names) ---
 
@@ -212,6 +234,8 @@ class Limits:
         max_jpeg_scans: int = ...,
         max_png_chunk_bytes: int = ...,
         max_file_bytes: int = ...,
+        formats: Sequence[str] | None = ...,
+        max_decode_s: float = ...,
     ) -> None: ...
     @property
     def max_pixels(self) -> int: ...
@@ -221,6 +245,10 @@ class Limits:
     def max_png_chunk_bytes(self) -> int: ...
     @property
     def max_file_bytes(self) -> int: ...
+    @property
+    def formats(self) -> tuple[str, ...]: ...
+    @property
+    def max_decode_s(self) -> float: ...
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 

@@ -61,7 +61,8 @@ def test_instances_become_lists_of_boxes_and_labels(write, tmp_path):
     assert ds.classes == ("person", "dog", "toothbrush")
     assert repr(ds) == (
         "Dataset: 3 samples in 3 classes, columns image (text), image_id (value), width (value), height (value), "
-        "bbox (list), label (list: 3 classes), area (list), iscrowd (list), segmentation (list), "
+        "bbox (list), label (list: 3 classes), area (list), iscrowd (list), segmentation (list), category_id (list), "
+        "annotation_id (list), "
         "annotations annotations.json"
     )
     seven = ds[2]
@@ -72,6 +73,7 @@ def test_instances_become_lists_of_boxes_and_labels(write, tmp_path):
         np.float32, [[1, 1.5, 20, 30.25], [3, 1.5, 20, 30.25], [5, 1.5, 20, 30.25]]
     )  # fmt: skip
     assert (seven["label"].tolist(), seven["iscrowd"].tolist()) == ([1, 0, 1], [1, 1, 1])
+    assert (seven["category_id"].tolist(), seven["annotation_id"].tolist()) == ([18, 1, 18], [1, 3, 5])
     assert seven["area"].tolist() == [605.0] * 3
     assert [json.loads(text) for text in seven["segmentation"]] == [{"counts": [1, 2], "size": [3, 4]}] * 3
     none = ds[1]

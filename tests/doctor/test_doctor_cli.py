@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from headrace.cli import app
 from headrace.doctor.report.document import document
 from headrace.doctor.report.outputs import Outputs
 from headrace.doctor.run import Examination
+from headrace.doctor.session.model import Proof
 from headrace.doctor.status import DOCTOR_FAILED, FAILED_ABOVE, exit_status
 from headrace.errors import UsageError
 
@@ -167,6 +170,34 @@ def test_apply_writes_what_patch_takes(tmp_path: Path, monkeypatch: pytest.Monke
     assert invoke("show", "session.json", "--apply", "all.diff").exit_code == 0
     patch(tmp_path, "all.diff")
     assert (tmp_path / "train.py").read_text() == SCRIPT.replace("num_workers=2", "num_workers=3")
+
+
+def test_apply_leaves_out_what_a_proof_spoke_against_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    session = made(MadeRun(facts={"file": str(tmp_path / "train.py"), "line": 3}))
+    session.proofs = [Proof(["workers"], {}, "measured", steps=[5_000] * 40, samples="same")]
+    (tmp_path / "session.json").write_text(document(session, None))
+    monkeypatch.chdir(tmp_path)
+    result = invoke("show", "session.json", "--verbose", "--apply", "all.diff")
+    assert "num_workers=3" not in (tmp_path / "all.diff").read_text()
+    assert "without what its proof spoke against (3 workers in place of 2)" in " ".join(result.stdout.split())
+    assert "left out, since a proof spoke against it: 3 workers in place of 2" in result.stderr
+
+
+def test_apply_of_a_script_elsewhere_says_where_it_applies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    script = tmp_path / "code" / "train.py"
+    script.write_text(SCRIPT)
+    session = made(MadeRun(facts={"file": str(script), "line": 3}))
+    (tmp_path / "session.json").write_text(document(session, None))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    result = invoke("show", "../session.json", "--apply", "all.diff")
+    command = result.stderr.partition("applies by `")[2].partition("`")[0]
+    subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=60)
+    assert script.read_text() == SCRIPT.replace("num_workers=2", "num_workers=3")
 
 
 def test_apply_of_nothing_certain_says_so(tmp_path: Path) -> None:

@@ -116,6 +116,15 @@ def test_a_remedy_whose_gain_is_not_known_has_a_dash_and_is_not_the_first_thing_
     assert not any(line.startswith("  Together") for line in lines)
 
 
+def test_no_line_of_a_diff_is_wrapped() -> None:
+    line = "+    loader = DataLoader(dataset, " + ", ".join(f"argument_{place}=value" for place in range(12)) + ")"
+    first, *others = made_prescription().remedies
+    edit = Edit("train.py", 1, f"--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-old\n{line}\n")
+    prescription = replace(made_prescription(), remedies=[replace(first, edit=edit), *others])
+    assert "     " + line in text(made_session(), made_diagnosis(), prescription).splitlines()
+    assert line in printed(made_session(), made_diagnosis(), prescription, width=60, verbose=True)
+
+
 def test_remedies_left_out_are_counted() -> None:
     first = made_prescription().remedies[0]
     many = [replace(first, code=f"code-{place}", title=f"remedy {place}") for place in range(7)]
@@ -298,7 +307,7 @@ def test_the_text_is_the_whole_report() -> None:
 def _with_long_remedies() -> Prescription:
     long, wide = "word " * 60 + "x" * 300, "映像" * 90
     first, *others = made_prescription().remedies
-    edit = Edit(wide, 1, f"+{wide}\n-{long}")
+    edit = Edit(wide, 1, "+new\n-old")  # whose lines are never wrapped
     remedies = [replace(first, title=wide, why=long, costs=[wide, long], edit=edit), *others]
     return replace(made_prescription(), remedies=[*remedies, replace(others[-1], title=long, why=wide)])
 

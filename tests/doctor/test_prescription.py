@@ -286,10 +286,11 @@ def test_a_gain_is_told_by_the_shorter_run_and_harm_by_the_longer() -> None:
     [before] = prescribed(session).outcomes
     session.control = Proof([], {}, "measured", steps=[10**9] * 40)
     assert prescribed(session).outcomes[0].speedup == before.speedup
-    session.proofs = [harm(["indexed-tar"], steps=[10**8] * 40)]
-    assert "indexed-tar" in prescribed(session).together
+    both = prescribed(session).together[:2]
+    session.proofs = [harm(both, steps=[10**8] * 40)]
+    assert set(both) <= set(prescribed(session).together)
     session.control = None
-    assert "indexed-tar" not in prescribed(session).together
+    assert not set(both) <= set(prescribed(session).together)
 
 
 def test_a_control_without_figures_changes_nothing() -> None:
@@ -312,8 +313,9 @@ def harm(codes: list[str], **said: Any) -> Proof:
         {"why": "timed out", "steps": []},
         {"samples": "different"},
         {"steps": [10**9] * 40},
+        {"steps": [10_250] * 40},
     ],
-    ids=["broke", "timed out", "other samples", "longer"],
+    ids=["broke", "timed out", "other samples", "longer", "no certain gain"],
 )
 def test_what_a_proof_spoke_against_is_not_to_be_made(said: dict[str, Any]) -> None:
     session = made(TAR)
@@ -323,7 +325,20 @@ def test_what_a_proof_spoke_against_is_not_to_be_made(said: dict[str, Any]) -> N
     found = prescribed(session, FILES)
     assert "indexed-tar" not in found.together
     assert "IndexedTar" not in found.patch
+    assert found.left_out == ["indexed-tar"]
+    assert [one.is_refused for one in found.outcomes] == [True]
     assert found.best == predicted_of(session, diagnose(session), found.together)
+
+
+def test_what_gains_only_beside_another_is_to_be_made_with_it() -> None:
+    session = made(TAR)
+    first, second = prescribed(session).together[:2]
+    session.proofs = [harm([first], steps=[7_000] * 40), harm([second], steps=[10_100] * 40)]
+    assert prescribed(session).left_out == [second]
+    session.proofs.append(harm([first, second], steps=[5_000] * 40))
+    assert prescribed(session).left_out == []
+    session.proofs[-1] = harm([first, second], steps=[7_000] * 40)
+    assert prescribed(session).left_out == [second]
 
 
 def test_of_what_broke_the_run_together_one_stays() -> None:

@@ -81,7 +81,7 @@ class ArchiveSamples:
         return {name: value for name, value in self.__dict__.items() if name != "_finder"}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ArchiveKeys(Strings):
     """The samples' keys, which are beginnings of their members' names and stored only there."""
 

@@ -15,7 +15,7 @@ class ArrowRows:
     first_line = None
 
     def __init__(self, schema: pa.Schema, batches: Callable[[], Iterable[pa.RecordBatch]]) -> None:
-        """`batches` gives all of them, each time that it is called."""
+        """Take the batches that `batches` gives, all of them each time that it is called."""
         self._fields = list(schema)
         self._batches = batches
         self._schema: pa.Schema | None = None

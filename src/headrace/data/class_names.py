@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import EmptyDatasetError, UsageError
-from .columns import TextColumn, ValueColumn
+from .columns import Column, HeldColumn, TextColumn, ValueColumn
+from .strings import Strings
 from .table import Table
 
 Ints = npt.NDArray[np.int64]
@@ -90,7 +91,7 @@ def keep_classes(table: Table, wanted: Sequence[str]) -> tuple[Table, Ints | Non
 
 
 def _known_numbers(found: Sequence[str], wanted: Sequence[str], where: str) -> Ints:
-    """As `renumbering`, of the classes that happen to occur."""
+    """Return the `renumbering` of the classes that happen to occur."""
     if not set(found) <= set(wanted):
         return renumbering(found, wanted, where=where)
     place_of = {name: place for place, name in enumerate(wanted)}
@@ -98,7 +99,7 @@ def _known_numbers(found: Sequence[str], wanted: Sequence[str], where: str) -> I
 
 
 def _with_label(table: Table, column: TextColumn | ValueColumn, wanted: Sequence[str]) -> Table:
-    """The known identity of a table covers its labels: where there is one, it goes on from there."""
+    """Replace the labels, and go on from the known identity of the table, which covers them."""
     digest = table.known_digest
     if digest is not None:
         digest = hashlib.blake2b(json.dumps([digest, list(wanted)]).encode(), digest_size=16).hexdigest()
@@ -121,3 +122,60 @@ def _expect_numbers_below(labels: Ints, wanted: Sequence[str], where: str) -> No
             f"classes: expected a name for each label of {where}, which go from {least} to {most}, got "
             f"{len(wanted):,} names ({names_text(wanted)})"
         )
+
+
+def label_column(column: HeldColumn, name: str) -> ValueColumn:
+    """Return a column's numbers, or the classes that its texts name. Raises UsageError where it has neither."""
+    if isinstance(column, TextColumn) and column.labels is not None:
+        return column.labels
+    if not isinstance(column, ValueColumn):
+        raise UsageError(
+            f"column {name!r}: expected one number a sample, or names of classes, got a {column.kind} column"
+        )
+    return column
+
+
+def named_classes(column: Column, classes: tuple[str, ...], name: str) -> ValueColumn:
+    """Return a column of whole numbers, or of texts among `classes`, as the numbers of these classes.
+
+    Raises UsageError for any other value, by its row.
+    """
+    if isinstance(column, TextColumn):
+        number_of = {each: number for number, each in enumerate(classes)}
+        numbers = [number_of.get(text, -1) for text in column.strings]
+        if -1 in numbers:
+            row = numbers.index(-1)
+            raise UsageError(
+                f"column {name!r}, row {row:,}: expected one of {names_text(classes)}, got {column.strings[row]!r}"
+            )
+        return ValueColumn(np.array(numbers, np.int64), classes)
+    if not isinstance(column, ValueColumn) or column.values.dtype.kind not in "iu":
+        raise UsageError(f"column {name!r}: expected whole numbers or names of classes, got a {column.kind} column")
+    values = column.values.astype(np.int64)
+    odd = np.flatnonzero((values < 0) | (values >= len(classes)))
+    if len(odd):
+        raise UsageError(
+            f"column {name!r}, row {odd[0]:,}: expected a number from 0 to {len(classes) - 1}, of "
+            f"{names_text(classes)}, got {values[odd[0]]}"
+        )
+    return ValueColumn(values, classes)
+
+
+def parse_labels(members: Sequence[bytes], keys: Sequence[str] | Strings, name: str) -> Ints:
+    """Return the whole number that each member of text (`.cls`) holds. Raises UsageError that names the first which is
+    none."""
+    try:
+        return np.array([int(value) for value in members], np.int64)
+    except (ValueError, OverflowError):
+        row = next(row for row, value in enumerate(members) if not _is_int64(value))
+        raise UsageError(
+            f"field {name!r}, sample {keys[row]!r}: expected a whole number for a label, got {members[row][:40]!r}; "
+            "use Raw() and parse it in map="
+        ) from None
+
+
+def _is_int64(value: bytes) -> bool:
+    try:
+        return -(1 << 63) <= int(value) < 1 << 63
+    except ValueError:
+        return False

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..errors import DatasetError, EmptyDatasetError, ReadError
 from .columns import Column, ListColumn, TextColumn, ValueColumn
+from .digest import digest_of
 from .strings import StringColumn
 from .table import PathRoot, Table
 
@@ -37,6 +38,7 @@ class _Annotation(msgspec.Struct, gc=False):
     """What of an annotation becomes a column. `segmentation` and `keypoints` stay the JSON that they are."""
 
     image_id: _Int
+    id: _Int | None = None
     category_id: _Int | None = None
     bbox: tuple[_Float, _Float, _Float, _Float] | None = None
     area: _Float | None = None
@@ -63,7 +65,8 @@ def open_coco(path: str, root: PathRoot) -> Table:
 
     Columns: `image` (the path), `image_id`, `width`, `height` (pixels), and a list a sample of what its annotations
     have: `captions`; `bbox` float32[m, 4] as x, y, width, height in pixels; `label`, the index of the category among
-    the file's by id; `area`, `iscrowd`; `segmentation` and `keypoints` as JSON texts.
+    the file's by id, and `category_id`, the id itself; `annotation_id`; `area`, `iscrowd`; `segmentation` and
+    `keypoints` as JSON texts.
 
     Raises ReadError, DatasetError or EmptyDatasetError.
     """
@@ -80,7 +83,10 @@ def open_coco(path: str, root: PathRoot) -> Table:
         **_values(file.images),
         **_lists(path, annotations, offsets, file.categories),
     }
-    return Table(f"annotations {os.path.basename(path)}", names, columns, skipped, root)
+    ids = _ids(path, annotations, offsets)
+    # COCO's own ids say nothing more of what a sample is, and states of before they were columns go on.
+    known = digest_of(names, columns)
+    return Table(f"annotations {os.path.basename(path)}", names, columns | ids, skipped, root, known_digest=known)
 
 
 def _read(path: str) -> _File:
@@ -166,6 +172,14 @@ def _lists(
         if lists.has(name):
             columns[name] = lists.texts(name)
     return columns
+
+
+def _ids(path: str, annotations: list[_Annotation], offsets: npt.NDArray[np.uint64]) -> dict[str, Column]:
+    """Return the ids that COCO's evaluation compares by, where every annotation has one."""
+    lists = _Lists(path, annotations, offsets)
+    named = {"category_id": "category_id", "annotation_id": "id"}
+    given = {name: each for name, each in named.items() if None not in [getattr(one, each) for one in annotations]}
+    return {name: lists.numbers(each, np.int64) for name, each in given.items()} if annotations else {}
 
 
 def _labels(lists: _Lists, categories: Iterable[_Category]) -> ListColumn:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 import operator
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import OutsideRootError, ReadError
-from .columns import ABSENT, MISSING, ByteColumn, Column, Location, TextColumn
+from ..errors import OutsideRootError, ReadError, UsageError
+from .class_names import label_column, named_classes, parse_labels
+from .columns import ABSENT, KEY, MISSING, ByteColumn, Column, KeyColumn, Location, TextColumn
 from .expected_files import expect_files
 from .files import Files
+from .held_values import columns_of
 from .memory_file import MemoryColumn
 from .open_file import OpenFile
 from .reading import read_file, read_member
@@ -26,6 +28,9 @@ from .table import Table
 from .zipped import read_zipped
 
 Ints = npt.NDArray[np.int64]
+
+_BLOCK = 1024
+"""Samples whose values are taken at a time."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,6 +58,8 @@ class Dataset:
     def __getitem__(self, index: slice | SupportsIndex) -> Dataset | dict[str, Any]:
         if isinstance(index, slice):
             return self.select(index)
+        if isinstance(index, str):
+            raise TypeError(f"expected a position or a slice, got {index!r}; column({index!r}) gives a column's values")
         return self._sample(self._base_id(index))
 
     def __repr__(self) -> str:
@@ -129,6 +136,67 @@ class Dataset:
         ids = np.arange(len(self.table)) if self.base_ids is None else self.base_ids
         return tuple(Dataset(self.table, ids[part]) for part in split_positions(ids, fractions, seed))
 
+    def column(self, name: str) -> npt.NDArray[Any] | list[Any]:
+        """Return the value of each sample in column `name`, or in `"__key__"`, in this dataset's order.
+
+        Numbers are an array [len(self)], texts a list of str, lists a list of arrays or of lists of str. Bytes are
+        read: a list of bytes, None where a sample has none. Raises UsageError for an unknown name, and as `read` does.
+        """
+        column = self._column(name)
+        if isinstance(column, ByteColumn):
+            return [self._read_at(name, index) for index in range(len(self))]
+        return column.take(self._base_ids())
+
+    def labels(self, column: str = "label") -> npt.NDArray[Any]:
+        """Return each sample's label [len(self)], as the field `Label` gives it: no pass of a loader is needed.
+
+        They are a column's numbers, the classes that its texts name, or the whole numbers in members of text (`.cls`),
+        which are read. Raises UsageError for a column without any, and as `read` does.
+        """
+        found = self._column(column)
+        if isinstance(found, ByteColumn):
+            read = [self.read(column, index) for index in range(len(self))]
+            return parse_labels(read, self.keys, column)
+        return label_column(found, column).take(self._base_ids())
+
+    def filter(self, keep: Callable[..., Any], columns: str | Sequence[str] | None = None) -> Dataset:
+        """Return the samples for which `keep` is true, in this order. Base ids stay, as in `select`.
+
+        `columns` names what `keep` is given, a value of each in turn: `data.filter(lambda w, h: w >= 64 <= h,
+        ["width", "height"])`. Without it, `keep` is given a dict of a sample's key and values, but no bytes: these are
+        read only where `columns` names them. Raises UsageError for an unknown column, and as `read` does.
+        """
+        if not callable(keep):
+            raise UsageError(f"filter: expected a function of a sample, got {keep!r}; select() takes indices and masks")
+        names = [columns] if isinstance(columns, str) else None if columns is None else list(columns)
+        held = [KEY, *(name for name in self.columns if not isinstance(self.columns[name], ByteColumn))]
+        kept = np.zeros(len(self), bool)
+        for start in range(0, len(self), _BLOCK):
+            block = self[start : start + _BLOCK]
+            values = [block.column(name) for name in (held if names is None else names)]
+            for row in range(len(block)):
+                sample = [value[row] for value in values]
+                kept[start + row] = bool(keep(dict(zip(held, sample, strict=True))) if names is None else keep(*sample))
+        return self.select(kept)
+
+    def with_column(self, name: str, values: Any, *, classes: Sequence[str] | None = None) -> Dataset:
+        """Return this dataset with a column more, or another in the place of the one of that name.
+
+        `values` has one of each sample, in this dataset's order: an array or a list of numbers, texts, bytes, or lists
+        of numbers or of texts. A sample that comes several times has equal ones. `classes` names what whole numbers
+        from 0 on stand for. The fingerprint covers the column. Raises UsageError.
+        """
+        if name == KEY or not isinstance(name, str) or not name:
+            raise UsageError(f"with_column: expected the name of a column, got {name!r}")
+        size = len(values) if hasattr(values, "__len__") else None
+        if size != len(self):
+            got = type(values).__name__ if size is None else f"{size:,}"
+            raise UsageError(f"with_column({name!r}): expected {len(self):,} values, one a sample, got {got}")
+        column = columns_of({name: self._by_base_id(name, values)})[0][name]
+        if classes is not None:
+            column = named_classes(column, tuple(classes), name)
+        return replace(self, table=self.table.with_column(name, column))
+
     def locate(self, column: str, index: Ints) -> Location:
         """Where the bytes of the samples at positions `index` (int64, none negative) lie. For a whole batch at once."""
         byte_column = self.table.bytes_of(column)
@@ -182,6 +250,37 @@ class Dataset:
         if classes is None or (isinstance(column, TextColumn) and not self._names_classes(name, len(classes))):
             return column.kind
         return f"{column.kind}: {len(classes):,} classes"
+
+    def _base_ids(self) -> Ints:
+        return np.arange(len(self.table)) if self.base_ids is None else self.base_ids
+
+    def _column(self, name: str) -> Column:
+        column = KeyColumn(self.table.keys) if name == KEY else self.columns.get(name)
+        if column is None:
+            raise UsageError(f"expected a column of the dataset, got {name!r}; it has {', '.join(self.columns)}")
+        return column
+
+    def _by_base_id(self, name: str, values: Any) -> Any:
+        """Return a value for each sample of the opened dataset; those that are not selected have that of another."""
+        if self.base_ids is None:
+            return values
+        place = np.zeros(len(self.table), np.int64)
+        place[self.base_ids] = np.arange(len(self))
+        again = np.flatnonzero(place[self.base_ids] != np.arange(len(self)))
+        for row in again.tolist():
+            other = int(place[self.base_ids[row]])
+            if not np.array_equal(values[row], values[other]):
+                raise UsageError(
+                    f"with_column({name!r}): expected equal values where a sample comes several times, got "
+                    f"{values[row]!r} at {row} and {values[other]!r} at {other} for {self.key(row)!r}"
+                )
+        return values[place] if isinstance(values, np.ndarray) else [values[at] for at in place.tolist()]
+
+    def _read_at(self, name: str, index: int) -> bytes | None:
+        try:
+            return self.read(name, index)
+        except KeyError:
+            return None
 
     def _names_classes(self, column: str, different: int) -> bool:
         """Whether a column of so many different texts is one of classes rather than of captions or paths: labels are

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from ..errors import DatasetError, NotFoundError
 from .compressed import COMPRESSED
+from .formats import is_image_name
 from .paths import nearby
 
 Kind: TypeAlias = Literal[
@@ -102,7 +103,7 @@ def is_text(head: bytes) -> bool:
 
 
 def _by_bytes(head: bytes) -> FileKind | None:
-    """None where the bytes do not tell."""
+    """Return what the first bytes say; None where they do not."""
     if _is_tar(head):
         return FileKind("tar", "a tar")
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
@@ -130,7 +131,9 @@ def _by_bytes(head: bytes) -> FileKind | None:
 
 
 def _by_ending(suffix: str, head: bytes) -> FileKind:
-    """What it calls itself: whoever opens it says what is wrong with it."""
+    """Return what it calls itself: whoever opens it says what is wrong with it."""
+    if is_image_name(suffix.encode()):
+        return FileKind("image", f"a {suffix} file")  # a damaged one is a bad sample, and no other kind of dataset
     if suffix in (".tar", ".zip", ".parquet", ".json"):
         return FileKind("tar" if suffix == ".tar" else _NAMED[suffix], f"a {suffix} file")
     if len(head) == _HEAD_BYTES and not any(head):
@@ -147,7 +150,7 @@ _NAMED: dict[str, Kind] = {".zip": "zip", ".parquet": "parquet", ".json": "json"
 
 
 def _is_tar(head: bytes) -> bool:
-    """By its first header: the magic of POSIX and GNU, or else (as of old) its checksum."""
+    """Return whether the first header is a tar's: it has the magic of POSIX or GNU, or (as of old) a right checksum."""
     if len(head) < _BLOCK:
         return False
     if head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":

@@ -111,7 +111,7 @@ class _GrowingColumn:
     """A column of which values come one by one: bytes go to a file in memory at once, all else waits in a list."""
 
     def __init__(self, name: str, missing: int) -> None:
-        """`missing`: how many samples came before the first that has it."""
+        """Begin with as many samples `missing` as came before the first that has it."""
         self._name = name
         self._items: list[Any] = [None] * missing
         self._bytes: GrowingBytes | None = None
@@ -141,7 +141,7 @@ def _path_bytes(path: object, place: int) -> bytes:
 
 
 def _keys(columns: Mapping[str, Column], rows: int) -> Strings:
-    """As of a manifest: the column of keys, else the first of texts, else row numbers."""
+    """Return the column of keys, else the first of texts, else row numbers, as a manifest does."""
     for name in _KEY_NAMES:
         column = columns.get(name)
         if isinstance(column, TextColumn):

@@ -117,7 +117,7 @@ def _of_numpy(name: str, array: npt.NDArray[Any]) -> MemoryColumn | ListColumn |
 
 
 def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
-    """By the first that is not None."""
+    """Return the column that fits the first item that is not None."""
     first = next((item for item in items if item is not None), None)
     if isinstance(first, Data):
         return _of_bytes(name, items)
@@ -134,7 +134,7 @@ def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa
 
 
 def _json_text(name: str, item: Any) -> str:
-    """What no column holds as it is, as a manifest's columns have it."""
+    """Return what no column holds as it is, as a manifest's columns have it."""
     try:
         return json.dumps(item, ensure_ascii=False)
     except (TypeError, ValueError) as error:
@@ -151,7 +151,7 @@ def _of_bytes(name: str, items: Sequence[Any]) -> MemoryColumn:
 
 
 def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
-    """Dicts of bytes or a path, as Hugging Face's images are."""
+    """Return the bytes, or else the paths, of dicts of both, as Hugging Face's images are."""
     data = [None if item is None else item.get("bytes") for item in items]
     paths = [None if item is None else item.get("path") for item in items]
     if all(each is None for each in data):
@@ -166,7 +166,7 @@ def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa
 
 
 def _of_arrays(name: str, items: Sequence[Any]) -> ListColumn:
-    """Numbers whose first dimension may differ: boxes float32[m, 4], say."""
+    """Return arrays of numbers whose first dimension may differ: boxes float32[m, 4], say."""
     try:
         arrays = [np.asarray([] if item is None else item) for item in items]
     except (ValueError, TypeError) as error:
@@ -201,7 +201,7 @@ def _of_arrow_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColum
 
 
 def _of_arrow(array: pa.ChunkedArray) -> MemoryColumn | pa.ChunkedArray:
-    """What is binary moves to a file in memory."""
+    """Move what is binary to a file in memory."""
     import pyarrow as pa
     from pyarrow import types
 

@@ -46,7 +46,7 @@ def choose_columns(table: Table, names: Sequence[str]) -> Table:
 
 
 def _member_of(table: Table, name: str) -> str:
-    """The column of JSON that a name is a key of: the one of the longest name."""
+    """Return the column of JSON that `name` is a key of: the one of the longest name."""
     found = [column for column in table.columns if column.rpartition(".")[2] == _JSON and name.startswith(f"{column}.")]
     if not found:
         raise UsageError(
@@ -100,7 +100,7 @@ def _no_object(member: str, dataset: Dataset, sample: int, got: str) -> DatasetE
 
 
 def _at(record: Any, path: Sequence[str]) -> Any:
-    """None where there is no such key."""
+    """Return the value at a path of keys; None where there is none."""
     for key in path:
         record = record.get(key) if isinstance(record, dict) else None
     return record

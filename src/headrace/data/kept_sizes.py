@@ -26,7 +26,13 @@ def kept_place(
     dataset: Dataset, column: str, files: ByteColumn, *, exif: bool, limits: Limits, cache: str | None
 ) -> str:
     """Where the sizes of these samples' images lie, if they are kept. Its name tells all that they depend on."""
-    bounds = [limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes]
+    bounds: list[int | str] = [
+        limits.max_pixels,
+        limits.max_jpeg_scans,
+        limits.max_png_chunk_bytes,
+        limits.max_file_bytes,
+    ]
+    bounds += limits.formats
     known = json.dumps([FORMAT, dataset.fingerprint, column, exif, bounds, file_versions(dataset, files)])
     name = f"sizes.{hashlib.blake2b(known.encode(), digest_size=16).hexdigest()}.headrace"
     return os.path.join(cache_folder() if cache is None else os.path.abspath(cache), name)

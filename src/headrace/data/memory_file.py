@@ -34,7 +34,7 @@ class MemoryFile:
     """
 
     def __init__(self) -> None:
-        """Raises ReadError where the system gives none."""
+        """Make an empty one. Raises ReadError where the system gives none."""
         self._descriptor: int | None = None
         self.size = 0
         try:
@@ -68,13 +68,13 @@ class MemoryFile:
         return count
 
     def pieces(self) -> Iterator[bytes]:
-        """All that is in it, some at a time."""
+        """Return all that is in it, some at a time."""
         for start in range(0, self.size, _PIECE_BYTES):
             yield os.pread(self._handle, _PIECE_BYTES, start)
 
     @property
     def files(self) -> Files:
-        """The one file, as a column has it."""
+        """Return the one file, as a column has it."""
         return Files(_DESCRIPTORS, StringColumn.from_list([str(self._handle)]), archives=True)
 
     @property
@@ -102,7 +102,7 @@ class MemoryColumn(ByteColumn):
 
     @classmethod
     def of(cls, file: MemoryFile, lengths: Iterable[int]) -> MemoryColumn:
-        """From a file that the samples' bytes lie in, one after another, and their lengths (`ABSENT` for none)."""
+        """Make a column of a file that the samples' bytes lie in, end to end, and their lengths (`ABSENT` for none)."""
         length = np.fromiter(lengths, np.int64)
         held = np.maximum(length, 0)
         return cls(file, np.cumsum(held) - held, length, file.files)
@@ -111,7 +111,7 @@ class MemoryColumn(ByteColumn):
         return Location(np.zeros(len(ids), np.int64), self.offset[ids], self.length[ids], None)
 
     def parts(self) -> Iterator[Part]:
-        """The bytes themselves: nothing else tells them from others of the same lengths."""
+        """Return the bytes themselves: nothing else tells them from others of the same lengths."""
         yield self.length, "<i8"
         for piece in self.file.pieces():
             yield np.frombuffer(piece, np.uint8), "<u1"
@@ -131,11 +131,11 @@ class GrowingBytes:
         return len(self._lengths)
 
     def add(self, data: Data | None) -> None:
-        """The next sample's bytes; None: it has none. Raises ReadError."""
+        """Take the next sample's bytes; None: it has none. Raises ReadError."""
         self._lengths.append(ABSENT if data is None else self._file.append(data))
 
     def add_all(self, data: Data, lengths: Ints) -> None:
-        """The bytes of many samples end to end, and their lengths. Raises ReadError."""
+        """Take the bytes of many samples end to end, and their lengths. Raises ReadError."""
         self._file.append(data)
         self._lengths.frombytes(np.ascontiguousarray(lengths, np.int64).tobytes())
 

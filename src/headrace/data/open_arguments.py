@@ -38,7 +38,7 @@ class OpenArguments:
     length: int | None = None
 
     def check(self) -> None:
-        """Raises UsageError for a value that nothing takes."""
+        """Raise UsageError for a value that nothing takes."""
         if self.classes is not None and not isinstance(self.classes, bool):
             _check_classes(self.classes)
         if self.columns is not None:
@@ -66,7 +66,7 @@ class OpenArguments:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Those that are named; None where all are taken."""
+        """The classes that are named; None where all are taken."""
         return None if self.classes is None or isinstance(self.classes, bool) else tuple(self.classes)
 
     @property
@@ -75,7 +75,7 @@ class OpenArguments:
 
 
 def _check_classes(classes: Any) -> None:
-    """Raises UsageError for what names no classes."""
+    """Raise UsageError for what names no classes."""
     expected = "classes: expected True, False or a list of the names of classes"
     if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
         raise UsageError(f"{expected}, got {_shown(classes)}")

@@ -98,7 +98,7 @@ def find_source(where: Where, given: OpenArguments) -> OpenableSource:
 
 
 def _in_memory(where: Any, given: OpenArguments) -> OpenableSource | None:
-    """None where it names files."""
+    """Return what is in memory; None where `where` names files."""
     if isinstance(where, np.ndarray) and where.ndim == 1:
         where = where.tolist()
     if isinstance(where, Mapping):
@@ -113,7 +113,7 @@ def _in_memory(where: Any, given: OpenArguments) -> OpenableSource | None:
 
 
 def _mapping(where: Mapping[str, Any], given: OpenArguments) -> OpenableSource:
-    """Folders or patterns by the names of columns, or the columns themselves."""
+    """Return folders or patterns by the names of columns, or the columns themselves."""
     if all(isinstance(each, str | os.PathLike) for each in where.values()):
         paths = {name: _path(path) for name, path in where.items()}
         return OpenableSource("what is opened", "a mapping of folders", ("stage",), partial(open_matched, paths))
@@ -121,7 +121,7 @@ def _mapping(where: Mapping[str, Any], given: OpenArguments) -> OpenableSource:
 
 
 def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
-    """By what is first in it."""
+    """Return what the list is by its first item; None for paths of archives or manifests."""
     if not where:
         raise UsageError("expected the paths of tars or zips, got an empty list")
     first, subject = where[0], "what is opened"
@@ -159,7 +159,7 @@ def _iterable(where: Any, given: OpenArguments) -> OpenableSource:
 def _held(
     subject: str, what: str, given: OpenArguments, make: Callable[..., Table], *more: str, bare: bool = False
 ) -> OpenableSource:
-    """What is held in memory: its paths may lead into a root. `bare`: it is one column, that of images."""
+    """Return what is held in memory; its paths may lead into a root. `bare`: it is one column, that of images."""
 
     def make_table() -> Table:
         return make(root=open_root(given.root, manifest=os.path.abspath("memory"), cache=given.cache_folder))
@@ -169,17 +169,18 @@ def _held(
 
 
 def _names_images(first: str, given: OpenArguments) -> bool:
-    """Whether a list that begins with this path is one of images, rather than of archives or manifests."""
+    """Return whether a list that begins with this path is one of images, rather than of archives or manifests."""
     if given.root is not None:
         return not os.path.isfile(first) or is_image(os.path.abspath(first))
     return is_image(os.path.abspath(first))
 
 
 def _cache_of_root(given: OpenArguments) -> tuple[str, ...]:
-    """Archives as `root=` have indices; a folder has none."""
-    root = given.root
-    is_folder = root is None or (isinstance(root, str | os.PathLike) and os.path.isdir(os.path.expanduser(root)))
-    return () if is_folder else ("cache",)
+    """Return `cache` where `root=` is archives, which have indices."""
+    roots = list(given.root) if isinstance(given.root, list | tuple) else [given.root]
+    if len(roots) == 1 and (roots[0] is None or os.path.isdir(_path(roots[0]))):
+        return ()
+    return ("cache",)
 
 
 # --- what lies at paths, by first bytes ---
@@ -208,7 +209,7 @@ def _folder(path: str, given: OpenArguments) -> OpenableSource:
 
 
 def _images(paths: Sequence[str]) -> OpenableSource:
-    """Those that a pattern names, or a single one. Their keys are relative to the folder that they have in common."""
+    """Return images that a pattern names, or a single one; keys are relative to the folder that they have in common."""
     folder = os.path.commonpath([os.path.dirname(path) for path in paths])
     names = [os.path.relpath(path, folder) for path in paths]
     source = f"{len(paths):,} images in {os.path.basename(folder) or folder}/"
@@ -218,7 +219,7 @@ def _images(paths: Sequence[str]) -> OpenableSource:
 
 
 def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> OpenableSource:
-    """Files of one kind, at absolute paths."""
+    """Return what files of one kind are, at absolute paths."""
     name, cache = os.path.basename(paths[0]), given.cache_folder
     if kind.kind in ("manifest", "parquet"):
         listed, takes = _only(paths), ("stage", "root", "columns", "cache", "classes")
@@ -261,7 +262,7 @@ def _expect_one_kind(paths: Sequence[str], kinds: Sequence[FileKind]) -> None:
 
 
 def _expect_images(paths: Sequence[str]) -> None:
-    """Raises UsageError where another kind of dataset is among them. One that is damaged or missing is a bad sample."""
+    """Raise UsageError where another kind of dataset is among them. One that is damaged or missing is a bad sample."""
     for path in map(os.path.abspath, paths):
         kind = kind_of(path) if os.path.isfile(path) else None
         if kind is not None and kind.kind not in ("image", "other"):
@@ -269,7 +270,7 @@ def _expect_images(paths: Sequence[str]) -> None:
 
 
 def _spread(items: Sequence[Any]) -> list[Any]:
-    """A few of them, the first and the last among these."""
+    """Return a few of them, the first and the last among these."""
     return [items[place] for place in sorted({round(at) for at in np.linspace(0, len(items) - 1, _LOOKED_AT)})]
 
 

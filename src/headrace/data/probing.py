@@ -92,5 +92,5 @@ def _job(at: Location, paths: _core.Paths | None, exif: bool) -> _core.Job:
 
 def _size_by_library(data: bytes, exif: bool, limits: _core.Limits) -> tuple[int, int]:
     """(height, width) of what the core declines; (0, 0) beyond `limits`, as the core has it."""
-    width, height = array_size(data) if holds_array(data) else picture_size(data, exif=exif)
+    width, height = array_size(data) if holds_array(data) else picture_size(data, exif=exif, limits=limits)
     return (height, width) if width * height <= limits.max_pixels else (0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ Bytes = npt.NDArray[np.uint8]
 Raw = bytes  # what `Strings.bytes` gives; in the class the name is the method's
 Offsets = npt.NDArray[np.uint64]
 
+_SHOWN = 5
 _ITERATED = 1 << 12  # at a time: single entries of an array are slow to take
 
 
@@ -34,8 +35,18 @@ class Strings(ABC):
     def pieces(self) -> Iterator[StringColumn]:
         """All of them, in order, so many at a time as cost little memory."""
 
-    def __getitem__(self, index: int) -> str:
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return list(self.take(np.arange(*index.indices(len(self)), dtype=np.int64)))
         return self.bytes(index).decode("utf-8", "surrogateescape")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self[:_SHOWN])) + (", …" if len(self) > _SHOWN else "")
+        return f"{len(self):,} strings: {shown}" if len(self) else "no strings"
 
     def __iter__(self) -> Iterator[str]:
         for piece in self.pieces():

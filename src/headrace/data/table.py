@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -69,6 +69,10 @@ class Table:
         names = ", ".join(key for key in self.columns if self.has_bytes(key))
         got = f"a column of {column.kind}s" if column is not None else "no such column"
         raise UsageError(f"expected the name of a column of bytes ({names}), got {name!r}: {got} in {self.source}")
+
+    def with_column(self, name: str, column: Column) -> Table:
+        """Return these samples with a column more, or another in its place."""
+        return replace(self, columns={**self.columns, name: column}, known_digest=None, again=None)
 
     @property
     def place(self) -> str:

@@ -255,7 +255,7 @@ class Assembly:
             if code == CANCELLED:
                 raise Cancelled
             if code == DECLINED:
-                sizes[row] = declined.size(self.read(name, column, int(samples[row])), image)
+                sizes[row] = declined.size(self.read(name, column, int(samples[row])), image, self._recipe.limits)
         return sizes
 
     def _refuse_sizes(self, name: str, samples: Ints, height: Ints, width: Ints, odd: int) -> None:
@@ -266,22 +266,3 @@ class Assembly:
             f"(sample {dataset.key(int(samples[odd]))!r}), height x width; "
             "give a view that fixes it, such as Resize((height, width)), buckets=, a RandomScale, or batch_size=1"
         )
-
-
-def parse_labels(raw: list[bytes], keys: list[str], name: str) -> NDArray[np.int64]:
-    """Whole numbers out of text members (`.cls`). Raises UsageError that names the first which is none."""
-    try:
-        return np.array([int(value) for value in raw], np.int64)
-    except (ValueError, OverflowError):
-        row = next(row for row, value in enumerate(raw) if not _is_int64(value))
-        raise UsageError(
-            f"field {name!r}, sample {keys[row]!r}: expected a whole number for a label, got {raw[row][:40]!r}; "
-            "use Raw() and parse it in map="
-        ) from None
-
-
-def _is_int64(value: bytes) -> bool:
-    try:
-        return -(1 << 63) <= int(value) < 1 << 63
-    except ValueError:
-        return False

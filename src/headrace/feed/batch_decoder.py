@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headrace.data.class_names import parse_labels
 from headrace.errors import SampleError
-from headrace.feed.assembly import Assembly, Pending, parse_labels
+from headrace.feed.assembly import Assembly, Pending
 from headrace.feed.bad_samples import BadSamples
 from headrace.feed.contents import Content, Places
 from headrace.feed.decoded import Decoded

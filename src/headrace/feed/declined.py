@@ -24,10 +24,10 @@ def decode(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.generic]:
     return _laid_out(values, channels=3 if isinstance(field, Normals) else 1, whole=isinstance(field, Mask))
 
 
-def size(data: bytes, field: Spatial) -> tuple[int, int]:
-    """(width, height) from the header; (0, 0) where there is none that can be read."""
+def size(data: bytes, field: Spatial, limits: Limits) -> tuple[int, int]:
+    """Return (width, height) from the header; (0, 0) where there is none that can be read within `limits`."""
     if isinstance(field, Image) or not array_files.holds_array(data):
-        return picture_size(data, exif=isinstance(field, Image) and field.exif)
+        return picture_size(data, exif=isinstance(field, Image) and field.exif, limits=limits)
     return array_files.array_size(data)
 
 

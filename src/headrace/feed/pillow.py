@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data.pillow_file import TooLargeError, open_picture
+from headrace.data.pillow_file import TooLargeError, apart_formats, open_picture
+from headrace.feed.decoder_process import PictureForm, decode_apart
 from headrace.fields import Image
 
 if TYPE_CHECKING:
     import PIL.Image
 
-Pixels = TypeVar("Pixels")
-
 
 def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
     """uint8 [H, W, 3] for mode "RGB", [H, W, 1] for "L"; of an animation the first frame.
 
-    Raises ValueError (with what was expected) for what Pillow cannot decode or what is beyond `max_pixels`.
+    Raises ValueError (with what was expected) for what Pillow cannot decode, TooLargeError for what is beyond `limits`.
     """
-    import PIL.ImageOps
-
-    def pixels_of(opened: PIL.Image.Image) -> NDArray[np.uint8]:
-        picture = PIL.ImageOps.exif_transpose(opened) if image.exif else opened
-        pixels = np.asarray(_eight_bit(picture).convert(image.mode))
-        return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1))
-
-    return _decoded(data, limits, pixels_of)
+    pixels = _decoded(data, PictureForm(image.mode, image.exif), limits)
+    return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1), np.uint8)
 
 
 def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
@@ -38,24 +31,25 @@ def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
 
     Raises as `decode` does.
     """
-
-    def values_of(opened: PIL.Image.Image) -> NDArray[np.generic]:
-        return np.asarray(opened.convert("L") if opened.mode == "1" else opened)
-
-    return _decoded(data, limits, values_of)
+    return _decoded(data, PictureForm(None, False), limits)
 
 
-def _decoded(data: bytes, limits: Limits, take: Callable[[PIL.Image.Image], Pixels]) -> Pixels:
+def _decoded(data: bytes, form: PictureForm, limits: Limits) -> NDArray[np.generic]:
+    apart = apart_formats(data, limits)
+    if apart:
+        return decode_apart(data, form, apart, limits)
+    return decode_here(data, form, limits)
+
+
+def decode_here(
+    data: bytes, form: PictureForm, limits: Limits, formats: Sequence[str] | None = None
+) -> NDArray[np.generic]:
+    """Decode the image in this thread. Raises as `decode` does, and MemoryError."""
     import PIL.Image
 
     try:
-        with open_picture(data) as opened:
-            if opened.width * opened.height > limits.max_pixels:
-                raise TooLargeError(
-                    f"{opened.format} of {opened.width}x{opened.height} pixels, more than "
-                    f"max_pixels={limits.max_pixels}"
-                )
-            return take(opened)
+        with open_picture(data, limits, formats) as opened:
+            return _taken(opened, form)
     except (MemoryError, TooLargeError):
         raise
     except PIL.Image.DecompressionBombError as error:
@@ -71,6 +65,15 @@ def _decoded(data: bytes, limits: Limits, take: Callable[[PIL.Image.Image], Pixe
         raise ValueError(
             f"expected an image, got bytes that Pillow cannot decode ({error}); first: {_begin(data)}"
         ) from error
+
+
+def _taken(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
+    import PIL.ImageOps
+
+    if form.mode is None:
+        return np.asarray(opened.convert("L") if opened.mode == "1" else opened)
+    picture = PIL.ImageOps.exif_transpose(opened) if form.exif else opened
+    return np.asarray(_eight_bit(picture).convert(form.mode))
 
 
 def _begin(data: bytes) -> str:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from headrace.data import Dataset, ListColumn
 from headrace.errors import UsageError
+from headrace.feed.instance_masks import InstanceMaskField, resolve_masks
 from headrace.feed.instances import Instances, as_boxes, as_points, not_a_list
-from headrace.fields import Boxes, Field, Keypoints
+from headrace.fields import Boxes, Field, InstanceMasks, Keypoints
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -113,6 +114,10 @@ class Kept:
     counts: Ints
     """How many each sample had."""
 
+    def by_sample(self) -> list[Mask]:
+        """Return which instances of each sample are kept."""
+        return np.split(self.which, np.cumsum(self.counts)[:-1])
+
     def of(self, values: Any) -> PerSample:
         """Their values by sample, each with memory of its own, so that who keeps one does not keep the batch's."""
         row = np.repeat(np.arange(len(self.counts)), self.counts)
@@ -194,13 +199,14 @@ class PointField:
 
 @dataclass(frozen=True)
 class PointFields:
-    """All boxes and keypoints of a batch."""
+    """All boxes, keypoints and instance masks of a batch."""
 
     boxes: tuple[BoxField, ...] = ()
     points: tuple[PointField, ...] = ()
+    masks: tuple[InstanceMaskField, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.boxes or self.points)
+        return bool(self.boxes or self.points or self.masks)
 
     def make(self, samples: Ints, rows: Floats, sizes: NDArray[np.int32]) -> dict[str, PerSample]:
         """The parts of a batch by name: of the samples at these positions, under these views (core/batch/job.hpp), of
@@ -214,25 +220,34 @@ class PointFields:
         for points in self.points:
             of = points.field.of
             batch[points.name] = points.make(samples, views, None if of is None else kept[of])
+        for masks in self.masks:
+            of = masks.field.of
+            chosen = None if of is None else kept[of].by_sample()
+            batch[masks.name] = PerSample(masks.make(samples, rows, sizes, chosen))
         return batch
 
 
 def resolve_points(dataset: Dataset, fields: Mapping[str, Field]) -> PointFields:
-    """Finds the columns of all boxes and keypoints among `fields`. Raises UsageError where there is none, or of another
-    kind, and DatasetError where what tells the number of keypoints is damaged."""
+    """Find the columns of all boxes, keypoints and instance masks among `fields`.
+
+    Raises UsageError where there is none, or of another kind, and DatasetError where what tells the number of keypoints
+    is damaged.
+    """
     boxes = {name: _box_field(dataset, name, field) for name, field in fields.items() if isinstance(field, Boxes)}
     points = [_point_field(dataset, name, field) for name, field in fields.items() if isinstance(field, Keypoints)]
     for each in boxes.values():
         taken = [beside_name(each.name, column) for column in each.field.beside]
         if clash := [name for name in taken if name in fields or taken.count(name) > 1]:
             raise UsageError(f"field {each.name!r}: expected beside= to give new names, got {clash[0]!r} twice")
-    for point in points:
-        if point.field.of is not None and point.field.of not in boxes:
+    masks = [resolve_masks(dataset, name, field) for name, field in fields.items() if isinstance(field, InstanceMasks)]
+    followers: list[PointField | InstanceMaskField] = [*points, *masks]
+    for follower in followers:
+        if follower.field.of is not None and follower.field.of not in boxes:
             raise UsageError(
-                f"field {point.name!r}: expected of= to name a field of Boxes, one of {list(boxes)}, got "
-                f"{point.field.of!r}"
+                f"field {follower.name!r}: expected of= to name a field of Boxes, one of {list(boxes)}, got "
+                f"{follower.field.of!r}"
             )
-    return PointFields(tuple(boxes.values()), tuple(points))
+    return PointFields(tuple(boxes.values()), tuple(points), tuple(masks))
 
 
 def beside_name(field: str, column: str) -> str:

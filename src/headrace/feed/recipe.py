@@ -19,7 +19,7 @@ from headrace.feed.points import PointFields, beside_name, resolve_points
 from headrace.feed.quarantine import Quarantine
 from headrace.feed.spatial import Part, parts_of
 from headrace.feed.texts import IDS, MASK
-from headrace.fields import Array, Boxes, Field, Image, Keypoints, Label, Raw, Spatial, Text
+from headrace.fields import Array, Boxes, Field, Image, InstanceMasks, Keypoints, Label, Raw, Spatial, Text
 from headrace.plan import EpochPlan
 from headrace.tokens import ResolvedText
 from headrace.view import Program
@@ -124,12 +124,12 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
     raws: list[tuple[str, Field, str]] = []
     values: list[tuple[str, HeldColumn]] = []
     for name, field in fields.items():
-        if isinstance(field, Boxes | Keypoints):
+        if isinstance(field, Boxes | Keypoints | InstanceMasks):
             continue
         if not isinstance(field, Spatial | Text | Array | Label | Raw):
             raise UsageError(
-                f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, Text, Array, Label or Raw, "
-                f"got {type(field).__name__}"
+                f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, Text, Array, "
+                f"Label or Raw, got {type(field).__name__}"
             )
         column_name = field.source if field.source is not None else name
         column = KeyColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
@@ -156,7 +156,8 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
             values.append((name, _labels(name, column) if isinstance(field, Label) else column))
     points = resolve_points(dataset, fields)
     if points and not images:
-        names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, Boxes | Keypoints))
+        followers = (name for name, field in fields.items() if isinstance(field, Boxes | Keypoints | InstanceMasks))
+        names = ", ".join(map(repr, followers))
         raise UsageError(f"field {names}: expected an image field beside it, whose view it follows, got none")
     names_of(fields)
     return Columns(_view_first(images, view_from), tuple(raws), tuple(values), points)

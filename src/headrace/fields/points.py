@@ -1,4 +1,4 @@
-"""Fields of places in the image, which follow the sample's one view: boxes, and points of bodies."""
+"""Fields of places in the image, which follow the sample's one view: boxes, points of bodies, masks of objects."""
 
 from __future__ import annotations
 
@@ -89,6 +89,25 @@ class Keypoints:
         object.__setattr__(self, "flip_pairs", tuple((first, second) for first, second in pairs))
         if not is_number(self.offset):
             raise UsageError(f"Keypoints: expected offset to be a finite number of pixels, got {self.offset!r}")
+
+
+@dataclass(frozen=True)
+class InstanceMasks:
+    """A mask an instance: where in the image each object is.
+
+    In the batch: a list of N arrays uint8 [k, H, W], 1 on the object, at the size of the output, which is what
+    torchvision's Mask R-CNN takes beside its boxes. A pixel of the image belongs to an object if its middle lies within
+    the outline; the view picks pixels as `Mask` picks them, so both agree. Padding is 0.
+
+    `source` is a column of lists with COCO's `segmentation` of each instance as JSON: polygons, or runs of the whole
+    image, compressed or not. `of` names a field of boxes: instances whose box it drops are dropped here.
+
+    Outlines of another form, or of another number than the boxes', raise DatasetError.
+    """
+
+    _: KW_ONLY
+    source: str | None = None
+    of: str | None = None
 
 
 def _is_pair(pair: object) -> bool:

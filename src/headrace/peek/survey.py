@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -10,8 +9,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from headrace._core import Limits
 from headrace.compat.images.reader import ImageReader
 from headrace.data import Dataset
+from headrace.data.pillow_file import open_picture
 from headrace.errors import HeadraceError, SampleError
 from headrace.feed import default_threads
 from headrace.peek.fingerprint import COLUMNS, ROWS, Fingerprint
@@ -86,10 +87,8 @@ def _look(dataset: Dataset, column: str, position: int, reader: ImageReader) -> 
 
 
 def _header(data: bytes) -> tuple[str | None, tuple[int, int] | None]:
-    import PIL.Image
-
     try:
-        with PIL.Image.open(io.BytesIO(data)) as image:
+        with open_picture(data, Limits()) as image:
             return image.format, image.size
     except Exception:  # Pillow's plugins raise anything at damaged bytes; the decoder says what is wrong
         return None, None

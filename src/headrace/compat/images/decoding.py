@@ -37,8 +37,8 @@ def decode_image(
     """One image, decoded, cut by `view` and resized: a torch tensor [C, H, W], or a numpy array [H, W, C].
 
     `source` is a path (str or PathLike), the encoded bytes (anything with a buffer), or a binary file object, which is
-    read from its start. Whatever Pillow opens works; JPEG and PNG are decoded by the core. The other options are
-    those of `ImageReader`.
+    read from its start. JPEG and PNG are decoded by the core, the other formats of `limits.formats` by Pillow. Further
+    options are those of `ImageReader`.
 
     `rng` decides what a random view draws. Without it: one draw from torch's default generator (from numpy's global
     one for output "numpy"), as torchvision's transforms do, so `torch.manual_seed` and DataLoader's seeding of its

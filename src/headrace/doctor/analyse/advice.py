@@ -74,7 +74,7 @@ def named(cause: str) -> str:
 
 def look(cause: str) -> str:
     """What to look at. A category of a newer probe has no advice of its own."""
-    return LOOK.get(category(cause), "Look at the stage in the trace.")
+    return LOOK.get(category(cause), "Look at the stage in the trace that --trace writes.")
 
 
 def who(session: Session, process: Process) -> str:

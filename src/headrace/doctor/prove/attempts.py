@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..remedies.model import Prescription
+from ..remedies.outcomes import is_gain
 from ..session.model import Proof
-
-HARMLESS = 1.02
-"""Of the step as it was: a remedy that makes it no longer than this may help where another has cleared the way."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +46,10 @@ def together(proofs: Sequence[Proof], observed_us: float) -> Attempt | None:
 
 
 def is_of_use(proof: Proof, observed_us: float) -> bool:
-    """Whether it was measured, did no harm, and left the samples as they were."""
+    """Whether it would be recommended: it was measured, surely gained, and left the samples as they were."""
     if proof.why != "measured" or not proof.steps or proof.samples == "different":
         return False
-    return mean_us(proof) <= observed_us * HARMLESS
+    return is_gain(proof.steps, observed_us)
 
 
 def mean_us(proof: Proof) -> float:

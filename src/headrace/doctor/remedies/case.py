@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
@@ -19,6 +20,8 @@ from ..predict.recorded import Recorded, recorded
 from ..predict.setup import Setup
 from ..session.model import Calibration, Session
 from .edits.changes import Changed, Wanted, changed
+from .edits.loader_call import loader_call
+from .edits.options import run_with
 from .edits.source import Source
 from .model import Edit
 from .sources import Sources, parsed
@@ -161,14 +164,30 @@ class Case:
 
     def changed(self, wanted: Wanted) -> list[Changed] | None:
         """The user's files with it, where that is certain."""
-        return changed(wanted, self.parsed, self.facts)
+        return changed(wanted, self.parsed, self.facts, self.session.outcome.command)
+
+    def run_with(self, wanted: Wanted) -> str | None:
+        """The script's own options that give what is wanted of the loader; None where none does."""
+        found = loader_call(self.parsed, self.facts)
+        if found is None:
+            return None
+        return run_with(found, self.parsed, wanted.keywords, self.session.outcome.command)
 
     def edit(self, wanted: Wanted) -> Edit | None:
         """The same as a diff. One that needs two files is none."""
         files = self.changed(wanted)
         if files is None or len(files) != 1:
             return None
-        return Edit(files[0].path, files[0].line, files[0].diff(self.sources.root))
+        file = files[0]
+        return Edit(file.path, file.line, file.diff(self.root_of([file.path])))
+
+    def root_of(self, files: Sequence[str]) -> str:
+        """The folder that a diff of these files names them from: `patch` takes no path that leads out of where it is
+        applied, so that it is the current one only where they all lie in it."""
+        here = self.sources.root
+        if not files or all(not os.path.relpath(one, here).startswith(os.pardir) for one in files):
+            return here
+        return os.path.commonpath([os.path.dirname(one) for one in files])
 
 
 WORTH = 0.02

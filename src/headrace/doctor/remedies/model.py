@@ -80,6 +80,11 @@ class Outcome:
     """Cores that other programs kept busy more, or less if below 0, than in the measured run, where that is so much
     that the two cannot be compared."""
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the proof spoke against it. One that was not tried to the end stays as it was predicted."""
+        return self.why in ("measured", "broke", "timed out") and not self.recommended
+
 
 @dataclass(frozen=True)
 class Prescription:
@@ -97,8 +102,12 @@ class Prescription:
     """With all remedies together that still gain beside each other, and that no proof spoke against."""
     together: list[str] = field(default_factory=list)
     """Codes of these."""
+    left_out: list[str] = field(default_factory=list)
+    """Codes of remedies that a proof spoke against: neither among `together` nor in `patch`."""
     patch: str = ""
-    """One diff with those of their changes of the user's files that are certain, for `patch -p1`."""
+    """One diff with those of their changes of the user's files that are certain, for `patch -p1` in
+    `patch_root`."""
+    patch_root: str = ""
     outcomes: list[Outcome] = field(default_factory=list)
     again_us: float | None = None
     """Mean step of the command run once more as it is; None where it was not. A proof's gain is told by the shorter of

@@ -45,16 +45,39 @@ def interval(steps: Sequence[float]) -> tuple[float, float, float]:
     return mean, max(mean - half, 0.0), mean + half
 
 
+def is_gain(steps: Sequence[float], before_us: float) -> bool:
+    """Whether the whole interval is below the step as it was, and the mean by enough to be worth it."""
+    mean, _, high = interval(steps)
+    return high < before_us and mean < before_us * (1 - LEAST_GAIN)
+
+
 def left_out(outcomes: Sequence[Outcome], codes: Sequence[str], before_us: float) -> set[str]:
     """Of these remedies, in the order in which they were chosen, those that are not to be made: a proof of them, by
-    themselves or together, spoke against it. Of several that only together did harm the first one stays. `before_us` is
+    themselves or together, spoke against it. What gained nothing by itself counts where it was proved to gain beside
+    others. Of several that only together did harm the first one stays. `before_us` is
     the mean step without any, of two runs the longer."""
-    out: set[str] = set()
+    out = {one.remedies[0] for one in outcomes if _is_refused_alone(one, outcomes)} & set(codes)
     for one in sorted(outcomes, key=lambda one: len(one.remedies)):
         named = [code for code in codes if code in one.remedies and code not in out]
         if len(named) == len(one.remedies) and _did_harm(one, before_us):
             out |= set(named[1:] or named)
     return out
+
+
+def _is_refused_alone(one: Outcome, outcomes: Sequence[Outcome]) -> bool:
+    """The last proof of it counts; one of several remedies at once that is faster than each of them speaks for it."""
+    if len(one.remedies) != 1 or not [each for each in outcomes if each.remedies == one.remedies][-1].is_refused:
+        return False
+    if _did_harm(one, math.inf):
+        return True
+    useful = [each for each in outcomes if one.remedies[0] in each.remedies and each.recommended]
+    return not any(_is_faster_than_its_parts(each, outcomes) for each in useful)
+
+
+def _is_faster_than_its_parts(several: Outcome, outcomes: Sequence[Outcome]) -> bool:
+    parts = [one.step_us for one in outcomes if len(one.remedies) == 1 and one.remedies[0] in several.remedies]
+    known = [us for us in parts if us is not None]
+    return several.step_us is not None and all(several.step_us < (1 - LEAST_GAIN) * us for us in known)
 
 
 def _did_harm(one: Outcome, before_us: float) -> bool:
@@ -69,7 +92,6 @@ def _outcome(proof: Proof, predicted: Prediction | None, before_us: float, other
     if proof.why != "measured" or not proof.steps:
         return Outcome(proof.remedies, predicted, proof.why, proof.detail, None, None, None, None, proof.samples, False)
     mean, low, high = interval(proof.steps)
-    gains = high < before_us and mean < before_us * (1 - LEAST_GAIN)
     return Outcome(
         remedies=proof.remedies,
         predicted=predicted,
@@ -80,7 +102,7 @@ def _outcome(proof: Proof, predicted: Prediction | None, before_us: float, other
         high_us=high,
         speedup=before_us / mean,
         samples=proof.samples,
-        recommended=gains and proof.samples != "different",
+        recommended=is_gain(proof.steps, before_us) and proof.samples != "different",
         disturbed_by=_disturbed_by(proof.others_cores, others_cores),
     )
 

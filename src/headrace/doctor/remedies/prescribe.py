@@ -37,7 +37,8 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: Sources | None = 
     without = [us for us in (_observed_us(case, view), again_us) if us is not None]
     others_cores = _others_cores(session, view) if control is None or again_us is None else control.others_cores
     told = outcomes(session.proofs, lambda codes: _predicted_of(case, proposals, codes), min(without), others_cores)
-    chosen = [] if case is None else _chosen(case, proposals, told, max(without))
+    chosen, out = ([], []) if case is None else _chosen(case, proposals, told, max(without))
+    root = _root(case, chosen)
     return Prescription(
         floors=bounds,
         why_no_windows=why_no_floors(session, view) if bounds is None else "",
@@ -45,22 +46,33 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: Sources | None = 
         remedies=[one.remedy for one in sorted(proposals, key=_order)],
         best=_predicted(case, chosen),
         together=[one.remedy.code for one in chosen],
-        patch="" if case is None else patch(case, chosen),
+        left_out=out,
+        patch="" if case is None else patch(case, chosen, root),
+        patch_root=root,
         outcomes=told,
         again_us=again_us,
     )
 
 
-def _chosen(case: Case, proposals: Sequence[Proposal], told: Sequence[Outcome], longest_us: float) -> list[Proposal]:
-    """Those that go together. What proofs spoke against leaves room for others, which they may have spoken against,
-    too."""
+def _chosen(
+    case: Case, proposals: Sequence[Proposal], told: Sequence[Outcome], longest_us: float
+) -> tuple[list[Proposal], list[str]]:
+    """Those that go together, and the codes of what proofs spoke against: that leaves room for others, which they may
+    have spoken against, too."""
     wanted = list(proposals)
+    left: list[str] = []
     while True:
         chosen = together(case, wanted)
         out = left_out(told, [one.remedy.code for one in chosen], longest_us)
         if not out:
-            return chosen
+            return chosen, left
+        left += [one.remedy.code for one in wanted if one.remedy.code in out]
         wanted = [one for one in wanted if one.remedy.code not in out]
+
+
+def _root(case: Case | None, chosen: Sequence[Proposal]) -> str:
+    """The folder in which the patch of all applies."""
+    return "" if case is None else case.root_of([one.remedy.edit.file for one in chosen if one.remedy.edit is not None])
 
 
 def predicted_of(session: Session, diagnosis: Diagnosis, codes: Collection[str]) -> Prediction | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 from ..predict.prediction import Prediction
 from ..predict.setup import Setup
@@ -52,15 +52,11 @@ def predicted_together(case: Case, proposals: Collection[Proposal]) -> Predictio
     return case.predict(all_of_them)
 
 
-def patch(case: Case, proposals: Sequence[Proposal]) -> str:
-    """One diff of all files with what can be changed with certainty, each remedy's change beside the others'."""
+def patch(case: Case, proposals: Sequence[Proposal], root: str) -> str:
+    """One diff, its files named from `root` on, of what can be changed with certainty: each remedy's change beside the
+    others'."""
     wanted = Wanted()
     for one in proposals:
         if one.remedy.edit is not None and one.wanted is not None:
             wanted = wanted.with_(one.wanted)
-    return "".join(_diffs(case, wanted))
-
-
-def _diffs(case: Case, wanted: Wanted) -> Iterator[str]:
-    for file in case.changed(wanted) or []:
-        yield file.diff(case.sources.root)
+    return "".join(file.diff(root) for file in case.changed(wanted) or [])

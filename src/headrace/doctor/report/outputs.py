@@ -122,9 +122,25 @@ def _applied(path: Path | None, prescription: Prescription | None) -> list[str]:
     """An empty file where nothing is to be changed, and words that say so."""
     patch = "" if prescription is None else prescription.patch
     failed = _written("--apply", path, lambda: [patch])
-    if path is None or failed or patch:
+    if path is None or failed:
         return failed
-    return [f"--apply: no change of a source file can be made with certainty, so {path} is empty; the report has hints"]
+    if prescription is not None and patch:
+        print(_how_to_apply(path, prescription), file=sys.stderr)
+        return []
+    why = f"no change of a source file can be made with certainty, so {path} is empty; the report has hints"
+    return [f"--apply: {why}{_left_out(prescription)}"]
+
+
+def _how_to_apply(path: Path, prescription: Prescription) -> str:
+    """The command, and what is not in it."""
+    patch = f"patch -p1 -d {shlex.quote(prescription.patch_root)} -i {shlex.quote(str(path.resolve()))}"
+    return f"headrace: --apply: {path} applies by `{patch}`{_left_out(prescription)}"
+
+
+def _left_out(prescription: Prescription | None) -> str:
+    left_out = [] if prescription is None else prescription.left_out
+    titles = [one.title for one in (prescription.remedies if prescription is not None else []) if one.code in left_out]
+    return f"; left out, since a proof spoke against it: {'; '.join(titles)}" if titles else ""
 
 
 def _printed(what: str, descriptor: int, put: Callable[[], None]) -> list[str]:

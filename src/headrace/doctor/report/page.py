@@ -72,6 +72,10 @@ class Page:
         for piece in chop_cells(self.shown(text), self.width - indent) or [""]:
             self.lines.append(Text(" " * indent + piece))
 
+    def code(self, text: str, *, indent: int = 2) -> None:
+        """A line of a program, as it is: however long, it is one line here."""
+        self.lines.append(Text(" " * indent + self.shown(text)))
+
     def copyable(self, text: str, *, lead: str) -> None:
         """A line to be copied, which a terminal may wrap and this page does not."""
         self.lines.append(Text(self.shown(lead), "bold").append(self.shown(text), "not bold"))

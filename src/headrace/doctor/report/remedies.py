@@ -52,7 +52,7 @@ def _put_rows(page: Page, rows: RemedyRows, *, most: int) -> None:
 
 def _figures(row: RemedyRow, label: str) -> Row:
     """What a proof said says more than what it costs, which then waits for the whole report."""
-    remark = row.proved or (f"costs {row.costs}" if row.costs else "")
+    remark = "; ".join(filter(None, (row.proved, row.without))) or (f"costs {row.costs}" if row.costs else "")
     gained = REFUSED if row.is_refused and row.prediction is not None else row.speedup
     interval = f"({row.interval})" if row.interval else ""
     return Row(label, (row.step, interval, gained), remark=remark)
@@ -67,7 +67,7 @@ def _put_whole(page: Page, row: RemedyRow, place: int) -> None:
         page.sentence(f"costs {row.costs}", lead="     ", style="dim")
     if row.edit is not None:
         for line in row.edit.diff.expandtabs().splitlines():
-            page.quote(line, indent=5)
+            page.code(line, indent=5)
     elif row.hint:
         page.sentence(row.hint, lead="     → ")
 
@@ -80,7 +80,7 @@ def _put_left(page: Page, left: int, detail: Detail) -> None:
 def _put_together(page: Page, rows: RemedyRows) -> None:
     """All that go together, where that is more than one."""
     row = rows.together
-    said = "; ".join(filter(None, (row.predicted, row.proved, row.samples)))
+    said = "; ".join(filter(None, (row.predicted, row.proved, row.samples, row.without)))
     if said:
         page.sentence(said, lead="  together: ")
 

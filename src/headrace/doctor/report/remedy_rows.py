@@ -23,6 +23,8 @@ class RemedyRow:
     costs: str = ""
     hint: str = ""
     edit: Edit | None = None
+    without: str = ""
+    """Of several at once: which of those that would help are not among them, and why not."""
 
     @property
     def is_refused(self) -> bool:
@@ -83,9 +85,15 @@ def remedy_rows(prescription: Prescription) -> RemedyRows:
     return RemedyRows(
         helps=[_row(prescription, remedy) for remedy in helps],
         numbers=[place for place, remedy in enumerate(helps, start=1) if remedy.code in codes],
-        together=RemedyRow("Together", best if len(helps) > 1 else None, proved),
+        together=RemedyRow("Together", best if len(helps) > 1 else None, proved, without=_without(prescription)),
         idle=[(title(remedy), remedy.why) for remedy in idle(prescription)],
     )
+
+
+def _without(prescription: Prescription) -> str:
+    """What proofs spoke against is neither counted nor written."""
+    titles = [title(one) for one in helping(prescription) if one.code in prescription.left_out]
+    return f"without what its proof spoke against ({'; '.join(titles)})" if titles else ""
 
 
 def _row(prescription: Prescription, remedy: Remedy) -> RemedyRow:

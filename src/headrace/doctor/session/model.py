@@ -247,6 +247,8 @@ class LookedSample:
     """Whether random numbers were drawn behind the last stage."""
     same: bool | None
     """Whether the whole sample was the same when it was made again; None where it was not, or cannot be compared."""
+    takes: list[str] = field(default_factory=list)
+    """Remedies, by their keys in `changes`, that injection would have done something for in it."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Unified diffs that `patch -p1` takes."""
+"""Unified diffs that `patch -p1` and `git apply` take."""
 
 from __future__ import annotations
 

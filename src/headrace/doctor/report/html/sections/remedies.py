@@ -88,7 +88,8 @@ def _without(title: str, us: float, *, top: float, floor_us: float | None) -> li
 def _together(rows: RemedyRows) -> str:
     """Which of them, by their numbers."""
     numbers = [str(number) for number in rows.numbers if number <= MOST]
-    return f"{rows.together.title}: {', '.join(numbers)}" if numbers else rows.together.title
+    title = f"{rows.together.title}: {', '.join(numbers)}" if numbers else rows.together.title
+    return ", ".join(filter(None, (title, rows.together.without)))
 
 
 def _reaches(row: RemedyRow) -> Iterator[float]:
