@@ -113,10 +113,9 @@ class EpochOrder:
         if self._finished:
             return replace(self.next_start(), generators=states_of(self._generators), sampler=sampler)
         if self.received == 0:  # what a generator drew for it can be drawn again, and torch's default one is not ours
-            drawn = self._seeded is not None and self._seeded.seed is not None
-            begun = (
-                replace(self._start, base_seed=self.base_seed, order_seed=self._seeded.seed) if drawn else self._start
-            )
+            begun = self._start
+            if self._seeded is not None and self._seeded.seed is not None:
+                begun = replace(begun, base_seed=self.base_seed, order_seed=self._seeded.seed)
             return replace(begun, generators=self._at_start, sampler=sampler)
         return replace(
             self._start,
