@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from headrace._core import Limits
 from headrace.data.pillow_file import TooLargeError
+from headrace.feed.pillow import PictureForm, decode_here
 
 IDLE_S = 20.0
 """Then a process ends."""
@@ -38,15 +38,6 @@ serve()
 _PIXEL_BYTES, _OTHER_BYTES = 32, 2 << 30
 """Memory that a process may have for each pixel of `max_pixels` (OpenJPEG takes four a channel), and beside."""
 _MOST_HEADER_BYTES = 1 << 16
-
-
-@dataclass(frozen=True)
-class PictureForm:
-    """What is to become of an image."""
-
-    mode: str | None
-    """As `Image.convert` has it; None: the values as they are."""
-    exif: bool
 
 
 class _DecoderProcess:
@@ -204,8 +195,6 @@ def serve() -> None:
     """Answer requests of the parent until that ends, or has not asked for a while."""
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
-    from headrace.feed import pillow  # noqa: F401  # before anybody waits
-
     outgoing.write(b"!")
     outgoing.flush()
     with suppress(BrokenPipeError):  # the parent has ended meanwhile
@@ -218,13 +207,11 @@ def serve() -> None:
 
 
 def _answer(request: dict[str, Any], data: bytes, outgoing: BinaryIO) -> None:
-    from headrace.feed import pillow
-
     limits = Limits(**request["limits"])
     _bound_memory(limits)
     pixels = b""
     try:
-        found = pillow.decode_here(data, PictureForm(request["mode"], request["exif"]), limits, request["formats"])
+        found = decode_here(data, PictureForm(request["mode"], request["exif"]), limits, request["formats"])
         answer: dict[str, Any] = {"shape": found.shape, "dtype": found.dtype.str}
         pixels = found.tobytes()
     except TooLargeError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 
 from headrace._core import Limits
 from headrace.data.pillow_file import TooLargeError, apart_formats, open_picture
-from headrace.feed.decoder_process import PictureForm, decode_apart
 from headrace.fields import Image
 
 if TYPE_CHECKING:
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
 OWN, OWN_ALPHA = "own", "own, with alpha"
 """Modes of a PictureForm beside Pillow's: the picture's channels, as `read_colors` has them."""
+
+
+@dataclass(frozen=True)
+class PictureForm:
+    """What is to become of an image."""
+
+    mode: str | None
+    """As `Image.convert` has it; None: the values as they are."""
+    exif: bool
 
 
 def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
@@ -72,6 +81,8 @@ def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
 def _decoded(data: bytes, form: PictureForm, limits: Limits) -> NDArray[np.generic]:
     apart = apart_formats(data, limits)
     if apart:
+        from headrace.feed.decoder_process import decode_apart  # which few need
+
         return decode_apart(data, form, apart, limits)
     return decode_here(data, form, limits)
 
