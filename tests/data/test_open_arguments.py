@@ -246,8 +246,9 @@ def test_cache_is_taken_for_archives_as_root(tmp_path, monkeypatch):
         cache = tmp_path / f"cache of {type(where).__name__}"
         assert hr.open(where, root=archive, cache=cache).read("image", 0) == JPEG + b"tar"
         assert list(cache.iterdir())
-        with pytest.raises(UsageError, match="cache: expected none"):
-            hr.open(where, root=tmp_path / "files", cache=cache)
+        for folder in (tmp_path / "files", [tmp_path / "files"]):
+            with pytest.raises(UsageError, match="cache: expected none"):
+                hr.open(where, root=folder, cache=cache)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,6 @@ def work(
     *,
     passes: PassCosts = NO_COSTS,
     draw: float = 0,
-    training_threads: float = 1,
+    team: int = 1,
 ) -> Work:
-    return Work(batches, steps, passes, draw, training_threads)
+    return Work(batches, steps, passes, draw, team)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from made_sessions import MadeRun, machine, made_session, outcome, process, read, write_evidence, write_settings
 from report_pages import printed
@@ -9,6 +12,7 @@ from report_pages import printed
 from headrace.doctor.analyse import diagnose, environment
 from headrace.doctor.analyse.advice import named
 from headrace.doctor.analyse.diagnosis import Finding
+from headrace.doctor.analyse.find_notes import NOTES, PLAIN
 from headrace.doctor.analyse.words import counted, percent, time
 from headrace.doctor.session.model import Note, Process, Unreached
 
@@ -143,8 +147,8 @@ def test_training_without_a_loader_is_told(tmp_path):
     write_evidence(tmp_path, "a", [process(7), ["torch", 1, {}], *steps])
     diagnosis = diagnose(read(tmp_path))
     assert diagnosis.verdict == (
-        "No DataLoader of torch's was iterated in 8 measured steps: if batches come from elsewhere, the wait for them "
-        "was not seen, and counts as forward or other. The largest part of a step is backward (70 %)."
+        "No DataLoader was iterated in 8 measured steps, and nothing else was seen to give batches: the wait for them, "
+        "if there is any, is in what is called not seen, or in other. The largest part of a step is backward (70 %)."
     )
     assert diagnosis.wait_share is None
 
@@ -205,6 +209,25 @@ def test_notes_are_findings_once_however_many_processes_say_them(tmp_path):
     assert findings["hook-off"].text == "A hook of the doctor failed and was taken off: Image.load: TypeError"
     assert findings["hook-off"].evidence == "process 101 and 1 other"
     assert findings["new-code"].text == "The probe notes 'new-code': odd"
+
+
+def test_every_code_of_a_note_has_words_of_its_own():
+    """As docs/doctor/evidence.md lists them; a newer probe's has none, and no advice."""
+    document = Path(__file__).parents[2] / "docs" / "doctor" / "evidence.md"
+    codes = set(re.findall(r"`([a-z-]+)`", document.read_text().partition("## Note codes")[2]))
+    assert {"no-replay", "leftover", "thread-died"} <= codes
+    assert codes <= {*NOTES, *PLAIN}
+
+
+def test_a_note_of_a_newer_probe_puts_no_empty_advice_before_a_reader(tmp_path):
+    session = made_session(tmp_path, MadeRun(stages={"decode:PIL": 100}))
+    session.notes = [Note("new-code", "odd")]
+    diagnosis = diagnose(session)
+    assert [one.advice for one in diagnosis.findings if one.code == "new-code"] == [""]
+    page = printed(session, diagnosis, verbose=True)
+    assert "The probe notes 'new-code': odd" in page
+    assert "note's text" not in page
+    assert not [line for line in page.splitlines() if line.strip() == "→"]
 
 
 def spread(tmp_path, run):

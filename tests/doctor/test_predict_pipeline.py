@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from made_work import batch, setup, step, step_ends, work
 from stepped_training import SteppedTraining
 
+from headrace.doctor.predict.engine import TAKING_TURNS
 from headrace.doctor.predict.pipeline import simulated
 from headrace.doctor.predict.setup import Setup
 from headrace.doctor.predict.work import BatchWork, PassCosts, StepWork
@@ -82,6 +83,32 @@ def test_a_batch_made_by_several_threads_takes_as_many_cores() -> None:
     known = work([batch(10)], [step(wait=1)])
     several = setup(workers=2, cores=2, worker_threads=2.0)
     assert steady(step_ends(several, known, steps=400)) == pytest.approx(10, rel=0.01)
+
+
+def test_a_team_waits_for_its_slowest_thread() -> None:
+    """Two threads of the trainer on two cores, and a worker: beside it one of them has half a core, and the other spins
+    meanwhile. Sharing fairly, three threads would have two thirds each."""
+    known = work([batch(10)], [step(10)], team=2)
+    crowded = setup(workers=1, cores=2)
+    assert steady(step_ends(crowded, known, steps=200)) == pytest.approx(2 * 10 * TAKING_TURNS, rel=0.01)
+    assert steady(step_ends(replace(crowded, cores=3), known, steps=200)) == pytest.approx(10, rel=0.01)
+    assert steady(step_ends(crowded, work([batch(10)], [step(10)]), steps=200)) == pytest.approx(10, rel=0.01)
+
+
+def test_a_team_alone_is_as_fast_as_it_was_recorded() -> None:
+    known = work([batch(wait=3)], [step(10)], team=4)
+    assert steady(step_ends(setup(workers=1, cores=4), known, steps=50)) == pytest.approx(10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 6), st.integers(1, 4), st.integers(1, 60), st.integers(1, 60), st.booleans())
+def test_no_step_is_shorter_than_its_work_on_all_cores(
+    workers: int, cores: int, making: int, training: int, is_team: bool
+) -> None:
+    team = cores if is_team else 1
+    known = work([batch(making)], [step(training)], team=team)
+    floor = (making + training * team) / cores
+    assert steady(step_ends(setup(workers=workers, cores=cores), known, steps=300)) >= 0.97 * floor
 
 
 def test_what_the_trainer_does_for_a_batch_is_part_of_the_step() -> None:

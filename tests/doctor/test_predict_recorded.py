@@ -170,7 +170,7 @@ def test_a_trainer_of_several_threads(tmp_path: Path) -> None:
     steps.cpu, steps.delay = [32_300] * len(steps.number), [None] * len(steps.number)
     known = recorded(session, diagnose(session))
     assert known is not None
-    assert known.training_threads == pytest.approx(4.0)
+    assert known.team == 4
 
 
 def test_a_session_of_an_earlier_doctor(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,14 @@ CHANGES: dict[str, Any] = {"indexed_tar": True}
 APPLIED = ["applied", 10, "indexed_tar", 7, "by an index"]
 
 
-def left(*records: list[Any], status: int = 0, why: str = "finished", run: MadeRun | None = None) -> Trial:
-    """Of a run that left these records, and the steps of `run`."""
+def left(
+    *records: list[Any],
+    status: int = 0,
+    why: str = "finished",
+    run: MadeRun | None = None,
+    trainer: Sequence[list[Any]] = (),
+) -> Trial:
+    """Of a run that left these records, and the steps of `run`, with some more of its trainer's."""
     seen: list[Settings] = []
 
     def run_it(command: list[str], settings: Settings, environ: dict[str, str], most_s: float) -> Ended:
@@ -26,6 +34,8 @@ def left(*records: list[Any], status: int = 0, why: str = "finished", run: MadeR
         folder = Path(settings.folder)
         if run is not None:
             write_run(folder, run)
+            with next((folder / "evidence").glob(f"*-{run.pid}-0.jsonl")).open("a") as file:
+                file.writelines(json.dumps(record) + "\n" for record in trainer)
         write_evidence(folder, "more", [process(900), *records])
         return Ended(command, status, why, 12_000_000, ["last line"])
 
@@ -63,6 +73,15 @@ def test_what_went_off_in_the_run_was_not_applied() -> None:
 def test_one_process_that_took_it_is_enough() -> None:
     refused = ["applied", 10, "indexed_tar", 0, "not here"]
     assert left(refused, APPLIED, run=MadeRun(steps=30)).why == "measured"
+
+
+def test_what_only_an_evaluation_took_proves_nothing() -> None:
+    """Its workers are other processes than those that training has its batches from."""
+    validation = [["pass", 9, 0, 0, 0, 0, [900]], ["fetch", 9, 0, 0, 10]]
+    run = MadeRun(steps=30)
+    trial = left(APPLIED, run=run, trainer=validation)
+    assert (trial.why, trial.detail) == ("not applied", "indexed_tar: only an evaluation took it")
+    assert left(APPLIED, run=run).why == "measured"
 
 
 def test_a_command_that_fails_is_quoted() -> None:

@@ -46,7 +46,6 @@ KEPT = Wanted({"num_workers": "4", "persistent_workers": "True"})
     ("call", "wanted", "expected"),
     [
         ("DataLoader(ds, 32, num_workers=2)", FOUR, "DataLoader(ds, 32, num_workers=4)"),
-        ("DataLoader(ds, 32, num_workers=args.j)", FOUR, "DataLoader(ds, 32, num_workers=4)"),
         ("DataLoader(ds, 32, num_workers = 2 )", FOUR, "DataLoader(ds, 32, num_workers = 4 )"),
         ("DataLoader(ds, 32, num_workers=(2))", FOUR, "DataLoader(ds, 32, num_workers=(4))"),
         (
@@ -106,10 +105,45 @@ def test_an_argument_goes_beside_the_last_one(call: str, expected: str) -> None:
         ("DataLoader(ds, 64, num_workers=2)", "it has another batch size"),
         ("DataLoader(ds, 32)", "it has no workers"),
         ("make_loader(ds, 32, num_workers=2)", "it is another function"),
+        ("DataLoader(ds, 32, num_workers=args.j)", "the script decides it, and where is not known"),
+        ("DataLoader(ds, 32, num_workers=min(8, cores))", "the script computes it"),
     ],
 )
 def test_what_is_not_certain_is_no_change(call: str, why: str) -> None:
     assert line_after(call, FOUR) is None, why
+
+
+OPTION = """import argparse
+from torch.utils.data import DataLoader
+parser = argparse.ArgumentParser()
+parser.add_argument("-j", "--num-workers", {})
+args = parser.parse_args()
+loader = DataLoader(ds, 32, num_workers=args.{})
+"""
+
+
+def option(arguments: str, name: str, command: tuple[str, ...] = (), **facts: Any) -> str | None:
+    """The line of the option, as it would be."""
+    found = changed(FOUR, [Source(PATH, OPTION.format(arguments, name))], {**FACTS, **facts}, command)
+    return None if found is None else found[0].after.splitlines()[3].partition('workers", ')[2][:-1]
+
+
+def test_an_option_of_the_scripts_own_gets_another_default() -> None:
+    assert option("type=int, default=2", "num_workers") == "type=int, default=4"
+    assert option('dest="j", default=2', "j") == 'dest="j", default=4'
+
+
+def test_an_option_that_does_not_decide_is_left_alone() -> None:
+    assert option("default=2", "num_workers", ("train.py", "--num-workers", "2")) is None
+    assert option("default=2", "num_workers", ("train.py", "-j2")) is None
+    assert option("default=8", "num_workers") is None, "the loader has another number"
+    assert option("default=CORES", "num_workers") is None
+    assert option("default=2", "workers") is None
+    assert option("type=int", "num_workers") is None
+
+
+def test_what_is_there_already_is_no_change() -> None:
+    assert line_after("DataLoader(ds, 32, num_workers=2)", Wanted({"num_workers": "2"})) is None
 
 
 TWO = f"""{HEAD}train = DataLoader(a, 32, num_workers=2)

@@ -175,6 +175,14 @@ class TestGrid:
         assert not any(one.pin_memory or one.persistent_workers for one in found)
         assert len(found) == 16
 
+    def test_no_more_workers_than_keep_the_cores_busy(self) -> None:
+        found = grid(Bounds(present=NONE, cores=2, most_workers=2)).candidates
+        assert {one.num_workers for one in found} == {0, 1, 2}
+        found = grid(Bounds(present=arguments(8), cores=2, most_workers=2)).candidates
+        assert {one.num_workers for one in found} == {0, 1, 2, 8}
+        found = grid(Bounds(present=NONE, cores=2, most_workers=40)).candidates
+        assert max(one.num_workers for one in found) == 6
+
     def test_the_present_one_is_among_them_whatever_it_is(self) -> None:
         odd = arguments(5, 3, pin_memory=True, persistent_workers=True)
         assert odd in grid(Bounds(present=odd, cores=2)).candidates

@@ -182,9 +182,10 @@ def _names_images(first: str, given: OpenArguments) -> bool:
 
 def _cache_of_root(given: OpenArguments) -> tuple[str, ...]:
     """Return `cache` where `root=` is archives, which have indices."""
-    root = given.root
-    is_folder = root is None or (isinstance(root, str | os.PathLike) and os.path.isdir(os.path.expanduser(root)))
-    return () if is_folder else ("cache",)
+    roots = list(given.root) if isinstance(given.root, list | tuple) else [given.root]
+    if len(roots) == 1 and (roots[0] is None or os.path.isdir(_path(roots[0]))):
+        return ()
+    return ("cache",)
 
 
 # --- what lies at paths, by first bytes ---

@@ -17,6 +17,8 @@ class Bounds:
 
     present: Arguments
     cores: float | None = None
+    most_workers: int | None = None
+    """Workers that keep the cores busy; more of them only take turns."""
     worker_bytes: float | None = None
     """Memory that a worker takes for itself."""
     free_bytes: float | None = None
@@ -44,7 +46,8 @@ class Grid:
 
 
 def grid(bounds: Bounds) -> Grid:
-    """Workers up to twice the cores, since those that wait for storage need none, as far as memory goes."""
+    """Return workers up to twice the cores, since those that wait for storage need none, as far as memory goes; no
+    more than keep the cores busy, where that is known."""
     candidates = {
         arguments(workers, prefetch, pin_memory=pinned, persistent_workers=persistent)
         for workers, prefetch, pinned, persistent in product(
@@ -61,7 +64,10 @@ def _workers(bounds: Bounds) -> list[int]:
         return [now]
     cores = 1 if bounds.cores is None else int(bounds.cores)
     most = 2 * max(now, cores + 1)
-    return [count for count in sorted({*WORKERS, now}) if count <= most and (count or not bounds.needs_workers)]
+    if bounds.most_workers is not None:
+        most = max(min(most, bounds.most_workers), 1)
+    counts = [count for count in WORKERS if count <= most and (count or not bounds.needs_workers)]
+    return sorted({*counts, now})
 
 
 def _pinned(bounds: Bounds) -> set[bool]:

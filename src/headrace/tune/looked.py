@@ -86,6 +86,7 @@ class Looked:
         return Bounds(
             present=self.present,
             cores=case.cores,
+            most_workers=None if case.recorded is None else case.recorded.most_workers(),
             worker_bytes=_worker_bytes(case),
             free_bytes=None if free is None else free / ranks_here,
             batch_bytes=case.batch_bytes,

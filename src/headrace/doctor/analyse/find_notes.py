@@ -10,10 +10,14 @@ from .parts import FORWARD
 from .view import View
 from .words import counted, percent
 
-NOT_KNOWN = "not-known"
+NOT_KNOWN, NOT_SEEN = "not-known", "not-seen"
 NOTES = {
     "hook-off": ("A hook of the doctor failed and was taken off", "What it measures is missing from this report."),
     NOT_KNOWN: ("A library is of a version that the doctor does not know", "Look for a newer Headrace."),
+    NOT_SEEN: (
+        "What gives the batches cannot be hooked",
+        "Make it a function of a module, or an iterator of a class with __next__; or a DataLoader.",
+    ),
     "engine": ("The training engine is not understood", "Steps may be counted otherwise than the engine does."),
     "no-optimizer": ("No optimizer stepped", "Look at the figures by batch; there are none by step."),
     "optimizers": ("Several optimizers step", "A step ends with the last of them."),
@@ -29,10 +33,21 @@ NOTES = {
         "The loop waits for that thread, and not for the DataLoader: its wait is not seen as data wait.",
     ),
     "disk": ("Evidence could not be written", "Look at the space on the disk of the session's folder."),
-    "thread-died": ("An exception ended a thread", "Look at its traceback."),
-    "not-put-back": ("A file is not as it was before the run", "Look at it; what was kept is in the session's folder."),
-    "unseen-write": ("Files changed during the run, and no Python process said so", "Look at them."),
+    "thread-died": ("An exception ended a thread", "Look at its traceback, among the notes."),
+    "not-put-back": (
+        "A file is not as it was before the run",
+        "Look at the file that is named: what was kept of it is in the session's folder.",
+    ),
+    "unseen-write": (
+        "Files changed during the run, and no Python process said so",
+        "Look at the files that are named: they stay as the run left them.",
+    ),
     "not-listed": ("Changes of other programs were not looked for", "Look at what the command writes by itself."),
+    "no-replay": (
+        "The same batches were not trained on again",
+        "The time that a step takes without waiting for data was not measured.",
+    ),
+    "leftover": ("A process outlived the command", "Look at what starts it: the doctor has ended it."),
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
 }
 """By code of a note: what it means, and what to make of it."""
@@ -50,7 +65,7 @@ def note_findings(session: Session, view: View | None) -> Iterator[Finding]:
             continue
         seen.setdefault((note.code, note.text), []).append(note.pid or 0)
     for (code, text), pids in seen.items():
-        meaning, advice = NOTES.get(code, (f"The probe notes {code!r}", "Look at the note's text."))
+        meaning, advice = NOTES.get(code, (f"The probe notes {code!r}", ""))
         weight, where = _taken(code, view)
         yield Finding(code, weight, f"{meaning}: {text}", f"{_noting(pids)}{where}", advice)
 

@@ -83,8 +83,8 @@ class MakerSide:
 
     def _look(self, record: records.SampleLook) -> None:
         stages = [LookedStage(self._stage(name), bool(drew), _known(same)) for name, drew, same in record.stages]
-        looked = LookedSample(record.epoch, record.index, stages, bool(record.drew), _known(record.same))
-        self.maker.looks.append(looked)
+        drew, same = bool(record.drew), _known(record.same)
+        self.maker.looks.append(LookedSample(record.epoch, record.index, stages, drew, same, record.takes))
 
     def _table(self, rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
         return [(self._stage(name), calls, wall, cpu) for name, calls, wall, cpu in rows]

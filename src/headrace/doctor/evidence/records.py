@@ -214,6 +214,7 @@ class SampleLook(Record, tag="look"):
     stages: list[tuple[int, int, int | None]]
     drew: int
     same: int | None = None
+    takes: list[str] = []
 
 
 class Lines(Record, tag="lines"):

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from math import ceil
+from statistics import fmean, median
 
 import numpy as np
 
 from ..analyse.device import device_parts
 from ..analyse.parts import WAIT
 from ..analyse.replayed import evaluation_us, window_us
-from ..analyse.steps import REPLAY, Step, Training
+from ..analyse.steps import REPLAY, Step, Training, window_steps
 from ..session.model import Loader, Trainer
 from .columns import Column, StepColumns
-from .making import SEVERAL
+
+NOISE = 0.1
+"""Threads, by which the noise of two clocks makes one of them more than it is."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,8 @@ class Computing:
     """Of the training thread."""
 
     steps: StepColumns
-    threads: float
+    team: int
+    """Threads that compute together."""
     is_measured: bool
     """Whether its CPU time was; else all its time counts as computing."""
 
@@ -42,20 +46,34 @@ def replay_us(training: Training) -> float | None:
     return window_us(training.trainer, REPLAY, evaluation)
 
 
-def computing(training: Training, loader: Loader, making: MadeHere, peers_us: float) -> Computing:
+def computing(training: Training, loader: Loader, making: MadeHere, peers_us: float, *, pool: int) -> Computing:
     """`making` is what the trainer spent on batches that it made itself, and on unpickling; `peers_us`
-    how long it waits in a step for other ranks that wait for data themselves."""
+    how long it waits in a step for other ranks that wait for data themselves; `pool` is how many threads of the trainer
+    share what it computes, where no device does that."""
     busy = np.array([_busy(training.trainer, step, loader) for step in training.steps], dtype=np.float64)
     gets = np.array([len(_own_gets(training.trainer, step, loader)) for step in training.steps])
     busy = np.maximum(busy - peers_us, 0.0)
     used, device = _used(training, making.cpu), np.full_like(busy, _device_us(training))
     if used is None:
-        return Computing(_as_replayed(training, StepColumns(gets, busy, np.zeros_like(busy), device)), 1.0, False)
+        return Computing(_as_replayed(training, StepColumns(gets, busy, np.zeros_like(busy), device)), 1, False)
     busy = np.maximum(busy - np.maximum(_delays(training) - making.delay, 0.0), np.minimum(used, busy))
-    threads = float(used.sum() / busy.sum()) if busy.sum() > 0 else 1.0
-    threads = threads if threads >= SEVERAL else 1.0
-    compute = np.minimum(used / threads, busy)
-    return Computing(_as_replayed(training, StepColumns(gets, compute, busy - compute, device)), threads, True)
+    threads = _threads(training, float(used.sum()), float(busy.sum()))
+    team = max(pool, ceil(threads - NOISE), 1)
+    compute = np.minimum(busy * min(threads / team, 1.0) if team > 1 else used, busy)
+    return Computing(_as_replayed(training, StepColumns(gets, compute, busy - compute, device)), team, True)
+
+
+def _threads(training: Training, used_us: float, busy_us: float) -> float:
+    """Return the threads that compute at once: of the median replayed step, beside which nothing took its cores, else
+    of the mean observed one."""
+    replayed = [
+        cpu / step.duration
+        for step in window_steps(training.trainer, REPLAY)
+        if not step.gets and step.duration and (cpu := _cpu(training, step)) is not None
+    ]
+    if replayed:
+        return median(replayed)
+    return used_us / busy_us if busy_us > 0 else 1.0
 
 
 def _as_replayed(training: Training, steps: StepColumns) -> StepColumns:
@@ -96,9 +114,13 @@ def _busy(trainer: Trainer, step: Step, loader: Loader) -> int:
 
 def _used(training: Training, making: Column) -> Column | None:
     """CPU time of the process beside making batches; None where it was not measured in all steps."""
-    used = [None if step.row is None else _at(training.trainer.steps.cpu, step.row) for step in training.steps]
+    used = [_cpu(training, step) for step in training.steps]
     known = [us for us in used if us is not None]
     return np.maximum(np.array(known) - making, 0.0) if known and len(known) == len(used) else None
+
+
+def _cpu(training: Training, step: Step) -> int | None:
+    return None if step.row is None else _at(training.trainer.steps.cpu, step.row)
 
 
 def _delays(training: Training) -> Column:

@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Generator
+from math import ceil
 
-COMPUTE, WAIT, PARK = "compute", "wait", "park"
+COMPUTE, TEAM, WAIT, PARK = "compute", "team", "wait", "park"
+TAKING_TURNS = 1.12
+"""By how much work becomes longer where a team and others take turns on a core: each finds the caches full of the
+other's data. Of the runs in tests/doctor/recorded_pairs."""
 _NEVER = float("inf")
 
 Request = tuple[str, float, float]
-"""What a process asks for: to COMPUTE so long, by so many threads at once; to WAIT so long, which needs no core; or to
-PARK until it is woken."""
+"""What a process asks for: to COMPUTE so long, by so many threads at once; the same as a TEAM, whose threads wait for
+each other; to WAIT so long, which needs no core; or to PARK until it is woken."""
 Behaviour = Generator[Request, None, None]
 
 
 class Process:
     """Something that goes on once its request is met."""
 
-    __slots__ = ("behaviour", "has_ended", "is_parked", "threads")
+    __slots__ = ("behaviour", "has_ended", "is_parked", "is_team", "threads")
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
-        self.is_parked = self.has_ended = False
+        self.is_parked = self.has_ended = self.is_team = False
         self.threads = 0.0
 
 
 class Engine:
-    """All threads that compute share the cores alike. With too few cores, each goes on at the same fraction of its
-    speed, so that what is left to do is kept as a point on one common scale, the work done by a thread that has been
-    there from the beginning: then nothing has to be updated when the number of threads changes.
+    """Shared cores. With too few of them, each thread that computes goes on at the same fraction of its speed, so that
+    what is left to do is kept as a point on one common scale, the work done by a thread that has been there from the
+    beginning: then nothing has to be updated when the number of threads changes.
+
+    A team's threads meet at a barrier after each small part of the work, as those of OpenMP do, and spin until the last
+    one is there. So a team is as fast as that of its threads which shares its core with the most others, and the cores
+    of those that wait for it do nothing for anybody.
     """
 
     def __init__(self, cores: float | None, others: float = 0.0) -> None:
@@ -42,6 +50,7 @@ class Engine:
         self.others_us = 0.0
         """CPU time that they have had."""
         self._speed = 1.0
+        self._teams = 0
         self._computing: list[tuple[float, int, Process]] = []
         self._waiting: list[tuple[float, int, Process]] = []
         self._order = 0
@@ -78,6 +87,7 @@ class Engine:
         self.now = at
         if is_computed:
             _, _, process = heapq.heappop(self._computing)
+            self._teams -= process.is_team
             self._compute_threads(-process.threads)
         else:
             _, _, process = heapq.heappop(self._waiting)
@@ -107,17 +117,38 @@ class Engine:
         if kind is WAIT:
             heapq.heappush(self._waiting, (self.now + amount, self._order, process))
             return
-        process.threads = threads
+        process.threads, process.is_team = threads, kind is TEAM
+        self._teams += process.is_team
         self._compute_threads(threads)
         heapq.heappush(self._computing, (self._work + amount, self._order, process))
 
     def _compute_threads(self, more: float) -> None:
         self._threads = threads = self._threads + more
-        self._speed = 1.0 if threads <= self._cores else self._cores / threads
+        if threads <= self._cores:
+            self._speed = 1.0
+        else:
+            self._speed = _slowest(threads, self._cores) if self._teams else self._cores / threads
+
+
+def _slowest(threads: float, cores: float) -> float:
+    """Return the speed of a thread on the core with the most of them; between whole numbers, one more is there now and
+    then."""
+    whole = int(threads)
+    less, more = (_turns(ceil(number / ceil(cores))) for number in (whole, whole + 1))
+    return less + (threads - whole) * (more - less)
+
+
+def _turns(threads: int) -> float:
+    """Return the speed of each of these on one core."""
+    return 1.0 if threads <= 1 else 1.0 / (threads * TAKING_TURNS)
 
 
 def compute(us: float, threads: float = 1.0) -> Request:
     return COMPUTE, us, threads
+
+
+def team(us: float, threads: float) -> Request:
+    return TEAM, us, threads
 
 
 def wait(us: float) -> Request:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from ..analyse.host import Host, host_of
 from ..analyse.join import Made
@@ -32,6 +33,23 @@ class HostCores:
         return (
             0.0 if self.host is None else (self.host.mean("cpu_cores_other") or 0.0) / max(len(self.host.trainers), 1)
         )
+
+    def pool(self, pid: int) -> int:
+        """Return the threads by which torch shares what that process computes, and no more than have a core each; 1
+        where a device computes for it, or where nothing tells."""
+        host, share = self.host, self.share()
+        if host is None or host.told(pid, "facts", "device") is not None:
+            return 1
+        told = host.told(pid, "facts", "torch_threads")
+        most = told if isinstance(told, int) else 1
+        return most if share is None else min(most, max(ceil(share), 1))
+
+    def has_pool_of_its_own(self, pid: int) -> bool:
+        """Return whether several threads may make a batch in the training process: those of OpenCV. Of torch's own the
+        CPU time tells nothing there, since they spin for a while after each part of a step."""
+        host = self.host
+        told = [] if host is None else [host.told(pid, "facts", label) for label in ("torch_threads", "opencv_threads")]
+        return not told or told[0] in (None, 1) or (isinstance(told[1], int) and told[1] > 1)
 
     @property
     def is_busy(self) -> bool:

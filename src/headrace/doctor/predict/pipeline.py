@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .engine import Behaviour, Engine, compute, wait
+from .engine import Behaviour, Engine, compute, team, wait
 from .setup import Setup
 from .work import Work
 from .workers import Workers
@@ -57,7 +57,7 @@ class _Training:
         for part in range(parts):
             if part < step.gets:
                 yield from self._get()
-            yield compute(step.compute / parts, self._work.training_threads)
+            yield team(step.compute / parts, self._work.team) if self._work.team > 1 else compute(step.compute / parts)
             yield wait(step.wait / parts)
         if step.device:
             yield from self._launch(step.device)

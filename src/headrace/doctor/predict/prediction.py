@@ -17,7 +17,10 @@ GAP_ERROR = 0.5
 DISTANCE_ERROR = 0.1
 """Of the logarithm of the change predicted."""
 ASSUMED_ERROR = 0.08
-"""For each thing that had to be assumed."""
+"""Where the training thread's CPU time had to be assumed."""
+WORKERS_ERROR = 0.1
+"""Where the number of workers changes: it covers 90 of 100 pairs of runs in tests/doctor/recorded_pairs, and more than
+80 of those of a script that it was not chosen by (tests/doctor/test_workers_promises.py)."""
 OTHERS_ERROR = 0.3
 """By how much of the cores other programs ask for: in the next run that may be another part."""
 WIDTH = 1.6
@@ -40,16 +43,17 @@ def predicted(recorded: Recorded, setup: Setup, *, seed: int = 0) -> Prediction:
     fit = recorded.fit
     rounds = [us * fit.rest for us in mean_steps(recorded, setup, fit, seed)]
     step_us = fmean(rounds)
-    width = exp(WIDTH * hypot(stdev(rounds) / step_us, _model_error(recorded, step_us)))
+    width = exp(WIDTH * hypot(stdev(rounds) / step_us, _model_error(recorded, setup, step_us)))
     return Prediction(step_us, step_us / width, step_us * width, recorded.observed_us / step_us)
 
 
-def _model_error(recorded: Recorded, step_us: float) -> float:
+def _model_error(recorded: Recorded, setup: Setup, step_us: float) -> float:
     return hypot(
         BASE_ERROR,
         GAP_ERROR * recorded.fit.gap,
         DISTANCE_ERROR * log(step_us / recorded.observed_us),
-        ASSUMED_ERROR * len(recorded.assumed),
+        ASSUMED_ERROR * ("cores" in recorded.assumed),
+        WORKERS_ERROR * (setup.workers != recorded.setup.workers),
         OTHERS_ERROR * _others_share(recorded.setup),
     )
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
+from .assumed import receive_us, shared_us
 from .columns import BatchColumns, Stages, StepColumns
 from .fit import Fit
 from .setup import Setup
 from .work import PassCosts
+
+EVEN = 0.25
+"""Of a worker, below which what batches wait beside computing is no reason for one more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +36,8 @@ class Recorded:
     passes: PassCosts
     draw: float
     """To draw a batch's indices and hand them out."""
-    training_threads: float
-    """That compute at once in the trainer, at least 1."""
+    team: int
+    """Threads of the trainer that compute a step together."""
     first: int
     """The number in its pass of the first batch that a measured step received."""
     replay_us: float | None
@@ -54,11 +59,34 @@ class Recorded:
     @property
     def training_cpu_us(self) -> float:
         """CPU time of a step itself."""
-        return float(self.steps.compute.mean()) * self.training_threads
+        return float(self.steps.compute.mean()) * self.team
 
     def cores_of_work_at(self, step_us: float) -> float:
         """Cores that its workers, its training thread and what helps them would keep busy at that step time."""
         return (self.making_cpu_us + self.training_cpu_us) / step_us
+
+    def sharing_us(self) -> float:
+        """Return the added CPU time of a step's batches, if workers wrote them into shared memory and the trainer
+        mapped them; assumed by their size, and 0 where workers do so already."""
+        if self.setup.workers:
+            return 0.0
+        return (shared_us(self.batch_bytes) + receive_us(self.batch_bytes)) * self.batches_a_step
+
+    def lower_bound_us(self) -> float:
+        """Return the CPU time of a step's batches and its training on all cores: no number of workers gives a shorter
+        step. 0 where the cores are not known."""
+        cores = self.setup.cores
+        return 0.0 if not cores else (self.making_cpu_us + self.sharing_us() + self.training_cpu_us) / cores
+
+    def most_workers(self) -> int | None:
+        """Return how many workers keep all cores busy by making batches alone: more than cores only as far as they
+        wait, for storage say, while others compute. None where the cores are not known."""
+        cores, batches = self.setup.cores, self.batches
+        if cores is None:
+            return None
+        computing = float(batches.compute.mean()) * self.setup.worker_threads
+        wall = float(batches.compute.mean() + batches.wait.mean())
+        return ceil(cores * wall / computing - EVEN) if computing > 0 else None
 
     def capacity(self) -> float | None:
         """Cores that are there for it: its share of what affinity and quota allow; None where that is not known."""

@@ -71,11 +71,12 @@ def _recorded(
     is_iterable = loader.facts.get("iterable") is True
     makers = whole_fact(loader.facts, "num_workers") or 0
     apart = Firsts.of(batches, workers=makers, iterates=is_iterable)
-    threads = making_threads(batches)
+    threads = making_threads(batches) if makers or cores.has_pool_of_its_own(trainer.pid) else 1.0
     columns = batch_columns(trainer, apart, receiving, cores)
     if threads >= SEVERAL and cores_asked(columns, threads, makers) > (cores.share() or float("inf")):
         columns = without_barriers(columns)
-    own = computing(measured, loader, _made_here(measured, batches, receiving), peers_us)
+    pool = cores.pool(trainer.pid)
+    own = computing(measured, loader, _made_here(measured, batches, receiving), peers_us, pool=pool)
     passes = pass_costs(session, trainer, loader)
     assumed = set() if own.is_measured else {"cores"}
     if passes is None:
@@ -92,7 +93,7 @@ def _recorded(
         first_batch=first_batch(apart, columns, cores),
         passes=replace(PASSES, iterates=is_iterable) if passes is None else passes,
         draw=draw_us(trainer, batches),
-        training_threads=own.threads,
+        team=own.team,
         first=trainer.gets.index[batches[0].row],
         replay_us=replay_us(measured),
         batch_bytes=_mean([trainer.gets.bytes[one.row] for one in batches]),

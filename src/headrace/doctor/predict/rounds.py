@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from .assumed import RECEIVE_US, pin_us
+from .assumed import pin_us, receive_us, shared_us
 from .columns import BatchColumns, Column, StepColumns, changed
 from .fit import UNFITTED, Fit
 from .pipeline import Simulated, simulated
@@ -25,6 +25,8 @@ MOST_STEPS = 400
 """Of a round; a long run's blocks are drawn from all of it."""
 SETTLING = 5
 """Steps beyond those that empty the queue, before a simulation counts."""
+LEAST_LEFT = 0.2
+"""Of computing a batch, where nothing is written into shared memory any more."""
 LEAST_US = 1.0
 """The resolution of all that is recorded: no step is shorter."""
 
@@ -63,11 +65,11 @@ def _works(recorded: Recorded, setup: Setup, fit: Fit, steps: int, rounds: int, 
     for number in range(rounds):
         places = _blocks(random, steps, len(recorded.steps)) if number else np.arange(steps) / steps
         yield Work(
-            batches=_batch_work(batch_columns, len(recorded.steps), fit.making, places),
+            batches=_batch_work(batch_columns, _sharing_us(recorded, setup), len(recorded.steps), fit.making, places),
             steps=_step_work(recorded.steps, fit.computing * setup.step, places, setup.off_step_us),
             passes=passes,
             draw=recorded.draw,
-            training_threads=recorded.training_threads,
+            team=recorded.team,
         )
 
 
@@ -113,7 +115,16 @@ def _passes(recorded: Recorded, setup: Setup, fit: Fit) -> PassCosts:
 def _receive(recorded: Recorded, setup: Setup) -> Column:
     if not setup.workers:
         return np.zeros(len(recorded.batches))
-    return recorded.batches.receive if recorded.setup.workers else np.full(len(recorded.batches), RECEIVE_US)
+    if recorded.setup.workers:
+        return recorded.batches.receive
+    return np.full(len(recorded.batches), receive_us(recorded.batch_bytes))
+
+
+def _sharing_us(recorded: Recorded, setup: Setup) -> float:
+    """Return what a batch takes longer where workers write it into shared memory and none did before; less than 0
+    the other way round."""
+    change = bool(setup.workers) - bool(recorded.setup.workers)
+    return change * shared_us(recorded.batch_bytes) * setup.sent_bytes
 
 
 def _pin(recorded: Recorded, setup: Setup) -> Column:
@@ -125,11 +136,12 @@ def _pin(recorded: Recorded, setup: Setup) -> Column:
     return np.full(len(recorded.batches), us)
 
 
-def _batch_work(columns: BatchColumns, steps: int, factor: float, places: Column) -> list[BatchWork]:
+def _batch_work(columns: BatchColumns, sharing_us: float, steps: int, factor: float, places: Column) -> list[BatchWork]:
     """Those of each step stay together: `places` are the steps'."""
+    computing = np.maximum(columns.compute + sharing_us, LEAST_LEFT * columns.compute)
     together = max(round(len(columns) / steps), 1)
     rows = (_rows(places, len(columns))[:, None] + np.arange(together)).ravel() % len(columns)
-    made = [column[rows] * factor for column in (columns.wait, columns.compute, columns.serialise)]
+    made = [column[rows] * factor for column in (columns.wait, computing, columns.serialise)]
     received = [column[rows] for column in (columns.receive, columns.held, columns.pin)]
     return [BatchWork(*row) for row in np.array(made + received).T.tolist()]
 

@@ -13,6 +13,7 @@ class BatchWork:
     wait: float
     """In which its maker waits for storage and needs no core."""
     compute: float
+    """Of the thread that makes it, or of several at once; writing its tensors into shared memory included."""
     serialise: float
     receive: float
     """Unpickling it, and pinning where that is done by the same thread."""
@@ -61,5 +62,5 @@ class Work:
     passes: PassCosts
     draw: float
     """To draw a batch's indices and hand them out, in the training thread."""
-    training_threads: float
-    """That compute at once in the trainer."""
+    team: int
+    """Threads that compute a step together; each waits for the others after every small part of it."""

@@ -65,6 +65,8 @@ class Look:
     def __init__(self) -> None:
         self.ends: list[tuple[int, bool, bytes | None]] = []
         """Of each: its number, whether random numbers were drawn since the one before, and a digest of what it gave."""
+        self.takes: set[str] = set()
+        """Remedies, by their keys, that injection would have done something for in it."""
         self.begun = time.monotonic_ns()
         self._state = random_states()
 
@@ -166,7 +168,7 @@ class MadeTwice:
             rows, same = _compared(look, other), _are_same(digest, digest_of(sample))
             if sample is None:
                 same = 0
-        self._probe.evidence.write(("look", batch.epoch, batch.index, rows, int(drew), same))
+        self._probe.evidence.write(("look", batch.epoch, batch.index, rows, int(drew), same, sorted(look.takes)))
 
 
 def _compared(look: Look, other: Look) -> list[list[int | None]]:

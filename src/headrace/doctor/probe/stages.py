@@ -63,6 +63,11 @@ class Stages:
         account: Account | None = getattr(self._local, "account", None)
         return account
 
+    def look(self) -> Look | None:
+        """What looks closely at the sample that this thread makes."""
+        account = self.current()
+        return None if account is None else account.look
+
     @property
     def is_counting(self) -> bool:
         """Whether any thread of this process makes a batch."""

@@ -27,6 +27,8 @@ from .staging import StagingError, staged
 from .variables import variables
 
 DETAIL_LINES = 12
+MAKING = {"native_decode", "cache", "indexed_tar"}
+"""Keys of changes that take effect where samples are made."""
 PATIENCE = Patience(grace_s=2.0, terminate_s=2.0, kill_s=3.0)
 """With processes that outlive the command; there is nobody who wants to see what becomes of them."""
 
@@ -163,7 +165,9 @@ def _verdict(session: Session, ended: Ended, changes: dict[str, Any]) -> tuple[s
     if session.outcome.status:
         return "broke", "\n".join(_last_words(session)[-DETAIL_LINES:])
     refused = [
-        f"{key}: {_why_not(session, key)}" for key in changes if _faults(session, key) or not _count(session, key)
+        f"{key}: {_why_not(session, key)}"
+        for key in changes
+        if _faults(session, key) or not _count_in_training(session, key)
     ]
     if refused:
         return "not applied", "; ".join(refused)
@@ -183,13 +187,29 @@ def _applied(session: Session, key: str) -> list[dict[str, Any]]:
     return [one for one in found if one is not None]
 
 
-def _count(session: Session, key: str) -> int:
-    return sum(one["count"] for one in _applied(session, key))
+def _count_in_training(session: Session, key: str) -> int:
+    """What changes how samples are made proves nothing where only the workers of an evaluation took it."""
+    evaluating = _evaluating(session) if key in MAKING else set()
+    processes = [one for one in session.processes if (one.host, one.pid) not in evaluating]
+    return sum(one.facts.get("applied", {}).get(key, {"count": 0})["count"] for one in processes)
+
+
+def _evaluating(session: Session) -> set[tuple[str, int]]:
+    """Workers that made batches for passes of which no step took one."""
+    trained: set[tuple[str, int]] = set()
+    others: set[tuple[str, int]] = set()
+    for trainer in session.trainers:
+        fed = set(trainer.gets.pass_)
+        for one in trainer.passes:
+            (trained if one.number in fed else others).update((trainer.host, pid) for pid in one.workers)
+    return others - trained
 
 
 def _why_not(session: Session, key: str) -> str:
     texts = [text for one in _applied(session, key) for text in one["texts"]]
-    return next(iter(_faults(session, key) or texts), "nothing in the run took it")
+    untaken = "only an evaluation took it" if any(one["count"] for one in _applied(session, key)) else ""
+    said = _faults(session, key) or ([untaken] if untaken else texts)
+    return said[0] if said else "nothing in the run took it"
 
 
 def _faults(session: Session, key: str) -> list[str]:

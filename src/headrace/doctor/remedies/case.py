@@ -20,6 +20,8 @@ from ..predict.recorded import Recorded, recorded
 from ..predict.setup import Setup
 from ..session.model import Calibration, Session
 from .edits.changes import Changed, Wanted, changed
+from .edits.loader_call import loader_call
+from .edits.options import run_with
 from .edits.source import Source
 from .model import Edit
 from .sources import Sources, parsed
@@ -162,7 +164,14 @@ class Case:
 
     def changed(self, wanted: Wanted) -> list[Changed] | None:
         """The user's files with it, where that is certain."""
-        return changed(wanted, self.parsed, self.facts)
+        return changed(wanted, self.parsed, self.facts, self.session.outcome.command)
+
+    def run_with(self, wanted: Wanted) -> str | None:
+        """The script's own options that give what is wanted of the loader; None where none does."""
+        found = loader_call(self.parsed, self.facts)
+        if found is None:
+            return None
+        return run_with(found, self.parsed, wanted.keywords, self.session.outcome.command)
 
     def edit(self, wanted: Wanted) -> Edit | None:
         """The same as a diff. One that needs two files is none."""

@@ -13,7 +13,8 @@ from .stages import name_of, scaled, share_of
 
 CODE = "native-decode"
 ASSUMED = (0.3, 1.0)
-PNG = ".png"
+KEY = "native_decode"
+"""In `changes`."""
 
 
 def native_decode(case: Case) -> Iterator[Proposal]:
@@ -42,13 +43,11 @@ def native_decode(case: Case) -> Iterator[Proposal]:
         costs=["resized pixels differ from Pillow's by one level of 255 at most"],
         hint="headrace.decode_image(path, view=headrace.Resize(…)), which decodes only the window that is used, in "
         "place of Image.open(path).convert(…).resize(…)",
-        changes={"native_decode": True} if _can_be_injected(case) else None,
+        changes={KEY: True} if _can_be_injected(case) else None,
     )
 
 
 def _can_be_injected(case: Case) -> bool:
-    """Pillow's own methods are answered for where that gives the same pixels: a whole PNG, or a resize of an image that
-    was not decoded yet. Where it is not known what is read, it is worth a try."""
-    timed = [name for one in case.calibrations if one.remedy == CODE for name in one.files]
-    resizes = any("resize" in one.label.lower() for one in case.stages("transform"))
-    return resizes or not timed or any(name.lower().endswith(PNG) for name in timed)
+    """Pillow's own methods are answered for where that gives the same pixels: a whole PNG, or a bilinear resize of an
+    image that was not decoded yet. Samples of this loader show whether there is any."""
+    return any(KEY in look.sample.takes for finder in case.finders for look in finder.looks())

@@ -9,7 +9,7 @@ from ..analyse.words import counted, number, size, time
 from ..predict.setup import Setup
 from .case import Case, Change
 from .edits.changes import Wanted
-from .proposal import HIGH, Proposal, tried, would_not
+from .proposal import MEDIUM, Proposal, tried, would_not
 from .workers import of_loaders
 
 CODE = "prefetch"
@@ -41,7 +41,7 @@ def prefetch(case: Case) -> Iterator[Proposal]:
         code=CODE,
         title=f"{factor} batches ahead for each worker in place of {now}",
         why=f"Single slow batches hold up the others: {counted(case.workers * now, 'batch')} ahead do not bridge them.",
-        confidence=HIGH,
+        confidence=MEDIUM,
         change=_with(factor),
         costs=[] if more is None else [f"{size(more)} of shared memory for the batches that wait"],
         wanted=Wanted({"prefetch_factor": str(factor)}),

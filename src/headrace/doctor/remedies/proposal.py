@@ -46,6 +46,7 @@ def tried(
     if not case.is_faster(prediction):
         return would_not(code, title, f"{why} {_no_gain(case, prediction)}")
     edit = None if wanted is None else case.edit(wanted)
+    options = None if wanted is None else case.run_with(wanted)
     remedy = Remedy(
         code=code,
         title=title,
@@ -55,7 +56,7 @@ def tried(
         confidence=confidence,
         costs=costs or [],
         edit=edit,
-        hint=hint,
+        hint=hint if options is None else f"run it with {options}",
         changes=changes,
     )
     return Proposal(remedy, change, wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -86,8 +87,10 @@ def _no_room(case: Case, files: Files) -> str:
 
 
 def _hint(made: Staged | None) -> str:
-    only = made.files.sized[0].path if made is not None and len(made.files.sized) == 1 else "DATA"
-    return f"cp -r {only} {'/dev/shm' if made is None else made.place}/, and give the script that path"
+    place = "/dev/shm" if made is None else made.place
+    if made is None or len(made.files.sized) != 1:
+        return f"copy the files that it reads to {place} before each run, and give the script that path"
+    return f"cp -r {shlex.quote(made.files.sized[0].path)} {place}/, and give the script that path"
 
 
 def _cached_share(case: Case) -> float | None:

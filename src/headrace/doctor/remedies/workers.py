@@ -13,7 +13,7 @@ from ..predict.prediction import Prediction
 from ..predict.setup import Setup
 from .case import Case, Change
 from .edits.changes import Wanted
-from .proposal import HIGH, LOW, Proposal, tried, would_not
+from .proposal import HIGH, LOW, MEDIUM, Proposal, tried, would_not
 from .storage import waiting_share
 
 CODE = "workers"
@@ -42,13 +42,18 @@ def workers(case: Case) -> Iterator[Proposal]:
         code=CODE,
         title=title,
         why=" ".join([_why(case, count), *by_storage]),
-        confidence=LOW if by_storage else HIGH,
+        confidence=LOW if by_storage else _confidence(case, prediction),
         change=_with(count),
         costs=_costs(case, count),
         wanted=Wanted({"num_workers": str(count)}),
         hint=f"DataLoader(…, num_workers={count})",
         changes=of_loaders(case, num_workers=count),
     )
+
+
+def _confidence(case: Case, prediction: Prediction) -> str:
+    """Return `medium` where handing batches over had to be assumed, or where the interval reaches the present step."""
+    return HIGH if case.workers and prediction.high_us < case.step_us else MEDIUM
 
 
 def of_loaders(case: Case, **arguments: Any) -> dict[str, Any]:
@@ -81,10 +86,18 @@ def _beside_storage(case: Case, count: int, free: Prediction) -> tuple[Predictio
 
 
 def _candidates(case: Case) -> list[int]:
-    """Up to twice the cores, since those that wait for storage need none; or to twice the workers there are."""
+    """Return counts up to twice the cores, or to twice the workers there are; where batches compute, no more than
+    cores, since the others that wait for storage need none."""
     cores = case.cores
     most = 2 * max(case.workers, 1 if cores is None else int(cores) + 1)
-    return [count for count in sorted({*STEPS, case.workers} - {0}) if count <= most and _fits(case, count)]
+    enough = None if case.recorded is None else case.recorded.most_workers()
+    if enough is not None:
+        most = max(min(most, enough), 1)
+    return [
+        count
+        for count in sorted({*STEPS, case.workers} - {0})
+        if (count <= most or count == case.workers) and _fits(case, count)
+    ]
 
 
 def _fits(case: Case, count: int) -> bool:
@@ -94,7 +107,9 @@ def _fits(case: Case, count: int) -> bool:
 
 def _why(case: Case, count: int) -> str:
     if not case.workers:
-        return "Batches are made in the training thread: nothing is trained meanwhile."
+        handed = 0.0 if case.recorded is None else case.recorded.sharing_us()
+        assumed = f" Handing them over is assumed to take {time(handed)} of a core a step."
+        return f"Batches are made in the training thread: nothing is trained meanwhile.{assumed if handed else ''}"
     used = f"{counted(case.workers, 'worker')} used {case.making.cores:.1f}"
     of = f" of {number(case.cores)} cores" if case.cores is not None else " cores"
     if count < case.workers:
@@ -118,9 +133,10 @@ def _why_not(case: Case, known: dict[int, Prediction]) -> str:
 
 def _demand(case: Case) -> float | None:
     """Cores that would be busy if no step waited for data."""
-    if case.recorded is None or case.recorded.floor_us() <= 0:
+    recorded, cores = case.recorded, case.cores
+    if recorded is None or recorded.floor_us() <= 0 or cores is None:
         return None
-    return case.recorded.cores_of_work_at(case.recorded.floor_us())
+    return recorded.lower_bound_us() * cores / recorded.floor_us()
 
 
 def _costs(case: Case, count: int) -> list[str]:

@@ -83,8 +83,8 @@ def is_refused(outcome: Outcome | None) -> bool:
 
 def first_gain(prescription: Prescription) -> str:
     """The remedy that gains most and was not refused, with what it gains; empty where there is none. One that was
-    proved goes before one that is predicted to gain about as much."""
-    open_ones = [one for one in helping(prescription) if not is_refused(outcome_of(prescription, [one.code]))]
+    proved goes before one that is predicted to gain about as much, and one that may gain nothing is not said."""
+    open_ones = [one for one in helping(prescription) if _is_certain(one, outcome_of(prescription, [one.code]))]
     best = next((one.prediction for one in open_ones if one.prediction is not None), None)
     if best is None:
         return ""
@@ -94,6 +94,16 @@ def first_gain(prescription: Prescription) -> str:
             return f"{title(remedy)}: {_proved_step(outcome)}"
     first = next(one for one in open_ones if one.prediction is best)
     return f"{title(first)}: {predicted(best)}"
+
+
+def _is_certain(remedy: Remedy, outcome: Outcome | None) -> bool:
+    """Return whether a proof gained, or where none was made to its end, all of the predicted interval would."""
+    if is_refused(outcome):
+        return False
+    prediction = remedy.prediction
+    if prediction is None or (outcome is not None and outcome.recommended):
+        return True
+    return prediction.high_us < prediction.step_us * prediction.speedup
 
 
 def _proved_step(outcome: Outcome) -> str:

@@ -83,7 +83,7 @@ def _least_detail(prescription: Prescription | None, in_cell: bool) -> Detail:
 def first_to_do(diagnosis: Diagnosis, prescription: Prescription | None) -> str:
     """The remedy that gains most; where none is known to help, what the heaviest finding says to look at."""
     remedy = first_gain(prescription) if prescription is not None else ""
-    return remedy or (diagnosis.findings[0].advice if diagnosis.findings else "")
+    return remedy or next((finding.advice for finding in diagnosis.findings if finding.advice), "")
 
 
 def _colour(diagnosis: Diagnosis) -> str:
@@ -101,5 +101,5 @@ def _put_findings(page: Page, findings: list[Finding], detail: Detail, *, said: 
         page.sentence(f"{weight}{finding.text}", lead="  • ")
         if detail.evidence:
             page.sentence(finding.evidence, lead="    ", style="dim")
-        if detail.advice and finding.advice != said:
+        if detail.advice and finding.advice and finding.advice != said:
             page.sentence(finding.advice, lead="    → ")

@@ -153,7 +153,7 @@ class Digest:
 
 
 @dataclass
-class Feed:
+class LoaderFeed:
     """What a loader of Headrace's said of itself in a pass, counted from the pass's start: docs/doctor/evidence.md."""
 
     pass_: int
@@ -184,7 +184,7 @@ class Trainer:
     """Of the `replay` and `load` windows."""
     drained: Gets = field(default_factory=Gets)
     """Batches that were taken in the `drain` window."""
-    feeds: list[Feed] = field(default_factory=list)
+    feeds: list[LoaderFeed] = field(default_factory=list)
     digests: list[Digest] = field(default_factory=list)
     """Of its first batches, in order, where runs were to be compared; else empty."""
 
@@ -247,6 +247,8 @@ class LookedSample:
     """Whether random numbers were drawn behind the last stage."""
     same: bool | None
     """Whether the whole sample was the same when it was made again; None where it was not, or cannot be compared."""
+    takes: list[str] = field(default_factory=list)
+    """Remedies, by their keys in `changes`, that injection would have done something for in it."""
 
 
 @dataclass

@@ -9,8 +9,9 @@ from typing import Any
 
 from .archives import with_indexed_tar
 from .keywords import with_keywords
-from .loader_call import loader_call
+from .loader_call import argument, loader_call
 from .loops import with_prefetcher
+from .options import default_to_change, is_literal, option_of
 from .source import Replacement, Source
 from .unified import unified
 from .worker_threads import NAME, one_thread_each
@@ -51,11 +52,14 @@ class Changed:
         return unified(self.path, self.before, self.after, root=root)
 
 
-def changed(wanted: Wanted, sources: Sequence[Source], facts: Mapping[str, Any]) -> list[Changed] | None:
-    """The files that change for a loader of these facts. None where one of the changes is not certain."""
+def changed(
+    wanted: Wanted, sources: Sequence[Source], facts: Mapping[str, Any], command: Sequence[str] = ()
+) -> list[Changed] | None:
+    """The files that change for a loader of these facts, in a script that `command` starts. None where one of the
+    changes is not certain, or where nothing changes."""
     pieces: list[tuple[Source, int, list[Replacement]] | None] = []
     if wanted.keywords or wanted.one_thread:
-        pieces += _of_loader(wanted, sources, facts)
+        pieces += _of_loader(wanted, sources, facts, command)
     if wanted.prefetcher is not None:
         pieces.append(_of_loop(wanted.prefetcher, sources, facts))
     if wanted.indexed_tar:
@@ -69,8 +73,10 @@ def changed(wanted: Wanted, sources: Sequence[Source], facts: Mapping[str, Any])
 
 
 def _of_loader(
-    wanted: Wanted, sources: Sequence[Source], facts: Mapping[str, Any]
+    wanted: Wanted, sources: Sequence[Source], facts: Mapping[str, Any], command: Sequence[str]
 ) -> Iterable[tuple[Source, int, list[Replacement]] | None]:
+    """An argument that is no literal keeps what the script makes of it: its option's default changes, where that is
+    what the loader has."""
     found = loader_call(sources, facts)
     if found is None:
         yield None
@@ -80,8 +86,21 @@ def _of_loader(
         function = one_thread_each(found)
         yield None if function is None else (found.source, found.line, function)
         keywords["worker_init_fn"] = NAME
+    for name in [one for one in keywords if _is_computed(argument(found.call, one))]:
+        value = argument(found.call, name)
+        option = None if value is None else option_of(sources, value)
+        default = None if option is None else default_to_change(option, facts.get(name), command)
+        if option is None or default is None:
+            yield None
+            return
+        piece = Replacement(option.source.start(default), option.source.end(default), keywords.pop(name))
+        yield (option.source, default.lineno, [piece])
     replaced = with_keywords(found.source, found.call, keywords)
     yield None if replaced is None else (found.source, found.line, replaced)
+
+
+def _is_computed(value: ast.expr | None) -> bool:
+    return value is not None and not is_literal(value)
 
 
 def _of_loop(
