@@ -46,7 +46,7 @@ def positions(which: Selector, size: int) -> Positions:
 
 
 def occurrences(ids: Positions, size: int) -> npt.NDArray[Any] | None:
-    """How often each of `ids` came before in the list, in the smallest unsigned type; None where none comes twice.
+    """Count how often each of `ids` came before in the list, in the smallest unsigned type; None where none comes twice.
 
     `size` is the number of samples that the ids are of. Raises UsageError for more than a draw id can hold.
     """
@@ -69,7 +69,7 @@ def occurrences(ids: Positions, size: int) -> npt.NDArray[Any] | None:
 
 
 def draw_ids(ids: Positions, numbers: npt.NDArray[Any]) -> Positions:
-    """What the draws of samples `ids` are keyed by where each came `numbers` times before.
+    """Return the keys of draws for samples `ids`, each of which came `numbers` times before.
 
     Another number for each pair, and for the first time the id itself.
     """
