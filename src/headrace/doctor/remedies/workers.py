@@ -122,6 +122,12 @@ def _why_not(case: Case, known: dict[int, Prediction]) -> str:
     demand, cores = demanded_cores(case.view, case.making), case.cores
     if demand is not None and cores is not None and demand > cores:
         return f"{demand_words(demand, cores)}: more workers cannot help."
+    if (
+        cores is not None
+        and case.recorded is not None
+        and 0 < case.recorded.floor_us() < case.recorded.lower_bound_us()
+    ):
+        return f"Making batches and training on them fill {counted(int(cores), 'core')}: more workers cannot help."
     best = min(known, key=lambda count: known[count].step_us)
     would = f"{counted(best, 'worker')} would give {time(known[best].step_us)} a step"
     return f"{would}, and the {case.workers} that there are give {time(case.step_us)}."
