@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
 import pickle
 import random
 import select
 import struct
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import PIL.Image
@@ -145,12 +147,40 @@ def test_a_process_apart_that_has_ended_is_no_news():
 
 
 def test_an_image_that_ends_its_decoder_is_a_bad_sample(monkeypatch):
-    monkeypatch.setattr(decoder_process, "_START", decoder_process._START.replace("serve()", DYING))
+    monkeypatch.setattr(decoder_process, "_START", decoder_process._START.replace("serve()\n", DYING))
     with pytest.raises(DecodeError, match="got bytes at which its decoder was ended by signal 11"):
         hr.decode_image(encode(photograph(1, 30, 30), "JPEG2000"), output="numpy")
 
 
 DYING = "import os; os.write(1, b'!'); sys.stdin.buffer.read(4); os.kill(os.getpid(), 11)"
+
+
+def test_one_that_nobody_asks_ends_by_itself(monkeypatch):
+    hurried = "import headrace.feed.decoder_process as this; this.IDLE_S = 0.01; serve()"
+    monkeypatch.setattr(decoder_process, "_START", decoder_process._START.replace("serve()\n", hurried))
+    data = encode(photograph(1, 30, 30), "JPEG2000")
+    expected = hr.decode_image(data, output="numpy")
+    waiting = decoder_process._PROCESSES.take()
+    assert waiting is not None
+    assert waiting._process.wait(60) == 0
+    decoder_process._PROCESSES.give_back(waiting)
+    np.testing.assert_array_equal(hr.decode_image(data, output="numpy"), expected)
+
+
+def test_a_fork_has_its_own():
+    data = encode(photograph(1, 30, 30), "JPEG2000")
+    expected = hr.decode_image(data, output="numpy")
+    with ThreadPoolExecutor(2) as threads:
+        assert all(np.array_equal(each, expected) for each in threads.map(decoded, [data] * 6))
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        (found,) = pool.map(decoded, [data])
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(decoded(data), expected)
+
+
+def decoded(data: bytes) -> np.ndarray:
+    return hr.decode_image(data, output="numpy")
+
 
 DECODE_AND_DIE = """
 import os, sys

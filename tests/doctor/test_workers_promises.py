@@ -92,7 +92,7 @@ def test_no_more_workers_than_cores_where_batches_compute(shape: str) -> None:
         assert found.changes is not None
         count = found.changes["loaders"]["0"]["num_workers"]
         assert count > 2 if shape.startswith("remote") else count <= 2, found.title
-        assert found.confidence == ("high" if setting.workers else "medium")
+        assert found.confidence == ("high" if setting.workers and is_certain(found) else "medium")
 
 
 @pytest.mark.parametrize("shape", ["arrays", "captions", "imagenet", "mnist", "segments"])

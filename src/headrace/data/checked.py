@@ -16,7 +16,7 @@ _BLOCK = 1 << 14
 
 
 def array(arrays: Arrays, name: str, dtype: type[np.generic], count: int | None = None) -> npt.NDArray[Any]:
-    """The array of that name, of `dtype` and, where given, of `count` entries, all of which fit their checksums.
+    """Return the array of that name, of `dtype` and, where given, of `count` entries, all of which fit their checksums.
 
     Raises InvalidFileError.
     """
@@ -29,8 +29,8 @@ def array(arrays: Arrays, name: str, dtype: type[np.generic], count: int | None 
 def many_numbers(
     arrays: Arrays, name: str, dtypes: Sequence[type[np.generic]], count: int | None = None
 ) -> npt.NDArray[Any] | StoredArray:
-    """An array of one of `dtypes` as `array`, for more than opening should look at: out of a file it is checked as it
-    is read, but for its ends. Raises InvalidFileError."""
+    """Return an array of one of `dtypes` as `array` does, for more than opening should look at: out of a file it is
+    checked as it is read, but for its ends. Raises InvalidFileError."""
     found = _expected(arrays, name, dtypes, count)
     if not isinstance(arrays, Mapped):
         return found

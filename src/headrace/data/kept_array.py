@@ -41,8 +41,9 @@ class Kept:
     """What it means for the user that nothing can be kept: "so each start …"."""
 
     def load(self, place: str, count: int) -> Whole | None:
-        """int32[count]; None if it is missing, or of an earlier version. Raises InvalidFileError for what is damaged,
-        of another length or none."""
+        """Return int32[count]; None if it is missing, or of an earlier version.
+
+        Raises InvalidFileError for what is damaged, of another length or none."""
         try:
             arrays, metadata = safetensors.read(place)
             if metadata.get("format") != self.format:

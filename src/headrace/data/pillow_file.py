@@ -39,7 +39,7 @@ class TooLargeError(ValueError):
 
 
 def open_picture(data: bytes, limits: Limits, formats: Sequence[str] | None = None) -> PIL.Image.Image:
-    """What Pillow makes of the header, as one of `formats` (None: those of `limits`).
+    """Open the header by Pillow, as one of `formats` (None: those of `limits`).
 
     Raises TooLargeError beyond `max_pixels`, before a plugin makes anything of that size, and for a format that
     `limits.formats` leaves out; ValueError for one that this Pillow lacks; and what Pillow's plugins raise, which is
@@ -67,7 +67,7 @@ def open_picture(data: bytes, limits: Limits, formats: Sequence[str] | None = No
 
 
 def apart_formats(data: bytes, limits: Limits) -> list[str]:
-    """The formats as which these bytes are decoded in a process apart; none: here."""
+    """Return the formats as which these bytes are decoded in a process apart; none: here."""
     import PIL.Image
 
     PIL.Image.init()
@@ -76,8 +76,10 @@ def apart_formats(data: bytes, limits: Limits) -> list[str]:
 
 
 def picture_size(data: bytes, *, exif: bool, limits: Limits) -> tuple[int, int]:
-    """(width, height) from the header, turned as its EXIF orientation says where `exif` is True; (0, 0) where Pillow
-    finds none, or it is beyond `limits`."""
+    """Return (width, height) from the header; (0, 0) where Pillow finds none, or it is beyond `limits`.
+
+    `exif`: turned as its EXIF orientation says.
+    """
     try:
         with open_picture(data, limits) as opened:
             turned = exif and opened.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
@@ -89,7 +91,7 @@ def picture_size(data: bytes, *, exif: bool, limits: Limits) -> tuple[int, int]:
 
 
 def stated_size(data: bytes) -> tuple[int, int]:
-    """(width, height) of a WebP, by its first chunk; (0, 0) for anything else.
+    """Return (width, height) of a WebP, by its first chunk; (0, 0) for anything else.
 
     Pillow's plugin makes two canvases of that size as it opens the file.
     https://developers.google.com/speed/webp/docs/riff_container
@@ -109,7 +111,7 @@ def stated_size(data: bytes) -> tuple[int, int]:
 
 
 def is_tga(data: bytes) -> bool:
-    """Whether bytes are a TGA, which begins with nothing of its own: by the footer of its second version, or by a
+    """Tell whether bytes are a TGA, which begins with nothing of its own: by the footer of its second version, or by a
     header all of whose numbers are possible in a file that is long enough for them."""
     if len(data) < 18:
         return False
@@ -154,7 +156,7 @@ def _expect_known(data: bytes, limits: Limits) -> None:
 
 
 def _accepts(name: str, data: bytes) -> bool:
-    """Whether the plugin of that name knows its format by the first bytes; nothing else of it runs. EPS stays out:
+    """Tell whether the plugin of that name knows its format by the first bytes; nothing else of it runs. EPS stays out:
     Pillow hands it to Ghostscript, and a program must not run because an image says so."""
     import PIL.Image
 

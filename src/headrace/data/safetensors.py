@@ -79,7 +79,7 @@ Content: TypeAlias = npt.NDArray[Any] | Growing
 
 
 def write(file: BinaryIO, arrays: Mapping[str, Content], metadata: Mapping[str, str]) -> None:
-    """Writes one-dimensional little-endian arrays, and their checksums, from the start of an empty file."""
+    """Write one-dimensional little-endian arrays, and their checksums, from the start of an empty file."""
     # Wide items first, after a header padded to 8 bytes: every array is aligned when it is mapped.
     names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     blocks = -(-sum(array.nbytes for array in arrays.values()) // CHECKED_BLOCK_BYTES)
@@ -106,7 +106,7 @@ def _entry(array: Content, at: int) -> dict[str, Any]:
 
 
 def _header(entries: Mapping[str, Any], metadata: Mapping[str, str], checksums: str) -> bytes:
-    """With its length before it."""
+    """Return the header with its length before it."""
     known = {"checksum": _BLANK, _CHECKSUMS: checksums, **metadata}
     text = json.dumps({"__metadata__": known, **entries}).encode()
     text += b" " * (-len(text) % 8)
@@ -114,7 +114,7 @@ def _header(entries: Mapping[str, Any], metadata: Mapping[str, str], checksums: 
 
 
 def _signed(header: bytes) -> bytes:
-    """A header, its length before it, with its checksum in place of that which it has."""
+    """Return a header, its length before it, with its checksum in place of that which it has."""
     at = 8 + len(_BEGINNING)
     after = header[at + len(_BLANK) :]
     return header[:at] + _crc(header[:at] + _BLANK.encode() + after).encode() + after
@@ -146,17 +146,17 @@ class Mapped(dict[str, npt.NDArray[Any]]):
         return sum(array.nbytes for array in self.values())
 
     def check_all(self) -> None:
-        """Looks at all bytes of all arrays, once for all. Raises DamagedFileError, ReadError."""
+        """Check all bytes of all arrays, once for all. Raises DamagedFileError, ReadError."""
         for name in self:
             self.check(name)
         self.checks = None
 
     def check(self, name: str) -> None:
-        """Looks at all bytes of the array of that name, as far as nobody did. Raises as `check_all`."""
+        """Check all bytes of the array of that name, as far as nobody did. Raises as `check_all`."""
         self._check(self.at[name], self.at[name] + self[name].nbytes)
 
     def check_ends(self, name: str) -> None:
-        """Looks at the first and the last entry of an array that has any. Raises as `check`."""
+        """Check the first and the last entry of an array that has any. Raises as `check`."""
         array, at = self[name], self.at[name]
         for start in (0, array.nbytes - array.itemsize):
             self._check(at + start, at + start + array.itemsize)
@@ -172,8 +172,8 @@ class Mapped(dict[str, npt.NDArray[Any]]):
 
 
 def read(path: str) -> tuple[Mapped, dict[str, str]]:
-    """The arrays in the file at `path`, and its metadata. The header is checked; arrays are by `Mapped.check`, or where
-    they are read.
+    """Return the arrays in the file at `path`, and its metadata. The header is checked; arrays are by `Mapped.check`,
+    or where they are read.
 
     Raises InvalidFileError (DamagedFileError, UncheckedFileError), or OSError.
     """
@@ -191,7 +191,7 @@ def read(path: str) -> tuple[Mapped, dict[str, str]]:
 
 
 def _checks(arrays: Arrays, at: dict[str, int], metadata: dict[str, str]) -> BlockChecks:
-    """Of all arrays; the checksums are taken out of them."""
+    """Return the checksums of all arrays, and take them out of these."""
     checksums, begin = arrays.pop(_CHECKSUMS, None), at.pop(_CHECKSUMS, 0)
     metadata.pop("checksum", None)
     if checksums is None or checksums.dtype != np.uint32:

@@ -97,8 +97,8 @@ def sidecar_places(path: str, identity: Identity, cache: str | None, *, variant:
 
 
 def _load(sidecar: Sidecar[T], place: str, identity: Identity) -> T | None:
-    """What is kept at `place`; None if it is missing, or of another archive or version. Raises InvalidFileError if it
-    is damaged, or none."""
+    """Return what is kept at `place`; None if it is missing, or of another archive or version. Raises InvalidFileError
+    if it is damaged, or none."""
     try:
         arrays, metadata = safetensors.read(place)
         if metadata.get("format") != sidecar.format or metadata.get("of") != identity.to_json():
@@ -115,13 +115,13 @@ def _load(sidecar: Sidecar[T], place: str, identity: Identity) -> T | None:
 
 
 def is_older(format: str | None, now: str) -> bool:
-    """Whether a file without checksums, of this format, is what an earlier version has written; no word is lost over
+    """Tell whether a file without checksums, of this format, was written by an earlier version: no word is lost over
     it."""
     return format is not None and format.startswith("headrace ") and format != now
 
 
 def damage_text(expected: str, error: InvalidFileError) -> str:
-    """The text of a warning."""
+    """Return the text of a warning."""
     return f"{expected}, got a damaged file ({error}). It is made anew; if that happens again, check the disk"
 
 

@@ -110,7 +110,7 @@ class StoredArray:
 
     @property
     def base(self) -> Any:
-        """What is mapped, for who lets go of its pages."""
+        """Return the mapping, for who lets go of its pages."""
         return self._mapped.base
 
     def __getitem__(self, index: Any) -> Any:
@@ -130,7 +130,7 @@ class StoredArray:
         return self._mapped[index]
 
     def _rows(self, index: Any) -> range | npt.NDArray[np.int64]:
-        """Those that `index` asks for, and perhaps others."""
+        """Return the rows that `index` asks for, and perhaps others."""
         everything = range(len(self._mapped))
         if isinstance(index, slice):
             return everything[index]
@@ -152,13 +152,13 @@ class StoredArray:
         return getattr(self[:], name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The numbers themselves, as of strings."""
+        """Send the numbers themselves, as of strings."""
         return _whole, (np.array(self[:]),)
 
 
 def _read(file: OpenFile, read: Callable[[int], T]) -> T:
-    """What `read` makes of the file's descriptor. Where that says ValueError the file is damaged: it goes, so that the
-    next opening builds it anew."""
+    """Return what `read` makes of the file's descriptor. Where that says ValueError the file is damaged: it goes, so
+    that the next opening builds it anew."""
     try:
         return file.read_by(read)
     except ValueError as error:
@@ -168,7 +168,7 @@ def _read(file: OpenFile, read: Callable[[int], T]) -> T:
 
 
 def _remove(file: OpenFile) -> bool:
-    """Whether the file could be removed; what has come in its place stays."""
+    """Remove the file, and tell whether that went; what has come in its place stays."""
     with suppress(OSError):
         if os.path.samestat(file.status(), os.stat(file.path, follow_symlinks=False)):
             os.unlink(file.path)

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,22 +24,20 @@ from numpy.typing import NDArray
 
 from headrace._core import Limits
 from headrace.data.pillow_file import TooLargeError
+from headrace.feed.pillow import PictureForm, decode_here
 
 IDLE_S = 20.0
 """Then a process ends."""
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {0} import serve; serve()"
+_START = """
+import json, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the parent, with which this ends
+sys.path[:] = json.loads(sys.argv[1])
+from {0} import serve
+serve()
+"""
 _PIXEL_BYTES, _OTHER_BYTES = 32, 2 << 30
 """Memory that a process may have for each pixel of `max_pixels` (OpenJPEG takes four a channel), and beside."""
 _MOST_HEADER_BYTES = 1 << 16
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is to become of an image."""
-
-    mode: str | None
-    """As `Image.convert` has it; None: the values as they are."""
-    exif: bool
 
 
 class _DecoderProcess:
@@ -54,7 +51,7 @@ class _DecoderProcess:
         self._read(1, None)  # it is ready
 
     def ask(self, request: dict[str, Any], data: bytes, deadline_s: float) -> tuple[dict[str, Any], bytes]:
-        """The answer and its bytes. Raises TimeoutError, and EOFError where it has ended."""
+        """Return the answer and its bytes. Raises TimeoutError, and EOFError where it has ended."""
         try:
             self._to.write(_packed(request, data))
             self._to.flush()
@@ -74,6 +71,10 @@ class _DecoderProcess:
         for pipe in (self._to, self._from):
             with suppress(OSError):  # what was not sent
                 pipe.close()
+
+    def forget(self) -> None:
+        """Give it up in a fork, whose child it is not: nothing is said of it when it goes out of use."""
+        self._process.returncode = 0
 
     @property
     def why_ended(self) -> str:
@@ -98,41 +99,44 @@ class _DecoderProcess:
 
 
 class _Processes:
-    """Those that wait for work. Of this process alone: a fork has none."""
+    """Those that wait for work. A fork has none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._free: list[_DecoderProcess] = []
-        self._owner = os.getpid()
 
     def take(self) -> _DecoderProcess | None:
         with self._lock:
-            return self._free.pop() if self._owner == os.getpid() and self._free else None
+            return self._free.pop() if self._free else None
 
     def give_back(self, process: _DecoderProcess) -> None:
         with self._lock:
-            if self._owner != os.getpid():
-                self._free, self._owner = [], os.getpid()
             self._free.append(process)
 
     def end(self) -> None:
         with self._lock:
             free, self._free = self._free, []
-        for process in free if self._owner == os.getpid() else ():
+        for process in free:
             process.end()
+
+    def forget(self) -> None:
+        """Give all of them up in a fork: they are its parent's, and the lock may be held for good."""
+        for process in self._free:
+            process.forget()
+        self._lock, self._free = threading.Lock(), []
 
 
 _PROCESSES = _Processes()
 end_processes = _PROCESSES.end
 atexit.register(end_processes)
-os.register_at_fork(after_in_child=lambda: _PROCESSES.__init__())  # type: ignore[misc]  # its lock may be held
+os.register_at_fork(after_in_child=_PROCESSES.forget)
 
 
-def decode_apart(data: bytes, wanted: Wanted, formats: Sequence[str], limits: Limits) -> NDArray[np.generic]:
-    """The image as one of `formats`. Raises TooLargeError beyond `limits`, ValueError for what cannot be decoded."""
+def decode_apart(data: bytes, form: PictureForm, formats: Sequence[str], limits: Limits) -> NDArray[np.generic]:
+    """Decode the image as one of `formats`. Raises TooLargeError beyond `limits`, ValueError where that fails."""
     request = {
-        "mode": wanted.mode,
-        "exif": wanted.exif,
+        "mode": form.mode,
+        "exif": form.exif,
         "formats": list(formats),
         "limits": {"max_pixels": limits.max_pixels, "formats": list(limits.formats)},
     }
@@ -188,29 +192,26 @@ def _packed(header: dict[str, Any], data: bytes) -> bytes:
 
 
 def serve() -> None:
-    """Answers requests of the parent until that ends, or has not asked for a while."""
+    """Answer requests of the parent until that ends, or has not asked for a while."""
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
-    from headrace.feed import pillow  # noqa: F401  # before anybody waits
-
     outgoing.write(b"!")
     outgoing.flush()
-    while select.select([incoming], [], [], IDLE_S)[0]:
-        lead = incoming.read(4)
-        if len(lead) < 4:
-            return
-        request = json.loads(incoming.read(int.from_bytes(lead, "little")))
-        _answer(request, incoming.read(request["bytes"]), outgoing)
+    with suppress(BrokenPipeError):  # the parent has ended meanwhile
+        while select.select([incoming], [], [], IDLE_S)[0]:
+            lead = incoming.read(4)
+            if len(lead) < 4:
+                return
+            request = json.loads(incoming.read(int.from_bytes(lead, "little")))
+            _answer(request, incoming.read(request["bytes"]), outgoing)
 
 
 def _answer(request: dict[str, Any], data: bytes, outgoing: BinaryIO) -> None:
-    from headrace.feed import pillow
-
     limits = Limits(**request["limits"])
     _bound_memory(limits)
     pixels = b""
     try:
-        found = pillow.decode_here(data, Wanted(request["mode"], request["exif"]), limits, request["formats"])
+        found = decode_here(data, PictureForm(request["mode"], request["exif"]), limits, request["formats"])
         answer: dict[str, Any] = {"shape": found.shape, "dtype": found.dtype.str}
         pixels = found.tobytes()
     except TooLargeError as error:

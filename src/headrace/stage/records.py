@@ -138,7 +138,7 @@ def parse(lines: Sequence[bytes]) -> Known:
 
 
 def _read(line: bytes, number: int) -> tuple[Any, bool]:
-    """What the line says, and whether it has a checksum. Raises DamagedJournalError where that does not fit it."""
+    """Return what the line says, and whether it has a checksum. Raises DamagedJournalError where that does not fit."""
     check = _CHECK.search(line, max(0, len(line) - _CHECK_BYTES))
     bare = line if check is None else line[: check.start()] + b"}"
     if check is not None and check[1] != _sum(bare):
@@ -150,7 +150,7 @@ def _read(line: bytes, number: int) -> tuple[Any, bool]:
 
 
 def _header(found: Any) -> tuple[Header, bool]:
-    """Also whether each line has a checksum."""
+    """Return the header, and whether each line has a checksum."""
     match found:
         case {"format": str(name)} if name not in (FORMAT, _WITHOUT_CHECKS):
             raise DamagedJournalError(f"it is of another version, {name!r}; this one writes {FORMAT!r}")

@@ -43,13 +43,18 @@ def workers(case: Case) -> Iterator[Proposal]:
         code=CODE,
         title=title,
         why=" ".join([_why(case, count), *by_storage]),
-        confidence=LOW if by_storage else HIGH if case.workers else MEDIUM,
+        confidence=LOW if by_storage else _confidence(case, prediction),
         change=_with(count),
         costs=_costs(case, count),
         wanted=Wanted({"num_workers": str(count)}),
         hint=f"DataLoader(…, num_workers={count})",
         changes=of_loaders(case, num_workers=count),
     )
+
+
+def _confidence(case: Case, prediction: Prediction) -> str:
+    """Return `medium` where handing batches over had to be assumed, or where the interval reaches the present step."""
+    return HIGH if case.workers and prediction.high_us < case.step_us else MEDIUM
 
 
 def of_loaders(case: Case, **arguments: Any) -> dict[str, Any]:

@@ -1,0 +1,109 @@
+"""The examples of docs/recipes.md and of the page on a Dataset of one's own, run from top to bottom."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from loader_data import encode, photograph
+
+import headrace as hr
+
+DOCS = Path(__file__).parents[1] / "docs"
+COUNTS = {"cat": 40, "dog": 24}
+
+
+def examples(page):
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """With the folder that the pages name; file names end in numbers."""
+    root = tmp_path_factory.mktemp("recipes")
+    for label, (name, count) in enumerate(COUNTS.items()):
+        (root / "train" / name).mkdir(parents=True)
+        for number in range(count):
+            image = photograph(100 * label + number, 120, 90)
+            (root / "train" / name / f"{number}.jpg").write_bytes(encode(image, quality=90))
+    return root
+
+
+@pytest.fixture(scope="module")
+def recipes(directory):
+    """What the blocks have defined, one after the other; a block that does not run fails all tests."""
+    names: dict[str, object] = {}
+    steps = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        for example in examples("recipes.md"):
+            exec(example, names)
+            steps.append(dict(names))
+    return names, steps
+
+
+def of_block(recipes, word):
+    """What was defined when the block with `word` had run."""
+    (at,) = [at for at, text in enumerate(examples("recipes.md")) if word in text]
+    return recipes[1][at]
+
+
+def test_two_views_are_two_draws_and_the_same_again(recipes):
+    names = of_block(recipes, "def two_views")
+    batch = names["batch"]
+    assert set(batch) == {"query", "key"}
+    assert all(each.shape == (64, 3, 224, 224) and each.dtype == torch.uint8 for each in batch.values())
+    assert (batch["query"] != batch["key"]).flatten(1).any(1).all()
+    again = hr.Loader(
+        names["data"], {"image": hr.Raw()}, batch_size=64, shuffle=True, map=names["two_views"], threads=1
+    )
+    assert torch.equal(next(iter(again))["key"], batch["key"])
+
+
+def test_dino_crops(recipes):
+    batch = of_block(recipes, "def crops")["batch"]
+    assert batch["global"].shape == (16, 2, 3, 224, 224)
+    assert batch["local"].shape == (16, 8, 3, 96, 96)
+    assert all(len({crop.numpy().tobytes() for crop in sample}) == 8 for sample in batch["local"])
+
+
+def test_labels_by_a_rule(recipes):
+    parity = of_block(recipes, "with_column")["parity"]
+    assert parity.classes == ("even", "odd")
+    assert parity.labels().tolist() == [int(Path(key).stem) % 2 for key in parity.keys]
+
+
+def test_a_balanced_epoch_has_each_class_as_often(recipes):
+    names = of_block(recipes, "balanced =")
+    assert names["counts"].tolist() == list(COUNTS.values())
+    assert np.bincount(names["balanced"].labels()).tolist() == [40, 40]
+    torch.testing.assert_close(names["weights"], torch.tensor([64 / 80, 64 / 48]))
+
+
+def test_parts(recipes):
+    names = of_block(recipes, "dogs =")
+    assert len(names["dogs"]) == COUNTS["dog"]
+    assert set(names["dogs"].labels().tolist()) == {1}
+    assert (len(names["train"]) + len(names["val"]), len(names["first"])) == (64, 50)
+
+
+def test_phases_and_figures(recipes):
+    names = recipes[0]
+    assert [(first, len(loader)) for first, loader in names["loaders"]] == [(0, 1), (2, 1)]
+    assert [loader.epoch for _, loader in names["loaders"]] == [2, 4]
+    assert json.loads(json.dumps(names["figures"]))["samples"] == sum(COUNTS.values())
+    assert 0 <= names["waiting"] <= 1
+
+
+def test_a_dataset_of_ones_own(directory, monkeypatch):
+    monkeypatch.chdir(directory)
+    names: dict[str, object] = {}
+    for example in examples("drop-ins/own-dataset.md"):
+        exec(example, names)
+    assert names["anchors"].shape == names["positives"].shape == (64, 3, 224, 224)
+    assert names["anchors"].dtype == torch.float32
+    assert sorted(names["labels"].tolist()) == [0] * 40 + [1] * 24
