@@ -110,8 +110,8 @@ class Dataset:
         return None if self.base_ids is None else occurrences(self.base_ids, len(self.table))
 
     def draw_ids(self, index: Ints) -> Ints:
-        """Return the keys of random draws for the samples at positions `index`. A key is the base id where a sample comes
-        for the first time, and another number for each further time."""
+        """Return the keys of random draws for the samples at positions `index`. A key is the base id where a sample
+        comes for the first time, and another number for each further time."""
         if self.base_ids is None:
             return index
         ids, numbers = self.base_ids[index], self.occurrences
