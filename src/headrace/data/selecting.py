@@ -48,7 +48,8 @@ def positions(which: Selector, size: int) -> Positions:
 def occurrences(ids: Positions, size: int) -> npt.NDArray[Any] | None:
     """Count how often each of `ids` came before in the list; None where none comes twice.
 
-    In the smallest unsigned type. `size` is the number of samples that the ids are of. Raises UsageError for more than a draw id can hold.
+    In the smallest unsigned type. `size` is the number of samples that the ids are of. Raises UsageError for more than
+    a draw id can hold.
     """
     if (ids[1:] > ids[:-1]).all():
         return None
