@@ -335,6 +335,18 @@ def test_an_iterable_dataset_is_read_by_worker_0_of_1():
     assert get_worker_info() is None, "nothing of it is seen in other threads"
 
 
+def test_shards_cut_for_several_workers_are_not_lost_in_silence():
+    """One thread reads, as worker 0: a list of shards for four workers would be read to a quarter."""
+
+    class Shards(IterableDataset):
+        def __iter__(self):
+            return iter(range(100)[get_worker_info().id :: 4])
+
+    with pytest.warns(UserWarning, match="shards that were cut for 4 workers were read in part; cut them"):
+        list(ThreadDataLoader(Shards(), 5, num_workers=4))
+    assert len(list(ThreadDataLoader(Shards(), 5, num_workers=1))) == 5, "nothing to say: it was asked for"
+
+
 def test_processes_of_a_dataloader_keep_their_worker_info():
     """A ThreadDataLoader was used before, and may be inside."""
     list(ThreadDataLoader(Numbers(), 4, num_workers=1))

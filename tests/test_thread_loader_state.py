@@ -497,3 +497,14 @@ def test_the_order_is_dataloaders_after_a_resume():
     got = [batch["index"].tolist() for _ in range(3) for batch in resumed]
     theirs = DataLoader(Augmented(), BATCH, shuffle=True, generator=generator())
     assert got == [batch["index"].tolist() for _ in range(3) for batch in theirs][1:]
+
+
+def test_a_state_saved_before_the_first_batch_keeps_the_order():
+    """Drawn from torch's default generator, which nobody restores; threads have begun to load in that order."""
+    loader = ThreadDataLoader(list(range(60)), 4, shuffle=True, num_workers=2)
+    iterator = iter(loader)
+    state = json.loads(json.dumps(loader.state_dict()))
+    whole = [batch.tolist() for batch in iterator]
+    torch.manual_seed(17)
+    loader.load_state_dict(state)
+    assert [batch.tolist() for batch in loader] == whole

@@ -147,8 +147,8 @@ def test_training_without_a_loader_is_told(tmp_path):
     write_evidence(tmp_path, "a", [process(7), ["torch", 1, {}], *steps])
     diagnosis = diagnose(read(tmp_path))
     assert diagnosis.verdict == (
-        "No DataLoader of torch's was iterated in 8 measured steps: if batches come from elsewhere, the wait for them "
-        "was not seen, and counts as forward or other. The largest part of a step is backward (70 %)."
+        "No DataLoader was iterated in 8 measured steps, and nothing else was seen to give batches: the wait for them, "
+        "if there is any, is in what is called not seen, or in other. The largest part of a step is backward (70 %)."
     )
     assert diagnosis.wait_share is None
 

@@ -187,6 +187,11 @@ def test_what_starts_the_probe_is_hooked_and_none_of_what_the_probe_itself_impor
         "torchdata",
         "torchvision",
         "deepspeed",
+        "ffcv",
         "headrace",
+        "nvidia",
         "safetensors",
+        "spdl",
+        "tensorflow",
+        "webdataset",
     }

@@ -13,6 +13,7 @@ import torch
 from probing import kinds, notes, probed, records
 from training_loops import Loop, loader
 
+from headrace.doctor.probe import training
 from headrace.doctor.probe.ending import Finished
 
 
@@ -109,3 +110,19 @@ def test_a_pass_begun_before_the_probe_is_left_alone(tmp_path: Path) -> None:
     assert len(records(tmp_path / "one", "get")) == 1
     assert records(tmp_path / "two", "get") == []
     assert len(records(tmp_path / "two", "step")) == 1
+
+
+def test_batches_of_a_run_that_never_trains_are_written_as_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be killed at any time; what autograd is off for is kept back, since it may be a check before training."""
+    monkeypatch.setattr(training, "FLUSH_AFTER_NS", 0)
+    with probed(tmp_path):
+        batches = iter(loader(16))
+        next(batches)
+        next(batches)
+        assert [get[2] for get in records(tmp_path, "get")] == [0, 1]
+        with torch.no_grad():
+            next(batches)
+        assert len(records(tmp_path, "get")) == 2
+    assert len(records(tmp_path, "get")) == 3

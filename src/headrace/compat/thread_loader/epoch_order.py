@@ -112,8 +112,11 @@ class EpochOrder:
         sampler = None if self._sampler is None else self._sampler.state()
         if self._finished:
             return replace(self.next_start(), generators=states_of(self._generators), sampler=sampler)
-        if self.received == 0:  # what was drawn for it can be drawn again: nobody has seen anything of it
-            return replace(self._start, generators=self._at_start, sampler=sampler)
+        if self.received == 0:  # what a generator drew for it can be drawn again, and torch's default one is not ours
+            begun = self._start
+            if self._seeded is not None and self._seeded.seed is not None:
+                begun = replace(begun, base_seed=self.base_seed, order_seed=self._seeded.seed)
+            return replace(begun, generators=self._at_start, sampler=sampler)
         return replace(
             self._start,
             batches=self.received,

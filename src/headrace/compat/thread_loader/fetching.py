@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from torch.utils.data import Subset
 
 from headrace.compat.thread_loader.sample_random import SampleRandom, enter
+from headrace.compat.thread_loader.worker_info import warn_of_lost_shards
 from headrace.errors import StateError
 
 
@@ -73,15 +74,24 @@ class IterableFetcher:
     """Of an iterable dataset, which one thread reads from its start; `parts` are whole batches."""
 
     def __init__(
-        self, dataset: Any, collate: Callable[[Any], Any], *, batched: bool, drop_last: bool, key: int, skip: int
+        self,
+        dataset: Any,
+        collate: Callable[[Any], Any],
+        *,
+        batched: bool,
+        drop_last: bool,
+        key: int,
+        skip: int,
+        workers: int,
     ) -> None:
-        """The first `skip` batches are read and dropped."""
+        """The first `skip` batches are read and dropped. `workers` is the loader's `num_workers`."""
         self._dataset = dataset
         self._collate = collate
         self._batched = batched
         self._drop_last = drop_last
         self._key = key
         self._skip = skip
+        self._workers = workers
         self._samples: Iterator[Any] | None = None
         self._ended = False
         self.cancelled = False
@@ -126,6 +136,7 @@ class IterableFetcher:
                 samples.append(next(self._samples))  # type: ignore[arg-type]  # `load` has opened it
             except StopIteration:
                 self._ended = True
+                warn_of_lost_shards(self._workers)
         if not samples or (self._drop_last and len(samples) < count):
             raise EndOfData
         return samples if self._batched else samples[0]

@@ -29,7 +29,8 @@ from headrace.compat.thread_loader.sampler_state import (
     stateful_sampler,
     states_of,
 )
-from headrace.compat.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads, worker_info
+from headrace.compat.thread_loader.worker_info import worker_info
+from headrace.compat.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
 from headrace.cores import default_threads
 from headrace.errors import StateError, UsageError
 
@@ -192,6 +193,7 @@ class ThreadDataLoader(DataLoader[T_co]):
             drop_last=self.drop_last,
             key=key,
             skip=order.received,
+            workers=self.num_workers,
         )
 
     def _pins(self) -> bool:

@@ -6,14 +6,12 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from inspect import signature
-from typing import Any
 
 import torch
-from torch.utils.data import Dataset, get_worker_info
 from torch.utils.data._utils.worker import WorkerInfo
 
 from headrace.compat.thread_loader.batch_task import BatchTask, placed
+from headrace.compat.thread_loader.worker_info import tell_worker_info, worker_info
 from headrace.cores import share_cores
 from headrace.threads import THREAD_PREFIX, close_at_exit, in_own_thread
 
@@ -22,43 +20,6 @@ DROP_WAIT_S = 1.0
 
 EXIT_WAIT_S = 5.0
 """When Python ends, a dataset that hangs is left behind rather than waited for."""
-
-
-_info = threading.local()
-
-
-def worker_info(worker: int, workers: int, seed: int, dataset: Dataset[Any]) -> WorkerInfo:
-    """Return what `get_worker_info()` says in one of `workers`; `seed` is the loader's with the worker's number."""
-    info: Any = WorkerInfo
-    more = {"worker_method": "thread"} if "worker_method" in signature(info).parameters else {}
-    return info(id=worker, num_workers=workers, seed=seed, dataset=dataset, **more)  # type: ignore[no-any-return]
-
-
-def present_worker_info() -> WorkerInfo | None:
-    """Return what `torch.utils.data.get_worker_info()` gives in this thread of a ThreadDataLoader; None elsewhere."""
-    return getattr(_info, "value", None)
-
-
-def _get_worker_info() -> WorkerInfo | None:
-    """Return what DataLoader keeps for this process, unless this is a thread of a ThreadDataLoader.
-
-    Only its code is used, inside torch's function of that name and with its globals: datasets import the function by
-    name, and what it returns is one value for a process.
-    """
-    import sys
-
-    from headrace.compat.thread_loader.worker_threads import present_worker_info
-
-    # default_collate asks as well, and puts tensors into shared memory wherever there is a worker.
-    collates = sys._getframe(1).f_globals.get("__name__") == "torch.utils.data._utils.collate"
-    own = None if collates else present_worker_info()
-    return _worker_info if own is None else own  # type: ignore[name-defined]  # noqa: F821  # torch's global
-
-
-def tell_worker_info(info: WorkerInfo) -> None:
-    """Make `get_worker_info()` return `info` in this thread, as it does in DataLoader's processes."""
-    get_worker_info.__code__ = _get_worker_info.__code__
-    _info.value = info
 
 
 class WorkerThreads:

@@ -16,6 +16,7 @@ NAMES = {
     "getitem": "the dataset's own code",
     "collate": "collate",
     "map": "the script's map function",
+    "source": "the call for a batch",
     "python": "Python beside the loader's threads",
     "serialise": "serialisation",
     "wait": "waiting for locks or other processes",
@@ -43,6 +44,8 @@ LOOK = {
     "getitem": "Look at the lines listed under the loader: time in the dataset's own code.",
     "collate": "Look at the collate function: the default one copies each sample once; padding to the longest and "
     "loops in Python cost more.",
+    "source": "Look at what it does: unless it fetches ahead, nothing is trained meanwhile. A DataLoader with workers, "
+    "or headrace.ThreadDataLoader, makes batches while the device computes.",
     "map": "Look at map_workers=, which runs it in processes, or at augmentations that the loader's core does itself.",
     "python": "Look at what map= and batch_map= do in Python, and at map_workers=.",
     "serialise": "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",

@@ -6,7 +6,7 @@ from statistics import fmean, median, quantiles
 
 from .device import device_parts
 from .diagnosis import StepBudget
-from .parts import BACKWARD, COLLECTIVE, COPY, OPTIMIZER, ORDER, OTHER, WAIT, mean_parts, parts_of
+from .parts import BACKWARD, COLLECTIVE, COPY, FORWARD, OPTIMIZER, ORDER, OTHER, UNSEEN, WAIT, mean_parts, parts_of
 from .spans import Span, segments
 from .steps import Step, Training
 
@@ -42,4 +42,6 @@ def step_parts(training: Training, step: Step) -> dict[str, float]:
             for kind, start, duration in training.trainer.steps.spans[step.row]
         ]
     parts = parts_of(list(segments(step.start, step.end, spans)))
-    return {WAIT: 0.0, **parts} if training.trainer.gets.start else parts
+    if training.trainer.gets.start:
+        return {WAIT: 0.0, **parts}
+    return {UNSEEN if name == FORWARD else name: us for name, us in parts.items()}

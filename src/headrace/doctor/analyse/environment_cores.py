@@ -139,7 +139,7 @@ def _limits(host: Host) -> str:
 
 
 def _calls_opencv(host: Host) -> bool:
-    """A worker that imports OpenCV and calls none of it runs none of its threads, and tells of none."""
+    """Tell whether workers call OpenCV: one that imports it and calls none of it runs none of its threads."""
     return any(host.told(maker.pid, "facts", "opencv_threads") is not None for maker in host.worker_makers)
 
 

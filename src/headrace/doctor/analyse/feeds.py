@@ -6,12 +6,13 @@ of the measured steps, as far as two of its counts lie in them. A ThreadDataLoad
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from ..session.model import Feed, Loader, Trainer
+from ..session.model import Loader, LoaderFeed, Trainer
 from .diagnosis import Making, StagePart
 from .steps import Training, whole_fact
 from .words import counted, percent
@@ -45,8 +46,8 @@ class FeedSums:
     threads: int = 0
     map_workers: int = 0
 
-    def add(self, first: Feed | None, last: Feed) -> None:
-        """What came between two counts of one pass; all of it up to `last` without a first."""
+    def add(self, first: LoaderFeed | None, last: LoaderFeed) -> None:
+        """Add what came between two counts of one pass; all of it up to `last` without a first."""
         before = {} if first is None else first.facts
         for name in SUMMED:
             self.figures[name] += (last.facts.get(name) or 0.0) - (before.get(name) or 0.0)
@@ -59,7 +60,7 @@ class FeedSums:
 
     @property
     def core_share(self) -> float:
-        """Of its threads' time, in which they work."""
+        """Share of its threads' time in which they work."""
         busy_s = sum(self.busy_s(name) for name in CORE)
         return busy_s / (busy_s + self.figures["idle_s"]) if busy_s > 0 else 0.0
 
@@ -68,7 +69,7 @@ class FeedSums:
 
     @property
     def limit(self) -> str:
-        """The stage that limits while the consumer waits, as headrace's `Stats.limit` finds it."""
+        """Name the stage that limits while the consumer waits, as headrace's `Stats.limit` finds it."""
         wall_s = self.figures["wall_s"] or 1.0
         shares = {TEXT: self.busy_s(TEXT) / wall_s, MAP: self.busy_s(MAP) / (wall_s * max(self.map_workers, 1))}
         if not self.map_workers:
@@ -81,13 +82,21 @@ class FeedSums:
         return max(CORE, key=self.busy_s)
 
 
+SOURCE = "source"
+"""Category of what is no loader at all: a function, or an iterator, that the loop calls for a batch."""
+
+
+def is_source(loader: Loader | None) -> bool:
+    return loader is not None and "source" in loader.facts
+
+
 def threads_of(loader: Loader | None) -> int:
-    """That make a loader's batches in the trainer itself; 0 for torch's DataLoader."""
+    """Count the threads that make a loader's batches in the trainer itself; 0 for torch's DataLoader."""
     return 0 if loader is None else whole_fact(loader.facts, "threads") or 0
 
 
 def feed_sums(training: Training) -> dict[int, FeedSums]:
-    """By loader."""
+    """Sum up what each loader did, by its number."""
     loaders = {one.number: one.loader for one in training.trainer.passes}
     sums: dict[int, FeedSums] = {}
     for number, feeds in _by_pass(training.trainer).items():
@@ -99,7 +108,7 @@ def feed_sums(training: Training) -> dict[int, FeedSums]:
 
 
 def feed_makings(training: Training) -> Iterator[Making]:
-    """How Loaders made their batches, by what they say of themselves."""
+    """Tell how Loaders made their batches, by what they say of themselves."""
     trainer = training.trainer
     loaders = {loader.number: loader for loader in trainer.loaders}
     for number, sums in feed_sums(training).items():
@@ -128,7 +137,7 @@ def feed_makings(training: Training) -> Iterator[Making]:
 
 
 def shares_of_feeds(training: Training) -> dict[int, dict[str, float]]:
-    """By Loader, what a wait for it comes from: the stages of whatever limits it."""
+    """Share out a wait for each Loader among the stages of whatever limits it."""
     names = {loader.number: name_of(loader) for loader in training.trainer.loaders}
     found: dict[int, dict[str, float]] = {}
     for number, sums in feed_sums(training).items():
@@ -136,16 +145,20 @@ def shares_of_feeds(training: Training) -> dict[int, dict[str, float]]:
         busy = {stage: sums.busy_s(stage) for stage in CORE} if limit in CORE else {limit: 1.0}
         whole = sum(busy.values())
         found[number] = {f"{CATEGORIES[stage]}:{name}": us / whole for stage, us in busy.items() if us > 0}
+    for loader in training.trainer.loaders:
+        if is_source(loader):
+            place = f"{os.path.basename(str(loader.facts.get('file')))}:{loader.facts.get('line')}"
+            found[loader.number] = {f"{SOURCE}:{loader.facts['source']}, {place}": 1.0}
     return found
 
 
 def name_of(loader: Loader) -> str:
-    """`headrace.Loader`."""
+    """Return `headrace.Loader`."""
     return f"headrace.{str(loader.facts.get('dataset', '')).rpartition('.')[2]}"
 
 
 def keeps_up(training: Training, making: Making) -> str:
-    """`headrace.Loader keeps up: its 2 threads work 40 % of the time`."""
+    """Say: `headrace.Loader keeps up: its 2 threads work 40 % of the time`."""
     loader = next(one for one in training.trainer.loaders if one.number == making.loader)
     verb = "works" if making.workers == 1 else "work"
     return (
@@ -154,7 +167,7 @@ def keeps_up(training: Training, making: Making) -> str:
 
 
 def how_busy(training: Training, making: Making) -> str:
-    """`headrace.Loader's 2 threads work 97 % of the time, most of it decode`."""
+    """Say: `headrace.Loader's 2 threads work 97 % of the time, most of it decode`."""
     loader = next(one for one in training.trainer.loaders if one.number == making.loader)
     sums = feed_sums(training).get(making.loader)
     threads = f"{name_of(loader)}'s {counted(making.workers, 'thread')}"
@@ -171,7 +184,7 @@ def how_busy(training: Training, making: Making) -> str:
 
 
 def what_to_change(training: Training, making: Making, cores: float | None) -> str:
-    """Of a loader of Headrace's that training waits for."""
+    """Advise on a loader of Headrace's that training waits for."""
     loader = next(one for one in training.trainer.loaders if one.number == making.loader)
     sums = feed_sums(training).get(making.loader)
     more = _more_threads(making, cores)
@@ -198,7 +211,7 @@ def what_to_change(training: Training, making: Making, cores: float | None) -> s
 
 
 def _more_threads(making: Making, cores: float | None) -> int | None:
-    """As many as there are cores, where it has fewer."""
+    """Return as many as there are cores, where it has fewer."""
     return None if cores is None or making.workers >= int(cores) else int(cores)
 
 
@@ -207,15 +220,15 @@ def _most(stages: Iterable[StagePart]) -> str:
     return "" if heaviest is None else f", {percent(heaviest.share)} of it {heaviest.category}"
 
 
-def _by_pass(trainer: Trainer) -> dict[int, list[Feed]]:
-    feeds: dict[int, list[Feed]] = {}
+def _by_pass(trainer: Trainer) -> dict[int, list[LoaderFeed]]:
+    feeds: dict[int, list[LoaderFeed]] = {}
     for one in trainer.feeds:
         feeds.setdefault(one.pass_, []).append(one)
     return feeds
 
 
 def _stages(sums: FeedSums, samples: float, batches: float, name: str) -> list[StagePart]:
-    """Heaviest first; the shares sum to 1. A thread of the core computes whenever it works, but for reading."""
+    """List the heaviest first; the shares sum to 1."""
     rows: dict[str, tuple[float, float]] = {**sums.stages, PYTHON: (batches, sums.figures["python_s"])}
     whole = sum(busy_s for _, busy_s in rows.values())
     parts = [_part(stage, items, busy_s, whole, samples, batches, name) for stage, (items, busy_s) in rows.items()]

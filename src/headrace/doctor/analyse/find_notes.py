@@ -10,10 +10,14 @@ from .parts import FORWARD
 from .view import View
 from .words import counted, percent
 
-NOT_KNOWN = "not-known"
+NOT_KNOWN, NOT_SEEN = "not-known", "not-seen"
 NOTES = {
     "hook-off": ("A hook of the doctor failed and was taken off", "What it measures is missing from this report."),
     NOT_KNOWN: ("A library is of a version that the doctor does not know", "Look for a newer Headrace."),
+    NOT_SEEN: (
+        "What gives the batches cannot be hooked",
+        "Make it a function of a module, or an iterator of a class with __next__; or a DataLoader.",
+    ),
     "engine": ("The training engine is not understood", "Steps may be counted otherwise than the engine does."),
     "no-optimizer": ("No optimizer stepped", "Look at the figures by batch; there are none by step."),
     "optimizers": ("Several optimizers step", "A step ends with the last of them."),

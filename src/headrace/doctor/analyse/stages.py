@@ -77,7 +77,7 @@ def batch_stages(maker: Maker, row: int, *, serialise: bool = True) -> dict[str,
 
 
 def made_us(maker: Maker, row: int) -> int:
-    """What making a batch took: of all the threads together, where several made it."""
+    """Return what making a batch took: of all the threads together, where several made it."""
     worked = maker.batches.worked[row] if maker.batches.worked else None
     return maker.batches.fetched[row] - maker.batches.start[row] if worked is None else worked
 

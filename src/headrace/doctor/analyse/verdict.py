@@ -11,7 +11,8 @@ from ..session.model import Session
 from .advice import category, named, who
 from .diagnosis import Causes, Finding, Part, RankView, StepBudget
 from .environment_memory import COPIED
-from .find_notes import NOT_KNOWN
+from .feeds import SOURCE
+from .find_notes import NOT_KNOWN, NOT_SEEN
 from .find_processes import hanging
 from .parts import WAIT
 from .ranks import is_late
@@ -99,7 +100,7 @@ def _waiting(session: Session, view: View | None) -> Iterator[str]:
 
 def _not_known(session: Session) -> Iterator[str]:
     """What no figure can tell, since a library is newer than the probe."""
-    yield from dict.fromkeys(note.text for note in session.notes if note.code == NOT_KNOWN)
+    yield from dict.fromkeys(note.text for note in session.notes if note.code in (NOT_KNOWN, NOT_SEEN))
 
 
 def _untrained(session: Session) -> str:
@@ -124,8 +125,8 @@ def _unasked(view: View, budget: StepBudget) -> str:
             f"{steps}: what that waits for was not seen."
         )
     return (
-        f"No DataLoader of torch's was iterated in {steps}: if batches come from elsewhere, the wait for them was not "
-        "seen, and counts as forward or other."
+        f"No DataLoader was iterated in {steps}, and nothing else was seen to give batches: the wait for them, if "
+        "there is any, is in what is called not seen, or in other."
     )
 
 
@@ -177,6 +178,8 @@ def _where(view: View, cause: str) -> str:
     if ":" not in cause and not any(category(part.name) == cause and ":" in part.name for part in view.causes.parts):
         return ""
     first = next(iter(view.makings), None)
+    if category(cause) == SOURCE:
+        return ""
     if first is not None and first.workers:
         return f" in {counted(first.workers, first.makers)}"
     return " in the training process, which has no workers"

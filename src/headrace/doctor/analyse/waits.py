@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..session.model import Loader, Pass, Trainer
 from .diagnosis import Part, WaitSplit
-from .feeds import threads_of
+from .feeds import is_source, threads_of
 from .handing import late, usual_us
 from .join import Finder, Join, Made
 from .steps import Training, pass_of, queue_of
@@ -81,7 +81,7 @@ def _get(trainer: Trainer, row: int, one: Pass, finder: Finder, usual: float | N
     gets = trainer.gets
     start, index = gets.start[row], gets.index[row]
     made = finder.batch(index)
-    if threads_of(_loader(trainer, one)):
+    if threads_of(_loader(trainer, one)) or is_source(_loader(trainer, one)):
         cuts = _in_threads(trainer, row, made)
     elif is_here(trainer, one):
         cuts = _here(trainer, row, made)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-from ..session.model import Digest, Feed, Gets, Loader, Pass, Rest, Trainer, Window
+from ..session.model import Digest, Gets, Loader, LoaderFeed, Pass, Rest, Trainer, Window
 from . import records
 
 Taker = Callable[[Any], None]
@@ -40,7 +40,7 @@ class TrainerSide:
             records.Replayed: self._replayed,
             records.Window: self._window,
             records.Last: self._last,
-            records.Feed: lambda record: self.trainer.feeds.append(Feed(record.pass_, record.t, record.facts)),
+            records.Feed: lambda record: self.trainer.feeds.append(LoaderFeed(record.pass_, record.t, record.facts)),
             records.Step: self._step,
             records.Rest: self._rest,
             records.Device: self._marks,

@@ -23,7 +23,7 @@ PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-p
 
 
 def is_users(path: str) -> bool:
-    """Whether a file of code is none of the standard library's, of an installed package's or of this probe's."""
+    """Tell whether a file of code is none of the standard library's, of an installed package's or of this probe's."""
     return not path.startswith((*_NOT_THE_USERS, "<frozen")) and not any(part in path for part in PACKAGES)
 
 

@@ -116,7 +116,7 @@ class Probe:
         return self.patches.replace(owner, name, make)
 
     def hook(self, module: ModuleType, path: str, make: Callable[[Any], Any], unseen: str) -> bool:
-        """Replaces `path`, dotted, of a library's module. Where there is no such thing the report says that what
+        """Replace `path`, dotted, of a library's module. Where there is no such thing the report says that what
         `unseen` names was not seen; and False."""
         owner: Any = module
         *outer, name = path.split(".")
@@ -128,7 +128,7 @@ class Probe:
         return False
 
     def unknown(self, what: str, unseen: str) -> None:
-        """Notes that `what`, of a library of another version than the doctor knows, is not as it knows it."""
+        """Note that `what`, of a library of another version than the doctor knows, is not as it knows it."""
         library = what.partition(".")[0]
         version = getattr(sys.modules.get(library), "__version__", None)
         its = f"{library} {version}'s" if version else f"{library}'s"

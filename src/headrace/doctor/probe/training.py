@@ -32,6 +32,9 @@ MARKED_COPIES = 4
 """Copies to the device after each batch that the device's marks show."""
 FLUSH_GETS = 64
 """So many batches are written together where no optimizer has stepped."""
+FLUSH_AFTER_NS = 1_000_000_000
+"""Or as long after the first of them: a run that never trains may be ended by a signal at any time. Not where autograd
+is off, as in a check of the validation loader that comes before the first step, whose batches are no step's."""
 
 
 class Training:
@@ -64,6 +67,8 @@ class Training:
         self.schedulers: WeakSet[Any] = WeakSet()
         """Those of learning rates that raise beyond an end."""
         self.windows = Windows(self)
+        self.seek: Callable[[], None] | None = None
+        """Looks for what gives the batches, while nothing is known to."""
         self._said: set[str] = set()
         self._begin(main_thread().ident or get_ident())
 
@@ -174,7 +179,10 @@ class Training:
     def got(self, batch: Given, with_grad: bool) -> None:
         self.steps.got(batch.pass_, batch.start, batch.end, with_grad, batch)
         step = self.steps.step
-        if not self.steps_seen and step is not None and len(step.gets) >= FLUSH_GETS:
+        if self.steps_seen or step is None:
+            return
+        is_due = with_grad and batch.end - step.gets[0][0].start >= FLUSH_AFTER_NS
+        if is_due or len(step.gets) >= FLUSH_GETS:
             self.probe.evidence.write(*batch_records(self.probe.clock, step))
             step.gets.clear()
 

@@ -153,7 +153,7 @@ class Digest:
 
 
 @dataclass
-class Feed:
+class LoaderFeed:
     """What a loader of Headrace's said of itself in a pass, counted from the pass's start: docs/doctor/evidence.md."""
 
     pass_: int
@@ -184,7 +184,7 @@ class Trainer:
     """Of the `replay` and `load` windows."""
     drained: Gets = field(default_factory=Gets)
     """Batches that were taken in the `drain` window."""
-    feeds: list[Feed] = field(default_factory=list)
+    feeds: list[LoaderFeed] = field(default_factory=list)
     digests: list[Digest] = field(default_factory=list)
     """Of its first batches, in order, where runs were to be compared; else empty."""
 

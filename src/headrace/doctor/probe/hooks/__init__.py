@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Callable
 
 from . import (
     backward,
+    batch_sources,
     collectives,
     compiler,
     cuda,
@@ -36,6 +37,7 @@ HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("torch", cuda.install),
     ("torch", ranges.install),
     ("torch", engines.watch_end),
+    ("torch", batch_sources.install),
     ("torch", backward.install),
     ("torch", collectives.install),
     ("torch.serialization", saving.install_torch),
@@ -58,6 +60,7 @@ HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("headrace.loader_position", own_loaders.watch_loader),
     ("headrace.compat.thread_loader.loader", own_loaders.watch_thread_loader),
     ("headrace.compat.thread_loader.batch_task", own_loaders.watch_thread_tasks),
+    *((module, batch_sources.watch_library) for module in batch_sources.LIBRARIES),
     ("multiprocessing.util", lifecycle.watch_children),
     ("torch.utils.data._utils.fetch", fetchers.install),
     ("torch.utils.data._utils.worker", workers.install),

@@ -24,7 +24,11 @@ def install(probe: Probe, torch: ModuleType) -> None:
     def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not training.enter(BACKWARD, "b"):
+            if is_compiling():
+                return original(tensors, *args, **kwargs)
+            if training.seek is not None and training.is_here():
+                training.seek()
+            if not training.enter(BACKWARD, "b"):
                 return original(tensors, *args, **kwargs)
             stamp = _stamped(training, autograd, tensors) if training.is_stamped else None
             try:

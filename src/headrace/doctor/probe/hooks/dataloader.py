@@ -80,8 +80,10 @@ class Hooks:
         return __iter__
 
     def get_iterator(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """What `__iter__` calls for a new iterator, and what a loader calls that has an `__iter__` of its own and keeps
-        one iterator for good: then a pass begins here."""
+        """Begin a pass where a loader has an `__iter__` of its own and keeps one iterator for good.
+
+        `__iter__` calls it, too, for a new iterator; its pass has begun by then.
+        """
         training = self._training
 
         @functools.wraps(original)
@@ -93,7 +95,7 @@ class Hooks:
         return _get_iterator
 
     def _begin(self, original: Callable[[Any], Any], loader: Any, name: str) -> Any:
-        """The iterator that `original` gives, whose pass is followed from now on."""
+        """Return the iterator that `original` gives, whose pass is followed from now on."""
         training = self._training
         is_inner = training.is_fetching and training.is_its_thread()
         if not training.is_on or is_inner or self._dataloader._utils.worker.get_worker_info() is not None:

@@ -35,18 +35,18 @@ BATCH = "_headrace_batch"
 
 
 def watch_loader(probe: Probe, position: ModuleType) -> None:
-    """Hooks headrace.loader_position, the base of Loader and of mixtures, once there is torch to train with."""
+    """Hook headrace.loader_position, the base of Loader and of mixtures, once there is torch to train with."""
     probe.when_imported("torch", partial(_install, owner=position.LoaderPosition, iterator=position.LoaderIterator))
 
 
 def watch_thread_loader(probe: Probe, loader: ModuleType) -> None:
-    """Hooks headrace.compat.thread_loader.loader."""
+    """Hook headrace.compat.thread_loader.loader."""
     owner, iterator = loader.ThreadDataLoader, loader.ThreadLoaderIterator
     probe.when_imported("torch", partial(_install, owner=owner, iterator=iterator))
 
 
 def watch_thread_tasks(probe: Probe, batch_task: ModuleType) -> None:
-    """Hooks headrace.compat.thread_loader.batch_task."""
+    """Hook headrace.compat.thread_loader.batch_task."""
     hooks = _ThreadHooks(probe)
     unseen = "what the threads of a ThreadDataLoader do was"
     probe.hook(batch_task, "BatchTask.__init__", hooks.new_task, unseen)
@@ -161,7 +161,7 @@ class _ThreadHooks:
         made[2] += 1
 
     def _begin_part(self, task: Any, stage: int) -> Batch | None:
-        """None inside a batch that this thread makes for somebody else: a loader within a dataset."""
+        """Begin a part; None inside a batch that this thread makes for somebody else: a loader within a dataset."""
         if BATCH not in vars(task) or self._probe.batches.current() is not None:
             return None
         pass_, index, _ = vars(task)[BATCH]
@@ -177,7 +177,7 @@ class _ThreadHooks:
             vars(task)[BATCH][2].append(part)
 
     def _write_batch(self, task: Any) -> None:
-        """The whole, in the first part's place. One that failed has no batch, and is not told."""
+        """Write the whole, in the first part's place. One that failed has no batch, and is not told."""
         parts: list[Batch] = vars(task).pop(BATCH, (0, 0, []))[2]
         if not parts or getattr(task, "_error", None) is not None:
             return

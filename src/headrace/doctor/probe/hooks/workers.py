@@ -19,7 +19,7 @@ UNSEEN = "what workers do was"
 
 
 def install(probe: Probe, worker: ModuleType) -> None:
-    """Hooks torch.utils.data._utils.worker, or a module with such a loop."""
+    """Hook torch.utils.data._utils.worker, or a module with such a loop."""
     probe.hook(worker, "_worker_loop", lambda original: _observed(probe, original), UNSEEN)
 
 
@@ -63,7 +63,7 @@ class LoopRoles(NamedTuple):
 
 
 def loop_roles(arguments: dict[str, Any]) -> LoopRoles:
-    """Finds the roles by the arguments' names, else the queues by what they can do: indices come first everywhere.
+    """Find the roles by the arguments' names, else the queues by what they can do: indices come first everywhere.
 
     torch from 2.15 on hands over the dataset in a list, which the loop empties.
     """

@@ -10,22 +10,22 @@ if TYPE_CHECKING:
 
 
 def install_decoding(probe: Probe, decoding: ModuleType) -> None:
-    """Hooks headrace.compat.images.decoding."""
+    """Hook headrace.compat.images.decoding."""
     probe.time_calls(decoding, "decode_image", "decode", "headrace.decode_image")
 
 
 def install_reader(probe: Probe, reader: ModuleType) -> None:
-    """Hooks headrace.compat.images.reader."""
+    """Hook headrace.compat.images.reader."""
     probe.time_calls(reader.ImageReader, "__call__", "decode", "headrace.ImageReader")
 
 
 def install_batch(probe: Probe, batch: ModuleType) -> None:
-    """Hooks headrace.compat.images.batch."""
+    """Hook headrace.compat.images.batch."""
     probe.time_calls(batch, "read_images", "decode", "headrace.read_images")
 
 
 def install_archives(probe: Probe, archive: ModuleType) -> None:
-    """Hooks headrace.compat.archives.indexed_archive, the base of IndexedTar and IndexedZip."""
+    """Hook headrace.compat.archives.indexed_archive, the base of IndexedTar and IndexedZip."""
     probe.time_calls_by_type(archive.IndexedArchive, "read", "read")
     for name in ("getmember", "__contains__"):
         probe.time_calls_by_type(archive.IndexedArchive, name, "lookup")
@@ -33,12 +33,12 @@ def install_archives(probe: Probe, archive: ModuleType) -> None:
 
 
 def install_tar(probe: Probe, tar: ModuleType) -> None:
-    """Hooks headrace.compat.archives.indexed_tar, whose open members read as they are asked."""
+    """Hook headrace.compat.archives.indexed_tar, whose open members read as they are asked."""
     probe.time_calls(tar.IndexedTar, "extractfile", "lookup", "IndexedTar")
     probe.time_calls(tar.IndexedTar, "_read_range", "read", "IndexedTar")
 
 
 def install_zip(probe: Probe, archive: ModuleType) -> None:
-    """Hooks headrace.compat.archives.indexed_zip."""
+    """Hook headrace.compat.archives.indexed_zip."""
     probe.time_calls(archive.IndexedZip, "extractfile", "read", "IndexedZip")
     probe.time_calls(archive.IndexedZip, "open", "read", "IndexedZip")

@@ -1,0 +1,279 @@
+"""Batches that no DataLoader gives: what the loop calls for one is found, timed and named, or said not to be seen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from observed_runs import observe, python
+from probing import notes, probed, records
+from processes import source_paths
+from torch import Tensor
+
+from headrace.doctor.analyse import diagnose
+from headrace.doctor.analyse.diagnosis import Diagnosis
+from headrace.doctor.conclusion import concluded
+from headrace.doctor.probe.hooks import batch_sources
+from headrace.doctor.session.document import decode
+from headrace.doctor.session.model import Outcome
+
+STEPS = 6
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)  # type: ignore[attr-defined]
+criterion = torch.nn.MSELoss()
+Pair = tuple[Tensor, Tensor]
+
+
+def get_batch(split: str) -> Pair:
+    assert split == "train"
+    return torch.randn(4, 8), torch.zeros(4, 1)
+
+
+class Data:
+    """Gives batches when it is asked."""
+
+    def next_batch(self) -> dict[str, Tensor]:
+        return dict(zip("xy", get_batch("train"), strict=True))
+
+
+class Pipe:
+    """An iterator of its own class, as DALI's is."""
+
+    left = STEPS
+
+    def __iter__(self) -> Pipe:
+        return self
+
+    def __next__(self) -> list[dict[str, Tensor]]:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return [Data().next_batch()]
+
+
+def generated() -> Iterator[Pair]:
+    for _ in range(STEPS):
+        yield get_batch("train")
+
+
+def rate(step: int) -> float:
+    return 0.1 / (1 + step)
+
+
+def train_on(x: Tensor, y: Tensor) -> None:
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+
+
+def by_function() -> None:
+    x, y = get_batch("train")
+    for step in range(STEPS):
+        optimizer.param_groups[0]["lr"] = rate(step)
+        for _ in range(2):
+            prediction = model(x)
+            loss = criterion(prediction, y)
+            x, y = get_batch("train")
+            loss.backward()
+        optimizer.step()
+
+
+def by_method() -> None:
+    data = Data()
+    for _ in range(STEPS):
+        batch = data.next_batch()
+        x, y = batch["x"].float(), batch["y"]
+        train_on(x, y)
+
+
+def by_iterator() -> None:
+    for _number, batch in enumerate(Pipe()):
+        train_on(batch[0]["x"], batch[0]["y"])
+
+
+def by_kept_iterator() -> None:
+    pipe = Pipe()
+    for _number, batch in enumerate(pipe):
+        train_on(batch[0]["x"], batch[0]["y"])
+
+
+def one_step() -> None:
+    x, y = get_batch("train")
+    train_on(x, y)
+
+
+def by_step() -> None:
+    for _ in range(STEPS):
+        one_step()
+
+
+def by_next() -> None:
+    pipe = iter(Pipe())
+    while True:
+        try:
+            batch = next(pipe)
+        except StopIteration:
+            return
+        train_on(batch[0]["x"], batch[0]["y"])
+
+
+def by_generator_anew() -> None:
+    for _ in range(3):
+        for x, y in generated():
+            train_on(x, y)
+
+
+def seen(folder: Path) -> Diagnosis:
+    session = concluded(folder, outcome=Outcome(["python", "train.py"], 0, "finished", 1), mode="observe")
+    return diagnose(session)
+
+
+@pytest.mark.parametrize(
+    ("train", "name", "batches"),
+    [
+        (by_function, "get_batch", 2 * STEPS - 1),
+        (by_method, "data.next_batch", STEPS - 1),
+        (by_iterator, "Pipe", STEPS - 1),
+        (by_kept_iterator, "pipe", STEPS - 1),
+        (by_step, "get_batch", STEPS - 1),
+        (by_next, "pipe", STEPS - 1),
+        (by_generator_anew, "generated", 2 * STEPS),
+    ],
+)
+def test_what_the_loop_calls_is_found(tmp_path: Path, train: Any, name: str, batches: int) -> None:
+    """The batch of the first step came before anybody looked."""
+    original = get_batch
+    with probed(tmp_path):
+        train()
+    assert get_batch is original
+    (facts,) = [loader[3] for loader in records(tmp_path, "loader")]
+    assert (facts["source"], Path(facts["file"]).name) == (name, Path(__file__).name)
+    gets = records(tmp_path, "get")
+    assert len(gets) == batches
+    assert [get[2] for get in gets] == list(range(batches))
+    assert all(get[9] > 0 for get in gets)
+    assert {part.name.partition(",")[0] for one in seen(tmp_path).causes for part in one.parts} == {f"source:{name}"}
+    assert {"hook-off", "not-seen"}.isdisjoint(notes(tmp_path))
+
+
+def test_a_generator_that_runs_already_is_named_and_is_no_forward(tmp_path: Path) -> None:
+    with probed(tmp_path):
+        batches = generated()
+        for x, y in batches:
+            train_on(x, y)
+    assert notes(tmp_path)["not-seen"].startswith("Batches come from batches (")
+    diagnosis = seen(tmp_path)
+    assert "the wait for them was not seen" in diagnosis.verdict
+    names = {part.name for budget in diagnosis.budgets for part in budget.parts}
+    assert "not seen" in names
+    assert "forward" not in names
+
+
+def test_a_loop_without_any_source_is_left_alone(tmp_path: Path) -> None:
+    x, y = get_batch("train")
+    with probed(tmp_path):
+        for _ in range(STEPS):
+            train_on(x, y)
+    assert records(tmp_path, "loader", "get") == []
+    assert notes(tmp_path) == {}
+
+
+def test_a_known_librarys_iterator_is_timed_from_its_first_batch(tmp_path: Path) -> None:
+    """A stand-in of the shape of SPDL's."""
+    module = ModuleType("spdl.pipeline._pipeline")
+    kind = type("PipelineIterator", (), dict(vars(Pipe)))
+    vars(module).update(PipelineIterator=kind)
+    with probed(tmp_path) as probe:
+        batch_sources.watch_library(probe, module)
+        for batch in kind():
+            train_on(batch[0]["x"], batch[0]["y"])
+    assert len(records(tmp_path, "get")) == STEPS
+    (facts,) = [loader[3] for loader in records(tmp_path, "loader")]
+    assert facts["source"] == "spdl.PipelineIterator"
+
+
+def test_a_webdataset_without_a_loader_is_timed(tmp_path: Path) -> None:
+    wds = pytest.importorskip("webdataset")
+
+    def samples() -> Iterator[Pair]:
+        yield from generated()
+
+    with probed(tmp_path):
+        for x, y in wds.DataPipeline(samples):
+            train_on(x, y)
+    assert len(records(tmp_path, "get")) == STEPS
+    assert records(tmp_path, "loader")[0][3]["source"] == "webdataset.DataPipeline"
+
+
+def test_a_webloader_is_seen_by_the_dataloader_in_it(tmp_path: Path) -> None:
+    wds = pytest.importorskip("webdataset")
+    with probed(tmp_path):
+        data = [(torch.randn(8), torch.zeros(1)) for _ in range(24)]
+        for x, y in wds.WebLoader(data, batch_size=4):
+            train_on(x, y)
+    assert len(records(tmp_path, "get")) == STEPS
+    assert "source" not in records(tmp_path, "loader")[0][3]
+
+
+def test_a_trainer_on_a_memory_map(tmp_path: Path) -> None:
+    run = observe(python("memory_map.py", 40, 3), tmp_path)
+    assert run.status == 0, run.error
+    assert "for data; 100 % of that is the call for a batch (get_batch, memory_map.py:" in run.diagnosis.verdict
+    (trainer,) = run.session.trainers
+    assert trainer.gets.start
+    assert trainer.fetches.start  # of the evaluations, for which no step waits
+    assert "training process" not in run.diagnosis.verdict
+
+
+WAITING = """
+import time, torch
+from torch.utils.data import DataLoader, TensorDataset
+begun = time.monotonic()
+for number, _ in enumerate(DataLoader(TensorDataset(torch.zeros(100_000, 8)), batch_size=4)):
+    while time.monotonic() - begun < 0.2 * min(number, 8):
+        sum(range(1000))
+    if number == 8:
+        print("going on", flush=True)
+    if number >= 8:
+        time.sleep(60)
+"""
+
+
+def test_a_diagnosis_that_is_terminated_says_what_was_seen(tmp_path: Path) -> None:
+    """Of a run that never trains; the signal kills it where it stands."""
+    script, document = tmp_path / "waits.py", tmp_path / "session.json"
+    script.write_text(WAITING)
+    doctor = ["doctor", "--json", str(document), "--", sys.executable, str(script)]
+    start = "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"
+    run = subprocess.Popen(
+        [sys.executable, "-c", start, *doctor],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, source_paths()))},
+    )
+    assert run.stdout is not None
+    with run:
+        assert "going on\n" in iter(run.stdout.readline, "")
+        run.send_signal(signal.SIGTERM)
+        run.communicate()
+    diagnosis = diagnose(decode(document.read_bytes()))
+    assert diagnosis.verdict.startswith("The run was interrupted after ")
+    assert "of each batch for data" in diagnosis.verdict
+
+
+def test_the_probe_is_silent_of_a_source_that_it_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = compile("for _ in range(3):\n    x, y = get_batch('train')\n    train_on(x, y)\n", "<no file>", "exec")
+    with probed(tmp_path):
+        exec(code, {"get_batch": get_batch, "train_on": train_on, "__name__": "nowhere"})
+    assert "hook-off" not in notes(tmp_path)
+    assert "nowhere" not in sys.modules
