@@ -223,9 +223,8 @@ def test_batches_before_the_failure_are_delivered(photos):
         (
             {"fields": {"image": "rgb"}},
             [
-                "field 'image': expected Image, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, Text,",
-                "Text, Array, Label or Raw",
-                "got str",
+                "field 'image': expected Image, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, Geometry, ",
+                "Text, Array, Label or Raw, got str",
             ],
         ),
         ({"fields": ["image"]}, ["fields: expected a dict of names to fields", "got ['image']"]),

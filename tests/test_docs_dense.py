@@ -55,7 +55,7 @@ def run(tmp_path, monkeypatch):
 
 
 def test_pages_have_the_examples_that_are_run():
-    assert [len(examples_of(page)) for page in ("dense-prediction.md", "variable-sizes.md")] == [3, 2]
+    assert [len(examples_of(page)) for page in ("dense-prediction.md", "variable-sizes.md")] == [4, 2]
 
 
 def test_depth_out_of_a_tar(run):
@@ -78,8 +78,14 @@ def test_segmentation_of_classes_from_0(run):
     assert len(values) > 100
 
 
+def test_images_of_more_than_8_bits(run):
+    names = run(examples_of("dense-prediction.md")[2])
+    found = {name: (names[name].channel_count, names[name].wide) for name in ("scans", "bands", "cutouts", "grey")}
+    assert found == {"scans": (1, True), "bands": (6, True), "cutouts": (4, True), "grey": (1, False)}
+
+
 def test_coloured_masks_become_indices(run):
-    run(examples_of("dense-prediction.md")[2])
+    run(examples_of("dense-prediction.md")[3])
     assert np.asarray(Image.open("mask.png")).tolist() == [[2, 0, 255]]
 
 

@@ -40,7 +40,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def execute(count):
-        names: dict[str, object] = {}
+        names: dict[str, object] = {"torch": torch}
         for example in EXAMPLES[:count]:
             exec(example, names)
         return names
@@ -48,8 +48,8 @@ def run(tmp_path, monkeypatch):
     return execute
 
 
-def test_there_are_three_examples():
-    assert len(EXAMPLES) == 3
+def test_there_are_four_examples():
+    assert len(EXAMPLES) == 4
 
 
 def test_instance_masks_come_beside_their_boxes(run):
@@ -83,3 +83,13 @@ def test_people_and_their_points(run):
     assert [tuple(points.shape) for points in batch["points"]] == [(PEOPLE, POINTS, 3)] * 16
     assert [tuple(boxes.shape) for boxes in batch["boxes"]] == [(PEOPLE, 4)] * 16
     assert all((points[..., 2] == 2).all() for points in batch["points"]), "a letterbox shows all of the image"
+
+
+def test_what_is_found_on_the_output_lies_on_the_source(run):
+    names = run(4)
+    batch = next(iter(names["loader"]))
+    assert {bool(flip) for flip in batch["view"]["flip"][:, 0]} == {True, False}
+    for row in range(16):  # images of 160 x 120 in 640 x 640: four times as large, 80 rows of padding at each end
+        corners = names["to_source"](torch.tensor([[0.0, 80.0], [640.0, 560.0]]), batch["view"], row, 640, 640)
+        mirrored = bool(batch["view"]["flip"][row, 0])
+        assert corners.tolist() == [[160.0 * mirrored, 0.0], [160.0 * (not mirrored), 120.0]]

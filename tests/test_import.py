@@ -24,6 +24,7 @@ def test_public_names_are_pinned():
         "Dataset",
         "Depth",
         "DevicePrefetcher",
+        "Geometry",
         "HeadraceError",
         "Image",
         "ImageReader",

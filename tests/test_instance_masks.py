@@ -16,7 +16,7 @@ from twin import dense as twin
 import headrace as hr
 from headrace import _core
 from headrace.errors import DatasetError, UsageError
-from headrace.feed.instance_masks import PickedWindow, Runs, painted
+from headrace.feed.instance_masks import MaskRuns, PickedWindow, painted
 from headrace.view import compile_view
 
 sides = st.integers(1, 40)
@@ -80,7 +80,7 @@ def test_runs_under_any_view_are_their_mask_cut_by_it(view, upside_down, width, 
     counts = coco_masks.encode(np.asfortranarray(mask))["counts"].decode() if compressed else runs_of(mask)
     row = row_of(view, upside_down, width, height, key)
     window = PickedWindow.of(row)
-    made = window.on_output(painted([Runs(counts, (height, width))], window, width=width, height=height))
+    made = window.on_output(painted([MaskRuns(counts, (height, width))], window, width=width, height=height))
     named = dict(zip(_core.VIEW_COLUMNS, row.tolist(), strict=True))
     np.testing.assert_array_equal(made[0], twin.nearest(mask, named, 0))
 

@@ -121,7 +121,7 @@ bool SampleWorker::take_kept(const Job& job, const ImageField& field, int sample
     return true;
 }
 
-void SampleWorker::deliver_and_keep(const Job& job, const ImageField& field, int sample, const Image& image,
+void SampleWorker::deliver_and_keep(Job& job, const ImageField& field, int sample, const Image& image,
                                     const View& view) {
     const Kept kept = kept_of(field, sample);
     const Format format = is_float_picture(field) ? as_bytes(field.format) : field.format;

@@ -63,6 +63,34 @@ void check_normals(const Image& image) {
         refuse("normals of three channels, 8-bit or floats", image, "save others as .npy of floats");
 }
 
+// Rows of the source as they will come, from its first column on.
+WideSampler::Source wide_source(const Image& image, const Format& format) {
+    const bool whole = format.dtype == DType::uint8 || format.dtype == DType::uint16;
+    if (image.kind == Image::Kind::jpeg) return {PixelType::u8, 3, 4, 0, 0};
+    if (image.kind == Image::Kind::png) {
+        static const int counts[] = {1, 0, 3, 3, 2, 0, 4};
+        const int channels = counts[image.png.color_type];
+        return {image.png.bit_depth == 16 ? PixelType::u16 : PixelType::u8, channels, channels, 0, 0};
+    }
+    if (whole && image.pixels.type == PixelType::f32)
+        refuse("an image of whole numbers, as the field's dtype is", image, "take dtype=\"float32\"");
+    return {image.pixels.type, image.pixels.channels, image.pixels.channels, 0, 0};
+}
+
+// Arrays have the channels that they have; the colours of pictures are known, and alpha is the last of 2 or 4.
+Channels channels_of(const Image& image, int source, int wanted) {
+    if (source == wanted) return Channels::same;
+    if (wanted == 1 && source == 2) return Channels::first;
+    if (wanted == 1 && (source == 3 || source == 4)) return Channels::luma;
+    if (wanted == 3 && source == 4) return Channels::color;
+    if (wanted == 3 && source <= 2) return Channels::grey_color;
+    if (wanted == 4 && source == 3) return Channels::opaque;
+    if (wanted == 4 && source == 1) return Channels::grey_opaque;
+    if (wanted == 4 && source == 2) return Channels::grey_alpha;
+    const std::string expected = "an image of " + std::to_string(wanted) + " channels";
+    refuse(expected.c_str(), image, "name as many with channels=");
+}
+
 }  // namespace
 
 void SampleWorker::deliver_mask(const ImageField& field, std::uint8_t* out, const Image& image, const View& view) {
@@ -117,6 +145,32 @@ void SampleWorker::deliver_vectors(const ImageField& field, std::uint8_t* out, c
     const Reach reach = reach_of(window, Filter::nearest);
     nearest_.start(window, 3 * size_of(PixelType::f32), reach.top, 0, vectors_);
     send_samples(image, PixelType::f32, window, reach.top, reach.bottom, nearest_);
+}
+
+void SampleWorker::deliver_wide(const ImageField& field, std::uint8_t* out, const Image& image, const View& view) {
+    const WideSampler::Source source = wide_source(image, field.format);
+    const Channels channels = channels_of(image, source.channels, field.format.channels);
+    wide_.start(field.format, field.wide, out, Placement::of(view));
+    if (lands_nowhere(view)) return;
+    const Window window = scaled_window(view, image.width, image.height, 8);
+    const Reach reach = reach_of(window, field.filter);
+    const std::int64_t since = now_ns();
+    TimedSink timed(wide_);
+    WideSampler::Source rows = source;
+    rows.first_row = reach.top;
+    if (image.kind == Image::Kind::jpeg) rows.first_column = jpeg_.begin(8, reach.left, reach.right).first;
+    wide_.begin(window, field.filter, rows, channels);
+    if (image.kind == Image::Kind::jpeg) {
+        jpeg_.decode(reach.top, reach.bottom, timed);
+    } else if (image.kind == Image::Kind::png) {
+        png_.decode(reach.top, reach.bottom, Layout::samples, timed);
+    } else {
+        const std::size_t stride =
+            static_cast<std::size_t>(image.width) * image.pixels.channels * size_of(image.pixels.type);
+        timed.take(image.pixels.data + reach.top * stride, stride, reach.bottom - reach.top);
+    }
+    wide_.finish();
+    count_rows(since, timed.spent_ns(), image.bytes, static_cast<std::int64_t>(field.format.bytes()));
 }
 
 void SampleWorker::send_samples(const Image& image, PixelType type, const Window& window, int top, int bottom,

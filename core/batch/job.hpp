@@ -17,6 +17,7 @@
 #include "dense/depth_format.hpp"
 #include "dense/mask_target.hpp"
 #include "dense/pixel_type.hpp"
+#include "dense/wide_sampler.hpp"
 #include "resample/target.hpp"
 #include "view/sample.hpp"
 
@@ -28,12 +29,12 @@ enum class Stage : std::uint8_t { read = 0, probe = 1, decode = 2, resample = 3 
 struct Memory {
     const std::uint8_t* data = nullptr;
     std::size_t size = 0;                     // bytes
-    int width = 0, height = 0, channels = 0;  // channels 0: encoded bytes; 1 or 3: pixels, HWC
+    int width = 0, height = 0, channels = 0;  // channels 0: encoded bytes; else pixels, HWC, 1 or 3 unless wide
     PixelType type = PixelType::u8;           // of pixels
 };
 
 // What the pixels of a field are.
-enum class Content : std::uint8_t { picture, mask, depth, normals };
+enum class Content : std::uint8_t { picture, mask, depth, normals, wide };
 
 // One image of each sample.
 struct ImageField {
@@ -43,6 +44,7 @@ struct ImageField {
     Format format;                  // its size; all of it for pictures and normals
     MaskFormat mask;                // of a mask
     DepthFormat depth;              // of a depth map
+    WideFormat wide;                // of a wide picture
     std::uint8_t* out = nullptr;    // samples times bytes()
     std::uint8_t* valid = nullptr;  // of a depth map, or null: samples times pixels()
     Filter filter = Filter::triangle;
@@ -99,6 +101,7 @@ public:
     std::vector<double> views;        // kViewRow a sample
     std::vector<std::int32_t> sizes;  // width, height of the first image field, 2 a sample
     std::vector<Failure> failures;    // in no order
+    std::atomic<int> narrowed{0};     // pictures of 16 bits a channel of which the high byte was taken
 
     // Sizes the outcome and makes the job ready to run.
     void prepare();

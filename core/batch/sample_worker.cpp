@@ -183,17 +183,19 @@ View SampleWorker::choose_view(const Job& job, int sample, const Image& image) c
     }
 }
 
-void SampleWorker::deliver(const Job& job, const ImageField& field, int sample, const Image& image, const View& view) {
+void SampleWorker::deliver(Job& job, const ImageField& field, int sample, const Image& image, const View& view) {
     stage_ = Stage::decode;
     if (field.cache.cut == Cut::final) return deliver_and_keep(job, field, sample, image, view);
     std::uint8_t* out = field.out + static_cast<std::size_t>(sample) * field.bytes();
     deliver_content(job, field, sample, field.format, out, image, view);
 }
 
-void SampleWorker::deliver_content(const Job& job, const ImageField& field, int sample, const Format& format,
+void SampleWorker::deliver_content(Job& job, const ImageField& field, int sample, const Format& format,
                                    std::uint8_t* out, const Image& image, const View& view) {
     switch (field.content) {
         case Content::picture: {
+            if (image.kind == Image::Kind::png && image.png.bit_depth == 16)
+                job.narrowed.fetch_add(1, std::memory_order_relaxed);
             if (field.shrink_to == 0) return deliver_picture(field, format, out, image, view);
             const Image small = shrink(field, image);
             const ConstPart pixels(small.pixels.data, small.bytes);
@@ -210,6 +212,8 @@ void SampleWorker::deliver_content(const Job& job, const ImageField& field, int 
             return deliver_depth(field, sample, image, view);
         case Content::normals:
             return deliver_vectors(field, out, image, view);
+        case Content::wide:
+            return deliver_wide(field, out, image, view);
     }
 }
 

@@ -15,6 +15,7 @@
 #include "dense/mask_target.hpp"
 #include "dense/quantiles.hpp"
 #include "dense/vector_target.hpp"
+#include "dense/wide_sampler.hpp"
 #include "jpeg/jpeg.hpp"
 #include "png/png.hpp"
 #include "resample/nearest.hpp"
@@ -35,7 +36,8 @@ public:
           resampler_(kernels(level)),
           target_(kernels(level)),
           depth_(kernels(level)),
-          vectors_(kernels(level)) {}
+          vectors_(kernels(level)),
+          wide_(kernels(level)) {}
 
     // Records what goes wrong as failures of the job; throws nothing but std::bad_alloc.
     void run(Job& job, int sample);
@@ -65,14 +67,15 @@ private:
     Image probe(Job& job, const ImageField& field, int sample);
     Image open(const Reader::Start& start, const ImageField& field, bool for_pixels);
     View choose_view(const Job& job, int sample, const Image& image) const;
-    void deliver(const Job& job, const ImageField& field, int sample, const Image& image, const View& view);
-    void deliver_content(const Job& job, const ImageField& field, int sample, const Format& format, std::uint8_t* out,
+    void deliver(Job& job, const ImageField& field, int sample, const Image& image, const View& view);
+    void deliver_content(Job& job, const ImageField& field, int sample, const Format& format, std::uint8_t* out,
                          const Image& image, const View& view);
     void deliver_picture(const ImageField& field, const Format& format, std::uint8_t* out, const Image& image,
                          const View& view);
     void deliver_mask(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     void deliver_depth(const ImageField& field, int sample, const Image& image, const View& view);
     void deliver_vectors(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
+    void deliver_wide(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     // --- what is kept (deliver_cached.cpp) ---
     // The parts of an entry: where the sample lies in the batch, or `canvas_` for pictures that become floats.
     struct Kept {
@@ -85,7 +88,7 @@ private:
     Kept kept_of(const ImageField& field, int sample);
     // False where what was found is damaged.
     bool take_kept(const Job& job, const ImageField& field, int sample, const Store::Item& item, const View& view);
-    void deliver_and_keep(const Job& job, const ImageField& field, int sample, const Image& image, const View& view);
+    void deliver_and_keep(Job& job, const ImageField& field, int sample, const Image& image, const View& view);
     void finish_kept(const ImageField& field, int sample, const View& view);
     std::span<const std::uint8_t> read_kept(const Job& job, const CacheUse& cache, int sample);
     static Image shrunk_of(const ImageField& field, const Image& image);
@@ -117,6 +120,7 @@ private:
     DepthTarget depth_;
     DepthCounter depth_counter_;
     VectorTarget vectors_;
+    WideSampler wide_;
     GreySink grey_;
     std::vector<std::uint8_t> line_, shrunk_;
     Scratch canvas_, file_;

@@ -112,12 +112,17 @@ public:
                    std::vector<float> subtract, std::vector<float> divide, std::vector<int> fill,
                    const std::string& filter, bool dct_scaling, bool orient, const std::string& content,
                    std::optional<MaskNumbers> mask, std::optional<DepthNumbers> depth, std::optional<Bytes> valid,
-                   int shrink_to, const PyStore* cache, std::uint64_t cache_first, const std::string& cut) {
+                   int shrink_to, const PyStore* cache, std::uint64_t cache_first, const std::string& cut,
+                   const std::optional<WideNumbers>& wide) {
         ImageField field;
         field.ranges = ranges(paths, {path_id, offset, length, check, zipped});
-        if (memory) take_memory(*memory, field);
         if (width < 0 || height < 0) throw nb::value_error("expected a size of at least 0");
-        field.format = parse_format(channels, dtype, planar, subtract, divide, fill);
+        field.content = parse_content(content);
+        if ((field.content == Content::wide) != wide.has_value())
+            throw nb::value_error("expected wide= for wide pictures");
+        field.format = wide ? parse_wide(*wide, dtype, planar, field.wide)
+                            : parse_format(channels, dtype, planar, subtract, divide, fill);
+        if (memory) take_memory(*memory, field);
         field.format.width = width;
         field.format.height = height;
         field.filter = parse_filter(filter);
@@ -153,6 +158,7 @@ public:
         job_->wait();
     }
     bool done() const { return job_->done(); }
+    int narrowed() const { return finished().narrowed.load(std::memory_order_relaxed); }
     void cancel() { job_->cancel(); }
 
     std::vector<std::tuple<int, int, int, int, nb::object>> failures() {
@@ -246,7 +252,7 @@ private:
     }
 
     static Memory memory_of(const PixelArray& pixels) {
-        if (pixels.shape(2) != 1 && pixels.shape(2) != 3) throw nb::value_error("expected 1 or 3 channels");
+        if (pixels.shape(2) < 1 || pixels.shape(2) > kMostChannels) throw nb::value_error("expected 1 to 512 channels");
         if (pixels.size() == 0) throw nb::value_error("expected at least one pixel");
         Memory memory{static_cast<const std::uint8_t*>(pixels.data()),
                       pixels.nbytes(),
@@ -264,7 +270,8 @@ private:
         return memory;
     }
 
-    // Items are None (read from the range), bytes (encoded), or arrays [H, W, 1 or 3] of uint8, uint16 or float32.
+    // Items are None (read from the range), bytes (encoded), or arrays [H, W, 1 or 3], of wide pictures of any number
+    // of channels, of uint8, uint16 or float32.
     void take_memory(const nb::list& items, ImageField& field) {
         if (nb::len(items) != static_cast<std::size_t>(job_->samples))
             throw nb::value_error("expected one item a sample");
@@ -278,6 +285,8 @@ private:
                 if (memory.size == 0) memory.data = &nothing;
             } else if (!item.is_none()) {
                 memory = memory_of(nb::cast<PixelArray>(item));
+                if (field.content != Content::wide && memory.channels != 1 && memory.channels != 3)
+                    throw nb::value_error("expected 1 or 3 channels");
             }
             keep_.push_back(nb::borrow(item));
             field.memory.push_back(memory);
@@ -374,7 +383,7 @@ void bind_batch(nb::module_& m) {
              "memory"_a = nb::none(), "out"_a, "width"_a, "height"_a, "channels"_a, "dtype"_a, "planar"_a, "subtract"_a,
              "divide"_a, "fill"_a, "filter"_a, "dct_scaling"_a, "orient"_a, "content"_a = "picture",
              "mask"_a = nb::none(), "depth"_a = nb::none(), "valid"_a = nb::none(), "shrink_to"_a = 0,
-             "cache"_a = nb::none(), "cache_first"_a = 0, "cut"_a = "none")
+             "cache"_a = nb::none(), "cache_first"_a = 0, "cut"_a = "none", "wide"_a = nb::none())
         .def("add_raw", &PyJob::add_raw, nb::kw_only(), "paths"_a.none(), "path_id"_a = nb::none(),
              "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none(),
              "cache"_a = nb::none(), "cache_first"_a = 0)
@@ -383,6 +392,7 @@ void bind_batch(nb::module_& m) {
         .def("cancel", &PyJob::cancel)
         .def_prop_ro("done", &PyJob::done)
         .def("failures", &PyJob::failures)
+        .def_prop_ro("narrowed", &PyJob::narrowed)
         .def("raw", &PyJob::raw, "field"_a)
         .def_prop_ro("views", &PyJob::views)
         .def_prop_ro("sizes", &PyJob::sizes);

@@ -24,13 +24,13 @@ Enum parse_name(const std::string& name, const char* const (&names)[count], cons
 }
 
 inline DType parse_dtype(const std::string& name) {
-    return parse_name<DType>(name, {"uint8", "float32", "float16", "bfloat16"},
-                             "expected dtype uint8, float32, float16 or bfloat16");
+    return parse_name<DType>(name, {"uint8", "float32", "float16", "bfloat16", "uint16"},
+                             "expected dtype uint8, float32, float16, bfloat16 or uint16");
 }
 
 inline Content parse_content(const std::string& name) {
-    return parse_name<Content>(name, {"picture", "mask", "depth", "normals"},
-                               "expected content picture, mask, depth or normals");
+    return parse_name<Content>(name, {"picture", "mask", "depth", "normals", "wide"},
+                               "expected content picture, mask, depth, normals or wide");
 }
 
 inline Cut parse_cut(const std::string& name) {
@@ -47,7 +47,7 @@ inline DepthFormat parse_depth(const DepthNumbers& numbers) {
     std::string dtype;
     std::tie(dtype, f.scale, f.invalid, f.near, f.far, quantiles) = numbers;
     f.dtype = parse_dtype(dtype);
-    if (f.dtype == DType::uint8) throw nanobind::value_error("expected depth of floats");
+    if (f.dtype == DType::uint8 || f.dtype == DType::uint16) throw nanobind::value_error("expected depth of floats");
     f.quantiles = quantiles.has_value();
     if (quantiles) std::tie(f.low, f.high, f.range_low, f.range_high, f.clip) = *quantiles;
     return f;
@@ -63,11 +63,29 @@ inline Format parse_format(int channels, const std::string& dtype, bool planar, 
     f.channels = channels;
     f.planar = planar;
     f.dtype = parse_dtype(dtype);
+    if (f.dtype == DType::uint16) throw nanobind::value_error("expected uint16 of wide pictures alone");
     for (int c = 0; c < 3; ++c) {
         f.subtract[c] = subtract[c];
         f.divide[c] = divide[c];
         f.fill[c] = static_cast<std::uint8_t>(fill[c]);
     }
+    return f;
+}
+
+// Of a wide picture: subtract, divide and fill of each channel (dense/wide_sampler.hpp). ValueError for what does not
+// fit.
+using WideNumbers = std::tuple<std::vector<double>, std::vector<double>, std::vector<double>>;
+
+inline Format parse_wide(const WideNumbers& numbers, const std::string& dtype, bool planar, WideFormat& wide) {
+    std::tie(wide.subtract, wide.divide, wide.fill) = numbers;
+    const std::size_t channels = wide.fill.size();
+    if (channels == 0 || channels > static_cast<std::size_t>(kMostChannels) || wide.subtract.size() != channels ||
+        wide.divide.size() != channels)
+        throw nanobind::value_error("expected three numbers for each of 1 to 512 channels");
+    Format f;
+    f.channels = static_cast<int>(channels);
+    f.planar = planar;
+    f.dtype = parse_dtype(dtype);
     return f;
 }
 

@@ -24,7 +24,12 @@ inline Picture decode_png(Bytes file, PngDecoder& decoder, Layout layout, RowRan
         const int bottom = std::max(top + 1, (range.bottom + 1) * info.height / 256);
         picture.width = info.width;
         picture.height = bottom - top;
-        picture.pixel_bytes = layout == Layout::rgbx8 ? 4 : layout == Layout::raw16 ? 2 : 1;
+        static const int samples[] = {1, 0, 3, 3, 2, 0, 4};
+        const int own = samples[info.color_type] * (info.bit_depth == 16 ? 2 : 1);
+        picture.pixel_bytes = layout == Layout::rgbx8     ? 4
+                              : layout == Layout::raw16   ? 2
+                              : layout == Layout::samples ? own
+                                                          : 1;
         PictureSink sink(picture, 0);
         decoder.decode(top, bottom, layout, sink);
         require(picture.bytes.size() == static_cast<std::size_t>(picture.pixel_bytes) * picture.width * picture.height,
@@ -39,7 +44,7 @@ inline Picture decode_png(Bytes file, PngDecoder& decoder, Layout layout, RowRan
 inline void check_png(Bytes file, RowRange range) {
     static PngDecoder scalar(Level::scalar), best(best_level());
     if (range.top > range.bottom) std::swap(range.top, range.bottom);
-    for (const Layout layout : {Layout::rgbx8, Layout::raw8, Layout::raw16}) {
+    for (const Layout layout : {Layout::rgbx8, Layout::raw8, Layout::raw16, Layout::samples}) {
         const Picture whole = decode_png(file, scalar, layout, {0, 255});
         require_same(whole, decode_png(file, best, layout, {0, 255}), "best level against scalar");
         const Picture part = decode_png(file, best, layout, range);

@@ -31,6 +31,12 @@ void scatter(const std::uint8_t* row, int count, int pixel_bytes, std::uint8_t* 
             return scatter<1>(row, count, to, step);
         case 2:
             return scatter<2>(row, count, to, step);
+        case 3:
+            return scatter<3>(row, count, to, step);
+        case 6:
+            return scatter<6>(row, count, to, step);
+        case 8:
+            return scatter<8>(row, count, to, step);
         default:
             return scatter<4>(row, count, to, step);
     }

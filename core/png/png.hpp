@@ -45,6 +45,8 @@ public:
     //   rgbx8  grey is repeated, palettes are looked up, alpha and tRNS dropped; of 16 bits the high byte is kept
     //   raw8   one byte a pixel: palette indices as they are, grey of 1, 2, 4 bits scaled to 0...255
     //   raw16  16-bit grey in the machine's byte order
+    //   samples  each channel of the file, alpha too (tRNS is dropped), 16 bits in the machine's byte order; grey of 1,
+    //            2, 4 bits scaled to 0...255, palettes looked up as RGB of bytes
     // Throws Fault: corrupt, view (rows outside the image), or unsupported (the layout does not suit the image).
     void decode(int top, int bottom, Layout layout, RowSink& sink);
 

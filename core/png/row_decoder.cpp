@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <string>
+#include <tuple>
 
 #include "common/fault.hpp"
 
@@ -34,7 +36,7 @@ Pixels rgbx_pixels(const PngInfo& info) {
 }
 
 void check_layout(const PngInfo& info, Layout layout) {
-    if (layout == Layout::rgbx8) return;
+    if (layout == Layout::rgbx8 || layout == Layout::samples) return;
     const bool single = info.color_type == 0 || info.color_type == 3;
     const bool wide = info.bit_depth == 16;
     if (single && wide == (layout == Layout::raw16)) return;
@@ -55,6 +57,8 @@ int layout_bytes(Layout layout) { return layout == Layout::rgbx8 ? 4 : layout ==
 void RowDecoder::set(const Chunks& chunks, Layout layout) {
     const PngInfo& info = chunks.info;
     check_layout(info, layout);
+    samples_ = layout == Layout::samples;
+    if (samples_) return set_samples(chunks);
     bits_ = info.bit_depth;
     pixel_bytes_ = layout_bytes(layout);
     const bool looked_up = info.color_type == 3 && layout == Layout::rgbx8;
@@ -64,6 +68,40 @@ void RowDecoder::set(const Chunks& chunks, Layout layout) {
     if (!expands_ && layout == Layout::rgbx8) pixels_ = rgbx_pixels(info);
     if (!expands_ && layout == Layout::raw16) pixels_ = Pixels::native16;
     filters_ = &row_filters(pixels_, level_);
+}
+
+void RowDecoder::set_samples(const Chunks& chunks) {
+    const PngInfo& info = chunks.info;
+    const int channels = info.color_type == 2 ? 3 : info.color_type == 4 ? 2 : info.color_type == 6 ? 4 : 1;
+    const bool palette = info.color_type == 3;
+    bits_ = info.bit_depth;
+    expands_ = true;
+    pixels_ = Pixels::bytes;
+    pixel_bits_ = channels * bits_;
+    step_ = std::max(1, pixel_bits_ / 8);
+    pixel_bytes_ = palette ? 3 : channels * (bits_ == 16 ? 2 : 1);
+    colors_ = 0;
+    if (bits_ < 8 || palette) set_lookup(chunks, palette ? Layout::rgbx8 : Layout::raw8);
+}
+
+// As the standard writes them. `out` may be the row above itself.
+void RowDecoder::unfilter_samples(const std::uint8_t* raw, std::uint8_t* out) {
+    const int filter = raw[0];
+    std::array<std::uint8_t, 8> left{}, corner{};
+    for (std::size_t i = 0, lane = 0; i < units_;
+         ++i, lane = lane + 1 == static_cast<std::size_t>(step_) ? 0 : lane + 1) {
+        const int a = left[lane], b = above_[i], c = corner[lane];
+        int predicted = 0;
+        if (filter == 1) predicted = a;
+        if (filter == 2) predicted = b;
+        if (filter == 3) predicted = (a + b) / 2;
+        if (filter == 4) {
+            const int pa = std::abs(b - c), pb = std::abs(a - c), pc = std::abs(a + b - 2 * c);
+            predicted = pa <= pb && pa <= pc ? a : pb <= pc ? b : c;
+        }
+        corner[lane] = static_cast<std::uint8_t>(b);
+        out[i] = left[lane] = static_cast<std::uint8_t>(raw[1 + i] + predicted);
+    }
 }
 
 void RowDecoder::set_lookup(const Chunks& chunks, Layout layout) {
@@ -85,7 +123,9 @@ void RowDecoder::set_lookup(const Chunks& chunks, Layout layout) {
 void RowDecoder::begin(int width) {
     width_ = width;
     row_ = 0;
-    units_ = expands_ ? (static_cast<std::size_t>(width) * bits_ + 7) / 8 : static_cast<std::size_t>(width);
+    units_ = samples_   ? (static_cast<std::size_t>(width) * pixel_bits_ + 7) / 8
+             : expands_ ? (static_cast<std::size_t>(width) * bits_ + 7) / 8
+                        : static_cast<std::size_t>(width);
     own_stride_ = units_ * gather_of(pixels_).lanes + slack_bytes;
     std::uint8_t* const memory = own_memory_.reserve((1 + own_rows) * own_stride_);
     std::memset(memory, 0, own_stride_);
@@ -120,6 +160,14 @@ void RowDecoder::unfilter(const std::uint8_t* raw, std::size_t raw_stride, int c
     const int end = row_ + count;
     while (row_ < end) {
         const int filter = filter_of(raw, row_);
+        if (samples_) {
+            unfilter_samples(raw, out);
+            above_ = out;
+            ++row_;
+            raw += raw_stride;
+            out += out_stride;
+            continue;
+        }
         const PairFilter pair = filters_->pair[filter];
         const bool paired = pair != nullptr && row_ + 1 < end && raw[raw_stride] == filter;
         if (paired) {
@@ -136,7 +184,7 @@ void RowDecoder::unfilter(const std::uint8_t* raw, std::size_t raw_stride, int c
 }
 
 int RowDecoder::filter_of(const std::uint8_t* raw, int row) const {
-    if (raw[0] < filters_->row.size()) return raw[0];
+    if (raw[0] < std::tuple_size_v<decltype(RowFilters::row)>) return raw[0];
     throw Fault(Code::corrupt, "PNG: expected a filter of 0 to 4 in row " + std::to_string(row) + ", got " +
                                    std::to_string(raw[0]) + ": the file is damaged");
 }
@@ -161,10 +209,24 @@ void RowDecoder::check_indices(const std::uint8_t* indices, int row) const {
                                    ": the file is damaged");
 }
 
+void RowDecoder::expand_samples(const std::uint8_t* packed, std::uint8_t* out) {
+    if (bits_ == 8) {
+        std::memcpy(out, packed, units_);
+        return;
+    }
+    for (std::size_t i = 0; i < units_; i += 2) {
+        const auto value = static_cast<std::uint16_t>(packed[i] << 8 | packed[i + 1]);
+        std::memcpy(out + i, &value, 2);
+    }
+}
+
 void RowDecoder::expand(const std::uint8_t* packed, std::uint8_t* out, int row) {
+    if (samples_ && bits_ >= 8 && colors_ == 0) return expand_samples(packed, out);
     const std::uint8_t* const from = indices(packed);
     if (colors_ != 0) check_indices(from, row);
-    if (pixel_bytes_ == 1) {
+    if (samples_ && colors_ != 0) {
+        for (int i = 0; i < width_; ++i) std::memcpy(out + 3 * std::size_t(i), &table_[from[i]], 3);
+    } else if (pixel_bytes_ == 1) {
         for (int i = 0; i < width_; ++i) out[i] = static_cast<std::uint8_t>(table_[from[i]]);
     } else {
         for (int i = 0; i < width_; ++i) std::memcpy(out + 4 * std::size_t(i), &table_[from[i]], 4);

@@ -34,6 +34,9 @@ public:
 
 private:
     void set_lookup(const Chunks& chunks, Layout layout);
+    void set_samples(const Chunks& chunks);
+    void unfilter_samples(const std::uint8_t* raw, std::uint8_t* out);
+    void expand_samples(const std::uint8_t* packed, std::uint8_t* out);
     int filter_of(const std::uint8_t* raw, int row) const;
     void unfilter(const std::uint8_t* raw, std::size_t raw_stride, int count, std::uint8_t* out,
                   std::size_t out_stride);
@@ -52,6 +55,11 @@ private:
     int bits_ = 8;
     int colors_ = 0;  // entries of the palette where indices are looked up, else 0
     std::array<std::uint32_t, 256> table_{};
+
+    // All channels of Layout::samples: unfiltered as the file has them, `step_` bytes a pixel (1 for packed samples).
+    bool samples_ = false;
+    int step_ = 1;
+    int pixel_bits_ = 8;  // in the file
 
     int width_ = 0;
     int row_ = 0;

@@ -10,7 +10,8 @@
 
 namespace headrace {
 
-enum class DType : std::uint8_t { uint8, float32, float16, bfloat16 };
+// uint16 is of wide pictures (dense/wide_sampler.hpp) alone.
+enum class DType : std::uint8_t { uint8, float32, float16, bfloat16, uint16 };
 std::size_t size_of(DType);
 
 // Floats as values of `dtype` (not uint8) at `out`, where those of float32 may lie already.
@@ -20,7 +21,7 @@ void store_floats(const Kernels&, DType dtype, const float* values, int count, s
 struct Format {
     DType dtype = DType::uint8;
     bool planar = false;  // CHW, else HWC
-    int channels = 3;     // 3, or 1 (the first of the source's)
+    int channels = 3;     // 3, or 1 (the first of the source's); of wide pictures any
     int width = 0, height = 0;
     // Floats are (byte - subtract) / divide, by channel.
     float subtract[3] = {0, 0, 0}, divide[3] = {255, 255, 255};

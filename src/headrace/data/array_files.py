@@ -42,16 +42,16 @@ def holds_array(data: bytes) -> bool:
     return data.startswith((_NPY, _ZIP, _EXR))
 
 
-def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
+def read(data: bytes, limits: Limits, *, channels: int = 3) -> NDArray[np.generic]:
     """The array: [H, W] for an EXR of one channel, [H, W, 3] for one of red, green and blue, else as it was saved.
 
-    Raises ValueError for a damaged file or several arrays, TooLargeError beyond `max_pixels`, UsageError where OpenEXR
-    is not installed.
+    Raises ValueError for a damaged file or several arrays, TooLargeError beyond `max_pixels` of so many `channels`,
+    UsageError where OpenEXR is not installed.
     """
     if data.startswith(_EXR):
         return _read_exr(data, limits)
     content = _only_member(data, limits) if data.startswith(_ZIP) else data
-    return _read_npy(content, limits)
+    return _read_npy(content, limits, channels)
 
 
 def read_numbers(data: bytes, limits: Limits) -> NDArray[np.generic]:
@@ -61,15 +61,19 @@ def read_numbers(data: bytes, limits: Limits) -> NDArray[np.generic]:
     return read(data, limits)
 
 
-def array_size(data: bytes) -> tuple[int, int]:
-    """(width, height) from the header; (0, 0) where there is none that can be read, or of no picture."""
+def array_size(data: bytes, channels: int | None = None) -> tuple[int, int]:
+    """(width, height) from the header; (0, 0) where there is none that can be read, or of no picture. `channels`: how
+    many it is to have, where that is not one or three."""
     try:
         shape = _shape(data)
     except (ValueError, RuntimeError):
         return 0, 0
     if len(shape) not in (2, 3):
         return 0, 0
-    planar = any(is_planar(shape, channels) for channels in _CHANNELS)
+    if channels is None:
+        planar = any(is_planar(shape, each) for each in _CHANNELS)
+    else:
+        planar = len(shape) == 3 and shape[2] != channels and shape[0] == channels
     height, width = shape[1:] if planar else shape[:2]
     return width, height
 
@@ -117,7 +121,7 @@ def _header_by_numpy(file: io.BytesIO, version: int) -> Header:
         return npy.read_array_header_1_0(file) if version == 1 else npy.read_array_header_2_0(file)
 
 
-def _read_npy(data: bytes, limits: Limits) -> NDArray[np.generic]:
+def _read_npy(data: bytes, limits: Limits, channels: int) -> NDArray[np.generic]:
     file = io.BytesIO(data)
     try:
         shape, fortran, dtype = _header(file)
@@ -125,7 +129,7 @@ def _read_npy(data: bytes, limits: Limits) -> NDArray[np.generic]:
         raise ValueError(f"expected an array of numpy's, got a header that cannot be read ({error})") from error
     if dtype.hasobject:
         raise ValueError("expected numbers, got an array of Python objects, which are never unpickled")
-    _check_pixels(shape, limits)
+    check_pixels(shape, limits, channels)
     count, rest = math.prod(shape), len(data) - file.tell()
     if count * dtype.itemsize > rest:
         raise ValueError(f"expected {count * dtype.itemsize:,} bytes of values, got {rest:,}: the file is cut short")
@@ -149,9 +153,11 @@ def _only_member(data: bytes, limits: Limits) -> bytes:
         raise ValueError(f"expected an .npz, got a zip that cannot be read ({error})") from error
 
 
-def _check_pixels(shape: tuple[int, ...], limits: Limits) -> None:
-    if math.prod(shape) > 3 * limits.max_pixels:
-        raise TooLargeError(f"an array of {list(shape)}, more than max_pixels={limits.max_pixels} of three channels")
+def check_pixels(shape: tuple[int, ...], limits: Limits, channels: int = 3) -> None:
+    """Raises TooLargeError for more values than `max_pixels` of so many channels, and of three at least, have."""
+    most = max(3, channels)
+    if math.prod(shape) > most * limits.max_pixels:
+        raise TooLargeError(f"an array of {list(shape)}, more than max_pixels={limits.max_pixels} of {most} channels")
 
 
 def _open_exr(data: bytes, *, header_only: bool) -> Any:
@@ -176,7 +182,7 @@ def _read_exr(data: bytes, limits: Limits) -> NDArray[np.generic]:
     try:
         header = _open_exr(data, header_only=True)
         names = _exr_channels(header)
-        _check_pixels((*_exr_size(header), len(names)), limits)
+        check_pixels((*_exr_size(header), len(names)), limits)
         channels: Mapping[str, Any] = {} if len(names) > 3 else _open_exr(data, header_only=False).channels()
     except (UsageError, TooLargeError):
         raise

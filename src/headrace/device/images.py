@@ -77,8 +77,9 @@ def _check(path: Path, tensor: Tensor, conversion: Conversion) -> None:
     got = f"got {_kind(tensor)}"
     if tensor.ndim != 4 or tensor.is_nested or (conversion.makes_floats and tensor.dtype != torch.uint8):
         raise UsageError(f"{what}, {got}; leave bytes as they are in the dataset, or leave it out of images=")
-    if conversion.normalize is not None and tensor.shape[1] != RGB:
-        raise UsageError(f"{what} with C = 3 for normalize=, {got}; normalise it in the training step")
+    if conversion.normalize is not None and tensor.shape[1] != len(conversion.normalize.mean):
+        count = len(conversion.normalize.mean)
+        raise UsageError(f"{what} with C = {count} for normalize=, {got}; normalise it in the training step")
 
 
 def _tensors(batch: Any) -> list[tuple[Path, Tensor]]:

@@ -40,7 +40,7 @@ def place(device: str | torch.device, fields: Mapping[str, Field], *, host_float
     on_host, conversions = dict(fields), {}
     if found.type != "cpu" and not host_floats:
         for name, field in fields.items():
-            if isinstance(field, Image) and field.dtype != "uint8":
+            if isinstance(field, Image) and field.dtype != "uint8" and field.dtype != "uint16" and not field.wide:
                 on_host[name] = replace(field, dtype="uint8", normalize=None)
                 conversions[name] = Conversion(field.dtype, field.normalize, field.channels_last)
     return Placement(found, on_host, conversions)

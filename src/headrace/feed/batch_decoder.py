@@ -12,13 +12,14 @@ from headrace.feed.bad_samples import BadSamples
 from headrace.feed.contents import Content, Places
 from headrace.feed.decoded import Decoded
 from headrace.feed.outputs import Converter
+from headrace.feed.points import PerSample
 from headrace.feed.python_threads import PythonThreads
 from headrace.feed.recipe import Batch, Recipe
 from headrace.feed.resolving import contents_of
 from headrace.feed.rows import Failure, RowMender
-from headrace.feed.size_check import SizeCheck
+from headrace.feed.size_check import DepthCheck, SizeCheck
 from headrace.feed.texts import TextMeter
-from headrace.fields import Label
+from headrace.fields import Image, Label, Spatial
 from headrace.plan import BatchPlan
 
 
@@ -38,6 +39,8 @@ class BatchDecoder:
         self._names = recipe.names
         self._size_check = SizeCheck(recipe.dataset, recipe.images[0][0]) if recipe.images else None
 
+        self._depth_check = DepthCheck(recipe.dataset, [name for name, field, _ in recipe.images if _is_cut(field)])
+
     def start(self, plan: BatchPlan) -> Pending:
         return self._assembly.start(plan)
 
@@ -52,6 +55,7 @@ class BatchDecoder:
             self._size_check.look(pending.plan, pending.sizes, failures)
         self._take(pending, failures)
         self._mend(pending, failures)
+        self._depth_check.look(job.narrowed + self._mender.narrowed)
         return Decoded(
             dataset=self._recipe.dataset,
             plan=pending.plan,
@@ -115,11 +119,17 @@ class BatchDecoder:
     def _points(self, pending: Pending) -> Batch:
         """What follows the views."""
         parts = self._recipe.points.make(pending.samples, pending.views, pending.sizes)
-        return {name: self._converter.each(part) for name, part in parts.items()}
+        each, values = self._converter.each, self._converter.values
+        return {name: each(part) if isinstance(part, PerSample) else values(part) for name, part in parts.items()}
 
     def _labels(self, pending: Pending, name: str, raw: list[bytes]) -> Any:
         keys = [self._recipe.dataset.key(int(sample)) for sample in pending.samples] if raw else []
         return self._converter.values(parse_labels(raw, keys, name))
+
+
+def _is_cut(field: Spatial) -> bool:
+    """Tell whether it is read as 8 bits though nobody said how many channels, and so which depth, it has."""
+    return isinstance(field, Image) and not field.wide and field.channels is None
 
 
 def _places(pending: Pending) -> Places | None:

@@ -121,7 +121,7 @@ def _made_how(field: Field, cut: FieldCut, program: Program) -> list[Any]:
     if not isinstance(field, Spatial) or cut.cut == "file":
         return [cut.cut]
     options = {name: _plain(value) for name, value in core_options(field, program.fill).items()}
-    if isinstance(field, Image):
+    if isinstance(field, Image) and not field.wide:
         options = {name: value for name, value in options.items() if name not in _AFTER_BYTES}
     return [cut.cut, options, deterministic_ops(program).tolist() if cut.cut == "final" else None]
 

@@ -76,4 +76,4 @@ def _final_words(field: Spatial, size: tuple[int, int] | None, *, flips: bool) -
 
 
 def _channels(field: Spatial) -> str:
-    return "" if isinstance(field, Mask | Depth) else f"x{field.channels if isinstance(field, Image) else 3}"
+    return "" if isinstance(field, Mask | Depth) else f"x{field.channel_count if isinstance(field, Image) else 3}"

@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 Pixels = NDArray[np.int32]
 
 
-class Runs(msgspec.Struct, gc=False):
+class MaskRuns(msgspec.Struct, gc=False):
     """Lengths of pixels that are outside, inside, outside and so on, down each column after the other."""
 
     counts: str | list[int]
@@ -30,7 +30,7 @@ class Runs(msgspec.Struct, gc=False):
     """Height and width of the image."""
 
 
-Outline = list[list[float]] | Runs
+Outline = list[list[float]] | MaskRuns
 """Polygons as x, y, x, y, …, any of which holds the pixel; or runs."""
 
 _outlines = msgspec.json.Decoder(list[Outline])
@@ -135,7 +135,7 @@ def painted(outlines: list[Outline], window: PickedWindow, *, width: int, height
     """
     masks = np.zeros((len(outlines), len(window.rows), len(window.columns)), np.uint8)
     polygons = [
-        (owner, polygon) for owner, each in enumerate(outlines) if not isinstance(each, Runs) for polygon in each
+        (owner, polygon) for owner, each in enumerate(outlines) if not isinstance(each, MaskRuns) for polygon in each
     ]
     for _, polygon in polygons:
         if len(polygon) % 2 or len(polygon) < 6:
@@ -150,7 +150,7 @@ def painted(outlines: list[Outline], window: PickedWindow, *, width: int, height
             columns=window.columns,
         )
     for owner, each in enumerate(outlines):
-        if isinstance(each, Runs):
+        if isinstance(each, MaskRuns):
             _paint_runs(masks[owner], each, window, width=width, height=height)
     return masks
 
@@ -166,7 +166,7 @@ def resolve_masks(dataset: Dataset, name: str, field: InstanceMasks) -> Instance
     return InstanceMaskField(name, field, dataset, column)
 
 
-def _paint_runs(mask: NDArray[np.uint8], runs: Runs, window: PickedWindow, *, width: int, height: int) -> None:
+def _paint_runs(mask: NDArray[np.uint8], runs: MaskRuns, window: PickedWindow, *, width: int, height: int) -> None:
     if runs.size != (height, width):
         raise ValueError(
             f"expected runs of the image's {height} rows and {width} columns, got {runs.size[0]} and {runs.size[1]}"

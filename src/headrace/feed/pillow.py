@@ -16,6 +16,9 @@ from headrace.fields import Image
 if TYPE_CHECKING:
     import PIL.Image
 
+OWN, OWN_ALPHA = "own", "own, with alpha"
+"""Modes of a PictureForm beside Pillow's: the picture's channels, as `read_colors` has them."""
+
 
 @dataclass(frozen=True)
 class PictureForm:
@@ -33,6 +36,38 @@ def decode(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
     """
     pixels = _decoded(data, PictureForm(image.mode, image.exif), limits)
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1), np.uint8)
+
+
+def read_colors(data: bytes, image: Image, limits: Limits) -> NDArray[np.generic]:
+    """Return [H, W, C] of the picture's own channels. Raises as `decode` does.
+
+    16-bit grey is uint16, floats are float32, and colours bytes, palettes looked up, with alpha where the picture has
+    it and `image` has four channels.
+    """
+    values = _decoded(data, PictureForm(OWN_ALPHA if image.channel_count == 4 else OWN, image.exif), limits)
+    return np.ascontiguousarray(values.reshape(*values.shape[:2], -1))
+
+
+def _own_channels(picture: PIL.Image.Image, *, alpha: bool) -> NDArray[np.generic]:
+    if picture.mode.startswith("I;16"):
+        return np.asarray(picture, np.uint16)
+    if picture.mode == "F":
+        return np.asarray(picture, np.float32)
+    if picture.mode == "I":
+        return _words(np.asarray(picture))
+    if picture.mode in ("L", "LA", "RGB", "RGBA"):
+        return np.asarray(picture)
+    if picture.mode == "1":
+        return np.asarray(picture.convert("L"))
+    has_alpha = picture.mode == "PA" or "transparency" in picture.info
+    return np.asarray(picture.convert("RGBA" if alpha and has_alpha else "RGB"))
+
+
+def _words(values: NDArray[np.generic]) -> NDArray[np.uint16]:
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high > 0xFFFF:
+        raise ValueError(f"expected values from 0 to 65535, got 32-bit ones from {low} to {high}")
+    return values.astype(np.uint16)
 
 
 def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
@@ -84,6 +119,8 @@ def _taken(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
     if form.mode is None:
         return np.asarray(opened.convert("L") if opened.mode == "1" else opened)
     picture = PIL.ImageOps.exif_transpose(opened) if form.exif else opened
+    if form.mode in (OWN, OWN_ALPHA):
+        return _own_channels(picture, alpha=form.mode == OWN_ALPHA)
     return np.asarray(_eight_bit(picture).convert(form.mode))
 
 

@@ -1,4 +1,4 @@
-"""Boxes and keypoints under the views of a batch."""
+"""Boxes and keypoints under the views of a batch, and these views themselves."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from headrace.data import Dataset, ListColumn
 from headrace.errors import UsageError
 from headrace.feed.instance_masks import InstanceMaskField, resolve_masks
 from headrace.feed.instances import Instances, as_boxes, as_points, not_a_list
-from headrace.fields import Boxes, Field, InstanceMasks, Keypoints
+from headrace.feed.nesting import part_name
+from headrace.fields import Boxes, Field, Geometry, InstanceMasks, Keypoints
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+
+
+GEOMETRY_PARTS = ("window", "scale", "flip", "original_size")
 
 
 class PerSample(list[Any]):
@@ -57,6 +61,27 @@ class Views:
         scale = np.divide(length, end - begin, out=np.zeros(len(begin)), where=end > begin)
         lying = at + (places - begin) * scale
         return np.where(self.flipped(axis), size - lying, lying)
+
+    def covered(self, axis: int) -> tuple[Floats, Floats, Floats]:
+        """Return where in the source the output begins and ends, padding included, and pixels of the output for one
+        of the source. Without extent and 0 where nothing is seen."""
+        begin, end = self.window(axis)
+        size, at, length = self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
+        seen = (end > begin) & (length > 0)
+        pixel = np.divide(end - begin, length, out=np.zeros(len(begin)), where=seen)
+        scale = np.divide(length, end - begin, out=np.zeros(len(begin)), where=seen)
+        return begin - at * pixel, np.where(seen, end + (size - at - length) * pixel, begin), scale
+
+    def geometry(self) -> dict[str, NDArray[Any]]:
+        """Return the parts of a field of Geometry."""
+        (left, right, across), (top, bottom, down) = self.covered(0), self.covered(1)
+        values = (
+            np.stack([left, top, right, bottom], 1).astype(np.float32),
+            np.stack([across, down], 1).astype(np.float32),
+            np.stack([self.flipped(0), self.flipped(1)], 1),
+            self.sizes[:, ::-1].astype(np.int64),
+        )
+        return dict(zip(GEOMETRY_PARTS, values, strict=True))
 
     def inner(self, axis: int) -> tuple[Floats, Floats]:
         """From where to where the image lies on the output; the rest is padding."""
@@ -199,20 +224,21 @@ class PointField:
 
 @dataclass(frozen=True)
 class PointFields:
-    """All boxes, keypoints and instance masks of a batch."""
+    """All boxes, keypoints and instance masks of a batch, and the names of fields of its views' geometry."""
 
     boxes: tuple[BoxField, ...] = ()
     points: tuple[PointField, ...] = ()
     masks: tuple[InstanceMaskField, ...] = ()
+    geometry: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.boxes or self.points or self.masks)
+        return bool(self.boxes or self.points or self.masks or self.geometry)
 
-    def make(self, samples: Ints, rows: Floats, sizes: NDArray[np.int32]) -> dict[str, PerSample]:
+    def make(self, samples: Ints, rows: Floats, sizes: NDArray[np.int32]) -> dict[str, PerSample | NDArray[Any]]:
         """The parts of a batch by name: of the samples at these positions, under these views (core/batch/job.hpp), of
         images of these sizes (width, height). Raises DatasetError."""
         views = Views(rows, sizes)
-        batch: dict[str, PerSample] = {}
+        batch: dict[str, PerSample | NDArray[Any]] = {}
         kept: dict[str, Kept] = {}
         for boxes in self.boxes:
             parts, kept[boxes.name] = boxes.make(samples, views)
@@ -224,11 +250,13 @@ class PointFields:
             of = masks.field.of
             chosen = None if of is None else kept[of].by_sample()
             batch[masks.name] = PerSample(masks.make(samples, rows, sizes, chosen))
+        for name in self.geometry:
+            batch |= {part_name(name, part): values for part, values in views.geometry().items()}
         return batch
 
 
 def resolve_points(dataset: Dataset, fields: Mapping[str, Field]) -> PointFields:
-    """Find the columns of all boxes, keypoints and instance masks among `fields`.
+    """Find the columns of all boxes, keypoints and instance masks among `fields`, and the fields of geometry.
 
     Raises UsageError where there is none, or of another kind, and DatasetError where what tells the number of keypoints
     is damaged.
@@ -247,7 +275,8 @@ def resolve_points(dataset: Dataset, fields: Mapping[str, Field]) -> PointFields
                 f"field {follower.name!r}: expected of= to name a field of Boxes, one of {list(boxes)}, got "
                 f"{follower.field.of!r}"
             )
-    return PointFields(tuple(boxes.values()), tuple(points), tuple(masks))
+    geometry = tuple(name for name, field in fields.items() if isinstance(field, Geometry))
+    return PointFields(tuple(boxes.values()), tuple(points), tuple(masks), geometry)
 
 
 def beside_name(field: str, column: str) -> str:

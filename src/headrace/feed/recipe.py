@@ -15,11 +15,11 @@ from headrace.feed.cache import FeedCache
 from headrace.feed.nesting import part_name
 from headrace.feed.number_arrays import check_held
 from headrace.feed.packed_text import PARTS as PACKED_PARTS
-from headrace.feed.points import PointFields, beside_name, resolve_points
+from headrace.feed.points import GEOMETRY_PARTS, PointFields, beside_name, resolve_points
 from headrace.feed.quarantine import Quarantine
 from headrace.feed.spatial import Part, parts_of
 from headrace.feed.texts import IDS, MASK
-from headrace.fields import Array, Boxes, Field, Image, InstanceMasks, Keypoints, Label, Raw, Spatial, Text
+from headrace.fields import Array, Boxes, Field, Geometry, Image, InstanceMasks, Keypoints, Label, Raw, Spatial, Text
 from headrace.plan import EpochPlan
 from headrace.tokens import ResolvedText
 from headrace.view import Program
@@ -104,8 +104,14 @@ def _names_of_field(name: str, field: Field, packed: str | None) -> list[str]:
         return [part.name for part in parts_of(name, field)]
     if isinstance(field, Text):
         return [part_name(name, part) for part in (PACKED_PARTS if name == packed else (IDS, MASK))]
+    if isinstance(field, Geometry):
+        return [part_name(name, part) for part in GEOMETRY_PARTS]
     beside = field.beside if isinstance(field, Boxes) else ()
     return [name, *(beside_name(name, column) for column in beside)]
+
+
+_FOLLOWING = Boxes | Keypoints | InstanceMasks | Geometry
+"""Fields that follow the views of the images beside them."""
 
 
 @dataclass(frozen=True)
@@ -124,12 +130,12 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
     raws: list[tuple[str, Field, str]] = []
     values: list[tuple[str, HeldColumn]] = []
     for name, field in fields.items():
-        if isinstance(field, Boxes | Keypoints | InstanceMasks):
+        if isinstance(field, _FOLLOWING):
             continue
         if not isinstance(field, Spatial | Text | Array | Label | Raw):
             raise UsageError(
-                f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, Text, Array, "
-                f"Label or Raw, got {type(field).__name__}"
+                f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, Geometry, "
+                f"Text, Array, Label or Raw, got {type(field).__name__}"
             )
         column_name = field.source if field.source is not None else name
         column = KeyColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
@@ -156,8 +162,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
             values.append((name, _labels(name, column) if isinstance(field, Label) else column))
     points = resolve_points(dataset, fields)
     if points and not images:
-        followers = (name for name, field in fields.items() if isinstance(field, Boxes | Keypoints | InstanceMasks))
-        names = ", ".join(map(repr, followers))
+        names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, _FOLLOWING))
         raise UsageError(f"field {names}: expected an image field beside it, whose view it follows, got none")
     names_of(fields)
     return Columns(_view_first(images, view_from), tuple(raws), tuple(values), points)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.data.pillow_file import TooLargeError
-from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError
+from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError, UsageError
 from headrace.feed import declined
 from headrace.feed.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
 from headrace.feed.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
@@ -30,6 +30,8 @@ class RowMender:
         self._assembly = assembly
         self._bad = bad
         self._contents = contents
+        self.narrowed = 0
+        """Images of more than 8 bits a channel that a library made 8 of. Counted by several threads: above 0, or 0."""
         self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
 
     def mend(self, pending: Pending, row: int, failure: Failure | SampleError) -> list[bytes] | None:
@@ -106,7 +108,10 @@ class RowMender:
         self._bad.count_declined()
         data = self._assembly.read(name, column, int(pending.samples[row]))
         try:
+            self.narrowed += declined.is_narrowed(data, spatial, self._recipe.limits)
             return declined.decode(data, spatial, self._recipe.limits)
+        except UsageError:  # a library that is not installed is no fault of the sample's
+            raise
         except TooLargeError as error:
             raise self._error(pending, row, field, _LIMIT, str(error)) from error
         except ValueError as error:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.errors import UsageError
 from headrace.fields import Depth, Image, Mask, Normals, Spatial
 from headrace.fields.dense import MOST_FINITE
 
@@ -17,7 +18,7 @@ VALID = "_valid"
 """A depth field's mask of validity has its name and this."""
 
 _NUMPY = {
-    "bool": np.bool_, "uint8": np.uint8, "int16": np.int16, "int32": np.int32, "int64": np.int64,
+    "bool": np.bool_, "uint8": np.uint8, "uint16": np.uint16, "int16": np.int16, "int32": np.int32, "int64": np.int64,
     "float32": np.float32, "float16": np.float16, "bfloat16": np.uint16,
 }  # fmt: skip
 
@@ -55,7 +56,7 @@ class Part:
 def parts_of(name: str, field: Spatial) -> list[Part]:
     """What the core writes for a field: first its values."""
     if isinstance(field, Image):
-        return [Part(name, field.dtype, field.channels, field.channels_last)]
+        return [Part(name, field.dtype, field.channel_count, field.channels_last)]
     if isinstance(field, Mask):
         return [Part(name, field.dtype, None)]
     if isinstance(field, Normals):
@@ -67,7 +68,7 @@ def parts_of(name: str, field: Spatial) -> list[Part]:
 def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
     """The part of the core's description that is the same for every batch. `fill`: the view's, for pictures."""
     if isinstance(field, Image):
-        return image_options(field, fill)
+        return _wide_options(field, fill) if field.wide else image_options(field, fill)
     if isinstance(field, Mask):
         mask = (np.dtype(field.dtype).itemsize, field.ignore, _mask_table(field))
         return {**_NEAREST, "content": "mask", "mask": mask}
@@ -81,10 +82,11 @@ def image_options(image: Image, fill: tuple[int, ...]) -> Options:
     """Of a picture (core/resample/target.hpp)."""
     subtract, divide = [0.0, 0.0, 0.0], [255.0, 255.0, 255.0]
     if image.normalize is not None:
-        subtract = [255 * mean for mean in image.normalize.mean]
-        divide = [255 * std for std in image.normalize.std]
+        repeats = 3 // image.channel_count  # the core takes three of grey, too
+        subtract = [255 * mean for mean in image.normalize.mean] * repeats
+        divide = [255 * std for std in image.normalize.std] * repeats
     return {
-        "channels": image.channels,
+        "channels": image.channel_count,
         "dtype": image.dtype,
         "planar": not image.channels_last,
         "subtract": subtract,
@@ -95,6 +97,20 @@ def image_options(image: Image, fill: tuple[int, ...]) -> Options:
         "orient": image.exif,
         "shrink_to": image.shrink_to or 0,
     }
+
+
+def _wide_options(image: Image, fill: tuple[int, ...]) -> Options:
+    """Return those of a picture whose values bytes do not hold (core/dense/wide_sampler.hpp)."""
+    count, normalize = image.channel_count, image.normalize
+    if len(fill) not in (1, count):
+        raise UsageError(
+            f"view: expected fill= to be one number, or one for each of the {count} channels of an image, got {fill}"
+        )
+    shares = [each / 255 for each in (fill * count if len(fill) == 1 else fill)]
+    mean = [0.0] * count if normalize is None else [float(each) for each in normalize.mean]
+    std = [1.0] * count if normalize is None else [float(each) for each in normalize.std]
+    plain = image_options(Image(filter=image.filter, channels_last=image.channels_last, exif=image.exif), (0,))
+    return plain | {"dtype": image.dtype, "content": "wide", "wide": (mean, std, shares)}
 
 
 _NEAREST = image_options(Image(mode="L", filter="nearest", dct_scaling=False), (0,))

@@ -6,15 +6,15 @@ from typing import TypeAlias
 
 from headrace.fields.array import ARRAY_DTYPES, Array, ArrayDType
 from headrace.fields.dense import Depth, Mask, MaskDType, Normals, Quantiles
-from headrace.fields.image import DTYPES, IMAGENET, DType, Filter, Image, Mode, Normalize
-from headrace.fields.points import BOX_FORMATS, Boxes, BoxFormat, InstanceMasks, Keypoints
+from headrace.fields.image import DTYPES, IMAGENET, DType, Filter, Image, ImageDType, Mode, Normalize
+from headrace.fields.points import BOX_FORMATS, Boxes, BoxFormat, Geometry, InstanceMasks, Keypoints
 from headrace.fields.text import CAPTIONS, Captions, Pad, Text
 from headrace.fields.values import Label, Raw
 
 Spatial: TypeAlias = Image | Mask | Depth | Normals
 """Fields of pixels: all of a sample's are cut by its one view."""
 
-Field: TypeAlias = Spatial | Boxes | Keypoints | InstanceMasks | Text | Array | Label | Raw
+Field: TypeAlias = Spatial | Boxes | Keypoints | InstanceMasks | Geometry | Text | Array | Label | Raw
 
 __all__ = [
     "ARRAY_DTYPES",
@@ -31,7 +31,9 @@ __all__ = [
     "Depth",
     "Field",
     "Filter",
+    "Geometry",
     "Image",
+    "ImageDType",
     "InstanceMasks",
     "Keypoints",
     "Label",

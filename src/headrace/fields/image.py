@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
 
 from headrace.errors import UsageError
+from headrace.fields.arguments import is_number
 from headrace.view import MAX_SIDE_PX
 
 DType: TypeAlias = Literal["uint8", "float32", "float16", "bfloat16"]
+ImageDType: TypeAlias = Literal["uint8", "uint16", "float32", "float16", "bfloat16"]
 Floats: TypeAlias = Literal["float32", "float16", "bfloat16"]
 Mode: TypeAlias = Literal["RGB", "L"]
 Filter: TypeAlias = Literal["triangle", "nearest"]
 
 DTYPES: tuple[DType, ...] = ("uint8", "float32", "float16", "bfloat16")
+IMAGE_DTYPES: tuple[ImageDType, ...] = ("uint8", "uint16", "float32", "float16", "bfloat16")
+MOST_CHANNELS = 512
+"""Of an image (core/dense/wide_sampler.hpp)."""
 
 
 @dataclass(frozen=True)
 class Normalize:
-    """Per-channel `(value - mean) / std`, on values of 0…1. Three numbers each."""
+    """Per-channel `(value - mean) / std`, on values of 0…1. A number for each channel: three for RGB, one for grey."""
 
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):
-            values = tuple(getattr(self, name))
-            if len(values) != 3 or not all(math.isfinite(value) for value in values):
-                raise UsageError(f"Normalize: expected {name} to be 3 finite numbers, got {values!r}")
+            values = getattr(self, name)
+            if not isinstance(values, Sequence) or not values or not all(map(is_number, values)):
+                raise UsageError(
+                    f"Normalize: expected {name} to be finite numbers, one a channel, such as (0.5,) for grey, got "
+                    f"{values!r}"
+                )
+            object.__setattr__(self, name, tuple(values))
+        if len(self.mean) != len(self.std):
+            raise UsageError(
+                f"Normalize: expected as many numbers in mean as in std, got {len(self.mean)} and {len(self.std)}"
+            )
         if any(value <= 0 for value in self.std):
             raise UsageError(f"Normalize: expected every std above 0, got {self.std!r}")
 
@@ -43,7 +56,14 @@ class Image:
 
     In the batch: [N, C, H, W] of `dtype`, C = 3 for mode "RGB" and 1 for "L". Memory is channels-last unless
     `channels_last` is False. uint8 holds 0…255; floats hold 0…1, or what `normalize` makes of that. Alpha is
-    dropped, palettes are looked up, of 16 bits a channel the high byte is taken.
+    dropped, palettes are looked up, of 16 bits a channel the high byte is taken, which a warning says once.
+
+    `channels` keeps more. With it and a dtype of floats, and with `dtype="uint16"`, values are not cut to bytes: they
+    are resampled in double precision and rounded once. uint16 holds 0…65535 (a file of 8 bits times 257); floats hold
+    0…1 of what the file's type can hold, and what files of floats hold as it is. `channels` says how many the batch
+    has: of pictures, 1 is grey, 3 RGB and 4 RGBA, whatever the file has (255 where it has no alpha); an array, or a
+    TIFF of several bands, has to have as many. PNG and JPEG are decoded natively; `.npy`, `.npz` and EXR as arrays;
+    TIFFs of other than 8-bit colour by tifffile. `channels=3` and `channels=1` in uint8 are mode "RGB" and "L".
 
     `dct_scaling` lets a JPEG be decoded at 1/2, 1/4 or 1/8 where its window is at least that much larger than the
     output: faster, and the only option that changes pixels for speed. `exif` turns the image as its EXIF orientation
@@ -55,9 +75,10 @@ class Image:
 
     _: KW_ONLY
     source: str | None = None
-    dtype: DType = "uint8"
+    dtype: ImageDType = "uint8"
     normalize: Normalize | None = None
     mode: Mode = "RGB"
+    channels: int | None = None
     filter: Filter = "triangle"
     channels_last: bool = True
     dct_scaling: bool = True
@@ -65,7 +86,7 @@ class Image:
     shrink_to: int | None = None
 
     def __post_init__(self) -> None:
-        for name, allowed in (("dtype", DTYPES), ("mode", ("RGB", "L")), ("filter", ("triangle", "nearest"))):
+        for name, allowed in (("dtype", IMAGE_DTYPES), ("mode", ("RGB", "L")), ("filter", ("triangle", "nearest"))):
             if getattr(self, name) not in allowed:
                 raise UsageError(f"Image: expected {name} to be one of {allowed}, got {getattr(self, name)!r}")
         if self.shrink_to is not None and (type(self.shrink_to) is not int or not 0 < self.shrink_to <= MAX_SIDE_PX):
@@ -73,11 +94,39 @@ class Image:
                 f"Image: expected shrink_to to be None or the pixels of a short side, 1 to {MAX_SIDE_PX}, got "
                 f"{self.shrink_to!r}; take about 1.2 times the size that the view cuts"
             )
-        if self.normalize is not None and self.dtype == "uint8":
-            raise UsageError('Image: normalize gives fractions, got dtype="uint8"; use dtype="float32"')
-        if self.normalize is not None and self.mode == "L":
-            raise UsageError('Image: normalize has three channels, got mode="L"; use batch_map= to normalise grey')
+        self._check_channels()
+        if self.normalize is None:
+            return
+        if self.dtype in ("uint8", "uint16"):
+            raise UsageError(f'Image: normalize gives fractions, got dtype="{self.dtype}"; use dtype="float32"')
+        if len(self.normalize.mean) != self.channel_count:
+            raise UsageError(
+                f"Image: expected normalize= with a number for each of {self.channel_count} channels, got "
+                f"{len(self.normalize.mean)}; pass Normalize(mean=(…), std=(…)) of as many, or mode= or channels="
+            )
+
+    def _check_channels(self) -> None:
+        count = self.channels
+        if count is not None and (type(count) is not int or not 1 <= count <= MOST_CHANNELS):
+            raise UsageError(f"Image: expected channels to be None or an int from 1 to {MOST_CHANNELS}, got {count!r}")
+        if self.mode == "L" and count not in (None, 1):
+            raise UsageError(f'Image: expected mode="L" with one channel, got channels={count}; leave mode out')
+        if self.wide and self.shrink_to is not None:
+            raise UsageError(
+                f"Image: expected shrink_to=None beside dtype={self.dtype!r} and channels={count!r}, got "
+                f"{self.shrink_to}; what is shrunk is kept in bytes"
+            )
 
     @property
-    def channels(self) -> int:
+    def channel_count(self) -> int:
+        """Channels of the batch."""
+        if self.channels is not None:
+            return self.channels
         return 3 if self.mode == "RGB" else 1
+
+    @property
+    def wide(self) -> bool:
+        """True where the values are more than what the 8-bit path holds."""
+        if self.dtype == "uint16":
+            return True
+        return self.channels is not None and (self.channels not in (1, 3) or self.dtype != "uint8")

@@ -1,4 +1,4 @@
-"""Fields of places in the image, which follow the sample's one view: boxes, points of bodies, masks of objects."""
+"""Fields of places in the image, which follow the sample's one view: boxes, bodies, objects, and the view itself."""
 
 from __future__ import annotations
 
@@ -108,6 +108,22 @@ class InstanceMasks:
     _: KW_ONLY
     source: str | None = None
     of: str | None = None
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The view that a sample got, so that what a model finds on the output can be mapped back to the source.
+
+    In the batch: a dict of `window` float32 [N, 4], what the output shows of the source as x0, y0, x1, y1 in the
+    source's pixels; `scale` float32 [N, 2], pixels of the output for one of the source, along x and y; `flip` bool
+    [N, 2], whether the output is mirrored along x and y; `original_size` int64 [N, 2], the source's height and width.
+
+    A place (x, y) of the output, after `x = width - x` where it is mirrored along x, lies at
+    `window[:2] + (x, y) / scale` of the source. Coordinates are edges, as those of Boxes. The window covers all of the
+    output: where that is padded, it reaches beyond the image. A crop that fell entirely into padding shows nothing:
+    its window has no area, and its scale is 0. The source is the field of pixels that views are drawn from
+    (`view_from=`), after its turn by EXIF, if any. With `on_error="replace"` the geometry is the replacement's.
+    """
 
 
 def _is_pair(pair: object) -> bool:

@@ -19,7 +19,7 @@ _MOST_WORDS = 1 << 16
 """Words of the text that shows a full row: 128 kB, which take a tokenizer less than a second."""
 
 
-class Row(NamedTuple):
+class TokenRow(NamedTuple):
     """A row as a function returned it."""
 
     ids: Ints
@@ -39,7 +39,7 @@ class RowPadding:
     length: int | None
     """Ids of every row; None: as many as the longest of the call has."""
 
-    def own(self, row: Row) -> Ints:
+    def own(self, row: TokenRow) -> Ints:
         """Return the ids of a row without its padding: by its mask, else by the run of pad ids at its end."""
         if row.mask is not None or self.pad_id is None:
             return row.ids if row.mask is None else row.ids[row.mask]
@@ -95,7 +95,7 @@ class CalledEncoder:
             return []
         return [self._own(row)[: self._max_length] for row in self._rows(texts)]  # type: ignore[misc]
 
-    def _own(self, row: Row) -> Ints:
+    def _own(self, row: TokenRow) -> Ints:
         if self._padding is not None:
             return self._padding.own(row)
         return row.ids if row.mask is None else row.ids[row.mask]
@@ -120,7 +120,7 @@ class CalledEncoder:
         left = bool(short.ids[-1] != self.pad_id)
         return RowPadding(self.pad_id, left, bool(full.ids[0 if left else -1] == self.pad_id), length)
 
-    def _rows(self, texts: list[str]) -> list[Row]:
+    def _rows(self, texts: list[str]) -> list[TokenRow]:
         found = self._call(texts)
         masks: Iterable[Any] | None = None
         if isinstance(found, Mapping) and "input_ids" in found:  # as the tokenizers of transformers return them
@@ -136,8 +136,8 @@ class CalledEncoder:
             )
         ids = [self._ids(row, number) for number, row in enumerate(rows)]
         if masks is None:
-            return [Row(each, None) for each in ids]
-        return [Row(each, self._mask(mask, each)) for each, mask in zip(ids, masks, strict=True)]
+            return [TokenRow(each, None) for each in ids]
+        return [TokenRow(each, self._mask(mask, each)) for each, mask in zip(ids, masks, strict=True)]
 
     def _call(self, texts: list[str]) -> Any:
         try:

@@ -20,7 +20,7 @@ from headrace.errors import UsageError
 from headrace.feed import Output, pillow
 from headrace.feed.assembly import DECLINED
 from headrace.feed.spatial import image_options
-from headrace.fields import DType, Filter, Image, Mode, Normalize
+from headrace.fields import DTYPES, DType, Filter, Image, Mode, Normalize
 from headrace.view import View, compile_view
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class ImageReader:
 
     def __post_init__(self) -> None:
         _check_output(self.output, self.dtype)
+        if self.dtype not in DTYPES:  # uint16 is Loader's
+            raise UsageError(f"expected dtype to be one of {DTYPES}, got {self.dtype!r}; Loader has others of Image")
         image = Image(
             dtype=self.dtype,
             normalize=self.normalize,
