@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -20,12 +21,16 @@ from made_prescriptions import (
     with_gpu,
     with_survey,
 )
+from made_reports import made_diagnosis, made_prescription, made_session
 from made_sessions import MadeRun
+from report_pages import printed
 
+from headrace.doctor.analyse.analysis import diagnose
 from headrace.doctor.probe.hooks.libraries import opencv, pillow
 from headrace.doctor.remedies.cut import BY_CALL
 from headrace.doctor.remedies.model import Prediction
 from headrace.doctor.remedies.staged import Files
+from headrace.doctor.report.terminal import text
 from headrace.doctor.session.model import (
     Calibration,
     Loader,
@@ -33,6 +38,7 @@ from headrace.doctor.session.model import (
     Opened,
     Pass,
     Place,
+    Proof,
     SeenFile,
     SeenFolder,
     Session,
@@ -65,6 +71,31 @@ def test_more_workers() -> None:
     assert found.changes == {"loaders": {"0": {"num_workers": 3}}}
     assert found.confidence == "high"
     predicted(found.prediction, 3_500)
+
+
+def test_one_report_has_one_figure_of_demanded_cores() -> None:
+    """That of the finding, of the remedy, and of whatever else says it."""
+    session = made(MadeRun(cpu=1.0, pickle=2_000, unpickle=500), facts=ROOMY | {"cores": 2})
+    diagnosis = diagnose(session)
+    finding = next(one for one in diagnosis.findings if one.code == "cores")
+    page = " ".join(text(session, diagnosis, prescribed(session)).split())
+    figures = re.findall(r"([\d.]+) cores(?:' worth)? of work", page)
+    assert len(figures) > 1
+    assert set(figures) == set(re.findall(r"([\d.]+) cores' worth", finding.text))
+
+
+def test_what_was_tried_is_listed_whatever_is_predicted_by_then() -> None:
+    session = made(FEW)
+    assert not remedy(session, "cache").helps
+    session.proofs = [Proof(["cache"], {}, "not applied", "nothing in the run took it")]
+    lines = " ".join(printed(session, diagnose(session), prescribed(session)).split())
+    assert "could not be tried: nothing in the run took it" in lines
+    many = made_prescription()
+    first = many.remedies[0]
+    remedies = [replace(first, code=f"code-{place}", title=f"remedy {place}") for place in range(7)]
+    tried = [replace(many.outcomes[0], remedies=["code-6"])]
+    shown = printed(made_session(), made_diagnosis(), replace(many, remedies=remedies, outcomes=tried))
+    assert "Remedy 6" in shown
 
 
 OPTIONS = """import argparse
@@ -112,7 +143,8 @@ def test_workers_where_there_are_none() -> None:
 
 def test_more_workers_than_cores_bear() -> None:
     assert why_not(made(MadeRun(cpu=1.0), facts=ROOMY | {"cores": 2}), "workers") == (
-        "3.9 cores of work, 2 cores: more workers cannot help."
+        "Making batches as fast as the trainer can take them is 2.9 cores' worth of work, and there are 2: more "
+        "workers cannot help."
     )
 
 

@@ -137,7 +137,7 @@ def test_what_handing_over_is_assumed_to_take_is_said() -> None:
 
 def test_work_that_fills_the_cores_is_said_of_no_workers() -> None:
     setting = next(one for one in settings("imagenet") if one.workers == 0)
-    assert workers_of(setting).why == "2.3 cores of work, 2 cores: more workers cannot help."
+    assert workers_of(setting).why == ("Making batches and training on them fill 2 cores: more workers cannot help.")
 
 
 @pytest.mark.alone

@@ -65,8 +65,8 @@ def _cores(session: Session, view: View, making: Making) -> Iterator[Finding]:
     yield Finding(
         code="cores",
         weight=view.wait_share or 0.0,
-        text=f"Making batches as fast as the trainer can take them is {demand:.1f} cores' worth of work, and there are "
-        f"{cores:g}: more workers {'will not help' if making.cores > IDLE * cores else 'help up to that only'}.",
+        text=f"{demand_words(demand, cores)}: more workers "
+        f"{'will not help' if making.cores > IDLE * cores else 'help up to that only'}.",
         evidence=f"{counted(making.workers, 'worker')} used {making.cores:.1f} cores, each busy {percent(making.busy)} "
         "of the time",
         advice="Look at the stages that use most CPU: only less work a sample, or more cores, makes it faster.",
@@ -89,6 +89,12 @@ def _busy(session: Session, view: View, making: Making) -> Iterator[Finding]:
         evidence=f"busy {percent(making.busy)} of the time, {time(making.batch_us)} a batch",
         advice="Look at num_workers: there are cores left for more.",
     )
+
+
+def demand_words(demand: float, cores: float) -> str:
+    """The same figure wherever a report has it."""
+    work = f"{demand:.1f} cores' worth of work"
+    return f"Making batches as fast as the trainer can take them is {work}, and there are {cores:g}"
 
 
 def demanded_cores(view: View, making: Making) -> float | None:

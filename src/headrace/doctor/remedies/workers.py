@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+from ..analyse.find_loaders import demand_words, demanded_cores
 from ..analyse.verdict import BOUND
 from ..analyse.words import counted, number, percent, size, time
 from ..predict.prediction import Prediction
@@ -123,20 +124,18 @@ def _why(case: Case, count: int) -> str:
 def _why_not(case: Case, known: dict[int, Prediction]) -> str:
     if case.wait_share < BOUND:
         return f"A step waits {percent(case.wait_share)} for data: that is all that workers could gain."
-    demand, cores = _demand(case), case.cores
+    demand, cores = demanded_cores(case.view, case.making), case.cores
     if demand is not None and cores is not None and demand > cores:
-        return f"{number(demand)} cores of work, {number(cores)} cores: more workers cannot help."
+        return f"{demand_words(demand, cores)}: more workers cannot help."
+    if (
+        cores is not None
+        and case.recorded is not None
+        and 0 < case.recorded.floor_us() < case.recorded.lower_bound_us()
+    ):
+        return f"Making batches and training on them fill {counted(int(cores), 'core')}: more workers cannot help."
     best = min(known, key=lambda count: known[count].step_us)
     would = f"{counted(best, 'worker')} would give {time(known[best].step_us)} a step"
     return f"{would}, and the {case.workers} that there are give {time(case.step_us)}."
-
-
-def _demand(case: Case) -> float | None:
-    """Cores that would be busy if no step waited for data."""
-    recorded, cores = case.recorded, case.cores
-    if recorded is None or recorded.floor_us() <= 0 or cores is None:
-        return None
-    return recorded.lower_bound_us() * cores / recorded.floor_us()
 
 
 def _costs(case: Case, count: int) -> list[str]:

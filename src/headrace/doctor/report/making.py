@@ -45,9 +45,11 @@ def _title(making: Making, *, rank: int | None, loader: int | None) -> str:
 
 
 def _summary(making: Making) -> str:
-    texts = [f"{duration(making.batch_us)} a batch", f"{number(making.cores)} cores used"]
-    texts.insert(0, f"busy {share(making.busy)}" if making.workers else "made in the training thread")
-    return " · ".join([*texts, counted(making.batches, "batch")])
+    first = f"busy {share(making.busy)} of the time" if making.workers else "made in the training thread"
+    batches = counted(making.batches, "batch")
+    return " · ".join(
+        [first, f"{number(making.cores)} cores used", batches, f"{duration(making.batch_us)} a batch, of which:"]
+    )
 
 
 def _put_stages(page: Page, making: Making, most: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.doctor.remedies.model import Prescription
 
 from .detail import Detail
@@ -23,9 +25,9 @@ def put_remedies(page: Page, prescription: Prescription | None, detail: Detail) 
     page.heading("What to do", _floors(prescription))
     rows = remedy_rows(prescription)
     if detail.reasons:
-        for place, row in enumerate(rows.helps[: detail.remedies], start=1):
+        for place, row in _shown(rows.helps, detail.remedies):
             _put_whole(page, row, place)
-        _put_left(page, len(rows.helps) - detail.remedies, detail)
+        _put_left(page, len(rows.helps) - len(_shown(rows.helps, detail.remedies)), detail)
         _put_together(page, rows)
     else:
         _put_rows(page, rows, most=detail.remedies)
@@ -43,11 +45,17 @@ def _floors(prescription: Prescription) -> str:
 
 
 def _put_rows(page: Page, rows: RemedyRows, *, most: int) -> None:
-    shown = [_figures(row, row.title) for row in rows.helps[:most]]
+    first = _shown(rows.helps, most)
+    shown = [_figures(row, row.title) for _, row in first]
     if len(rows.helps) > 1:
-        left = len(rows.helps) - most
+        left = len(rows.helps) - len(first)
         shown.append(_figures(rows.together, f"Together with {left} more" if left > 0 else "Together"))
     page.entries(shown, most_label=round(page.width * TITLE))
+
+
+def _shown(helps: Sequence[RemedyRow], most: int) -> list[tuple[int, RemedyRow]]:
+    """The first ones, and all that were tried, each with its number."""
+    return [(place, row) for place, row in enumerate(helps, start=1) if place <= most or row.outcome is not None]
 
 
 def _figures(row: RemedyRow, label: str) -> Row:

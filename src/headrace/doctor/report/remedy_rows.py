@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace.doctor.predict.prediction import Prediction
@@ -83,11 +84,20 @@ def remedy_rows(prescription: Prescription) -> RemedyRows:
     codes = prescription.together if proved is None else proved.remedies
     best = prescription.best if proved is None else proved.predicted
     return RemedyRows(
-        helps=[_row(prescription, remedy) for remedy in helps],
+        helps=[*(_row(prescription, remedy) for remedy in helps), *_tried_in_vain(prescription)],
         numbers=[place for place, remedy in enumerate(helps, start=1) if remedy.code in codes],
         together=RemedyRow("Together", best if len(helps) > 1 else None, proved, without=_without(prescription)),
         idle=[(title(remedy), remedy.why) for remedy in idle(prescription)],
     )
+
+
+def _tried_in_vain(prescription: Prescription) -> Iterator[RemedyRow]:
+    """What was tried by itself, and is not predicted to help now: what came of it is not lost."""
+    titles = {one.code: title(one) for one in prescription.remedies}
+    known = {one.code for one in helping(prescription)}
+    for code in dict.fromkeys(one.remedies[0] for one in prescription.outcomes if len(one.remedies) == 1):
+        if code not in known:
+            yield RemedyRow(titles.get(code, code), None, outcome_of(prescription, [code]))
 
 
 def _without(prescription: Prescription) -> str:

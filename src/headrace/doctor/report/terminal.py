@@ -97,7 +97,7 @@ def _put_findings(page: Page, findings: list[Finding], detail: Detail, *, said: 
     left = len(findings) - detail.findings
     page.heading("What to look at", f"and {counted(left, 'finding')} more: {detail.rest}" if left > 0 else "")
     for finding in findings[: detail.findings]:
-        weight = f"{share(finding.weight)}  " if finding.weight > 0 else ""
+        weight = f"{share(finding.weight)} of a step  " if finding.weight > 0 else ""
         page.sentence(f"{weight}{finding.text}", lead="  • ")
         if detail.evidence:
             page.sentence(finding.evidence, lead="    ", style="dim")
