@@ -25,6 +25,7 @@ from headrace.tokens import lengths
 MEMBERS = {"cat/1.jpg": b"one", "cat/1.cls": b"0", "dog/2.jpg": b"two!", "dog/2.cls": b"1", "3.jpg": b"three"}
 FLIPS = 25
 """Of each kind, where not every bit is flipped."""
+MOST = 50_000
 ROWS = 9
 
 
@@ -201,7 +202,9 @@ def test_some_bits(kept):
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_every_bit(kept):
-    check_flips(kept, list(range(8 * kept.place.stat().st_size)))
+    """But for the one of many blocks, of which there are too many."""
+    bits = range(8 * kept.place.stat().st_size)
+    check_flips(kept, list(bits) if len(bits) < MOST else random.Random(2).sample(bits, MOST))
 
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(None, marks=[pytest.mark.long])])

@@ -106,12 +106,12 @@ class Dataset:
 
     @cached_property
     def occurrences(self) -> npt.NDArray[Any] | None:
-        """How often each sample came before in this selection (unsigned ints); None where none comes twice."""
+        """Occurrences before each sample in this selection (unsigned ints); None where none comes twice."""
         return None if self.base_ids is None else occurrences(self.base_ids, len(self.table))
 
     def draw_ids(self, index: Ints) -> Ints:
-        """What random draws for the samples at positions `index` are keyed by. It is the base id where a sample comes
-        for the first time, and another number for each further time."""
+        """Return the keys of random draws for the samples at positions `index`. A key is the base id where a sample
+        comes for the first time, and another number for each further time."""
         if self.base_ids is None:
             return index
         ids, numbers = self.base_ids[index], self.occurrences

@@ -46,9 +46,10 @@ def positions(which: Selector, size: int) -> Positions:
 
 
 def occurrences(ids: Positions, size: int) -> npt.NDArray[Any] | None:
-    """How often each of `ids` came before in the list, in the smallest unsigned type; None where none comes twice.
+    """Count how often each of `ids` came before in the list; None where none comes twice.
 
-    `size` is the number of samples that the ids are of. Raises UsageError for more than a draw id can hold.
+    In the smallest unsigned type. `size` is the number of samples that the ids are of. Raises UsageError for more than
+    a draw id can hold.
     """
     if (ids[1:] > ids[:-1]).all():
         return None
@@ -69,7 +70,7 @@ def occurrences(ids: Positions, size: int) -> npt.NDArray[Any] | None:
 
 
 def draw_ids(ids: Positions, numbers: npt.NDArray[Any]) -> Positions:
-    """What the draws of samples `ids` are keyed by where each came `numbers` times before.
+    """Return the keys of draws for samples `ids`, each of which came `numbers` times before.
 
     Another number for each pair, and for the first time the id itself.
     """

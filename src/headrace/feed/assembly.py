@@ -175,11 +175,11 @@ class Assembly:
         return samples if ids is None else ids[samples]
 
     def draw_ids(self, samples: Ints) -> Ints:
-        """What random draws are keyed by, so that a sample that a selection repeats gets others each time."""
+        """Return the keys of random draws, so that a sample that a selection repeats gets others each time."""
         return self._recipe.dataset.draw_ids(samples)
 
     def rows(self, samples: Ints, passes: Passes, key: int) -> Rows:
-        """What fields that Python makes are told of these samples."""
+        """Describe these samples to fields that Python makes."""
         return Rows(
             samples=samples, base_ids=self.base_ids(samples), draw_ids=self.draw_ids(samples), passes=passes, key=key
         )

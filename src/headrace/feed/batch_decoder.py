@@ -128,7 +128,7 @@ class BatchDecoder:
 
 
 def _is_cut(field: Spatial) -> bool:
-    """Whether it is read as 8 bits though nobody said how many channels, and so which depth, it has."""
+    """Tell whether it is read as 8 bits though nobody said how many channels, and so which depth, it has."""
     return isinstance(field, Image) and not field.wide and field.channels is None
 
 

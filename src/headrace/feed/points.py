@@ -63,8 +63,8 @@ class Views:
         return np.where(self.flipped(axis), size - lying, lying)
 
     def covered(self, axis: int) -> tuple[Floats, Floats, Floats]:
-        """From where to where in the source all of the output reaches, padding included, and pixels of the output for
-        one of the source. Without extent and 0 where nothing is seen."""
+        """Return where in the source the output begins and ends, padding included, and pixels of the output for one
+        of the source. Without extent and 0 where nothing is seen."""
         begin, end = self.window(axis)
         size, at, length = self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
         seen = (end > begin) & (length > 0)
@@ -73,7 +73,7 @@ class Views:
         return begin - at * pixel, np.where(seen, end + (size - at - length) * pixel, begin), scale
 
     def geometry(self) -> dict[str, NDArray[Any]]:
-        """The parts of a field of Geometry."""
+        """Return the parts of a field of Geometry."""
         (left, right, across), (top, bottom, down) = self.covered(0), self.covered(1)
         values = (
             np.stack([left, top, right, bottom], 1).astype(np.float32),

@@ -100,7 +100,7 @@ def image_options(image: Image, fill: tuple[int, ...]) -> Options:
 
 
 def _wide_options(image: Image, fill: tuple[int, ...]) -> Options:
-    """Of a picture whose values bytes do not hold (core/dense/wide_sampler.hpp)."""
+    """Return those of a picture whose values bytes do not hold (core/dense/wide_sampler.hpp)."""
     count, normalize = image.channel_count, image.normalize
     if len(fill) not in (1, count):
         raise UsageError(

@@ -126,7 +126,7 @@ class Image:
 
     @property
     def wide(self) -> bool:
-        """Whether the values are more than what the 8-bit path holds."""
+        """True where the values are more than what the 8-bit path holds."""
         if self.dtype == "uint16":
             return True
         return self.channels is not None and (self.channels not in (1, 3) or self.dtype != "uint8")
