@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
-    from .made_twice import Look
+    from .made_twice import SampleStages
 
 Total = list[int]
 """Calls, wall ns and thread-CPU ns, exclusive of inner stages."""
@@ -63,7 +63,7 @@ class Stages:
         account: Account | None = getattr(self._local, "account", None)
         return account
 
-    def look(self) -> Look | None:
+    def look(self) -> SampleStages | None:
         """What looks closely at the sample that this thread makes."""
         account = self.current()
         return None if account is None else account.look
@@ -132,7 +132,7 @@ class Account:
         self.totals: Totals = {}
         self._whole: Totals = {}
         self.beside: Account | None = None
-        self.look: Look | None = None
+        self.look: SampleStages | None = None
         """What looks at each result, of a sample that is looked at closely."""
 
     def enter(self, stage: int) -> Account | None:

@@ -182,8 +182,8 @@ class Case:
         return Edit(file.path, file.line, file.diff(self.root_of([file.path])))
 
     def root_of(self, files: Sequence[str]) -> str:
-        """Return the folder that a diff of these files names them from: `patch` takes no path that leads out of where it is
-        applied, so that it is the current one only where they all lie in it."""
+        """Return the folder that a diff of these files names them from: `patch` takes no path that leads out of where
+        it is applied, so that it is the current one only where they all lie in it."""
         here = self.sources.root
         if not files or all(not os.path.relpath(one, here).startswith(os.pardir) for one in files):
             return here

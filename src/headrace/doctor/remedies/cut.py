@@ -111,8 +111,8 @@ class Seen:
 
     @cached_property
     def differs(self) -> set[str]:
-        """Return transforms that gave something else when a sample was made again, or come after one that did; where they were
-        made twice also those of which that could not be told."""
+        """Return transforms that gave something else when a sample was made again, or come after one that did; where
+        they were made twice also those of which that could not be told."""
         return {name for look in self.looks for name in _behind_differences(look, self.is_proof)}
 
     @property

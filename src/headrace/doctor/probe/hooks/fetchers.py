@@ -19,7 +19,7 @@ from ..timed import timed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..made_twice import Look
+    from ..made_twice import SampleStages
     from ..probe import Probe
 
 
@@ -214,11 +214,11 @@ class _Samples:
         if samples != 0 and wall > self._slow.least_ns:
             self._slow.offer(self.batch.epoch, self.batch.index, key, wall, totals)
 
-    def look(self, dataset: Any) -> Look | None:
+    def look(self, dataset: Any) -> SampleStages | None:
         """To be asked for before a sample is made; None where it is not looked at."""
         return None if self._twice is None else self._twice.begin(dataset, self._account)
 
-    def looked(self, look: Look, sample: Any, again: Callable[[], Any] | None) -> None:
+    def looked(self, look: SampleStages, sample: Any, again: Callable[[], Any] | None) -> None:
         """What `look` saw being made is `sample`."""
         assert self._twice is not None
         self._twice.end(look, self.batch, sample, again)

@@ -63,8 +63,8 @@ def option_of(sources: Sequence[Source], value: ast.expr) -> ScriptOption | None
 
 
 def default_to_change(option: ScriptOption, fact: Any, command: Sequence[str]) -> ast.Constant | None:
-    """Return the literal that decides what the loader gets; None where the command gives the option, or where the loader has
-    another value."""
+    """Return the literal that decides what the loader gets; None where the command gives the option, or where the
+    loader has another value."""
     default = option.default
     if default is None or option.given(command) is not None or default.value != fact:
         return None
