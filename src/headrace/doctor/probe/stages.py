@@ -64,7 +64,7 @@ class Stages:
         return account
 
     def look(self) -> SampleStages | None:
-        """What looks closely at the sample that this thread makes."""
+        """Return what looks closely at the sample that this thread makes."""
         account = self.current()
         return None if account is None else account.look
 
@@ -95,7 +95,7 @@ class Stages:
         self._failed(error)
 
     def aside(self) -> Account:
-        """In place of this thread's account one whose stages count for nothing, until `back`."""
+        """Open an account whose stages count for nothing in place of this thread's, until `back`."""
         account = self._local.account = Account(self)
         return account
 
