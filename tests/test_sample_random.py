@@ -71,6 +71,7 @@ def test_draws_depend_on_the_seed_and_nothing_else(dataset, persistent):
 
 def test_ranks_draw_differently(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     runs = []
     for rank in (0, 1):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)

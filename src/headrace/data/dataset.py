@@ -283,7 +283,7 @@ class Dataset:
             return None
 
     def _names_classes(self, column: str, different: int) -> bool:
-        """Whether a column of so many different texts is one of classes rather than of captions or paths: labels are
+        """Return whether so many different texts are classes rather than captions or paths: labels are
         unless all differ, others where each text comes twice on average."""
         return different < len(self.table) if column == "label" else different <= len(self.table) // 2
 

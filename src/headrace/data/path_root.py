@@ -59,7 +59,7 @@ def open_archive_root(paths: Sequence[str], cache: str | None) -> ArchiveRoot:
 
 
 def _are_zips(paths: Sequence[str]) -> bool:
-    """Whether all are zips rather than tars."""
+    """Return whether all are zips rather than tars."""
     kinds = [kind_of(path) for path in paths]
     for path, kind in zip(paths, kinds, strict=True):
         if kind.kind == "compressed":

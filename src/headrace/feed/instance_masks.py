@@ -52,7 +52,7 @@ class PickedWindow:
 
     @classmethod
     def of(cls, view: NDArray[np.float64]) -> PickedWindow:
-        """From a view as `_core.VIEW_COLUMNS` names its numbers. Pixels are picked as `Mask` picks them."""
+        """Make it from a view as `_core.VIEW_COLUMNS` names its numbers. Pixels are picked as `Mask` picks them."""
         named = dict(zip(_core.VIEW_COLUMNS, view.tolist(), strict=True))
         return cls(
             _picked(named["y0"], named["y1"], named["top"], named["bottom"], int(named["inner_height"])),

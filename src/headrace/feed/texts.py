@@ -128,7 +128,7 @@ class TextContent:
 
 
 def draw_captions(rows: Rows, counts: Ints) -> Ints:
-    """Which of its captions each row takes, uniform but for 2^-32 of its count. A function of the sample, its
+    """Draw which of its captions each row takes, uniform but for 2^-32 of its count. A function of the sample, its
     occurrence and the pass alone: two fields of as many captions take the same one, on every rank."""
     ids = rows.draw_ids
     counter = np.stack(

@@ -99,7 +99,7 @@ def _waiting(session: Session, view: View | None) -> Iterator[str]:
 
 
 def _not_known(session: Session) -> Iterator[str]:
-    """What no figure can tell, since a library is newer than the probe."""
+    """Name what no figure can tell, since a library is newer than the probe."""
     yield from dict.fromkeys(note.text for note in session.notes if note.code in (NOT_KNOWN, NOT_SEEN))
 
 

@@ -29,8 +29,8 @@ MOST_LEAVES = 64
 
 
 def random_states() -> Any:
-    """States of the generators that everybody shares: Python's, numpy's and torch's on the CPU. A generator of the
-    dataset's own is known only by what it does: the sample is another one when it is made again."""
+    """Return states of the generators that everybody shares: Python's, numpy's and torch's on the CPU. A generator of
+    the dataset's own is known only by what it does: the sample is another one when it is made again."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     drawn = None if numpy is None else _numpy_state(numpy)
     return random.getstate(), drawn, None if torch is None else torch.get_rng_state().numpy().tobytes()
@@ -59,7 +59,7 @@ class _Kept:
             sys.modules["torch"].set_rng_state(self._torch)
 
 
-class Look:
+class SampleStages:
     """One making of a sample, stage by stage in the order in which they end."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Look:
         self.ends.append((stage, drew, digest))
 
     def done(self) -> bool:
-        """Whether random numbers were drawn behind the last stage."""
+        """Tell whether random numbers were drawn behind the last stage."""
         return self._drew()
 
     def _drew(self) -> bool:
@@ -102,18 +102,18 @@ class MadeTwice:
         """Samples looked at, by id of the dataset."""
 
     def is_known(self, dataset: Any) -> None:
-        """Workers that are forked from now on need not look at it: others have."""
+        """Leave it to the workers that there are: those forked from now on need not look at it."""
         self._looked[id(dataset)] = MOST_SAMPLES
 
-    def _begin(self, dataset: Any, account: Account) -> Look | None:
-        """None where the next sample is not to be looked at."""
+    def _begin(self, dataset: Any, account: Account) -> SampleStages | None:
+        """Return what looks at the next sample; None where that is not to be looked at."""
         if not self._is_wanted(dataset):
             return None
-        look = account.look = Look()
+        look = account.look = SampleStages()
         return look
 
-    def _end(self, look: Look, batch: Batch, sample: Any, again: Callable[[], Any] | None) -> None:
-        """The sample is there. `again` makes it once more; None where that cannot be done."""
+    def _end(self, look: SampleStages, batch: Batch, sample: Any, again: Callable[[], Any] | None) -> None:
+        """Write down what the look saw. `again` makes it once more; None where that cannot be done."""
         begun = time.monotonic_ns()
         batch.account.look = None
         drew, is_short = look.done(), begun - look.begun <= MOST_NS
@@ -128,7 +128,7 @@ class MadeTwice:
         self._probe.batches.cost.add_ns(time.monotonic_ns() - begun)
 
     def _look_at(self, dataset: Any, batch: Batch, make: Callable[[], Any]) -> None:
-        """At a sample that did not come by itself: it is made for this alone."""
+        """Look at a sample that did not come by itself: it is made for this alone."""
         if self._probe.settings.observe or not self._is_wanted(dataset):
             return
         begun, kept = time.monotonic_ns(), _Kept()
@@ -146,12 +146,13 @@ class MadeTwice:
         self._looked[id(dataset)] = number + 1
         return number < MOST_SAMPLES
 
-    def _made(self, batch: Batch, make: Callable[[], Any]) -> tuple[Look, Any]:
-        """Its stages count for nothing. A sample that cannot be made twice is another one the second time."""
+    def _made(self, batch: Batch, make: Callable[[], Any]) -> tuple[SampleStages, Any]:
+        """Make it with stages that count for nothing. A sample that cannot be made twice is another one the second
+        time."""
         stages, making = self._probe.stages, self._probe.batches.open
         account = stages.aside()
         making[account] = batch
-        look = account.look = Look()
+        look = account.look = SampleStages()
         try:
             return look, make()
         except Exception:
@@ -160,7 +161,9 @@ class MadeTwice:
             making.pop(account, None)
             stages.back(batch.account)
 
-    def _write(self, batch: Batch, look: Look, drew: bool, again: tuple[bytes | None, Look, Any] | None) -> None:
+    def _write(
+        self, batch: Batch, look: SampleStages, drew: bool, again: tuple[bytes | None, SampleStages, Any] | None
+    ) -> None:
         rows: list[list[int | None]] = [[stage, int(one_drew), None] for stage, one_drew, _ in look.ends]
         same = None
         if again is not None:
@@ -171,8 +174,9 @@ class MadeTwice:
         self._probe.evidence.write(("look", batch.epoch, batch.index, rows, int(drew), same, sorted(look.takes)))
 
 
-def _compared(look: Look, other: Look) -> list[list[int | None]]:
-    """Each stage's number, whether it drew, and whether the same call gave the same when the sample was made again."""
+def _compared(look: SampleStages, other: SampleStages) -> list[list[int | None]]:
+    """Return each stage's number, whether it drew, and whether the same call gave the same when the sample was made
+    again."""
     digests: dict[int, list[bytes | None]] = {}
     for stage, _, digest in other.ends:
         digests.setdefault(stage, []).append(digest)
@@ -188,7 +192,7 @@ def _are_same(one: bytes | None, other: bytes | None) -> int | None:
 
 
 def digest_of(value: Any) -> bytes | None:
-    """None of what has no content that could be compared, or too much."""
+    """Digest a result; None of what has no content that could be compared, or too much."""
     if value is None:
         return None
     digest = hashlib.blake2b(digest_size=8)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
-    from .made_twice import Look
+    from .made_twice import SampleStages
 
 Total = list[int]
 """Calls, wall ns and thread-CPU ns, exclusive of inner stages."""
@@ -63,8 +63,8 @@ class Stages:
         account: Account | None = getattr(self._local, "account", None)
         return account
 
-    def look(self) -> Look | None:
-        """What looks closely at the sample that this thread makes."""
+    def look(self) -> SampleStages | None:
+        """Return what looks closely at the sample that this thread makes."""
         account = self.current()
         return None if account is None else account.look
 
@@ -95,7 +95,7 @@ class Stages:
         self._failed(error)
 
     def aside(self) -> Account:
-        """In place of this thread's account one whose stages count for nothing, until `back`."""
+        """Open an account whose stages count for nothing in place of this thread's, until `back`."""
         account = self._local.account = Account(self)
         return account
 
@@ -132,7 +132,7 @@ class Account:
         self.totals: Totals = {}
         self._whole: Totals = {}
         self.beside: Account | None = None
-        self.look: Look | None = None
+        self.look: SampleStages | None = None
         """What looks at each result, of a sample that is looked at closely."""
 
     def enter(self, stage: int) -> Account | None:

@@ -95,13 +95,13 @@ class Case:
 
     @cached_property
     def finders(self) -> list[Finder]:
-        """Of this loader's passes, and of no other's: an evaluation's batches are made otherwise."""
+        """Find batches of this loader's passes, and of no other's: an evaluation's batches are made otherwise."""
         join = Join(self.session)
         return [join.finder(self.view.trainer, one) for one in self.view.trainer.passes if one.loader == self.loader]
 
     @property
     def loader(self) -> int:
-        """The number that all DataLoaders count under that count as this one."""
+        """Return the number of all DataLoaders that count as this one."""
         return self.making.loader
 
     @cached_property
@@ -167,7 +167,7 @@ class Case:
         return changed(wanted, self.parsed, self.facts, self.session.outcome.command)
 
     def run_with(self, wanted: Wanted) -> str | None:
-        """The script's own options that give what is wanted of the loader; None where none does."""
+        """Name the script's own options that give what is wanted of the loader; None where none does."""
         found = loader_call(self.parsed, self.facts)
         if found is None:
             return None
@@ -182,8 +182,8 @@ class Case:
         return Edit(file.path, file.line, file.diff(self.root_of([file.path])))
 
     def root_of(self, files: Sequence[str]) -> str:
-        """The folder that a diff of these files names them from: `patch` takes no path that leads out of where it is
-        applied, so that it is the current one only where they all lie in it."""
+        """Return the folder that a diff of these files names them from: `patch` takes no path that leads out of where
+        it is applied, so that it is the current one only where they all lie in it."""
         here = self.sources.root
         if not files or all(not os.path.relpath(one, here).startswith(os.pardir) for one in files):
             return here

@@ -53,7 +53,7 @@ class Cut:
 
     @property
     def last(self) -> str:
-        """Where caching would start, in words."""
+        """Name where caching would start."""
         if self.transforms:
             return self.transforms[-1].label
         return "decoding" if any(one.category == "decode" for one in self.before) else "reading"
@@ -91,13 +91,13 @@ class Seen:
 
     @cached_property
     def order(self) -> dict[str, int]:
-        """Places of stages, by name, as they ended."""
+        """Give the places of stages, by name, as they ended."""
         names = dict.fromkeys(look.label(place) for look in self.looks for place in range(len(look.sample.stages)))
         return {name: place for place, name in enumerate(names)}
 
     @cached_property
     def loads_others(self) -> bool:
-        """Whether reading or decoding for the same key gave something else."""
+        """Tell whether reading or decoding for the same key gave something else."""
         return any(
             one.same is False and look.label(place).partition(":")[0] in LOADING
             for look in self.looks
@@ -106,23 +106,23 @@ class Seen:
 
     @cached_property
     def drew(self) -> set[str]:
-        """Transforms that drew random numbers, or that come after something that did."""
+        """Return transforms that drew random numbers, or that come after something that did."""
         return {name for look in self.looks for name in _behind_draws(look)}
 
     @cached_property
     def differs(self) -> set[str]:
-        """Transforms that gave something else when a sample was made again, or come after one that did; where they were
-        made twice also those of which that could not be told."""
+        """Return transforms that gave something else when a sample was made again, or come after one that did; where
+        they were made twice also those of which that could not be told."""
         return {name for look in self.looks for name in _behind_differences(look, self.is_proof)}
 
     @property
     def is_same(self) -> bool:
-        """Whether whole samples were the same each time, and drew nothing."""
+        """Tell whether whole samples were the same each time, and drew nothing."""
         whole = [look.sample for look in self.looks]
         return self.is_proof and not self.drew and all(not one.drew and one.same is True for one in whole)
 
     def may_be_cached(self, stage: StagePart) -> bool:
-        """One that no look saw may be one that only some samples go through."""
+        """Refuse also what no look saw: only some samples may go through it."""
         name = name_of(stage)
         if name not in self.order or name in self.drew or name in self.differs:
             return False
@@ -167,7 +167,7 @@ def _why(seen: Seen, after: StagePart | None) -> str:
 
 
 def _in_order(case: Case, seen: Seen) -> Sequence[StagePart]:
-    """As the stages of a sample ended, of those that were looked at; then as those of a batch of this loader did."""
+    """Sort stages as those of looked-at samples ended, then as those of this loader's batches did."""
     order = dict(seen.order)
     for finder in case.finders:
         for maker, row in finder.batches():

@@ -19,7 +19,7 @@ from ..timed import timed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..made_twice import Look
+    from ..made_twice import SampleStages
     from ..probe import Probe
 
 
@@ -214,17 +214,17 @@ class _Samples:
         if samples != 0 and wall > self._slow.least_ns:
             self._slow.offer(self.batch.epoch, self.batch.index, key, wall, totals)
 
-    def look(self, dataset: Any) -> Look | None:
-        """To be asked for before a sample is made; None where it is not looked at."""
+    def look(self, dataset: Any) -> SampleStages | None:
+        """Begin to look at a sample before it is made; None where it is not looked at."""
         return None if self._twice is None else self._twice.begin(dataset, self._account)
 
-    def looked(self, look: Look, sample: Any, again: Callable[[], Any] | None) -> None:
-        """What `look` saw being made is `sample`."""
+    def looked(self, look: SampleStages, sample: Any, again: Callable[[], Any] | None) -> None:
+        """Take `sample` for what `look` saw being made."""
         assert self._twice is not None
         self._twice.end(look, self.batch, sample, again)
 
     def look_at(self, dataset: Any, make: Callable[[], Any]) -> None:
-        """At a sample that `make` makes for this alone."""
+        """Look at a sample that `make` makes for this alone."""
         if self._twice is not None:
             self._twice.look_at(dataset, self.batch, make)
 
@@ -296,7 +296,7 @@ class _Dataset:
         return __getitems__
 
     def _look_at_some(self, getitems: Callable[[Any], Any], keys: Any) -> None:
-        """Of samples that came together each is looked at by itself, once they are there."""
+        """Look at each by itself of samples that came together, once they are there."""
         for key in keys if isinstance(keys, list) else ():
             self._samples.look_at(self._dataset, functools.partial(getitems, [key]))
 

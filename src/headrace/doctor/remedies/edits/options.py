@@ -30,7 +30,7 @@ class ScriptOption:
         return not (isinstance(action, ast.Constant) and action.value in FLAGS_ONLY)
 
     def given(self, command: Sequence[str]) -> str | None:
-        """The flag by which a command line gives it; None where it does not."""
+        """Return the flag by which a command line gives it; None where it does not."""
         for word in command:
             for flag in self.flags:
                 is_short = len(flag) == 2 and word.startswith(flag) and word[2:].lstrip("=").isalnum()
@@ -39,7 +39,7 @@ class ScriptOption:
         return None
 
     def words(self, value: str, command: Sequence[str]) -> str:
-        """How to give it: by the flag that the command has, else by the longest."""
+        """Write how to give it: by the flag that the command has, else by the longest."""
         flag = self.given(command) or max(self.flags, key=len)
         return f"{flag} {value}" if self.takes_value else flag
 
@@ -49,7 +49,7 @@ def is_literal(value: ast.expr) -> bool:
 
 
 def option_of(sources: Sequence[Source], value: ast.expr) -> ScriptOption | None:
-    """Of `args.workers` the only option with that destination, in whichever file; None of any other expression."""
+    """Find the only option that `args.workers` reads, in whichever file; None for any other expression."""
     if not isinstance(value, ast.Attribute):
         return None
     found = [
@@ -63,8 +63,8 @@ def option_of(sources: Sequence[Source], value: ast.expr) -> ScriptOption | None
 
 
 def default_to_change(option: ScriptOption, fact: Any, command: Sequence[str]) -> ast.Constant | None:
-    """The literal that decides what the loader gets: not where the command gives the option, or where the loader has
-    another value."""
+    """Return the literal that decides what the loader gets; None where the command gives the option, or where the
+    loader has another value."""
     default = option.default
     if default is None or option.given(command) is not None or default.value != fact:
         return None
@@ -74,7 +74,7 @@ def default_to_change(option: ScriptOption, fact: Any, command: Sequence[str]) -
 def run_with(
     found: LoaderCall, sources: Sequence[Source], keywords: Mapping[str, str], command: Sequence[str]
 ) -> str | None:
-    """`-j 6`, of those of the arguments that options of the script give; None where none does."""
+    """Write `-j 6`, of those of the arguments that options of the script give; None where none does."""
     words = []
     for name, text in keywords.items():
         value = argument(found.call, name)
@@ -90,7 +90,7 @@ def _flags(call: ast.Call) -> list[str]:
 
 
 def _destination(call: ast.Call, flags: list[str]) -> str:
-    """As argparse names it: by `dest`, else by the first long flag, else by the first."""
+    """Name it as argparse does: by `dest`, else by the first long flag, else by the first."""
     given = _keyword(call, "dest")
     if isinstance(given, ast.Constant):
         return str(given.value)
