@@ -221,6 +221,8 @@ def test_a_manifests_nested_lists(scenes, tmp_path):
     [
         ([[[1, 2, 3, 4]]], "expected x and y of at least three corners, got 4 numbers"),
         ([[[1, 2, 3, 4, 5, 6, 7]]], "expected x and y of at least three corners, got 7 numbers"),
+        ([[[-1e308, -1e308, 1e308, 1e308, 5, 20]]], r"expected corners within 2\^31 pixels of the image's first"),
+        ([[[1, 2, 3, 4, 5, -2147483649]]], r"expected corners within 2\^31 pixels of the image's first"),
         ([{"counts": [1], "size": [3, 3]}], "expected runs of the image's 44 rows and 30 columns, got 3 and 3"),
         ([{"counts": [9999], "size": [44, 30]}], "expected runs of at most 1,320 pixels, got 9,999"),
         ([{"counts": [-1, 1], "size": [44, 30]}], "expected runs of 0 pixels or more"),

@@ -195,7 +195,10 @@ os.kill(os.getpid(), 9)
 
 def test_it_ends_with_its_parent(tmp_path):
     (tmp_path / "a.jp2").write_bytes(encode(photograph(1, 30, 30), "JPEG2000"))
-    code, out, error = run_python(DECODE_AND_DIE, tmp_path / "a.jp2")
+    expect_its_end(*run_python(DECODE_AND_DIE, tmp_path / "a.jp2"))
+
+
+def expect_its_end(code: int, out: str, error: str) -> None:
     assert code == -9, error
     try:
         descriptor = os.pidfd_open(int(out))
@@ -207,6 +210,41 @@ def test_it_ends_with_its_parent(tmp_path):
         assert waiting.poll(30_000), "it is still there"
     finally:
         os.close(descriptor)
+
+
+DIE_WHILE_IT_DECODES = """
+import os, sys
+import headrace as hr
+from headrace.feed import decoder_process as apart
+
+endless = "import headrace.feed.decoder_process as this; this.decode_here = lambda *_: signal.pause(); serve()"
+apart._START = apart._START.replace("serve()\\n", endless)
+read = apart._DecoderProcess._read
+
+def die(self, count, stop):
+    if stop is None:
+        return read(self, count, stop)
+    print(self.pid, flush=True)
+    os.kill(os.getpid(), 9)
+
+apart._DecoderProcess._read = die
+hr.decode_image(sys.argv[1], output="numpy", limits=hr.Limits(max_decode_s=0.1))
+"""
+
+
+def test_one_that_decodes_for_good_ends_though_its_parent_was_killed(tmp_path):
+    (tmp_path / "a.jp2").write_bytes(encode(photograph(1, 30, 30), "JPEG2000"))
+    expect_its_end(*run_python(DIE_WHILE_IT_DECODES, tmp_path / "a.jp2"))
+
+
+NEXT_TO_NONE = [{"max_decode_s": 1e7}, {"max_decode_s": float("inf")}, {"max_pixels": (1 << 63) - 1}]
+
+
+@pytest.mark.parametrize("options", NEXT_TO_NONE, ids=str)
+def test_limits_may_be_as_high_as_one_likes(options):
+    data = encode(photograph(1, 30, 30), "JPEG2000")
+    found = hr.decode_image(data, output="numpy", limits=hr.Limits(**options))
+    np.testing.assert_array_equal(found, decoded(data))
 
 
 def webp_of(chunk: bytes, content: bytes) -> bytes:

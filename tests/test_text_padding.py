@@ -97,6 +97,15 @@ def test_a_pad_token_that_also_ends_texts_is_kept_once(tar):
     assert own(text) == expected_own()
 
 
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_fewer_tokens_than_the_function_pads_to(left):
+    """Rows of 12 ids, of which 6 are wanted: a text of 6 words would not fill one."""
+    encoder = resolve_tokenizer(lambda texts: clip_like(texts, left=left), max_length=6, pad_id=0)
+    found = [list(map(int, row)) for row in encoder.encode(["", "one two", "one two three four five six"])]
+    assert found == [[3, 4], [3, 8, 8, 4], [3, 8, 8, 10, 9, 9]]
+    assert encoder.pads_left == left
+
+
 def test_an_unpadded_row_that_ends_with_the_pad_id_is_all_its_own(tar):
     """As of `[*encode(text), EOS]` with EOS for padding."""
     text = text_of(tar, hr.Text(lambda texts: [[*ids, 4] for ids in codes(texts)], max_length=50, pad_id=4))

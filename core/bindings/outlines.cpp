@@ -26,6 +26,8 @@ std::span<const T> span_of(const Values<T>& values) {
     return {values.data(), values.size()};
 }
 
+constexpr double kFarthestCorner = 2147483648.0;
+
 PickedPixels picked_of(const Values<std::int32_t>& rows, const Values<std::int32_t>& columns, std::size_t height,
                        std::size_t width) {
     const PickedPixels picked{span_of(rows), span_of(columns)};
@@ -42,8 +44,9 @@ void paint_polygons(const Masks& masks, const Values<double>& xy, const Values<s
     const PickedPixels picked = picked_of(rows, columns, masks.shape(1), masks.shape(2));
     const std::span<const double> corners = span_of(xy);
     if (owners.size() != ends.size()) throw nb::value_error("expected an instance for each polygon");
-    for (const double place : corners)
-        if (!std::isfinite(place)) throw nb::value_error("expected finite corners");
+    for (const double place : corners)  // far beyond, edges overflow to crossings that are no numbers
+        if (!(std::abs(place) <= kFarthestCorner))
+            throw nb::value_error("expected corners within 2^31 pixels of the image's first");
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < ends.size(); ++i) {
         const std::int64_t end = ends.data()[i], owner = owners.data()[i];

@@ -142,6 +142,24 @@ def test_a_column_of_a_selection_belongs_to_its_samples(pets):
         chosen.with_column("new", [1, 2, 3])
 
 
+@pytest.mark.parametrize("chosen", [[3, 5, 4], range(8)], ids=["some", "all"])
+@pytest.mark.parametrize("form", ["pandas", "pandas, texts", "torch", "pyarrow", "polars"])
+def test_a_column_of_any_library_is_in_order(pets, form, chosen):
+    """Also a series of pandas', whose own index names other places."""
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+    import torch
+
+    part = pets.select(chosen)
+    expected = [10 * row for row in range(len(part))]
+    if form == "pandas, texts":
+        expected = [f"n{value}" for value in expected]
+    make = {"torch": torch.tensor, "pyarrow": pa.array, "polars": pl.Series}.get(form)
+    values = pd.Series(expected, index=range(len(part))[::-1]) if make is None else make(expected)
+    assert list(part.with_column("new", values).column("new")) == expected
+
+
 def test_class_labels_by_a_rule(pets, photos):
     """By a function of the key, and a loader that takes them."""
     labels = [int(key.removesuffix(".jpg")) % 2 for key in pets.keys]
@@ -172,3 +190,12 @@ def test_class_labels_by_a_rule(pets, photos):
 def test_what_is_no_column_is_refused(pets, given, message):
     with pytest.raises(UsageError, match=message):
         pets.with_column(**({"name": "new"} | given))
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, 4)], ids=["all", "some"])
+@pytest.mark.parametrize("make", [lambda names: set(names), lambda names: dict.fromkeys(names, 1), "".join])
+def test_what_has_no_order_is_no_column(pets, make, part):
+    """A set of texts has another order in each process."""
+    some = pets[part]
+    with pytest.raises(UsageError, match="column 'new': expected a list or an array, got "):
+        some.with_column("new", make("abcdefgh"[: len(some)]))

@@ -379,6 +379,40 @@ def test_decoded_values_are_cached_beside_and_taken_from_there(tmp_path, monkeyp
         ds.read("image", 9)
 
 
+def test_values_that_change_in_place_are_decoded_anew(tmp_path):
+    """A value of the same length between the places that a file of this size is sampled at."""
+    values = [bytes([65 + number % 26]) * 9000 for number in range(400)]
+    path = tmp_path / "a.parquet"
+
+    def read() -> list[bytes]:
+        plain = {"compression": "none", "use_dictionary": False, "write_statistics": False, "row_group_size": 400}
+        write_parquet_table(path, pa.table({"image": values}), **plain)
+        return data.open(path).column("image")
+
+    assert read() == values
+    assert len(list(tmp_path.glob("*.values.headrace"))) == 1
+    values[90] = bytes(9000)
+    assert read() == values
+    assert len(list(tmp_path.glob("*.values.headrace"))) == 1
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_files_whose_labels_stand_for_other_classes(tmp_path, suffix):
+    def write(name: str, classes: list[str] | None) -> pathlib.Path:
+        table = pa.table({"image": [b"x", b"y"], "label": [0, 1]})
+        if classes is not None:
+            features = {"label": {"_type": "ClassLabel", "names": classes}}
+            table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        return (write_parquet_table if suffix == "parquet" else write_arrow)(tmp_path / f"{name}.{suffix}", table)
+
+    one, other, bare = write("a", ["cat", "dog"]), write("b", ["dog", "cat"]), write("c", None)
+    expected = rf"b\.{suffix}: expected the classes of a\.{suffix} in its column 'label' \('cat', 'dog'\), got 'dog'"
+    with pytest.raises(DatasetError, match=expected):
+        data.open([one, other])
+    assert data.open([one, other], columns=["image"]).column("image") == [b"x", b"y"] * 2
+    assert data.open([bare, one]).classes == ("cat", "dog")
+
+
 def test_no_room_for_decoded_values(tmp_path, monkeypatch, cache):
     import headrace.data.spilled_values as spilled
 

@@ -18,7 +18,7 @@ from .class_names import label_column, named_classes, parse_labels
 from .columns import ABSENT, KEY, MISSING, ByteColumn, Column, KeyColumn, Location, TextColumn
 from .expected_files import expect_files
 from .files import Files
-from .held_values import columns_of
+from .held_values import columns_of, in_order
 from .memory_file import MemoryColumn
 from .open_file import OpenFile
 from .reading import read_file, read_member
@@ -264,6 +264,7 @@ class Dataset:
         """Return a value for each sample of the opened dataset; those that are not selected have that of another."""
         if self.base_ids is None:
             return values
+        values = in_order(name, values)
         place = np.zeros(len(self.table), np.int64)
         place[self.base_ids] = np.arange(len(self))
         again = np.flatnonzero(place[self.base_ids] != np.arange(len(self)))

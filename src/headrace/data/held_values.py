@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -71,6 +71,19 @@ def held_columns(arrays: Mapping[str, pa.ChunkedArray]) -> Mapping[str, HeldColu
     return held
 
 
+def in_order(name: str, values: Values) -> Sequence[Any] | npt.NDArray[Any]:
+    """Return values that are indexed by their place: a series of pandas' is by its own index, whatever its order.
+
+    Raises UsageError for a set, a mapping or a text.
+    """
+    if isinstance(values, list | tuple | np.ndarray):
+        return values
+    _expect_sequence(name, values)
+    if hasattr(values, "to_pylist"):  # Arrow's
+        return list(values.to_pylist())
+    return np.asarray(values) if hasattr(values, "__array__") else list(values)
+
+
 def shown(value: object) -> str:
     """Return a value for a message, which may be long."""
     text = f"{value!r} ({type(value).__name__})" if not isinstance(value, str | int | float | None) else repr(value)
@@ -94,8 +107,7 @@ def _column(name: str, values: Values) -> MemoryColumn | ListColumn | pa.Chunked
         return _of_items(name, values)
     if isinstance(values, np.ndarray):
         return _of_numpy(name, values)
-    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
-        raise UsageError(f"column {name!r}: expected a list or an array, got {shown(values)}")
+    _expect_sequence(name, values)
     import pyarrow as pa
 
     if isinstance(values, pa.Array | pa.ChunkedArray):
@@ -103,6 +115,12 @@ def _column(name: str, values: Values) -> MemoryColumn | ListColumn | pa.Chunked
     if hasattr(values, "__array__"):  # torch's tensors, series of pandas'
         return _of_numpy(name, np.asarray(values))
     return _of_items(name, list(values))
+
+
+def _expect_sequence(name: str, values: Values) -> None:
+    """Raise UsageError for what has no values in an order: a set's is another in each process."""
+    if isinstance(values, str | bytes | Mapping | Set) or not hasattr(values, "__len__"):
+        raise UsageError(f"column {name!r}: expected a list or an array, got {shown(values)}")
 
 
 def _of_numpy(name: str, array: npt.NDArray[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
@@ -117,7 +135,7 @@ def _of_numpy(name: str, array: npt.NDArray[Any]) -> MemoryColumn | ListColumn |
     # What nobody can write to stays where it is: it may be mapped from a file.
     items = np.ascontiguousarray(array) if not array.flags.writeable else array.copy(order="C")
     offsets = np.arange(len(items) + 1, dtype=np.uint64) * np.uint64(items.shape[1])
-    return ListColumn(offsets, items.reshape(-1, *items.shape[2:]))
+    return ListColumn(offsets, items.reshape(items.shape[0] * items.shape[1], *items.shape[2:]))
 
 
 def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
@@ -132,9 +150,17 @@ def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa
     if any(isinstance(part, Mapping) for item in items for part in (item if isinstance(item, list) else [item])):
         return _of_arrow_items(name, [None if item is None else _json_text(name, item) for item in items])
     if isinstance(first, list | tuple) or (hasattr(first, "__array__") and bool(getattr(first, "ndim", 0))):
+        _expect_lists(name, items)
         of_texts = any(isinstance(part, str) for item in items if item is not None for part in item)
         return _of_arrow_items(name, items) if of_texts else _of_arrays(name, items)
     return _of_arrow_items(name, items)
+
+
+def _expect_lists(name: str, items: Sequence[Any]) -> None:
+    for row, item in enumerate(items):
+        listed = isinstance(item, list | tuple) or (hasattr(item, "__array__") and bool(getattr(item, "ndim", 0)))
+        if item is not None and not listed:
+            raise UsageError(f"column {name!r}, row {row:,}: expected a list, as the first is, got {shown(item)}")
 
 
 def _json_text(name: str, item: Any) -> str:
@@ -156,6 +182,11 @@ def _of_bytes(name: str, items: Sequence[Any]) -> MemoryColumn:
 
 def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
     """Return the bytes, or else the paths, of dicts of both, as Hugging Face's images are."""
+    for row, item in enumerate(items):
+        if item is not None and not isinstance(item, Mapping):
+            raise UsageError(
+                f"column {name!r}, row {row:,}: expected {{'bytes', 'path'}}, as the first is, got {shown(item)}"
+            )
     data = [None if item is None else item.get("bytes") for item in items]
     paths = [None if item is None else item.get("path") for item in items]
     if all(each is None for each in data):

@@ -20,7 +20,7 @@ from ..workers import work_through
 from . import checked
 from .byte_values import ByteRanges
 from .columns import ABSENT
-from .identity import Identity, identify, identify_archive
+from .identity import Identity, identify_archive, identify_closely
 from .memory_file import MemoryFile
 from .open_file import OpenFile
 from .partial_file import UnwritableError, finish, partial_file
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Spilled: TypeAlias = str | MemoryFile
 """What the values lie in: a file by its absolute path."""
 
-_FORMAT = "headrace values 1"
+_FORMAT = "headrace values 2"
 """Raise the number whenever the meaning of an index or of a file of values changes: others are rebuilt."""
 _VALUES_SUFFIX = ".values.headrace"
 _KEPT_FROM_BYTES = 1 << 20
@@ -65,7 +65,7 @@ def open_spilled(
     `read` opens the file of rows at `path`, if there is need. Raises DatasetError (damaged, no room, replaced
     meanwhile) or ReadError.
     """
-    identity = identify(OpenFile(os.fsencode(path)))
+    identity = identify_closely(OpenFile(os.fsencode(path)))
     variant = hashlib.blake2b(column.encode(), digest_size=4).hexdigest()
     places = sidecar_places(path, identity, cache, variant=variant)
     held: list[MemoryFile] = []
@@ -87,7 +87,7 @@ def open_spilled(
             return held[0], values
         return _find(places, identity, outline, values), values
 
-    sidecar = Sidecar(_FORMAT, build, load, variant=variant)
+    sidecar = Sidecar(_FORMAT, build, load, identify_closely, variant)
     if cache is None and not any(map(os.path.exists, places)):
         rows = read()
         if rows.column_bytes(column) < _KEPT_FROM_BYTES:

@@ -1,8 +1,8 @@
 """Decoding by Pillow in a process apart, which is ended when it takes too long: a thread cannot be.
 
 For the formats whose decoders a small file can keep busy for hours, or until memory is full. A process serves one image
-at a time and stays for the next one; it ends with its parent, and by itself when nobody has asked for a while. What it
-gives back is numbers: nothing is unpickled.
+at a time and stays for the next one; it ends with its parent, and by itself when nobody has asked for a while, or soon
+after its deadline where the parent was killed and cannot end it. What it gives back is numbers: nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import atexit
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -28,6 +29,10 @@ from headrace.feed.pillow import PictureForm, decode_here
 
 IDLE_S = 20.0
 """Then a process ends."""
+_GRACE_S = 5.0
+"""How long after its deadline a process ends by itself, when its parent did not end it."""
+_LONGEST_WAIT_S = 1e6
+"""What poll() and timers can take; a deadline may be later, or infinite."""
 _START = """
 import json, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the parent, with which this ends
@@ -88,7 +93,9 @@ class _DecoderProcess:
         waiting.register(descriptor, select.POLLIN)
         while count > 0:
             left = None if stop is None else max(0.0, stop - time.monotonic())
-            if not waiting.poll(None if left is None else left * 1000):
+            if not waiting.poll(None if left is None else min(left, _LONGEST_WAIT_S) * 1000):
+                if left is not None and left > _LONGEST_WAIT_S:
+                    continue
                 raise TimeoutError
             part = os.read(descriptor, min(count, 1 << 20))
             if not part:
@@ -138,6 +145,7 @@ def decode_apart(data: bytes, form: PictureForm, formats: Sequence[str], limits:
         "mode": form.mode,
         "exif": form.exif,
         "formats": list(formats),
+        "deadline_s": min(limits.max_decode_s, _LONGEST_WAIT_S),
         "limits": {"max_pixels": limits.max_pixels, "formats": list(limits.formats)},
     }
     answer, pixels = _answered(request, data, limits.max_decode_s, formats)
@@ -195,6 +203,8 @@ def serve() -> None:
     """Answer requests of the parent until that ends, or has not asked for a while."""
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the timer ends a decoder that never comes back to Python
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
     outgoing.write(b"!")
     outgoing.flush()
     with suppress(BrokenPipeError):  # the parent has ended meanwhile
@@ -203,7 +213,10 @@ def serve() -> None:
             if len(lead) < 4:
                 return
             request = json.loads(incoming.read(int.from_bytes(lead, "little")))
-            _answer(request, incoming.read(request["bytes"]), outgoing)
+            data = incoming.read(request["bytes"])
+            signal.setitimer(signal.ITIMER_REAL, request["deadline_s"] + _GRACE_S)
+            _answer(request, data, outgoing)
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _answer(request: dict[str, Any], data: bytes, outgoing: BinaryIO) -> None:
@@ -227,6 +240,6 @@ def _answer(request: dict[str, Any], data: bytes, outgoing: BinaryIO) -> None:
 def _bound_memory(limits: Limits) -> None:
     import resource
 
-    wanted = _OTHER_BYTES + _PIXEL_BYTES * limits.max_pixels
+    wanted = min(_OTHER_BYTES + _PIXEL_BYTES * limits.max_pixels, sys.maxsize)
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))

@@ -102,9 +102,11 @@ class CalledEncoder:
 
     def _padding_shown(self) -> RowPadding | None:
         """Return how the function pads, as two texts of ours show it; None where they show nothing."""
-        words = "a " * min(self._max_length, _MOST_WORDS)
         try:
-            (alone,), (short, full) = self._rows(["a"]), self._rows(["a", words])
+            (alone,) = self._rows(["a"])
+            # As many words as the row has ids, so that it is full also where fewer ids are wanted.
+            words = "a " * min(max(self._max_length, len(alone.ids)), _MOST_WORDS)
+            short, full = self._rows(["a", words])
         except Exception:
             return None  # a function of certain texts only, or a wrong one: the dataset's own texts will say so
         if len(short.ids) != len(full.ids):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from ...errors import DatasetError, UsageError
+from ..class_names import names_text
 from .arrow_columns import IntegerRange, converted, held_as, holds_bytes, is_bytes, needs_range
 from .column_names import chosen
 from .source import SourceRows
@@ -78,6 +79,7 @@ class TypedRows:
         self._names = chosen(first.name, first.schema.names, columns)
         for other in parts[1:]:
             _expect_alike(first, other, self._names if columns is not None else None)
+        self.classes = _common_classes(parts, self._names)
         fields = [first.schema.field(name) for name in self._names]
         inside = [field for field in fields if holds_bytes(field.type) and not is_bytes(field.type)]
         if columns is not None and inside:
@@ -91,11 +93,6 @@ class TypedRows:
         of_bytes = [name for _, name in self.byte_columns]
         self._fields = [self._field(name) for name in taken if name not in of_bytes]
         self._schema: pa.Schema | None = None
-
-    @property
-    def classes(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of the classes that columns of numbers hold, as Hugging Face's datasets keep them in the schema."""
-        return schema_classes(self._parts[0].schema)
 
     @property
     def files(self) -> list[SourceRows]:
@@ -182,6 +179,23 @@ def _expect_alike(first: TypedPart, other: TypedPart, names: Sequence[str] | Non
                 f"{other.name}: expected the columns of {first.name}, got another, {name!r}. {again}, or take what all "
                 f"have with columns="
             )
+
+
+def _common_classes(parts: Sequence[TypedPart], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the names of the classes that columns of numbers hold, as Hugging Face's datasets keep them in a schema.
+
+    Raises DatasetError where a number stands for different classes in two parts.
+    """
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for part in parts:
+        for name, classes in schema_classes(part.schema).items():
+            where, known = found.setdefault(name, (part.name, classes))
+            if name in names and classes != known:
+                raise DatasetError(
+                    f"{part.name}: expected the classes of {where} in its column {name!r} ({names_text(known)}), got "
+                    f"{names_text(classes)}. Write them with one list of classes, or open each"
+                )
+    return {name: classes for name, (_, classes) in found.items()}
 
 
 def _go_together(one: pa.DataType, other: pa.DataType) -> bool:
