@@ -49,9 +49,8 @@ def cache(case: Case) -> Iterator[Proposal]:
         change=scaled(cut.before)(0.0),
         costs=_costs(case, whole, each, samples, free),
         hint="headrace.cached(dataset, load=…, augment=…, cache='ram:…') keeps what load= gives, once for all workers: "
-        f"load= is all up to {cut.last}{'' if _is_normalised(cut) else ', with images as bytes'}, and augment= the rest. "
-        "Or keep the arrays by index "
-        "yourself: in one memory map (numpy.memmap), or written once to files",
+        f"load= is all up to {cut.last}{'' if _is_normalised(cut) else ', with images as bytes'}, and augment= the "
+        "rest. Or keep the arrays by index yourself: in one memory map (numpy.memmap), or written once to files",
         changes=_changes(case, cut, whole),
     )
 
