@@ -74,8 +74,10 @@ def test_completion_shows_what_a_user_calls():
 
 
 def test_packages_are_attributes_without_an_import_of_their_own():
-    code = "import headrace; headrace.compat.ThreadDataLoader, headrace.fields.Image, headrace.data.Dataset"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    code, _, error = run_python(
+        "import headrace; headrace.compat.ThreadDataLoader, headrace.fields.Image, headrace.data.Dataset"
+    )
+    assert (code, error) == (0, "")
 
 
 def test_every_name_has_one_home():
