@@ -428,6 +428,15 @@ def test_a_cache_after_resize() -> None:
     assert found.costs[0].startswith("31 MB for 40 samples of 786 kB")
 
 
+def test_a_cache_after_normalize_holds_floats() -> None:
+    """What Normalize gives is no image of bytes: it takes what it takes in the batch."""
+    stages = {"decode:Pillow load": 4_000, "transform:ToTensor": 4_000, "transform:Normalize": 4_000}
+    found = helping(with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES), "cache")
+    assert found.title == "samples kept as they are after Normalize"
+    assert found.costs[0].startswith("126 MB for 40 samples of 3.1 MB")
+    assert "all up to Normalize, and augment=" in (found.hint or "")
+
+
 def cut(stages: tuple[str, ...], **run: Any) -> str:
     """Where a cache would start, and why there. Each of the stages takes as long as the others."""
     session = made(MadeRun(stages=dict.fromkeys(stages, 4_000), facts={"length": 10}, **run))

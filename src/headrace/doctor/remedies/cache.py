@@ -49,21 +49,26 @@ def cache(case: Case) -> Iterator[Proposal]:
         change=scaled(cut.before)(0.0),
         costs=_costs(case, whole, each, samples, free),
         hint="headrace.cached(dataset, load=…, augment=…, cache='ram:…') keeps what load= gives, once for all workers: "
-        f"load= is all up to {cut.last}, with images as bytes, and augment= the rest. Or keep the arrays by index "
-        "yourself: in one memory map (numpy.memmap), or written once to files",
+        f"load= is all up to {cut.last}{'' if _is_normalised(cut) else ', with images as bytes'}, and augment= the "
+        "rest. Or keep the arrays by index yourself: in one memory map (numpy.memmap), or written once to files",
         changes=_changes(case, cut, whole),
     )
 
 
 def sample_bytes(case: Case, cut: Cut) -> float | None:
     """Of one sample where it would be kept: of the images that were decoded once more after the run; else as it is in
-    a batch, images as bytes."""
+    a batch, images as bytes unless they were normalised, which bytes cannot hold."""
     decoded = [bytes_ for one in case.calibrations if one.remedy == NATIVE_DECODE for bytes_ in one.pixel_bytes]
     if decoded and not cut.transforms:
         return fmean(decoded)
     leaves = [Leaf(dtype, _sizes(sizes)) for dtype, sizes in LEAF.findall(case.shapes[0] if case.shapes else "")]
-    in_batch = sum(one.smaller_bytes if one.smaller == IMAGE_DTYPE else one.bytes for one in leaves)
+    as_bytes = not _is_normalised(cut)
+    in_batch = sum(one.smaller_bytes if as_bytes and one.smaller == IMAGE_DTYPE else one.bytes for one in leaves)
     return in_batch / case.samples_a_batch if in_batch and case.samples_a_batch else None
+
+
+def _is_normalised(cut: Cut) -> bool:
+    return any("normalize" in one.label.lower() for one in cut.transforms)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
