@@ -73,6 +73,13 @@ def test_completion_shows_what_a_user_calls():
     assert shown == sorted([*headrace.__all__, "errors"])
 
 
+def test_packages_are_attributes_without_an_import_of_their_own():
+    code, _, error = run_python(
+        "import headrace; headrace.compat.ThreadDataLoader, headrace.fields.Image, headrace.data.Dataset"
+    )
+    assert (code, error) == (0, "")
+
+
 def test_every_name_has_one_home():
     """What is imported when it is asked for is what type checkers are told."""
     homes = [name for names in headrace._HOMES.values() for name in names]

@@ -118,6 +118,9 @@ _HOMES = {
 """Modules, and the names that each gives. They are imported when they are asked for: a loader's two hundred modules
 take 150 ms, also in a process that only wants a drop-in or the doctor, and some need torch."""
 
+_PACKAGES = ("compat", "data", "fields")
+"""Attributes too, though no public names: `import headrace` used to import them."""
+
 __all__ = [
     "IMAGENET",
     "Array",
@@ -171,7 +174,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in __all__ and name not in _PACKAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for module, names in _HOMES.items():
         if name in names:
@@ -179,7 +182,7 @@ def __getattr__(name: str) -> object:
             value: object = getattr(home, "open_dataset" if name == "open" else name)
             break
     else:
-        value = _import_module(f"headrace.{name}")  # a room of its own: distributed, doctor
+        value = _import_module(f"headrace.{name}")  # a package of its own, such as distributed
     globals()[name] = value
     return value
 
