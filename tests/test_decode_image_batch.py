@@ -86,7 +86,7 @@ def test_one_thread_in_a_worker_of_a_dataloader(monkeypatch):
         used.add(threading.current_thread())
         return np.zeros(1)
 
-    monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: object())
+    monkeypatch.setattr(torch.utils.data._utils.worker, "_worker_info", object())
     decode_all(decode, 8, threads=None)
     assert used == {threading.current_thread()}
 

@@ -471,6 +471,7 @@ def test_one_scan_serves_members_and_samples(own_frames, scans):
     assert scans == [str(own_frames)]
 
 
+@pytest.mark.filterwarnings("ignore:.*expected the index of:UserWarning")  # which says that it is built again
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -499,6 +500,7 @@ def test_a_damaged_index_is_built_again(own_frames, scans, name, change):
     assert len(scans) == 2
 
 
+@pytest.mark.filterwarnings("ignore:.*expected the index of:UserWarning")  # which says that it is built again
 def test_an_index_of_half_its_length_is_built_again(own_frames, scans):
     IndexedTar(own_frames).close()
     kept = f"{own_frames}.headrace"

@@ -9,6 +9,7 @@ import battery
 import numpy as np
 import pytest
 from loader_data import encode, photograph
+from text_data import is_trial
 
 import headrace as hr
 from headrace.errors import StateError, TooManyBadSamplesError, UsageError
@@ -271,7 +272,8 @@ def test_texts_that_are_longer_than_they_were_are_refused(datasets):
     calls = []
 
     def growing(texts):
-        calls.append(len(texts))
+        if not is_trial(texts):
+            calls.append(len(texts))
         return [[1] * (8 if sum(calls) <= COUNT else 9) for _ in texts]
 
     fields = {"text": hr.Text(growing, max_length=ROW, pad_id=0)}

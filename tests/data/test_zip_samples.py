@@ -200,6 +200,7 @@ def test_a_zip_cut_short(tmp_path):
 # --- the index ---
 
 
+@pytest.mark.filterwarnings("ignore:.*expected the index of:UserWarning")  # which says that it is built again
 @pytest.mark.parametrize(
     ("name", "change"),
     [

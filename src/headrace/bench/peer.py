@@ -7,8 +7,10 @@ Normalize), written out here so that torchvision is not needed.
 from __future__ import annotations
 
 import math
+import os
 import tarfile
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -101,8 +103,22 @@ def batch_sizes(settings: Settings, round_number: int) -> Iterator[int]:
     torch.manual_seed(settings.seed + round_number)
     listing = list_images(settings.path)
     data = Photos(listing, samples(len(listing), settings), settings.output)
-    for batch in DataLoader(data, batch_size=settings.batch_size, shuffle=True, num_workers=settings.threads):
+    loader = DataLoader(
+        data,
+        batch_size=settings.batch_size,
+        shuffle=True,
+        num_workers=settings.threads,
+        worker_init_fn=partial(_end_with, os.getpid()),
+    )
+    for batch in loader:
         yield len(batch)
+
+
+def _end_with(parent: int, worker: int) -> None:
+    """End this worker where its parent was killed as it started: torch then takes its foster parent for its own, and
+    never misses it."""
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _central_window(width: int, height: int) -> tuple[int, int, int, int]:

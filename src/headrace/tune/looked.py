@@ -124,7 +124,8 @@ def look(session: Session, diagnosis: Diagnosis, sources: Sources) -> Looked:
     view = main_view([View.of(session, trainer, join) for trainer in session.trainers])
     case = None if view is None else case_of(session, diagnosis, view, sources)
     pace = Pace.of(session)
-    reason = next(_reasons(view, case, pace), None)
+    has_threads = any("threads" in loader.facts for trainer in session.trainers for loader in trainer.loaders)
+    reason = next(_reasons(view, case, pace, has_threads=has_threads), None)
     if reason is not None or case is None or pace is None:
         raise TuneError(f"{NOT_TUNED}{reason}", status=DOCTOR_FAILED)
     return Looked(case, pace)
@@ -140,8 +141,8 @@ def _ended(session: Session) -> str:
     return f"the command failed with exit status {outcome.status}. Make it run by itself first.{last}"
 
 
-def _reasons(view: View | None, case: Case | None, pace: Pace | None) -> Iterator[str]:
-    """Why this run cannot be tuned; none where it can."""
+def _reasons(view: View | None, case: Case | None, pace: Pace | None, *, has_threads: bool) -> Iterator[str]:
+    """Give the reasons why this run cannot be tuned; none where it can. `has_threads`: a loader of it has threads."""
     if view is None or not view.training.steps:
         yield (
             "no training step was seen. It looks for optimizer steps in a process that imports torch; "
@@ -156,7 +157,7 @@ def _reasons(view: View | None, case: Case | None, pace: Pace | None) -> Iterato
             f"the script ended after {steps} measured steps, and fewer than {FEWEST_STEPS} say too little: "
             "give it more epochs, or more data."
         )
-    if case is not None and "threads" in case.facts:
+    if has_threads:
         yield (
             "the loader is Headrace's own, which has threads in place of workers: it has no num_workers to find. "
             "headrace doctor says what its steps wait for."
