@@ -46,7 +46,7 @@ def together(proofs: Sequence[Proof], observed_us: float) -> Attempt | None:
 
 
 def is_of_use(proof: Proof, observed_us: float) -> bool:
-    """Whether it would be recommended: it was measured, surely gained, and left the samples as they were."""
+    """Return whether it would be recommended: it was measured, surely gained, and left the samples as they were."""
     if proof.why != "measured" or not proof.steps or proof.samples == "different":
         return False
     return is_gain(proof.steps, observed_us)

@@ -82,7 +82,7 @@ class Outcome:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the proof spoke against it. One that was not tried to the end stays as it was predicted."""
+        """Return whether the proof spoke against it. One that was not tried to the end stays as it was predicted."""
         return self.why in ("measured", "broke", "timed out") and not self.recommended
 
 

@@ -92,7 +92,7 @@ def remedy_rows(prescription: Prescription) -> RemedyRows:
 
 
 def _tried_in_vain(prescription: Prescription) -> Iterator[RemedyRow]:
-    """What was tried by itself, and is not predicted to help now: what came of it is not lost."""
+    """List what was tried by itself, and is not predicted to help now: what came of it is not lost."""
     titles = {one.code: title(one) for one in prescription.remedies}
     known = {one.code for one in helping(prescription)}
     for code in dict.fromkeys(one.remedies[0] for one in prescription.outcomes if len(one.remedies) == 1):
@@ -101,7 +101,7 @@ def _tried_in_vain(prescription: Prescription) -> Iterator[RemedyRow]:
 
 
 def _without(prescription: Prescription) -> str:
-    """What proofs spoke against is neither counted nor written."""
+    """Say that what proofs spoke against is neither counted nor written."""
     titles = [title(one) for one in helping(prescription) if one.code in prescription.left_out]
     return f"without what its proof spoke against ({'; '.join(titles)})" if titles else ""
 
