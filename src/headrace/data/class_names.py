@@ -124,13 +124,16 @@ def _expect_numbers_below(labels: Ints, wanted: Sequence[str], where: str) -> No
         )
 
 
-def label_column(column: HeldColumn, name: str) -> ValueColumn:
-    """Return a column's numbers, or the classes that its texts name. Raises UsageError where it has neither."""
+def label_column(column: HeldColumn, place: str, *, advice: str = "") -> ValueColumn:
+    """Return a column's numbers, or the classes that its texts name.
+
+    Raises UsageError, whose text begins with `place` and ends with `advice`, where it has neither.
+    """
     if isinstance(column, TextColumn) and column.labels is not None:
         return column.labels
     if not isinstance(column, ValueColumn):
         raise UsageError(
-            f"column {name!r}: expected one number a sample, or names of classes, got a {column.kind} column"
+            f"{place}: expected one number a sample, or names of classes, got a {column.kind} column{advice}"
         )
     return column
 

@@ -157,7 +157,7 @@ class Dataset:
         if isinstance(found, ByteColumn):
             read = [self.read(column, index) for index in range(len(self))]
             return parse_labels(read, self.keys, column)
-        return label_column(found, column).take(self._base_ids())
+        return label_column(found, f"column {column!r}").take(self._base_ids())
 
     def filter(self, keep: Callable[..., Any], columns: str | Sequence[str] | None = None) -> Dataset:
         """Return the samples for which `keep` is true, in this order. Base ids stay, as in `select`.

@@ -49,14 +49,17 @@ _OTHERS = {
     b"SQLite format 3\0": ("an SQLite database", "Write the rows to a .parquet or .csv"),
     b"%PDF-": ("a PDF", "Name images"),
     b"Obj\x01": ("an Avro file", "Write the rows to a .parquet"),
-    b"\xce\xd7\x23\x0a": ("a RecordIO file of MXNet's", "Write its images to a tar"),
-    b"\n\x23\xd7\xce": ("a RecordIO file of MXNet's", "Write its images to a tar"),
     b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "Extract it, and open the folder"),
     b"Rar!\x1a\x07": ("a RAR archive", "Extract it, and open the folder"),
-    b"\x80\x02": ("a pickle", "Nothing is unpickled: write a .parquet, or give the lists that it holds"),
-    b"\x80\x03": ("a pickle", "Nothing is unpickled: write a .parquet, or give the lists that it holds"),
-    b"\x80\x04": ("a pickle", "Nothing is unpickled: write a .parquet, or give the lists that it holds"),
-    b"\x80\x05": ("a pickle", "Nothing is unpickled: write a .parquet, or give the lists that it holds"),
+    # In either order of bytes.
+    **dict.fromkeys(
+        (b"\xce\xd7\x23\x0a", b"\n\x23\xd7\xce"), ("a RecordIO file of MXNet's", "Write its images to a tar")
+    ),
+    # Protocols 2 to 5; earlier ones begin as texts do.
+    **dict.fromkeys(
+        (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+        ("a pickle", "Nothing is unpickled: write a .parquet, or give the lists that it holds"),
+    ),
 }
 _ARROW_ADVICE = "Open the folder that save_to_disk wrote, or write a .parquet"
 _LMDB_AT, _LMDB = 16, b"\xde\xc0\xef\xbe"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from headrace._core import Limits
-from headrace.data import KEY, ByteColumn, Dataset, HeldColumn, KeyColumn, TextColumn, ValueColumn
+from headrace.data import KEY, ByteColumn, Dataset, HeldColumn, KeyColumn
+from headrace.data.class_names import label_column
 from headrace.errors import UsageError
 from headrace.feed.cache import FeedCache
 from headrace.feed.nesting import part_name
@@ -159,24 +160,15 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
             assert not isinstance(column, ByteColumn), "those come before"
             check_held(name, column_name, column)
         elif not isinstance(field, Text):  # whose columns `resolve_texts` finds
-            values.append((name, _labels(name, column) if isinstance(field, Label) else column))
+            if isinstance(field, Label):
+                column = label_column(column, f"field {name!r}", advice="; use Raw()")
+            values.append((name, column))
     points = resolve_points(dataset, fields)
     if points and not images:
         names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, _FOLLOWING))
         raise UsageError(f"field {names}: expected an image field beside it, whose view it follows, got none")
     names_of(fields)
     return Columns(_view_first(images, view_from), tuple(raws), tuple(values), points)
-
-
-def _labels(name: str, column: HeldColumn) -> ValueColumn:
-    """The numbers of a Label: a column's own, or the classes that its texts name."""
-    if isinstance(column, TextColumn) and column.labels is not None:
-        return column.labels
-    if not isinstance(column, ValueColumn):
-        raise UsageError(
-            f"field {name!r}: expected one number a sample, or names of classes, got a {column.kind} column; use Raw()"
-        )
-    return column
 
 
 def _view_first(images: list[tuple[str, Spatial, str]], view_from: str | None) -> tuple[tuple[str, Spatial, str], ...]:
