@@ -116,7 +116,8 @@ _HOMES = {
     ),
 }
 """Modules, and the names that each gives. They are imported when they are asked for: a loader's two hundred modules
-take 150 ms, also in a process that only wants a drop-in or the doctor, and some need torch."""
+take 150 ms, also in a process that only wants a drop-in or the doctor, and some need torch. No name is kept here: the
+doctor puts functions of its own in place of some where they are defined, and takes them back."""
 
 _PACKAGES = ("compat", "data", "fields")
 """Attributes too, though no public names: `import headrace` used to import them."""
@@ -178,13 +179,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for module, names in _HOMES.items():
         if name in names:
-            home = _import_module(f"headrace.{module}")
-            value: object = getattr(home, "open_dataset" if name == "open" else name)
-            break
-    else:
-        value = _import_module(f"headrace.{name}")  # a package of its own, such as distributed
-    globals()[name] = value
-    return value
+            return getattr(_import_module(f"headrace.{module}"), "open_dataset" if name == "open" else name)
+    return _import_module(f"headrace.{name}")  # a package of its own, such as distributed
 
 
 def __dir__() -> list[str]:
