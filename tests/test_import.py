@@ -85,7 +85,7 @@ def test_every_name_has_one_home():
     homes = [name for names in headrace._HOMES.values() for name in names]
     assert sorted([*homes, "HeadraceError", "distributed", "doctor"]) == sorted(headrace.__all__)
     for module, names in headrace._HOMES.items():
-        home = importlib.import_module(f"headrace.{module}")
+        home = importlib.import_module(module)
         assert all(getattr(headrace, name) is getattr(home, {"open": "open_dataset"}.get(name, name)) for name in names)
 
 

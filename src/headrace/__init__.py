@@ -64,9 +64,9 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "_core": ("Limits",),
-    "buckets": ("Buckets", "Budget"),
-    "compat": (
+    "headrace._core": ("Limits",),
+    "headrace.buckets": ("Buckets", "Budget"),
+    "headrace.compat": (
         "BucketBatchSampler",
         "DevicePrefetcher",
         "ImageReader",
@@ -81,8 +81,8 @@ _HOMES = {
         "sample_random",
         "shared_list",
     ),
-    "data": ("Dataset",),
-    "fields": (
+    "headrace.data": ("Dataset",),
+    "headrace.fields": (
         "IMAGENET",
         "Array",
         "Boxes",
@@ -99,13 +99,13 @@ _HOMES = {
         "Raw",
         "Text",
     ),
-    "loader": ("Loader",),
-    "memory.fit_budget": ("fit_budget",),
-    "mixing": ("mix",),
-    "opening": ("open",),
-    "packing": ("Pack",),
-    "random_scale": ("RandomScale",),
-    "view": (
+    "headrace.loader": ("Loader",),
+    "headrace.memory.fit_budget": ("fit_budget",),
+    "headrace.mixing": ("mix",),
+    "headrace.opening": ("open",),
+    "headrace.packing": ("Pack",),
+    "headrace.random_scale": ("RandomScale",),
+    "headrace.view": (
         "CenterCrop",
         "Letterbox",
         "RandomCrop",
@@ -179,7 +179,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(_import_module(f"headrace.{module}"), "open_dataset" if name == "open" else name)
+            return getattr(_import_module(module), "open_dataset" if name == "open" else name)
     return _import_module(f"headrace.{name}")  # a package of its own, such as distributed
 
 
