@@ -13,8 +13,7 @@ from headrace.buckets import DEFAULT_COUNT, MOST_BUCKETS, Buckets
 from headrace.data.mapped import let_go, mapped, pieces
 from headrace.errors import UsageError
 from headrace.grouping.keys import Categories, Ints, Numbers, too_many_buckets
-from headrace.plan import CodedMembers
-from headrace.plan.members import blank_codes, no_bucket
+from headrace.plan.members import CodedMembers, blank_codes, no_bucket
 
 _SAMPLED = 1 << 16
 _PARTS = 64

@@ -13,7 +13,8 @@ from headrace.data.mapped import mapped
 from headrace.errors import UsageError
 from headrace.grouping.order import Order
 from headrace.packing import Pack
-from headrace.plan import LengthOrder, PackPlan
+from headrace.plan.length_order import LengthOrder
+from headrace.plan.pack_plan import PackPlan
 from headrace.plan.plan import check_order
 from headrace.tokens import ResolvedText
 from headrace.view import Program

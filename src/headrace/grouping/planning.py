@@ -23,18 +23,12 @@ from headrace.grouping.image_sizes import ImageSizes
 from headrace.grouping.order import Order
 from headrace.grouping.packing import check_pack, packed_plan, text_packed
 from headrace.packing import Pack
-from headrace.plan import (
-    BudgetCapacity,
-    Capacity,
-    EpochPlan,
-    FixedCapacity,
-    Members,
-    OneBucket,
-    Plan,
-    ShapePlan,
-    StepViews,
-)
-from headrace.plan.plan import check_order
+from headrace.plan.capacity import BudgetCapacity, Capacity, FixedCapacity
+from headrace.plan.epoch_plan import EpochPlan
+from headrace.plan.members import Members, OneBucket
+from headrace.plan.plan import Plan, check_order
+from headrace.plan.shape_plan import ShapePlan
+from headrace.plan.step_view import StepViews
 from headrace.tokens import ResolvedText, text_measured
 from headrace.view import Program
 

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headrace.plan.cells import ANY
-
-Ints = NDArray[np.int64]
+from headrace.plan.cells import ANY, Ints
 
 
 class Capacity(Protocol):

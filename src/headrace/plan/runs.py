@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.plan.capacity import Capacity
-from headrace.plan.cells import Cells
-
-Ints = NDArray[np.int64]
+from headrace.plan.cells import Cells, Ints
 
 
 @dataclass(frozen=True, eq=False)
