@@ -31,7 +31,7 @@ import numpy as np
 import headrace as hr
 from headrace.bench.environment import environment
 from headrace.cores import available_cores
-from headrace.feed.tuning import Setting
+from headrace.loader.autotuning import Setting
 
 PREFETCHES = (1, 2, 4, 8)
 WORST = Setting(1, 1)

@@ -35,8 +35,8 @@ from headrace.data.strings import StringColumn
 from headrace.data.table import Table
 from headrace.grouping import Images, Order, plan_of
 from headrace.plan import EpochPlan
-from headrace.plan.step_view import output_sizes
-from headrace.view import compile_view
+from headrace.plan.step_views import output_sizes
+from headrace.views.views import compile_view
 
 COUNT = 20_210
 SHORT_SIDES, LONG_MAX = (300, 375, 450, 525, 600), 1000

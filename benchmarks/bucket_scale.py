@@ -30,7 +30,7 @@ from headrace.data.files import Files
 from headrace.data.strings import StringColumn, Strings
 from headrace.data.table import Table
 from headrace.grouping import Images, Order, plan_of
-from headrace.view import compile_view
+from headrace.views.views import compile_view
 
 folder, length, buckets, budget = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "True"
 

@@ -32,7 +32,7 @@ import headrace as hr
 from headrace.bench.environment import environment
 from headrace.cache import Store, identity_of, parse_spec
 from headrace.feed.kept_tokens import KeptTokens
-from headrace.tokens import Encoder, Sequences, resolve_tokenizer
+from headrace.fields.tokens import Encoder, Sequences, resolve_tokenizer
 
 COUNT = 2048
 WORDS = (2, 5, 10, 20, 40, 100, 400)

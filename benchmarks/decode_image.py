@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from headrace import RandomResizedCrop, _core
 from headrace.compat.images.decoding import ImageReader
-from headrace.view import compile_view
+from headrace.views.views import compile_view
 
 SIZE = 224
 VIEW = RandomResizedCrop(SIZE, flip=0.5)

@@ -27,7 +27,7 @@ SHORT_STEPS = 200
 def report(folder: Path, *, is_rendered: bool) -> dict[str, float]:
     """Seconds of each part. Nothing that a report does not need is imported."""
     start = time.perf_counter()
-    from headrace.doctor.analyse import diagnose
+    from headrace.doctor.causes import diagnose
     from headrace.doctor.evidence.merge import read_session
     from headrace.doctor.session.model import Outcome
 

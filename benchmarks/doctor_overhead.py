@@ -50,7 +50,12 @@ FEWEST_STEPS, MOST_STEPS = 256, 1024
 TURN = 64
 """Steps."""
 FOR_GOOD = 1 << 30
-DOCTOR = [sys.executable, "-c", "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()", "doctor"]
+DOCTOR = [
+    sys.executable,
+    "-c",
+    "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()",
+    "doctor",
+]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from PIL import Image
 
 import headrace as hr
 from headrace import Limits
-from headrace.data.probing import probe_sizes
+from headrace.data.native_reading import probe_sizes
 from headrace.data.sizes import image_sizes
 
 

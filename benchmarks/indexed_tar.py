@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.bench.environment import environment
-from headrace.compat.archives.indexed_tar import IndexedTar
-from headrace.compat.archives.indexed_zip import IndexedZip
+from headrace.dropins.indexed_tar import IndexedTar
+from headrace.dropins.indexed_zip import IndexedZip
 
 LOOKUPS, SLOW_LOOKUPS = 20_000, 40
 Use = Callable[[str], Any]

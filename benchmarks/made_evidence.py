@@ -15,13 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.probe import batches, clock, cost, stages, training
-from headrace.doctor.probe.device_marks import DeviceMarks
+from headrace.doctor.probe import batch_production, clock, overhead, stages
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import Settings
 from headrace.doctor.probe.stack import stack_of
-from headrace.doctor.probe.step_records import Received
-from headrace.doctor.probe.training import Training
+from headrace.doctor.probe.training import training
+from headrace.doctor.probe.training.device_marks import DeviceMarks
+from headrace.doctor.probe.training.step_records import Received
+from headrace.doctor.probe.training.training import Training
 
 SAMPLES = 8
 STEP_NS = 100_000_000
@@ -89,10 +90,10 @@ class OneLookABatch:
     def __init__(self, probe: Probe) -> None:
         self._look = probe.batches.lines.add
 
-    def begin(self, batch: batches.Batch) -> None:
+    def begin(self, batch: batch_production.Batch) -> None:
         pass
 
-    def end(self, batch: batches.Batch, wall_ns: int) -> None:
+    def end(self, batch: batch_production.Batch, wall_ns: int) -> None:
         self._look(stack_of(sys._getframe()), wall_ns)
 
     def stop(self) -> None:
@@ -123,7 +124,7 @@ def _rank(folder: Path, steps: int, rank: int, ranks: int, workers: int, draw: r
 
 def _probe(folder: Path) -> tuple[Probe, MadeTime]:
     made = MadeTime()
-    for module in (batches, clock, cost, stages):
+    for module in (batch_production, clock, overhead, stages):
         module.time = made  # type: ignore[attr-defined]
     training.now = made.monotonic_ns
     probe = Probe(Settings.read(str(folder)))

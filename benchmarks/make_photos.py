@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.progress import track
 
 from headrace.demo.dataset import write_dataset
-from headrace.demo.sources import find_source
+from headrace.tools.demo_dataset import find_source
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ import headrace as hr
 from headrace import _core
 from headrace.bench.processes import cpu_s, tree
 from headrace.demo.dataset import write_dataset
-from headrace.demo.sources import find_source
+from headrace.tools.demo_dataset import find_source
 
 WINDOW_PX, CROP_PX = 288, 224
 START_METHODS = ("fork", "forkserver", "spawn")

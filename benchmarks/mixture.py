@@ -27,9 +27,9 @@ import numpy as np
 import headrace as hr
 from headrace.bench.environment import environment
 from headrace.demo.dataset import write_dataset
-from headrace.demo.sources import find_source
 from headrace.feed.memory import PooledMemory
-from headrace.mixing.joining import join
+from headrace.loader.mixtures.joining import join
+from headrace.tools.demo_dataset import find_source
 
 BASE = "together"
 JOINS = 100

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.plan import CodedMembers, LengthOrder, PackPlan
-from headrace.plan.members import blank_codes
+from headrace.plan.bucket_members import blank_codes
 
 Lengths = NDArray[np.int32]
 

@@ -22,7 +22,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler
 
 from headrace.bench.environment import environment
 from headrace.compat.samplers.buckets import BucketBatchSampler
-from headrace.compat.samplers.resumable import ResumableBatchSampler, ResumableSampler
+from headrace.dropins.resumable_samplers import ResumableBatchSampler, ResumableSampler
 
 BATCHES = 500
 BASE = "RandomSampler (torch)"

@@ -23,7 +23,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from headrace.bench.environment import environment
-from headrace.compat.sharing.shared_sequence import shared_list
+from headrace.dropins.shared_sequence import shared_list
 
 GETS = 200_000
 TIMEOUT_S = 600

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.stage import Report, sources_of, stage, unstage
+from headrace.data.staging import Report, sources_of, stage, unstage
 
 
 def timed_s(work: Callable[[], object]) -> float:

@@ -32,7 +32,7 @@ from PIL import Image
 import headrace as hr
 from headrace._core import scan_tar
 from headrace.bench.environment import environment
-from headrace.data import safetensors
+from headrace.data.storage import safetensors
 from headrace.demo.natural import natural_image
 from headrace.plan import Plan
 

@@ -28,8 +28,8 @@ from tokenizers import Tokenizer
 
 import headrace as hr
 from headrace.bench.environment import environment
-from headrace.fields.text import most_bytes
-from headrace.tokens import resolve_tokenizer
+from headrace.fields.tokens import resolve_tokenizer
+from headrace.fields.values import most_bytes
 
 
 def loaders(args: argparse.Namespace, tokenizer: Path, manifest: Path) -> dict[str, hr.Loader]:

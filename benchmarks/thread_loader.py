@@ -32,8 +32,8 @@ from torch.utils.data import DataLoader, Dataset
 from headrace import RandomResizedCrop, _core
 from headrace.bench.processes import cpu_s, tree
 from headrace.compat.images.decoding import ImageReader
-from headrace.compat.thread_loader.loader import ThreadDataLoader
-from headrace.compat.thread_loader.sample_random import sample_random
+from headrace.dropins.random_sources import sample_random
+from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 
 VIEW = RandomResizedCrop(224, flip=0.5)
 T = TypeVar("T")

@@ -21,11 +21,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from headrace.doctor.folder import session_folder
-from headrace.doctor.prove.samples import DIGESTS
+from headrace.doctor.prove.baseline import DIGESTS
 from headrace.doctor.prove.trial import Order, attempt
 from headrace.doctor.report.outputs import Outputs
-from headrace.tune.run import Tuning, tune
+from headrace.doctor.session.storage import session_folder
+from headrace.doctor.tune.run import Tuning, tune
 
 TESTS = Path(__file__).parent.parent / "tests" / "doctor"
 CASES = {

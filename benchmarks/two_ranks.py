@@ -40,7 +40,7 @@ from PIL import Image
 import headrace as hr
 from headrace.data.sizes import image_sizes
 from headrace.demo.natural import natural_image
-from headrace.plan.step_view import output_sizes
+from headrace.plan.step_views import output_sizes
 
 BATCH, AHEAD = 2, 4
 TIMES = 3

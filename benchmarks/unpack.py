@@ -29,7 +29,7 @@ from pathlib import Path
 from headrace.bench.environment import environment
 
 SMALL_BYTES, LARGE_BYTES = 78_000, 256_000_000
-UNPACK = "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"
+UNPACK = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
 STAGED = "import os; del os.O_TMPFILE; os.O_TMPFILE = os.O_DIRECTORY | os.O_WRONLY\n" + UNPACK
 """Opening an unnamed file fails as it does where there is none: a folder cannot be opened for writing."""
 

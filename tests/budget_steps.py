@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import headrace as hr
-from headrace.memory.cpu_memory import CpuMemory
+from headrace.device.memory import CpuMemory
 
 MIB = 1 << 20
 SIDE = 64

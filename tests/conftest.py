@@ -56,7 +56,7 @@ def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     before = inventory()
     yield
-    decoders = sys.modules.get("headrace.feed.decoder_process")
+    decoders = sys.modules.get("headrace.loader.decoding.pillow")
     if decoders is not None:
         decoders.end_processes()  # they wait for the next image, and end by themselves
     request.node.funcargs.clear()  # pytest would hold what fixtures gave the test, a mapped index say, until later

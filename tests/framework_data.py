@@ -15,8 +15,8 @@ from sampler_loaders import SeededThreads
 from torch.utils.data import Dataset
 
 import headrace as hr
-from headrace.compat.samplers.resumable import ResumableBatchSampler
-from headrace.compat.thread_loader.loader import ThreadDataLoader
+from headrace.dropins.resumable_samplers import ResumableBatchSampler
+from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 
 STEPS = 7
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from processes import eventually, own_threads
 
 from headrace.bench.processes import tree
-from headrace.forks import forget_ended_forks
+from headrace.system.forks import forget_ended_forks
 
 SELF_FD = Path("/proc/self/fd")
 SHARED_MEMORY = Path("/dev/shm")

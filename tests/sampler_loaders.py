@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from headrace.compat.samplers.buckets import BucketBatchSampler
-from headrace.compat.samplers.resumable import ResumableBatchSampler, ResumableSampler
-from headrace.compat.thread_loader.loader import ThreadDataLoader
+from headrace.dropins.resumable_samplers import ResumableBatchSampler, ResumableSampler
+from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 
 LENGTH = 40
 GLOBAL_BATCH = 12

@@ -11,10 +11,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.feed.tuning.climber import Climber
-from headrace.feed.tuning.meter import Meter
 from headrace.feed.tuning.observation import Observation
 from headrace.feed.tuning.setting import Setting
+from headrace.loader.autotuning.climber import Climber
+from headrace.loader.autotuning.observation import Meter
 
 MB = 1 << 20
 

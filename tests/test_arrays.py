@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.feed.arrays import Layout, Plain, memory_order
+from headrace.loader.batch_values import Layout, Plain, memory_order
 
 DTYPES = ("uint8", "int64", "float16", "float32", "bool", "complex64")
 ONLY_TORCH = ("bfloat16", "float8_e5m2")

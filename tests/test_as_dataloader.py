@@ -15,11 +15,11 @@ from processes import own_threads, run_python
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from headrace.bench.processes import tree
-from headrace.compat.frameworks.dataloader import as_dataloader
-from headrace.compat.samplers.resumable import ResumableBatchSampler, ResumableSampler
-from headrace.compat.thread_loader.loader import ThreadDataLoader
 from headrace.device import DevicePrefetcher
+from headrace.dropins.resumable_samplers import ResumableBatchSampler, ResumableSampler
+from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import StateError, UsageError
+from headrace.loader.framework_dataloader import as_dataloader
 
 GLOBAL_BATCH = 12
 

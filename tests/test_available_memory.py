@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.available_memory import Memory, available_bytes, available_to_rank, memory
+from headrace.system.resources import Memory, available_bytes, available_to_rank, memory
 
 GB = 10**9
 MEMINFO = "MemTotal:       16000000 kB\nMemFree:         1000000 kB\nMemAvailable:    8000000 kB\n"

@@ -26,11 +26,11 @@ from headrace.bench.listing import list_images
 from headrace.bench.measure import Run, measure
 from headrace.bench.preflight import available_images, check_cores, check_torch
 from headrace.bench.processes import cpu_s, pss_bytes, tree
-from headrace.bench.result import METRICS, Result, digits
 from headrace.bench.rounds import run_rounds
-from headrace.bench.settings import Settings, Window, samples, window
 from headrace.bench.table import show
 from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError, UsageError
+from headrace.tools.bench.comparison import METRICS, Result, digits
+from headrace.tools.bench.settings import Settings, Window, samples, window
 
 SETTINGS = Settings(path="photos", threads=2)
 HERE = Environment(
@@ -297,7 +297,7 @@ class TestRounds:
                     command=worker(f"""
 import json, sys
 sys.argv = ["worker", {json.dumps(task)!r}]
-from headrace.bench.worker import main
+from headrace.tools.bench.runs import main
 main()
 """),
                 )
@@ -329,7 +329,7 @@ main()
             import json, os, signal, subprocess, sys
             settings = dict(path=sys.argv[1], threads=1, images=10**6)
             task = dict(loader="torch", round=0, parent=os.getpid(), settings=settings)
-            command = [sys.executable, "-m", "headrace.bench.worker", json.dumps(task)]
+            command = [sys.executable, "-m", "headrace.tools.bench.runs", json.dumps(task)]
             print(subprocess.Popen(command).pid, flush=True)
             signal.pause()
             """,

@@ -15,12 +15,12 @@ import pytest
 import torch
 from test_bench import HERE, SETTINGS, run, shown
 
-from headrace.bench.against import batch_size_of, batch_sizes, check_name
 from headrace.bench.preflight import available_images
-from headrace.bench.result import METRICS, Result
 from headrace.bench.rounds import run_rounds
-from headrace.bench.settings import Settings, window
 from headrace.errors import HeadraceError, UsageError
+from headrace.tools.bench.against import batch_size_of, batch_sizes, check_name
+from headrace.tools.bench.comparison import METRICS, Result
+from headrace.tools.bench.settings import Settings, window
 
 LOADER = """
 import sys

@@ -17,16 +17,16 @@ from scipy import stats
 from test_bench import HERE, SETTINGS, run
 from typer.testing import CliRunner
 
-from headrace.bench.comparisons import COMPARISONS, Verdict, Worth, verdict
 from headrace.bench.listing import list_images
 from headrace.bench.measure import Run
 from headrace.bench.peer import Photos
-from headrace.bench.settings import Settings, samples, window
-from headrace.bench.sides import KEPT_IMAGES, SIDES, DecodedPhotos, DroppedPhotos, can_be_dropped, side
 from headrace.bench.worth import preflight, rounds, sides, why_not_measured, worth
 from headrace.bench.worth_table import show_worth
-from headrace.cli import app
 from headrace.errors import UsageError
+from headrace.tools.bench.peer import KEPT_IMAGES, SIDES, DecodedPhotos, DroppedPhotos, can_be_dropped, side
+from headrace.tools.bench.settings import Settings, samples, window
+from headrace.tools.bench.worth import COMPARISONS, Verdict, Worth, verdict
+from headrace.tools.command_line import app
 
 ASKED = replace(SETTINGS, rounds=5, batch_size=4, images=8)
 NOT_MEASURED = {"pinning": "no CUDA device"}

@@ -16,12 +16,12 @@ from twin.views import ViewError, short_side_size
 import headrace as hr
 from headrace.grouping import Images, Order, plan_of
 from headrace.grouping.bounds import shape_bounds
-from headrace.grouping.coding import by_categories, by_numbers, members_of
 from headrace.grouping.image_sizes import ImageSizes
-from headrace.grouping.keys import aspects, exact_sizes
 from headrace.plan import OneBucket, StepViews
-from headrace.plan.step_view import output_sizes
-from headrace.view import compile_view
+from headrace.plan.bucket_codes import by_categories, by_numbers, members_of
+from headrace.plan.bucket_keys import aspects, exact_sizes
+from headrace.plan.step_views import output_sizes
+from headrace.views.views import compile_view
 
 SIZES = [(30, 40), (40, 30), (50, 50), (30, 90), (90, 30), (30, 40), (33, 44), (40, 30)]
 FIXED = hr.Resize((8, 8))

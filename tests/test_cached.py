@@ -249,7 +249,7 @@ def test_the_same_name_in_memory_is_one_cache():
 def test_ranks_that_torchrun_started_share_one(monkeypatch):
     """The same caches in the same order, in another process."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", f"test-{os.getpid()}")
-    monkeypatch.setattr("headrace.compat.caching.dataset._numbers", iter(range(9)))
+    monkeypatch.setattr("headrace.dropins.cached_dataset._numbers", iter(range(9)))
     mine = hr.cached([f"sample {i}" for i in range(LENGTH)], cache=CACHE)
     list(mine)
     assert hits_later(CACHE, None) == LENGTH

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from headrace.compat.caching.encoding import UndecodableError, decode_sample, encode_sample
-from headrace.compat.caching.leaves import MODES
 from headrace.demo.natural import natural_image
+from headrace.dropins.sample_encoding import MODES
 from headrace.errors import UsageError
 
 Pair = namedtuple("Pair", "a b")

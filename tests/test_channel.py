@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from processes import DEADLINE_S, eventually
 
-from headrace.channel import Channel, Closed
+from headrace.system.channel import Channel, Closed
 
 
 @pytest.fixture

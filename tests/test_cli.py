@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 import headrace
 from headrace.bench.measure import Run
-from headrace.bench.settings import Settings
-from headrace.cli import app, main
 from headrace.demo.natural import natural_image
+from headrace.tools.bench.settings import Settings
+from headrace.tools.command_line import app, main
 
 RUN = Run(images=1000, wall_s=0.5, cpu_s=1.0, first_batch_s=0.1, peak_memory_bytes=None)
 SLOWER = Run(images=1000, wall_s=2.0, cpu_s=4.0, first_batch_s=0.3, peak_memory_bytes=None)
@@ -118,7 +118,7 @@ def test_a_file_too_small_for_an_index_is_no_index_that_was_there(tmp_path: Path
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `headrace ARGUMENTS` as a process."""
-    source = "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"
+    source = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
     return subprocess.run([sys.executable, "-c", source, *arguments], capture_output=True, text=True, check=False)
 
 
@@ -167,7 +167,7 @@ def test_help_needs_neither_torch_nor_a_table() -> None:
         """
         import sys
         from typer.testing import CliRunner
-        from headrace.cli import app
+        from headrace.tools.command_line import app
         result = CliRunner().invoke(app, ["--help"])
         assert "bench" in result.stdout and "demo" in result.stdout, result.output
         print([name for name in ("torch", "headrace.bench", "headrace.demo") if name in sys.modules])

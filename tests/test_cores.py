@@ -7,8 +7,8 @@ import os
 import pytest
 from torch.utils.data import Dataset
 
-from headrace.compat.thread_loader.loader import ThreadDataLoader
 from headrace.cores import available_cores, default_threads
+from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 
 CORES = len(os.sched_getaffinity(0))
 

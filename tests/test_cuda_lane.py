@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from headrace.device import AnyImages, Conversion, DevicePrefetcher, fused, prefetcher, streams
-from headrace.device.cuda_lane import CudaLane
+from headrace.device.h2d_copy import CudaLane
 from headrace.device.sparse import dense_parts
 
 DEVICE = torch.device("meta")

@@ -17,7 +17,7 @@ from test_bad_input import animated, cmyk_jpeg
 import headrace as hr
 from headrace import _core
 from headrace.compat.images.decoding import ImageReader, decode_image
-from headrace.view import compile_view
+from headrace.views.views import compile_view
 
 SEED = 5
 CROP = hr.RandomResizedCrop((24, 30), flip=0.5)

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import headrace as hr
 from headrace.compat.images.decoding import ImageReader, read_images
-from headrace.compat.thread_loader.loader import ThreadDataLoader
-from headrace.compat.thread_loader.sample_random import sample_random
+from headrace.dropins.random_sources import sample_random
+from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import DecodeError
 
 CROP = hr.RandomResizedCrop((24, 30), flip=0.5)

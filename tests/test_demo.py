@@ -14,8 +14,8 @@ from PIL import Image
 from headrace.demo.cuts import Cut, draw_cuts
 from headrace.demo.dataset import cache_folder, cached_path, encode, write_dataset
 from headrace.demo.natural import natural_image, pink_noise
-from headrace.demo.sources import Source, find_source, photographs_in
 from headrace.errors import EmptyDatasetError, NotFoundError
+from headrace.tools.demo_dataset import Source, find_source, photographs_in
 
 LARGE = (1200, 1000)
 

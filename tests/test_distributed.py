@@ -23,7 +23,7 @@ from processes import DEADLINE_S, source_paths
 from torch.distributed import HashStore
 
 import headrace as hr
-from headrace.distributed import starting
+from headrace.distributed import process_group
 from headrace.distributed.failures import LONGEST, Board, Failure, failure_of, is_of_a_collective
 from headrace.distributed.peers import is_gone, own_process
 from headrace.distributed.place import Place, device_of, place_of
@@ -259,7 +259,7 @@ def test_a_world_of_one_under_torchrun_has_a_process_group(monkeypatch):
         assert ranks.wrap(model) is model
         ranks.barrier()
     assert not torch.distributed.is_initialized()
-    starting._store.cache_clear()
+    process_group._store.cache_clear()
 
 
 def test_a_rank_that_is_killed_is_named_where_nobody_looks_after_the_ranks(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loader_data import CLASSES, encode, photograph
 
-from headrace.stage import unstage
+from headrace.data.staging import unstage
 
 PAGE = Path(__file__).parents[1] / "docs" / "staging.md"
 PER_CLASS = 2

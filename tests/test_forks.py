@@ -12,7 +12,7 @@ import weakref
 import pytest
 from processes import DEADLINE_S, eventually, in_fork, open_files
 
-from headrace import forks
+from headrace.system import forks
 
 
 class Thing:

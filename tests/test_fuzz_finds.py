@@ -19,7 +19,7 @@ from fuzz_finds import (
 )
 
 import headrace as hr
-from headrace.data.manifest import opening
+from headrace.data.manifest import manifest_table
 from headrace.errors import DatasetError, DecodeError
 
 
@@ -119,7 +119,7 @@ def test_a_saved_dataset_that_names_no_file(saved, name: str) -> None:
 
 def test_a_list_that_lies_outside_its_items_is_damaged(tmp_path, monkeypatch):
     """Texts were counted out up to where the sidecar said: 16 GB of numbers for a list of 2**31. Its checksums tell."""
-    monkeypatch.setattr(opening, "_KEPT_FROM_BYTES", 0)
+    monkeypatch.setattr(manifest_table, "_KEPT_FROM_BYTES", 0)
     path = tmp_path / "list.jsonl"
     path.write_text('{"words": ["a"], "numbers": [1]}\n{"words": ["b", "c"], "numbers": [2, 3]}\n')
     assert hr.open(path)[1]["words"] == ["b", "c"]

@@ -75,7 +75,7 @@ def test_completion_shows_what_a_user_calls():
 
 def test_packages_are_attributes_without_an_import_of_their_own():
     code, _, error = run_python(
-        "import headrace; headrace.compat.ThreadDataLoader, headrace.fields.Image, headrace.data.Dataset"
+        "import headrace; headrace.dropins.ThreadDataLoader, headrace.fields.Image, headrace.data.Dataset"
     )
     assert (code, error) == (0, "")
 

@@ -22,12 +22,13 @@ from hypothesis import strategies as st
 from PIL import Image
 from processes import in_fork, run_python
 
-from headrace.compat.archives.indexed_tar import IndexedTar
-from headrace.compat.archives.indexed_zip import IndexedZip
-from headrace.compat.sharing.shared_sequence import shared_list
 from headrace.data import open as open_dataset
-from headrace.data import safetensors, tar_sidecar
-from headrace.data.open_file import OpenFile
+from headrace.data import tar_sidecar
+from headrace.data.storage import safetensors
+from headrace.data.storage.open_file import OpenFile
+from headrace.dropins.indexed_tar import IndexedTar
+from headrace.dropins.indexed_zip import IndexedZip
+from headrace.dropins.shared_sequence import shared_list
 from headrace.errors import (
     ChangedError,
     DatasetError,
@@ -553,5 +554,5 @@ def test_an_empty_tar(tmp_path):
 
 
 def test_import_brings_no_torch():
-    code, out, error = run_python("import sys, headrace.compat.archives.indexed_tar; print('torch' in sys.modules)")
+    code, out, error = run_python("import sys, headrace.dropins.indexed_tar; print('torch' in sys.modules)")
     assert (code, out, error) == (0, "False\n", "")

@@ -21,9 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zip_files import CENTRAL, LOCAL, Stream, patched, sized, zip_of
 
-from headrace.compat.archives.indexed_zip import IndexedZip
-from headrace.data import safetensors, zip_sidecar
-from headrace.data.inflate import InflateError, inflate
+from headrace.data import zip_sidecar
+from headrace.data.archives.zip_reading import InflateError, inflate
+from headrace.data.storage import safetensors
+from headrace.dropins.indexed_zip import IndexedZip
 from headrace.errors import (
     ChangedError,
     DamagedMemberError,

@@ -16,8 +16,8 @@ from twin import dense as twin
 import headrace as hr
 from headrace import _core
 from headrace.errors import DatasetError, UsageError
-from headrace.feed.instance_masks import MaskRuns, PickedWindow, painted
-from headrace.view import compile_view
+from headrace.loader.decoding.instances import MaskRuns, PickedWindow, painted
+from headrace.views.views import compile_view
 
 sides = st.integers(1, 40)
 flips = st.sampled_from([0.0, 0.5, 1.0])

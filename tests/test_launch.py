@@ -18,7 +18,7 @@ from processes import run_python, source_paths
 import headrace as hr
 from headrace.distributed.place import Place, place_of
 from headrace.errors import UsageError
-from headrace.launch import LAUNCHERS, LIGHTNING, TORCHRUN, place_of_variables
+from headrace.system.rank import LAUNCHERS, LIGHTNING, TORCHRUN, place_of_variables
 
 HERE = Path(__file__).parent
 VARIABLES = {

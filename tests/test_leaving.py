@@ -26,7 +26,8 @@ from processes import (
 )
 
 import headrace as hr
-from headrace.feed import pillow, runner
+from headrace.feed import pillow
+from headrace.loader import runner
 
 MB = 1 << 20
 
@@ -274,7 +275,7 @@ def test_an_error_while_the_feed_starts_reaches_the_consumer(photos, monkeypatch
         raise MemoryError("no room for a batch")
 
     loader = load(photos)
-    monkeypatch.setattr("headrace.feed.assembly.Assembly.start", fails)
+    monkeypatch.setattr("headrace.loader.assembly.Assembly.start", fails)
     with pytest.raises(MemoryError, match="no room for a batch"):
         list(loader)
     monkeypatch.undo()

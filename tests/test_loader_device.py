@@ -17,7 +17,7 @@ from processes import eventually, in_fork, own_threads
 import headrace as hr
 from headrace.device import place
 from headrace.feed.outputs import Converter
-from headrace.feed.spatial import parts_of
+from headrace.loader.decoding.pixels import parts_of
 
 GLOBAL_BATCH = 12
 VIEW = hr.RandomResizedCrop(24, flip=0.5)
@@ -37,7 +37,7 @@ def host_as_device(monkeypatch):
         placement = place("meta", fields, host_floats=map is not None or batch_map is not None)
         return replace(placement, device=torch.device("cpu"))
 
-    monkeypatch.setattr("headrace.loader.place_fields", placed)
+    monkeypatch.setattr("headrace.loader.loader.place_fields", placed)
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from processes import DEADLINE_S, in_fork, run_python
 
 import headrace as hr
 from headrace.errors import MapWorkerError, UsageError
-from headrace.feed.map_workers import shared_blocks
-from headrace.feed.map_workers.shared_blocks import SharedFile
+from headrace.loader import batch_memory
+from headrace.loader.batch_memory import SharedFile
 
 VIEW = hr.Resize((48, 40))
 
@@ -125,7 +125,7 @@ def test_a_context_as_torch_takes_it(photos):
 def test_the_default_start_method_is_the_programs():
     source = """
 import multiprocessing
-from headrace.feed.map_workers.processes import start_method
+from headrace.loader.map_workers.processes import start_method
 print(start_method(None), multiprocessing.get_start_method(allow_none=True))
 multiprocessing.set_start_method("spawn")
 print(start_method(None), start_method("fork"), start_method(multiprocessing.get_context("forkserver")))
@@ -275,7 +275,7 @@ def test_labels_that_are_kept_hold_no_shared_memory(photos):
 
 
 def test_blocks_beyond_what_a_worker_keeps_mapped(photos, monkeypatch):
-    monkeypatch.setattr(shared_blocks, "MAPPED_BLOCKS", 2)
+    monkeypatch.setattr(batch_memory, "MAPPED_BLOCKS", 2)
     expected = battery.kept(load(photos, map_functions.no_pid, map_workers=0, batch_size=3))
     battery.assert_equal(battery.kept(load(photos, map_functions.no_pid, batch_size=3)), expected, "few mapped")
 

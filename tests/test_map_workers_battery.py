@@ -9,7 +9,7 @@ from loader_data import write_folder, write_tar
 from map_functions import every_kind, no_pid
 
 import headrace as hr
-from headrace.feed.map_workers.shared_blocks import SharedFile
+from headrace.loader.batch_memory import SharedFile
 
 GLOBAL_BATCH = 12
 VIEW = hr.RandomResizedCrop(40, flip=0.5)

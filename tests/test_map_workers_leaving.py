@@ -21,10 +21,10 @@ from processes import DEADLINE_S, eventually, in_fork, interrupt_when_ready, own
 
 import headrace as hr
 from headrace.errors import MapWorkerError
-from headrace.feed import map_stage, runner
-from headrace.feed.map_workers import MapWorkers
-from headrace.feed.map_workers import workers as map_workers
-from headrace.feed.map_workers.shared_blocks import SharedFile
+from headrace.loader import map_stage, runner
+from headrace.loader.batch_memory import SharedFile
+from headrace.loader.map_workers import MapWorkers
+from headrace.loader.map_workers import pool as map_workers
 
 WORKERS = 2
 

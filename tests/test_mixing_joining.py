@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.feed.memory import PooledMemory
-from headrace.feed.points import PerSample
-from headrace.mixing.joining import join
+from headrace.loader.decoding.detection import PerSample
+from headrace.loader.mixtures.joining import join
 
 ROWS = [np.array([0, 3, 4]), np.array([1, 2])]
 

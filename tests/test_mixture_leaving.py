@@ -30,7 +30,7 @@ def host_as_device(monkeypatch):
         placement = place("meta", fields, host_floats=map is not None or batch_map is not None)
         return replace(placement, device=torch.device("cpu"))
 
-    monkeypatch.setattr("headrace.loader.place_fields", placed)
+    monkeypatch.setattr("headrace.loader.loader.place_fields", placed)
 
 
 @pytest.fixture(params=BATCHES)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from headrace.feed.packed_text import packed
-from headrace.tokens import Sequences
+from headrace.fields.tokens import Sequences
 
 VOCABULARY, WIDTH, HEADS, LENGTH = 50, 16, 2, 24
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.feed.packed_text import PARTS, RowOverflowError, packed
-from headrace.tokens import Sequences
+from headrace.fields.tokens import Sequences
 
 LENGTH, PAD = 12, 99
 

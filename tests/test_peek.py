@@ -19,13 +19,13 @@ from hypothesis.extra import numpy as arrays
 from typer.testing import CliRunner
 
 import headrace as hr
-from headrace.cli import app
 from headrace.errors import HeadraceError, NotFoundError
 from headrace.peek.duplicates import MOST_BITS, MOST_LEVELS, near_duplicates
 from headrace.peek.fingerprint import Fingerprint
 from headrace.peek.histogram import histogram
 from headrace.peek.sheet import contact_sheet
-from headrace.peek.survey import spread, survey
+from headrace.tools.command_line import app
+from headrace.tools.peek_survey import spread, survey
 
 
 def picture(seed: int, size: tuple[int, int] = (64, 48)) -> PIL.Image.Image:

@@ -20,10 +20,10 @@ from loader_data import encode, photograph
 from processes import run_python
 
 import headrace as hr
-from headrace.data.pillow_file import is_tga
+from headrace.data.pillow_images import is_tga
 from headrace.errors import DecodeError, LimitError
-from headrace.feed import decoder_process
-from headrace.peek import survey
+from headrace.loader.decoding import pillow
+from headrace.tools import peek_survey
 
 REFUSED = ["ICNS", "ICO", "PCX", "SGI", "QOI", "DDS"]
 TAKEN = ["BMP", "GIF", "JPEG2000", "PPM", "TGA", "TIFF", "WEBP"]
@@ -98,7 +98,7 @@ def test_other_formats_are_refused_by_name(tmp_path, kind):
         hr.decode_image(data, output="numpy")
     (tmp_path / "a.jpg").write_bytes(data)
     fails(LimitError, load(tmp_path, on_error="raise"), "a.jpg", f"{kind}, which is not among formats=")
-    assert survey._header(data) == (None, None)
+    assert peek_survey._header(data) == (None, None)
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -127,7 +127,7 @@ def test_decoding_that_takes_too_long_is_a_bad_sample(tmp_path):
     limits = hr.Limits(max_decode_s=0.3)
     with pytest.raises(LimitError, match=r"JPEG2000 whose decoding took longer than max_decode_s=0\.3; raise it with"):
         hr.decode_image(slow_jpeg2000(), output="numpy", limits=limits)
-    assert decoder_process._PROCESSES.take() is None, "it was ended"
+    assert pillow._PROCESSES.take() is None, "it was ended"
     for number in range(3):
         (tmp_path / f"{number}.webp").write_bytes(encode(photograph(number, 20, 20), "WEBP"))
     (tmp_path / "slow.jp2").write_bytes(slow_jpeg2000())
@@ -139,15 +139,15 @@ def test_decoding_that_takes_too_long_is_a_bad_sample(tmp_path):
 def test_a_process_apart_that_has_ended_is_no_news():
     data = encode(photograph(1, 30, 30), "JPEG2000")
     expected = hr.decode_image(data, output="numpy")
-    waiting = decoder_process._PROCESSES.take()
+    waiting = pillow._PROCESSES.take()
     assert waiting is not None
     os.kill(waiting.pid, 9)
-    decoder_process._PROCESSES.give_back(waiting)
+    pillow._PROCESSES.give_back(waiting)
     np.testing.assert_array_equal(hr.decode_image(data, output="numpy"), expected)
 
 
 def test_an_image_that_ends_its_decoder_is_a_bad_sample(monkeypatch):
-    monkeypatch.setattr(decoder_process, "_START", decoder_process._START.replace("serve()\n", DYING))
+    monkeypatch.setattr(pillow, "_START", pillow._START.replace("serve()\n", DYING))
     with pytest.raises(DecodeError, match="got bytes at which its decoder was ended by signal 11"):
         hr.decode_image(encode(photograph(1, 30, 30), "JPEG2000"), output="numpy")
 
@@ -156,14 +156,14 @@ DYING = "import os; os.write(1, b'!'); sys.stdin.buffer.read(4); os.kill(os.getp
 
 
 def test_one_that_nobody_asks_ends_by_itself(monkeypatch):
-    hurried = "import headrace.feed.decoder_process as this; this.IDLE_S = 0.01; serve()"
-    monkeypatch.setattr(decoder_process, "_START", decoder_process._START.replace("serve()\n", hurried))
+    hurried = "import headrace.loader.decoding.pillow as this; this.IDLE_S = 0.01; serve()"
+    monkeypatch.setattr(pillow, "_START", pillow._START.replace("serve()\n", hurried))
     data = encode(photograph(1, 30, 30), "JPEG2000")
     expected = hr.decode_image(data, output="numpy")
-    waiting = decoder_process._PROCESSES.take()
+    waiting = pillow._PROCESSES.take()
     assert waiting is not None
     assert waiting._process.wait(60) == 0
-    decoder_process._PROCESSES.give_back(waiting)
+    pillow._PROCESSES.give_back(waiting)
     np.testing.assert_array_equal(hr.decode_image(data, output="numpy"), expected)
 
 
@@ -185,7 +185,7 @@ def decoded(data: bytes) -> np.ndarray:
 DECODE_AND_DIE = """
 import os, sys
 import headrace as hr
-from headrace.feed import decoder_process
+from headrace.loader.decoding import pillow as decoder_process
 hr.decode_image(sys.argv[1], output="numpy")
 process = decoder_process._PROCESSES.take()
 print(process.pid, flush=True)
@@ -215,9 +215,9 @@ def expect_its_end(code: int, out: str, error: str) -> None:
 DIE_WHILE_IT_DECODES = """
 import os, sys
 import headrace as hr
-from headrace.feed import decoder_process as apart
+from headrace.loader.decoding import pillow as apart
 
-endless = "import headrace.feed.decoder_process as this; this.decode_here = lambda *_: signal.pause(); serve()"
+endless = "import headrace.loader.decoding.pillow as this; this.decode_here = lambda *_: signal.pause(); serve()"
 apart._START = apart._START.replace("serve()\\n", endless)
 read = apart._DecoderProcess._read
 
@@ -270,7 +270,7 @@ def test_a_large_webp_is_refused_before_its_plugin_makes_a_canvas(monkeypatch, d
 
 @pytest.mark.parametrize("options", [{}, {"lossless": True}, {"exif": b"Exif\0\0" + bytes(20)}], ids=str)
 def test_the_size_of_a_webp_is_known_before(options):
-    from headrace.data.pillow_file import stated_size
+    from headrace.data.pillow_images import stated_size
 
     assert stated_size(encode(photograph(1, 31, 57), "WEBP", **options)) == (31, 57)
 

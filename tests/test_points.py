@@ -18,8 +18,8 @@ import headrace as hr
 from headrace import _core
 from headrace.data import ListColumn
 from headrace.errors import ChangedError, DatasetError, UsageError
-from headrace.feed.points import Views, see_boxes, see_points
-from headrace.view import compile_view
+from headrace.loader.decoding.detection import Views, see_boxes, see_points
+from headrace.views.views import compile_view
 
 NO_PAIRS = np.empty((0, 2), np.int64)
 

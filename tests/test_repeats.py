@@ -19,10 +19,10 @@ from twin.rng import Stream
 from twin.views import sample_view
 
 import headrace as hr
-from headrace.data.selecting import DRAW_BITS, draw_ids, occurrences
+from headrace.data.selection import DRAW_BITS, draw_ids, occurrences
 from headrace.errors import UsageError
-from headrace.plan.order import epoch_key
-from headrace.view import compile_view
+from headrace.plan.order_old import epoch_key
+from headrace.views.views import compile_view
 
 VIEW = hr.RandomResizedCrop(16, flip=0.5)
 COUNT = 6
@@ -135,7 +135,7 @@ def test_more_than_a_draw_id_holds_is_refused():
 
 
 def test_more_repeats_than_a_draw_id_holds_are_refused(data, monkeypatch):
-    monkeypatch.setattr("headrace.data.selecting.MOST_OCCURRENCES", 3)
+    monkeypatch.setattr("headrace.data.selection.MOST_OCCURRENCES", 3)
     with pytest.raises(UsageError, match="expected a sample at most 3 times in a selection, got one 5 times"):
         load(data.select(REPEATED))
 

@@ -12,8 +12,8 @@ import torch
 from processes import DEADLINE_S
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from headrace.compat.thread_loader.loader import ThreadDataLoader
-from headrace.compat.thread_loader.sample_random import sample_random
+from headrace.dropins.random_sources import sample_random
+from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 
 COUNT = 12
 

@@ -30,7 +30,7 @@ from sampler_loaders import (
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from headrace.compat.samplers.buckets import BucketBatchSampler
-from headrace.compat.samplers.resumable import ResumableBatchSampler, ResumableSampler
+from headrace.dropins.resumable_samplers import ResumableBatchSampler, ResumableSampler
 from headrace.errors import HeadraceError, StateError, UsageError
 from headrace.plan import Plan
 

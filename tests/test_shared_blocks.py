@@ -12,8 +12,8 @@ from processes import in_fork
 
 from headrace import _core
 from headrace.feed.map_workers.counters import Counters, CountersPlace
-from headrace.feed.map_workers.shared_blocks import MappedBlocks, SharedBlocks, SharedFile
-from headrace.forks import forget_ended_forks
+from headrace.loader.batch_memory import MappedBlocks, SharedBlocks, SharedFile
+from headrace.system.forks import forget_ended_forks
 
 PAGE = 4096
 

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import in_fork, run_python, start_python
 
-from headrace.compat.sharing.shared_sequence import SharedList, shared_list
+from headrace.dropins.shared_sequence import SharedList, shared_list
 from headrace.errors import SharedMemoryError, UsageError
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary()
@@ -207,7 +207,7 @@ def test_the_memory_outlives_the_process_that_made_it():
     parent = start_python(
         """
         import os, signal
-        from headrace.compat.sharing.shared_sequence import shared_list
+        from headrace.dropins.shared_sequence import shared_list
         before = os.listdir("/dev/shm")
         shared = shared_list(f"item {i}" for i in range(1000))
         ended, open_while_alive = os.pipe()
@@ -240,7 +240,7 @@ exec "$@"
 SHARE = """
 import sys
 from archive_workers import described, in_processes
-from headrace.compat.sharing.shared_sequence import shared_list
+from headrace.dropins.shared_sequence import shared_list
 if __name__ == "__main__":
     try:
         open("/dev/shm/more", "wb", buffering=0).write(b"x" * 4096)
@@ -304,5 +304,5 @@ def test_nothing_is_open_once_it_is_dropped():
 
 
 def test_import_brings_no_torch():
-    code, out, error = run_python("import sys, headrace.compat.sharing.shared_sequence; print('torch' in sys.modules)")
+    code, out, error = run_python("import sys, headrace.dropins.shared_sequence; print('torch' in sys.modules)")
     assert (code, out, error) == (0, "False\n", "")

@@ -8,7 +8,7 @@ import pytest
 from text_data import caption, tokenizer
 from tokenizers import Tokenizer, processors
 
-from headrace.tokens import resolve_tokenizer
+from headrace.fields.tokens import resolve_tokenizer
 from headrace.tokens.special_tokens import Frame, frame_of
 
 A, B = ("[a]", 3), ("[b]", 5)

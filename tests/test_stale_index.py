@@ -9,8 +9,8 @@ import zipfile
 
 import pytest
 
-from headrace.compat.archives.indexed_tar import IndexedTar
-from headrace.compat.archives.indexed_zip import IndexedZip
+from headrace.dropins.indexed_tar import IndexedTar
+from headrace.dropins.indexed_zip import IndexedZip
 from headrace.errors import ChangedError, DamagedMemberError
 
 NAMES = [f"{number:05}" for number in range(500)]

@@ -11,8 +11,8 @@ from loader_data import COUNT, encode, photograph, write_folder
 from processes import eventually
 
 import headrace as hr
-from headrace.feed import StageStats, Stats
-from headrace.feed.stats import STAGES
+from headrace.loader import StageStats, Stats
+from headrace.loader.stats import STAGES
 
 BUSY = {"read": 1.0, "probe": 0.5, "decode": 12.0, "resample": 4.0}
 

@@ -31,8 +31,8 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from headrace.compat.thread_loader.loader import ThreadDataLoader
 from headrace.compat.thread_loader.pinning import pin
+from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import UsageError
 
 COUNT = 23
@@ -235,7 +235,7 @@ def test_frameworks_can_make_it_again():
 
 
 def test_the_default_is_the_cores_available(monkeypatch):
-    monkeypatch.setattr("headrace.compat.thread_loader.loader.default_threads", lambda: 7)
+    monkeypatch.setattr("headrace.dropins.thread_loader.thread_dataloader.default_threads", lambda: 7)
     loader = ThreadDataLoader(Numbers())
     assert (loader.num_workers, loader.prefetch_factor) == (7, 2)
 

@@ -12,8 +12,8 @@ import torch
 from processes import DEADLINE_S, eventually, in_fork, interrupt_when_ready, own_threads, run_python
 from torch.utils.data import Dataset, IterableDataset
 
-from headrace.compat.thread_loader import iterator as thread_iterator
-from headrace.compat.thread_loader.loader import ThreadDataLoader
+from headrace.dropins.thread_loader import iterator as thread_iterator
+from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import UsageError
 
 COUNT = 24
@@ -342,7 +342,7 @@ SCRIPT = """
 import sys, threading
 import torch
 from torch.utils.data import Dataset, IterableDataset
-from headrace.compat.thread_loader.loader import ThreadDataLoader
+from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 
 class Numbers(Dataset):
     def __len__(self): return 400
@@ -399,7 +399,7 @@ for batch in ThreadDataLoader(Numbers(), 2, num_workers=2): sys.exit(0)
 
 def test_the_interpreter_exits_though_the_dataset_hangs():
     body = """
-import headrace.compat.thread_loader.worker_threads as worker_threads
+import headrace.dropins.thread_loader.worker_threads as worker_threads
 worker_threads.WorkerThreads.close.__defaults__ = (0.2,)
 
 class Hangs(Numbers):

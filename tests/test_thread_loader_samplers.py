@@ -6,8 +6,8 @@ import battery
 import pytest
 from sampler_loaders import GLOBAL_BATCH, KINDS, Numbers, SeededThreads, dealt, factory, flat, loader_of, sampler_of
 
-from headrace.compat.thread_loader.sample_random import sample_random
 from headrace.device import DevicePrefetcher
+from headrace.dropins.random_sources import sample_random
 from headrace.errors import UsageError
 
 every_kind = pytest.mark.parametrize("kind", KINDS)

@@ -21,8 +21,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from headrace.compat.thread_loader.loader import ThreadDataLoader
-from headrace.compat.thread_loader.sample_random import sample_random
+from headrace.dropins.random_sources import sample_random
+from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import StateError
 
 COUNT = 26

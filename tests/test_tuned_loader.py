@@ -14,7 +14,7 @@ from processes import eventually, in_fork
 import headrace as hr
 from headrace import _core
 from headrace.cores import available_cores
-from headrace.feed.tuning import Bounds, Setting, Tuner
+from headrace.loader.autotuning import Bounds, Setting, Tuner
 
 MOST = Setting(4, 9)
 

@@ -10,8 +10,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from simulated_feed import MB, Load, Machine
 
-from headrace.feed.tuning.climber import Climber
 from headrace.feed.tuning.setting import Bounds, Setting
+from headrace.loader.autotuning.climber import Climber
 
 WORST = Setting(1, 1)
 LOADS = {

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from headrace.feed.tuning import Bounds, Readings, Setting, TunedPass, Tuner
-from headrace.feed.tuning.meter import Meter
 from headrace.feed.tuning.observation import Observation
 from headrace.feed.tuning.words import Reasons
+from headrace.loader.autotuning import Bounds, Readings, Setting, TunedPass, Tuner
+from headrace.loader.autotuning.observation import Meter
 
 
 def take(meter, steps, *, work_s, wait_s=0.0, ready=1, now_s=0.0):
@@ -215,7 +215,7 @@ def test_a_tuner_listens_to_one_pass_at_a_time(monkeypatch):
             other.join()
             tuner.refuse_threads(3)
 
-    monkeypatch.setattr("headrace.feed.tuning.climber.Climber.observe", observe)
+    monkeypatch.setattr("headrace.loader.autotuning.climber.Climber.observe", observe)
     for steps in (4, 6):
         tuner.observe(seen(steps, 2.0, 1.0))
     assert [each.steps for each in heard] == [4, 6]

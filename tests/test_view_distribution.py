@@ -13,7 +13,14 @@ import pytest
 from scipy import stats
 
 from headrace import _core
-from headrace.view import RandomCrop, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, compile_view
+from headrace.views.views import (
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+    compile_view,
+)
 
 N = 4000
 PASSES_IF_ABOVE = 1e-3

@@ -13,7 +13,7 @@ from twin.rng import Stream
 
 from headrace import _core
 from headrace.errors import UsageError
-from headrace.view import (
+from headrace.views.views import (
     CenterCrop,
     Letterbox,
     RandomCrop,

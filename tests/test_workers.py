@@ -7,7 +7,7 @@ import threading
 import pytest
 from processes import own_threads
 
-from headrace.workers import Stop, Stopped, work_through
+from headrace.system.threads import Stop, Stopped, work_through
 
 THREADS = [1, 3]
 

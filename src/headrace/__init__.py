@@ -11,8 +11,9 @@ from headrace.errors import HeadraceError
 if _TYPE_CHECKING:
     from headrace import distributed, doctor
     from headrace._core import Limits
-    from headrace.buckets import Buckets, Budget
-    from headrace.compat import (
+    from headrace.data import Dataset
+    from headrace.device.memory_budget import fit_budget
+    from headrace.dropins import (
         BucketBatchSampler,
         DevicePrefetcher,
         ImageReader,
@@ -27,7 +28,6 @@ if _TYPE_CHECKING:
         sample_random,
         shared_list,
     )
-    from headrace.data import Dataset
     from headrace.fields import (
         IMAGENET,
         Array,
@@ -45,13 +45,13 @@ if _TYPE_CHECKING:
         Raw,
         Text,
     )
-    from headrace.loader import Loader
-    from headrace.memory.fit_budget import fit_budget
-    from headrace.mixing import mix
+    from headrace.loader.loader import Loader
+    from headrace.loader.mixtures import mix
     from headrace.opening import open_dataset as open
     from headrace.packing import Pack
+    from headrace.plan.batching import Buckets, Budget
     from headrace.random_scale import RandomScale
-    from headrace.view import (
+    from headrace.views.views import (
         CenterCrop,
         Letterbox,
         RandomCrop,
@@ -65,8 +65,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "headrace._core": ("Limits",),
-    "headrace.buckets": ("Buckets", "Budget"),
-    "headrace.compat": (
+    "headrace.plan.batching": ("Buckets", "Budget"),
+    "headrace.dropins": (
         "BucketBatchSampler",
         "DevicePrefetcher",
         "ImageReader",
@@ -99,13 +99,13 @@ _HOMES = {
         "Raw",
         "Text",
     ),
-    "headrace.loader": ("Loader",),
-    "headrace.memory.fit_budget": ("fit_budget",),
-    "headrace.mixing": ("mix",),
+    "headrace.loader.loader": ("Loader",),
+    "headrace.device.memory_budget": ("fit_budget",),
+    "headrace.loader.mixtures": ("mix",),
     "headrace.opening": ("open",),
     "headrace.packing": ("Pack",),
     "headrace.random_scale": ("RandomScale",),
-    "headrace.view": (
+    "headrace.views.views": (
         "CenterCrop",
         "Letterbox",
         "RandomCrop",

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Protocol
 
-from headrace.feed import Batch, Closed, Stats
+from headrace.loader import Batch, Closed, Stats
 from headrace.passes import Pass
 
 

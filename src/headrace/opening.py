@@ -10,7 +10,7 @@ from headrace.data import open as open_in_place
 from headrace.data.class_names import Classes
 from headrace.data.open_arguments import OpenArguments
 from headrace.data.opening import find_source
-from headrace.data.path_root import Root
+from headrace.data.sources.path_root import Root
 
 Path = str | os.PathLike[str]
 
@@ -68,7 +68,7 @@ def open_dataset(
     if stage is not None:
         given = OpenArguments(classes=classes, root=root, columns=columns, cache=cache, stage=stage, length=length)
         find_source(where, given)  # what is wrong is said before anything is copied
-        from headrace.stage.whole_dataset import stage_dataset
+        from headrace.data.staging.staged_dataset import stage_dataset
 
         where, root = stage_dataset(where, root=root, to=stage)
     return open_in_place(where, classes=classes, root=root, columns=columns, cache=cache, length=length)

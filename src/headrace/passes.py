@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.feed import Batch, Stats
+from headrace.loader import Batch, Stats
 
 if TYPE_CHECKING:  # the device's modules import torch
     from headrace.device import Lane

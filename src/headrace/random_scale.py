@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from headrace.view import Fill, Pads, View, check_fill, check_probability, is_length
+from headrace.views.views import Fill, Pads, View, check_fill, check_probability, is_length
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from webdataset.tariterators import base_plus_ext
 
 from headrace._core import SampleFinder
-from headrace.data.archive_samples import ArchiveKeys, ArchiveSamples
+from headrace.data.archives.archive_columns import ArchiveKeys, ArchiveSamples
+from headrace.data.archives.archive_members import Samples
 from headrace.data.joined import JoinedArray
-from headrace.data.samples import Samples
 from headrace.data.strings import StringColumn
 
 EXTENSIONS = ["jpg", "png", "cls"]

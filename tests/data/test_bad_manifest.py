@@ -19,8 +19,8 @@ from processes import run_python
 
 import headrace as hr
 import headrace.data as data
-from headrace.data import safetensors
 from headrace.data.manifest.checked_text import MAX_LINE_BYTES
+from headrace.data.storage import safetensors
 from headrace.errors import DatasetError, EmptyDatasetError, ReadError, UsageError
 
 MB = 1 << 20

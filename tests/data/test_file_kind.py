@@ -23,7 +23,7 @@ import pytest
 from PIL import Image, features
 
 import headrace as hr
-from headrace.data.file_kind import Kind, kind_of
+from headrace.data.sources.file_kind import Kind, kind_of
 from headrace.errors import DatasetError, NotFoundError, UsageError
 
 PICTURE = Image.fromarray(np.arange(3 * 8 * 8, dtype=np.uint8).reshape(8, 8, 3))

@@ -16,11 +16,12 @@ from index_checksums import put_together, taken_apart
 from manifests import write_json_lines
 
 import headrace as hr
-from headrace.data import safetensors, sidecar, sizes
-from headrace.data.manifest import opening
+from headrace.data import sizes
+from headrace.data.manifest import manifest_table
+from headrace.data.staging import sources_of, stage
+from headrace.data.storage import safetensors, sidecar
 from headrace.errors import HeadraceError
-from headrace.stage import sources_of, stage
-from headrace.tokens import lengths
+from headrace.fields.tokens import text_columns
 
 MEMBERS = {"cat/1.jpg": b"one", "cat/1.cls": b"0", "dog/2.jpg": b"two!", "dog/2.cls": b"1", "3.jpg": b"three"}
 FLIPS = 25
@@ -76,7 +77,7 @@ def zip_members(tmp_path: Path, **_: object) -> KeptFile:
 
 
 def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, text_bytes: int = 2, **_: object) -> KeptFile:
-    monkeypatch.setattr(opening, "_KEPT_FROM_BYTES", 0)
+    monkeypatch.setattr(manifest_table, "_KEPT_FROM_BYTES", 0)
     columns = {
         "key": range(100, 100 + ROWS),
         "text": [f"{i}" * text_bytes for i in range(ROWS)],
@@ -117,7 +118,7 @@ def image_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **_: object) ->
 
 
 def token_lengths(make_tar: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeptFile:
-    monkeypatch.setattr(lengths, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(text_columns, "_WORTH_KEEPING", 1)
     dataset = hr.open(make_tar("a.tar", {f"{i}.txt": b"word " * i for i in range(1, 9)}))
     cache = str(tmp_path / "cache")
 
@@ -125,7 +126,7 @@ def token_lengths(make_tar: Callable[..., Path], tmp_path: Path, monkeypatch: py
         return [[1] * len(text.split()) for text in texts]
 
     def use() -> object:
-        return lengths.token_lengths(dataset, "txt", encode, max_length=50, version="1", cache=cache).tolist()
+        return text_columns.token_lengths(dataset, "txt", encode, max_length=50, version="1", cache=cache).tolist()
 
     use()
     (place,) = Path(cache).iterdir()

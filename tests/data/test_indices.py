@@ -20,10 +20,10 @@ from processes import finish, interrupt_when_ready, source_paths, start_python
 from typer.testing import CliRunner, Result
 
 import headrace.data as data
-from headrace.cli import app
 from headrace.data import indexing, partial_file, tar_sidecar
-from headrace.data.indices import Indexed, NotIndexed, build_indices, index_file, indexable_paths
+from headrace.data.sources.index_building import Indexed, NotIndexed, build_indices, index_file, indexable_paths
 from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError, NotFoundError
+from headrace.tools.command_line import app
 
 MEMBERS = {"1.jpg": b"one", "1.cls": b"0", "2.jpg": b"two", "x/3.jpg": b"three"}
 MOMENTS, MOMENTS_LONG = 4, 50
@@ -126,7 +126,7 @@ def test_nowhere_to_keep_it_is_an_error(make_tar, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     path = make_tar("a.tar", MEMBERS)
-    monkeypatch.setattr("headrace.data.safetensors.write", full)
+    monkeypatch.setattr("headrace.data.storage.safetensors.write", full)
     (outcome,) = build_indices([str(path)], cache=None, threads=1)
     assert isinstance(outcome, NotIndexed)
     assert isinstance(outcome.error, DatasetError)
@@ -158,7 +158,7 @@ def test_a_file_system_that_is_mounted_read_only(make_tar, own_cache):
     bind = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"'
     if subprocess.run([*NAMESPACE, bind, "sh", str(path.parent)], capture_output=True, check=False).returncode != 0:
         pytest.skip("this system lets nobody mount anything (unshare -m)")
-    source = "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"
+    source = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
     command = [*NAMESPACE, f'{bind} && exec "$0" -c "$2" index "$3" --json -', sys.executable, str(path.parent), source]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(source_paths())}
     done = subprocess.run([*command, str(path)], capture_output=True, text=True, env=env, check=False)
@@ -179,7 +179,7 @@ def test_a_tar_replaced_by_another_of_the_same_size_and_time(make_tar):
 
 def test_two_processes_index_one_tar_at_once(make_tar, tmp_path):
     path = make_tar("a.tar", ((f"{number:06}.jpg", b"x") for number in range(20_000)))
-    source = "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"
+    source = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
     runs = [start_python(source, "index", path, "--json", "-") for _ in range(2)]
     said = [finish(run) for run in runs]
     assert [code for code, _, _ in said] == [0, 0], said
@@ -254,7 +254,7 @@ def test_ctrl_c_leaves_nothing(make_tar, tmp_path):
             while True:
                 time.sleep(0.05)
         tar_sidecar.build_index = build
-        from headrace.cli import main
+        from headrace.tools.command_line import main
         sys.argv[0] = "headrace"
         main()
     """

@@ -25,11 +25,12 @@ from processes import run_python
 
 import headrace as hr
 import headrace.data as data
-from headrace.data import identity, safetensors, stored_strings
-from headrace.data.manifest import building, opening
+from headrace.data import identity
+from headrace.data.manifest import building, manifest_table
 from headrace.data.manifest.untyped import Untyped
-from headrace.data.open_file import OpenFile
-from headrace.data.stored_strings import StoredStrings
+from headrace.data.storage import safetensors, strings
+from headrace.data.storage.open_file import OpenFile
+from headrace.data.storage.strings import StoredStrings
 from headrace.data.strings import StringColumn
 from headrace.errors import ChangedError, DatasetError, ReadError
 
@@ -92,7 +93,7 @@ def test_a_small_manifest_leaves_nothing_beside_it(tmp_path, built):
 
 def test_kept_or_not_it_is_the_same(manifest, monkeypatch):
     kept = data.open(manifest)
-    monkeypatch.setattr(opening, "_KEPT_FROM_BYTES", 1 << 40)
+    monkeypatch.setattr(manifest_table, "_KEPT_FROM_BYTES", 1 << 40)
     whole = data.open(manifest)
     assert isinstance(kept.columns["image"].strings, StoredStrings)
     assert kept.fingerprint == whole.fingerprint
@@ -310,7 +311,7 @@ def test_damage_in_between_is_noticed_where_it_is_read(manifest):
 @pytest.mark.parametrize("offset", [2**63, 2**40, 5], ids=["beyond numbers", "beyond memory", "falling"])
 @pytest.mark.parametrize("items", [[1, 2], ["a", "b"]], ids=["numbers", "texts"])
 def test_damaged_lists_are_noticed_where_they_are_read(tmp_path, monkeypatch, items, offset):
-    monkeypatch.setattr(opening, "_KEPT_FROM_BYTES", 0)
+    monkeypatch.setattr(manifest_table, "_KEPT_FROM_BYTES", 0)
     path = write_json_lines(tmp_path / "list.jsonl", {"image": ["a", "b", "c"], "items": [items] * 3})
     data.open(path)
     edited(path, lambda arrays, _: arrays["column.1.offsets"].__setitem__(1, offset))
@@ -456,8 +457,8 @@ def test_a_batch_reads_the_texts_of_its_own_samples_alone(many, monkeypatch):
         asked.append(len(which))
         return take_names(descriptor, which=which, **where)
 
-    take_names = stored_strings.take_names
-    monkeypatch.setattr(stored_strings, "take_names", counted)
+    take_names = strings.take_names
+    monkeypatch.setattr(strings, "take_names", counted)
     ds = data.open(many)
     fields = {"p": hr.Raw(source="image"), "label": hr.Label()}
     loader = hr.Loader(ds, fields, batch_size=64, shuffle=True, output="numpy", prefetch=2)

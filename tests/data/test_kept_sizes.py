@@ -17,7 +17,7 @@ from processes import finish, start_python
 
 import headrace.data as data
 from headrace import _core
-from headrace.data import probing, sizes
+from headrace.data import native_reading, sizes
 from headrace.data.sizes import image_sizes
 from headrace.errors import ReadError
 
@@ -34,7 +34,7 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(dataset, column, **options):
         seen.append(len(dataset))
-        return probing.probe_sizes(dataset, column, **options)
+        return native_reading.probe_sizes(dataset, column, **options)
 
     monkeypatch.setattr(sizes, "probe_sizes", counted)
     monkeypatch.setattr(sizes, "_WORTH_KEEPING", 1)
@@ -163,7 +163,7 @@ def test_a_disk_that_is_full(tmp_path, probes, own_cache, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("headrace.data.kept_array.safetensors.write", full)
+    monkeypatch.setattr("headrace.data.sample_arrays.safetensors.write", full)
     dataset, column = open_folder(tmp_path)
     with pytest.warns(UserWarning, match="No space left on device"):
         found = image_sizes(dataset, column)
@@ -183,7 +183,7 @@ def test_what_goes_wrong_leaves_nothing_behind(tmp_path, probes, own_cache):
 PROBE_WHEN_TOLD = """
 import sys
 import headrace.data as data
-from headrace.data import probing, sizes
+from headrace.data import native_reading as probing, sizes
 def told(*args, **options):
     print("probing", flush=True)
     sys.stdin.readline()

@@ -219,7 +219,7 @@ def test_none_of_the_libraries_is_imported_for_a_table():
     """A path or a list is no reason to import them."""
     code = """
 import sys
-import headrace.data.memory_table as tables
+import headrace.data.sources.arrow_tables as tables
 for where in ("x", ["a"], {"a": 1}, object()):
     assert tables.table_kind(where) is None
 assert not {"pandas", "polars", "datasets", "pyarrow"} & set(sys.modules), sys.modules

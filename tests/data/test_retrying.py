@@ -13,9 +13,9 @@ from memory_window import OFFSET, PATH, MemoryWindow, memory_window
 import headrace.data as data
 from headrace._core import RETRY_WAITS_S, may_pass
 from headrace.data import retrying
-from headrace.data.open_file import OpenFile
 from headrace.data.reading import read_file
 from headrace.data.retrying import patiently
+from headrace.data.storage.open_file import OpenFile
 from headrace.errors import ReadError
 
 PASSING = [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.ENETDOWN, errno.EREMOTEIO, errno.ENOTCONN]

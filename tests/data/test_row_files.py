@@ -354,7 +354,7 @@ def test_an_image_field_over_a_column_of_another_type(tmp_path):
 
 
 def test_decoded_values_are_cached_beside_and_taken_from_there(tmp_path, monkeypatch):
-    import headrace.data.spilled_values as spilled
+    import headrace.data.manifest.decoded_values as spilled
 
     path = write_parquet_table(tmp_path / "a.parquet", hub_table())
     monkeypatch.setattr(spilled, "_KEPT_FROM_BYTES", 1)
@@ -414,7 +414,7 @@ def test_files_whose_labels_stand_for_other_classes(tmp_path, suffix):
 
 
 def test_no_room_for_decoded_values(tmp_path, monkeypatch, cache):
-    import headrace.data.spilled_values as spilled
+    import headrace.data.manifest.decoded_values as spilled
 
     path = write_parquet_table(tmp_path / "a.parquet", hub_table())
     monkeypatch.setattr(spilled, "_KEPT_FROM_BYTES", 1)
@@ -430,8 +430,8 @@ def test_no_room_for_decoded_values(tmp_path, monkeypatch, cache):
 
 def test_values_that_others_put_there_lie_within_their_file(tmp_path, monkeypatch):
     """Whoever may write beside the rows may write an index, too."""
-    import headrace.data.spilled_values as spilled
-    from headrace.data import safetensors
+    import headrace.data.manifest.decoded_values as spilled
+    from headrace.data.storage import safetensors
 
     path = write_parquet_table(tmp_path / "a.parquet", hub_table())
     monkeypatch.setattr(spilled, "_KEPT_FROM_BYTES", 1)

@@ -23,9 +23,10 @@ from index_checksums import put_together, taken_apart
 from safetensors.numpy import load_file
 
 import headrace.data as data
-from headrace.compat.archives.indexed_tar import IndexedTar
-from headrace.data import indexing, safetensors, sidecar, tar_sidecar
+from headrace.data import indexing, tar_sidecar
+from headrace.data.storage import safetensors, sidecar
 from headrace.data.tar_sidecar import open_index
+from headrace.dropins.indexed_tar import IndexedTar
 from headrace.errors import ChangedError, DatasetError
 
 MEMBERS = {"1.jpg": b"one", "1.cls": b"0", "2.jpg": b"two", "x/3.jpg": b"three"}
@@ -34,7 +35,7 @@ MEMBERS = {"1.jpg": b"one", "1.cls": b"0", "2.jpg": b"two", "x/3.jpg": b"three"}
 STOP_WHILE_WRITING = """
 import sys, time
 import headrace.data as data
-from headrace.data import safetensors
+from headrace.data.storage import safetensors
 def write(file, arrays, metadata):
     file.write(b"half of a header")
     file.flush()
@@ -48,7 +49,7 @@ data.open(sys.argv[1])
 SCAN_WHEN_TOLD = """
 import sys
 import headrace.data as data
-from headrace.compat.archives.indexed_tar import IndexedTar
+from headrace.dropins.indexed_tar import IndexedTar
 from headrace.data import tar_sidecar
 build = tar_sidecar.build_index
 def told(path):

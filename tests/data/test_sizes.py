@@ -26,7 +26,7 @@ from zip_files import LOCAL, patched, zip_members
 
 import headrace.data as data
 from headrace import _core
-from headrace.data import probing
+from headrace.data import native_reading
 from headrace.data.sizes import image_sizes
 from headrace.errors import ChangedError, ReadError, UsageError
 
@@ -60,7 +60,7 @@ def test_a_selection_has_its_own_order(images):
 
 
 def test_more_images_than_a_job_takes(images, monkeypatch):
-    monkeypatch.setattr(probing, "_BLOCK", 2)
+    monkeypatch.setattr(native_reading, "_BLOCK", 2)
     dataset, column = images
     np.testing.assert_array_equal(image_sizes(dataset, column), expected_of(dataset))
 
@@ -123,8 +123,8 @@ def test_an_image_beyond_the_limits_has_none(tmp_path, kind):
 def probe(dataset: data.Dataset, column: str) -> tuple[np.ndarray, int, list[tuple[int, ...]]]:
     """Heights and widths, bytes read, and failures."""
     engine = _core.Engine(1)
-    job = probing._job(
-        dataset.locate(column, np.arange(len(dataset))), probing.native_paths(dataset.files(column)), False
+    job = native_reading._job(
+        dataset.locate(column, np.arange(len(dataset))), native_reading.native_paths(dataset.files(column)), False
     )
     engine.submit(job)
     job.wait()

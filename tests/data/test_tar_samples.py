@@ -14,8 +14,8 @@ from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expan
 
 import headrace.data as data
 from headrace.data import StringColumn
-from headrace.data.archive_samples import ArchiveKeys, ArchiveSamples
-from headrace.data.samples import Samples
+from headrace.data.archives.archive_columns import ArchiveKeys, ArchiveSamples
+from headrace.data.archives.archive_members import Samples
 from headrace.errors import DatasetError, EmptyDatasetError
 
 PHOTO = {

@@ -18,7 +18,9 @@ from processes import run_python
 import headrace as hr
 import headrace.data as data
 from headrace._core import scan_tar
-from headrace.data import archive_columns, archive_samples, safetensors, table
+from headrace.data import archive_columns, table
+from headrace.data.archives import archive_columns
+from headrace.data.storage import safetensors
 
 PHOTO_BYTES = 79_872
 
@@ -159,7 +161,7 @@ def test_the_digest_of_several_tars_is_that_of_one_with_all(tmp_path, monkeypatc
     """And does not depend on how many samples are looked at in one piece."""
     names = [f"{number:06d}.{extension}" for number in range(1000) for extension in ("jpg", "cls")]
     whole = data.open(write_headers(tmp_path / "whole.tar", ((name, 0) for name in names)))
-    monkeypatch.setattr(archive_samples, "_KEYS_AT_ONCE", 300)
+    monkeypatch.setattr(archive_columns, "_KEYS_AT_ONCE", 300)
     monkeypatch.setattr(archive_columns, "_SAMPLES_AT_ONCE", 300)
     parts = data.open(
         [

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from zip_files import DAMAGE, DAMAGED_CONTENT, READABLE, Stream, patched, sized, written_by_hand, zip_members, zip_of
 
 import headrace.data as data
-from headrace.data import safetensors, zip_sidecar
+from headrace.data import zip_sidecar
+from headrace.data.storage import safetensors
 from headrace.errors import (
     ChangedError,
     DatasetError,

@@ -13,8 +13,8 @@ from typing import Any
 
 from observed_runs import CASES, DEADLINE_S, headrace, python, torchrun
 
-from headrace.doctor.analyse import diagnose
-from headrace.doctor.analyse.diagnosis import Diagnosis, Finding
+from headrace.doctor.causes import diagnose
+from headrace.doctor.measure.diagnosis import Diagnosis, Finding
 from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session
 

@@ -29,9 +29,9 @@ from typing import Any
 import msgspec
 from observed_runs import CASES, FEW_STEPS, headrace, python, torchrun
 
-from headrace.doctor.analyse import diagnose
+from headrace.doctor.causes import diagnose
+from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.conclusion import concluded
-from headrace.doctor.remedies.prescribe import prescribe
 from headrace.doctor.remedies.sources import Sources
 from headrace.doctor.session.document import decode, encode
 from headrace.doctor.session.model import Note, Session

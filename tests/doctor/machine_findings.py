@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.doctor.analyse.diagnosis import Finding
 from headrace.doctor.analyse.environment import findings
+from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.session.model import Loader, Machine, Maker, Outcome, Pass, Process, Session, Steps, Trainer
 
 GB = 10**9

@@ -11,8 +11,8 @@ from typing import Any
 from made_sessions import HOST, MadeRun, made_session
 
 from headrace.doctor.analyse.analysis import diagnose
-from headrace.doctor.remedies.model import Prescription, Remedy
-from headrace.doctor.remedies.prescribe import prescribe
+from headrace.doctor.causes.prescription import prescribe
+from headrace.doctor.causes.remedy import Prescription, Remedy
 from headrace.doctor.remedies.sources import Sources
 from headrace.doctor.session.model import Machine, Pass, Session, Survey
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.doctor.analyse.diagnosis import (
+from headrace.doctor.causes.remedy import Edit, Floors, Prediction, Prescription, Remedy
+from headrace.doctor.causes.remedy import Outcome as Proved
+from headrace.doctor.measure.diagnosis import (
     Cost,
     Diagnosis,
     Finding,
@@ -17,8 +19,6 @@ from headrace.doctor.analyse.diagnosis import (
     StepBudget,
     WaitSplit,
 )
-from headrace.doctor.remedies.model import Edit, Floors, Prediction, Prescription, Remedy
-from headrace.doctor.remedies.model import Outcome as Proved
 from headrace.doctor.session.model import (
     Batches,
     Gets,

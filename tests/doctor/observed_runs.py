@@ -11,8 +11,8 @@ from pathlib import Path
 
 from processes import source_paths
 
-from headrace.doctor.analyse import diagnose
-from headrace.doctor.analyse.diagnosis import Diagnosis
+from headrace.doctor.causes import diagnose
+from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session
 
@@ -20,7 +20,7 @@ CASES = Path(__file__).parent / "cases"
 DEADLINE_S = 280
 FEW_STEPS = 12
 """For the windows of a run that is not about how precise their figures are."""
-_HEADRACE = "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"
+_HEADRACE = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
 _OTHER_WINDOWS = "from headrace.doctor import run; run.REPLAY_STEPS = {}; "
 
 

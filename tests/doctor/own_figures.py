@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.doctor.analyse.diagnosis import Diagnosis
+from headrace.doctor.measure.diagnosis import Diagnosis
 
 Shares = dict[str, float]
 

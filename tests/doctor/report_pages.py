@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headrace.doctor.analyse.diagnosis import Diagnosis
-from headrace.doctor.remedies.model import Prescription
+from headrace.doctor.causes.remedy import Prescription
+from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.report.terminal import show
 from headrace.doctor.session.model import Session
 

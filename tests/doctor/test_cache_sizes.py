@@ -15,10 +15,10 @@ import headrace as hr
 from headrace.compat.caching.encoding import encode_sample
 from headrace.doctor.analyse.analysis import diagnose
 from headrace.doctor.analyse.join import Join
-from headrace.doctor.analyse.view import View
+from headrace.doctor.causes.case import case_of
+from headrace.doctor.causes.decoding import cut_of
+from headrace.doctor.measure.view import View
 from headrace.doctor.remedies.cache import sample_bytes
-from headrace.doctor.remedies.case import case_of
-from headrace.doctor.remedies.cut import cut_of
 from headrace.doctor.remedies.sources import Sources
 from headrace.doctor.session.model import Calibration, Session, Survey
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.doctor.analyse import diagnose
+from headrace.doctor.causes import diagnose
 from headrace.doctor.session.model import Gets, Loader, LoaderFeed, Machine, Outcome, Pass, Session, Steps, Trainer
 
 STEPS = 40
@@ -63,7 +63,7 @@ def verdict(wait_us: int, cores: int = 8, **of_feed: Any) -> str:
             unpickle_cpu=none,
         ),
         passes=[Pass(0, 0, -10, -5, 0, [7])],
-        loaders=[Loader(0, {"num_workers": 0, "threads": 2, "dataset": "headrace.loader.Loader"})],
+        loaders=[Loader(0, {"num_workers": 0, "threads": 2, "dataset": "headrace.loader.loader.Loader"})],
         feeds=[LoaderFeed(0, step * STEP_US, facts(step, **of_feed)) for step in range(0, STEPS, 5)],
     )
     session = Session("", "observe", "0", 0, STEPS, Outcome(["python"], 0, "finished", 1), trainers=[trainer])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from made_sessions import MadeRun, machine, made_session, process, read, simulate, write_evidence, write_settings
 
-from headrace.doctor.analyse import diagnose, environment
-from headrace.doctor.analyse.diagnosis import Diagnosis, Finding, Making
+from headrace.doctor.analyse import environment
 from headrace.doctor.analyse.join import Made
 from headrace.doctor.analyse.loaders import with_loaders_as_one
 from headrace.doctor.analyse.slow import slow_samples
 from headrace.doctor.analyse.threads import with_threads
+from headrace.doctor.causes import diagnose
+from headrace.doctor.measure.diagnosis import Diagnosis, Finding, Making
 from headrace.doctor.session.model import Batches, Loader, Maker, Pass, SlowSample, Trainer
 
 

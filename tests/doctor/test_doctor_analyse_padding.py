@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from made_sessions import MadeRun, read, simulate, write_evidence, write_settings
 
-from headrace.doctor.analyse import diagnose
-from headrace.doctor.analyse.diagnosis import Diagnosis, Finding
+from headrace.doctor.causes import diagnose
+from headrace.doctor.measure.diagnosis import Diagnosis, Finding
 
 RUN = MadeRun(forward=6_000, backward=12_000, stages={"getitem:x": 1_000})
 """The model takes nearly all of a step."""

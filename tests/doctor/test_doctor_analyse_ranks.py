@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from made_sessions import process, read, write_evidence, write_settings
 
-from headrace.doctor.analyse import diagnose
-from headrace.doctor.analyse.diagnosis import Diagnosis
+from headrace.doctor.causes import diagnose
+from headrace.doctor.measure.diagnosis import Diagnosis
 
 STEPS = 20
 BACKWARD, ALLREDUCE, OPTIMIZER = 4_000, 1_500, 500

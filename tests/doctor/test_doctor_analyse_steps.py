@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_sessions import MadeRun, made_session, process, read, write_evidence, write_settings
 
-from headrace.doctor.analyse import diagnose
 from headrace.doctor.analyse.budget import step_budget
 from headrace.doctor.analyse.device import clock_lag, device_spans
 from headrace.doctor.analyse.spans import Span, segments
-from headrace.doctor.analyse.steps import training
+from headrace.doctor.causes import diagnose
+from headrace.doctor.measure.steps import training
 from headrace.doctor.session.model import Gets, Outcome, Pass, Session, Steps, Trainer
 
 times = st.integers(-50, 1_050)

@@ -9,11 +9,12 @@ import pytest
 from made_sessions import MadeRun, machine, made_session, outcome, process, read, write_evidence, write_settings
 from report_pages import printed
 
-from headrace.doctor.analyse import diagnose, environment
-from headrace.doctor.analyse.advice import named
-from headrace.doctor.analyse.diagnosis import Finding
+from headrace.doctor.analyse import environment
 from headrace.doctor.analyse.find_notes import NOTES, PLAIN
-from headrace.doctor.analyse.words import counted, percent, time
+from headrace.doctor.causes import diagnose
+from headrace.doctor.causes.stage_names import named
+from headrace.doctor.measure.diagnosis import Finding
+from headrace.doctor.quantities import counted, percent, time
 from headrace.doctor.session.model import Note, Process, Unreached
 
 LOOKUP = {"lookup:tarfile": 12_000, "decode:PIL": 3_000, "collate:default": 200}

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_run, write_settings
 
-from headrace.doctor.analyse import diagnose
-from headrace.doctor.analyse.waits import split
+from headrace.doctor.causes import diagnose
+from headrace.doctor.measure.waits import split
 
 LONG = 10_000
 

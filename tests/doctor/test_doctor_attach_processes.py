@@ -15,9 +15,9 @@ from attach_runs import evidence, observed, python, stub_torch
 from processes import eventually
 
 from headrace.doctor.attach import proc
+from headrace.doctor.attach.injection import Unreached, ignoring_option
 from headrace.doctor.attach.leftovers import Patience
-from headrace.doctor.attach.processes import Descendants, adopting_orphans
-from headrace.doctor.attach.unreached import Unreached, ignoring_option
+from headrace.doctor.attach.process_tree import Descendants, adopting_orphans
 
 UNTIL_SEEN = """
 import os, sys

@@ -10,7 +10,7 @@ from made_prescriptions import helping, made, with_batches, with_survey
 from made_sessions import MadeRun
 
 import headrace as hr
-from headrace.doctor.analyse.words import size
+from headrace.doctor.quantities import size
 from headrace.doctor.session.model import Calibration, Survey
 
 COUNT = 8

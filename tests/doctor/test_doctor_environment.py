@@ -5,7 +5,7 @@ from __future__ import annotations
 from machine_findings import GB, THREADS, Run, codes, gpu
 
 from headrace.doctor.analyse.environment import findings
-from headrace.doctor.analyse.words import number, size
+from headrace.doctor.quantities import number, size
 
 
 def test_nothing_measured_finds_nothing() -> None:

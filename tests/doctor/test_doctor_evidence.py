@@ -11,7 +11,7 @@ import pytest
 from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_run, write_settings
 
 from headrace.doctor.evidence.lines import read_lines
-from headrace.doctor.evidence.records import Get, Process, Step
+from headrace.doctor.session.evidence_records import Get, Process, Step
 
 STEP = ["step", 0, 10, 30, [["b", 5, 7], ["o", 13, 2]], 25, 18, 1]
 

@@ -8,9 +8,9 @@ import pytest
 from made_sessions import MadeRun, made_session
 
 from headrace.doctor.analyse.join import Join
-from headrace.doctor.analyse.view import View
+from headrace.doctor.causes.remedy import Floors
+from headrace.doctor.measure.view import View
 from headrace.doctor.remedies.floors import floors, why_no_floors
-from headrace.doctor.remedies.model import Floors
 from headrace.doctor.session.model import Note, Session, Window
 
 STEPS, WARMUP = 20, 5

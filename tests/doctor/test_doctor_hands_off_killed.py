@@ -15,9 +15,9 @@ from processes import DEADLINE_S, eventually, source_paths
 from undone_runs import Runs, settings, working_in
 
 from headrace.bench.processes import tree as processes_of
+from headrace.doctor.attach.hands_off import HandsOff
+from headrace.doctor.attach.undo import Undo
 from headrace.doctor.hands_off.before import Before, read_journal
-from headrace.doctor.hands_off.hands_off import HandsOff
-from headrace.doctor.hands_off.undo import Undo
 from headrace.doctor.hands_off.unfinished import restore, unfinished
 from headrace.doctor.probe.hands_off.folder import UndoFolder
 from headrace.errors import UsageError
@@ -34,7 +34,7 @@ f = open('table.bin', 'r+b'); f.write(b'other'); f.flush()
 print('changed', os.getpid(), flush=True)
 signal.pause()
 """
-DOCTOR = "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"
+DOCTOR = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ from file_trees import tree
 from undone_runs import Runs, put_back, undone_run, working_in
 
 from headrace.doctor.attach.environment import FOLDER_VARIABLE
-from headrace.doctor.hands_off.hands_off import WRITTEN, holds_files
+from headrace.doctor.attach.hands_off import WRITTEN, holds_files
 from headrace.doctor.hands_off.listing import Listing, differences, listing
 from headrace.doctor.hands_off.lock import alone_in
 from headrace.doctor.hands_off.trackers import offline
 from headrace.doctor.hands_off.words import sentences
 from headrace.doctor.probe.hands_off.folder import UndoFolder
 from headrace.doctor.probe.hands_off.journal import MOST_ENTRIES, Journal
-from headrace.doctor.probe.hands_off.keep import CHEAP_BYTES
+from headrace.doctor.probe.hands_off.undo_folder import CHEAP_BYTES
 from headrace.errors import UsageError
 
 BIG_BYTES = 3 << 30

@@ -7,7 +7,7 @@ import random
 import pytest
 from probed import merged
 
-from headrace.doctor.analyse import diagnose
+from headrace.doctor.causes import diagnose
 
 
 @pytest.fixture

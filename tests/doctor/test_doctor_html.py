@@ -34,10 +34,10 @@ from made_sessions import MadeRun, machine
 from made_sessions import made_session as simulated
 
 from headrace.doctor.analyse.analysis import diagnose
-from headrace.doctor.analyse.diagnosis import Diagnosis
-from headrace.doctor.remedies.model import Edit
-from headrace.doctor.report.gains import first_gain, helping, proved, title
-from headrace.doctor.report.html.page import FOLDER, MOST_BYTES, html_page
+from headrace.doctor.causes.remedy import Edit
+from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.report.html.page_old import FOLDER, MOST_BYTES, html_page
+from headrace.doctor.report.remedy_text import first_gain, helping, proved, title
 from headrace.doctor.session.model import Outcome, Session
 
 PARTS = [

@@ -14,12 +14,12 @@ from made_sessions import MadeRun
 from made_sessions import made_session as simulated
 
 from headrace.doctor.analyse.join import Join
-from headrace.doctor.analyse.steps import Training, training
+from headrace.doctor.measure.steps import Training, training
 from headrace.doctor.report.html.axis import plain_axis, round_step, time_axis
 from headrace.doctor.report.html.bars import Measure, Segment, measures, stacked
-from headrace.doctor.report.html.columns import MOST, PLOT_PX, Columns, Layer, buckets, columns
-from headrace.doctor.report.html.depth import Depth, depth
-from headrace.doctor.report.html.page import FOLDER
+from headrace.doctor.report.html.charts import MOST, PLOT_PX, Columns, Layer, buckets, columns
+from headrace.doctor.report.html.page_old import FOLDER
+from headrace.doctor.report.html.queue_section import Depth, depth
 from headrace.doctor.report.html.svg import element
 from headrace.doctor.session.model import Session
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from machine_double import MOUNTINFO_V1, MOUNTINFO_V2, Texts
 
-from headrace.doctor.machine.cgroups import Cgroups
+from headrace.doctor.machine.control_groups import Cgroups
 from headrace.doctor.machine.cores import TICKS_A_SECOND, Cores
 from headrace.doctor.machine.kernel import Space
 from headrace.doctor.machine.memory import Memory

@@ -9,9 +9,9 @@ from machine_double import MOUNTINFO_V2, Texts, disk_line, rollup_text
 
 from headrace.doctor.machine.budget import Budget
 from headrace.doctor.machine.cores import TICKS_A_SECOND
-from headrace.doctor.machine.disks import Disks
-from headrace.doctor.machine.process import Memory
-from headrace.doctor.machine.processes import MOST_PROCESSES, Processes
+from headrace.doctor.machine.host import Disks
+from headrace.doctor.machine.processes import Memory
+from headrace.doctor.machine.processes_old import MOST_PROCESSES, Processes
 from headrace.doctor.machine.rates import Rates
 from headrace.doctor.machine.table import Table
 from headrace.doctor.machine.tree import Tree

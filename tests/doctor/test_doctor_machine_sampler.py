@@ -21,12 +21,12 @@ from machine_double import Texts
 from processes import DEADLINE_S, eventually
 
 from headrace.doctor.machine import Sampler
-from headrace.doctor.machine.cgroups import Cgroups
+from headrace.doctor.machine.control_groups import Cgroups
 from headrace.doctor.machine.cores import Cores
-from headrace.doctor.machine.disks import diskstats
+from headrace.doctor.machine.host import diskstats
 from headrace.doctor.machine.kernel import LinuxKernel
 from headrace.doctor.machine.memory import Memory
-from headrace.doctor.machine.process import Process
+from headrace.doctor.machine.processes import Process
 from headrace.doctor.machine.sampler import MOST_SHARE
 from headrace.doctor.machine.tree import Tree, stat
 from headrace.doctor.session.model import Machine

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machine_double import MOUNTINFO_V2, Texts, stat_text
 
-from headrace.doctor.machine.cgroups import Cgroups
+from headrace.doctor.machine.control_groups import Cgroups
 from headrace.doctor.machine.cores import Cores
-from headrace.doctor.machine.disks import Disks
+from headrace.doctor.machine.host import Disks
 from headrace.doctor.machine.kernel import LinuxKernel, pairs, span, whole
 from headrace.doctor.machine.memory import Memory
 from headrace.doctor.machine.mounts import mount_of, mounts
 from headrace.doctor.machine.part import Part
 from headrace.doctor.machine.pressure import Pressure
-from headrace.doctor.machine.process import Process
-from headrace.doctor.machine.processes import Processes
+from headrace.doctor.machine.processes import Process
+from headrace.doctor.machine.processes_old import Processes
 from headrace.doctor.machine.surroundings import Surroundings
 from headrace.doctor.machine.tree import stat
 from headrace.doctor.process_stat import parsed

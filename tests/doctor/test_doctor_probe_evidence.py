@@ -16,7 +16,7 @@ from processes import in_fork
 
 from headrace.doctor.probe.blocks import BLOCK
 from headrace.doctor.probe.encoding import line
-from headrace.doctor.probe.evidence import LAST_BYTES, Evidence
+from headrace.doctor.probe.evidence_file import LAST_BYTES, Evidence
 
 HEADER = ("process", 0, {"pid": 1})
 

@@ -13,9 +13,9 @@ from report_pages import AGAIN, GOLDEN, printed
 from rich.cells import cell_len
 from rich.console import Console
 
-from headrace.doctor.analyse.diagnosis import Cost, Diagnosis, Making, StepBudget
-from headrace.doctor.machine.disks import Disks
-from headrace.doctor.remedies.model import Edit, Prescription
+from headrace.doctor.causes.remedy import Edit, Prescription
+from headrace.doctor.machine.host import Disks
+from headrace.doctor.measure.diagnosis import Cost, Diagnosis, Making, StepBudget
 from headrace.doctor.report.terminal import text
 from headrace.doctor.session.model import Machine, Note, Outcome, Session, Window
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.doctor.report.figures import counted, duration, number, share, size, sizes
+from headrace.doctor.report.escaping import counted, duration, number, share, size, sizes
 
 SECONDS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0}
 

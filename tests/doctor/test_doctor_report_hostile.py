@@ -16,7 +16,7 @@ from report_pages import printed
 
 from headrace.doctor.report.document import document
 from headrace.doctor.report.escape import safe, safe_json
-from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.html.page_old import html_page
 from headrace.doctor.report.terminal import text
 from headrace.doctor.report.trace import trace
 from headrace.doctor.session.document import decode

@@ -19,9 +19,9 @@ from processes import DEADLINE_S, source_paths
 from rich.console import Console
 
 from headrace.doctor.probe.settings import Settings
-from headrace.doctor.report.live import LiveView
+from headrace.doctor.report.live import CurrentWindow, WindowMeter
+from headrace.doctor.report.live_old import LiveView
 from headrace.doctor.report.live_page import live_line, live_page
-from headrace.doctor.report.live_windows import CurrentWindow, WindowMeter
 from headrace.doctor.report.pace import Pace, PaceMeter
 from headrace.doctor.report.tail import Tail
 
@@ -277,7 +277,15 @@ def test_in_a_terminal_ctrl_c_ends_it_cleanly() -> None:
     outer, inner = pty.openpty()
     command = [sys.executable, "-c", "import time; print('under way', flush=True); time.sleep(100)"]
     process = subprocess.Popen(
-        [sys.executable, "-c", "from headrace.cli import main; main()", "doctor", "--live", "--", *command],
+        [
+            sys.executable,
+            "-c",
+            "from headrace.tools.command_line import main; main()",
+            "doctor",
+            "--live",
+            "--",
+            *command,
+        ],
         preexec_fn=lambda: os.login_tty(inner),
         env=os.environ | {"PYTHONPATH": os.pathsep.join(source_paths()), "TERM": "xterm", "COLUMNS": "100"},
     )

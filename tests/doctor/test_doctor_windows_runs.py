@@ -14,9 +14,9 @@ from observed_runs import DEADLINE_S, FEW_STEPS, KeptRun, Observed, measured, py
 from processes import eventually, finish, start_python
 
 from headrace.doctor.analyse.join import Join
-from headrace.doctor.analyse.view import View
+from headrace.doctor.causes.remedy import Floors
+from headrace.doctor.measure.view import View
 from headrace.doctor.remedies.floors import floors, why_no_floors
-from headrace.doctor.remedies.model import Floors
 from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session, Window
 
@@ -193,7 +193,7 @@ def test_an_interrupt_in_a_window_leaves_no_process(tmp_path: Path, ended: str) 
 
 _DOCTOR = """
 import sys
-from headrace.cli import main
+from headrace.tools.command_line import main
 sys.argv = ["headrace", "doctor", *sys.argv[1:]]
 main()
 """

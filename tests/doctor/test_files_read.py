@@ -13,10 +13,10 @@ import pytest
 from observed_runs import observe, python
 from PIL import Image
 
+from headrace.doctor.causes.storage import Files, Staged
 from headrace.doctor.probe.clock import boot_id
 from headrace.doctor.probe.settings import Settings
 from headrace.doctor.prove.trial import Order, attempt
-from headrace.doctor.remedies.staged import Files, Staged
 from headrace.doctor.session.model import Session
 
 FILES = 12

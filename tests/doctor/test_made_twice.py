@@ -20,9 +20,9 @@ from probing import probed, records
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from headrace.doctor.analyse.analysis import diagnose
-from headrace.doctor.probe.made_twice import digest_of
-from headrace.doctor.remedies.prescribe import prescribe
-from headrace.doctor.report.gains import first_gain
+from headrace.doctor.causes.prescription import prescribe
+from headrace.doctor.probe.sample_digests import digest_of
+from headrace.doctor.report.remedy_text import first_gain
 from headrace.doctor.session.model import Machine, Session
 
 ENDLESS = 10**6

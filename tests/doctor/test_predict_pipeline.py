@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from made_work import batch, setup, step, step_ends, work
 from stepped_training import SteppedTraining
 
-from headrace.doctor.predict.engine import TAKING_TURNS
 from headrace.doctor.predict.pipeline import simulated
 from headrace.doctor.predict.setup import Setup
 from headrace.doctor.predict.work import BatchWork, PassCosts, StepWork
+from headrace.doctor.simulate.engine import TAKING_TURNS
 
 TICK = 1 / 16
 

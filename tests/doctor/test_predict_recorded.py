@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_sessions import MadeRun, machine, made_session, outcome
 
-from headrace.doctor.analyse import diagnose
-from headrace.doctor.analyse.diagnosis import RankView
-from headrace.doctor.analyse.steps import training
-from headrace.doctor.predict import Recorded, Setup, StageChange, predicted, recorded
+from headrace.doctor.causes import diagnose
+from headrace.doctor.measure.diagnosis import RankView
+from headrace.doctor.measure.steps import training
 from headrace.doctor.session.model import Session, Window
+from headrace.doctor.simulate import Recorded, Setup, StageChange, predicted, recorded
 
 RUN = MadeRun(
     steps=60,

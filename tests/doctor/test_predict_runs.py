@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from observed_runs import KeptRun, Observed, measured, python
 
-from headrace.doctor.predict import Prediction, Recorded, Setup, predicted, recorded
+from headrace.doctor.simulate import Prediction, Recorded, Setup, predicted, recorded
 
 pytestmark = pytest.mark.alone
 

@@ -15,8 +15,8 @@ from made_sessions import MadeRun
 from patching import patch
 
 from headrace.doctor.analyse.analysis import diagnose
-from headrace.doctor.remedies.model import Prediction
-from headrace.doctor.remedies.prescribe import predicted_of, prescribe
+from headrace.doctor.causes.prescription import predicted_of, prescribe
+from headrace.doctor.causes.remedy import Prediction
 from headrace.doctor.remedies.sources import files_here, read_file
 from headrace.doctor.report.document import document
 from headrace.doctor.session.model import Calibration, Note, Outcome, Proof, SeenFile, Session, Survey

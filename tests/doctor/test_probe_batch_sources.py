@@ -18,9 +18,9 @@ from probing import notes, probed, records
 from processes import source_paths
 from torch import Tensor
 
-from headrace.doctor.analyse import diagnose
-from headrace.doctor.analyse.diagnosis import Diagnosis
+from headrace.doctor.causes import diagnose
 from headrace.doctor.conclusion import concluded
+from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.probe.hooks import batch_sources
 from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Outcome
@@ -252,7 +252,7 @@ def test_a_diagnosis_that_is_terminated_says_what_was_seen(tmp_path: Path) -> No
     script, document = tmp_path / "waits.py", tmp_path / "session.json"
     script.write_text(WAITING)
     doctor = ["doctor", "--json", str(document), "--", sys.executable, str(script)]
-    start = "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"
+    start = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
     run = subprocess.Popen(
         [sys.executable, "-c", start, *doctor],
         stdout=subprocess.PIPE,

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from training_loops import pairs
 
 from headrace.doctor.probe.signature import bytes_and_shape
-from headrace.doctor.probe.steps import Steps
+from headrace.doctor.probe.training.steps import Steps
 
 ran: list[str] = []
 

@@ -15,9 +15,9 @@ from probing import notes, probed
 from torch.utils.data import DataLoader
 from training_loops import Stream
 
-from headrace.doctor.probe import batches as batches_module
+from headrace.doctor.probe import batch_production as batches_module
 from headrace.doctor.probe.blocks import BLOCK, left_out
-from headrace.doctor.probe.evidence import MOST_HELD
+from headrace.doctor.probe.evidence_file import MOST_HELD
 from headrace.doctor.probe.guard import Guard
 from headrace.doctor.probe.pace import FIRST, MOST_SHARE, Pace
 from headrace.doctor.probe.probe import Probe

@@ -18,8 +18,8 @@ from processes import eventually
 
 from headrace.doctor.probe import lines as lines_module
 from headrace.doctor.probe.lines import Lines
-from headrace.doctor.probe.sampler import HUNG_NS, HUNG_TIMES, PERIOD_NS, Sampler
 from headrace.doctor.probe.stack import Stack, stack_of
+from headrace.doctor.probe.stack_sampler import HUNG_NS, HUNG_TIMES, PERIOD_NS, Sampler
 
 HERE = Path(__file__)
 DEADLINE_S = 20.0

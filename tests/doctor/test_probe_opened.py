@@ -20,9 +20,9 @@ from library_probe import LibraryProbe, library_probe
 from PIL import Image
 
 from headrace.doctor.evidence.opened import OpenedSide, opened
-from headrace.doctor.evidence.records import Opened as Record
-from headrace.doctor.probe import opened as probe_opened
-from headrace.doctor.probe.opened import MOST_ENDS, MOST_FOLDERS, MOST_HASHES, MOST_PATHS, Opened
+from headrace.doctor.probe import opened_files as probe_opened
+from headrace.doctor.probe.opened_files import MOST_ENDS, MOST_FOLDERS, MOST_HASHES, MOST_PATHS, Opened
+from headrace.doctor.session.evidence_records import Opened as Record
 from headrace.doctor.session.model import Opened as Told
 
 ROUGHLY = 0.35

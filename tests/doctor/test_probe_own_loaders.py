@@ -16,9 +16,9 @@ from torch.utils.data import Dataset
 from training_loops import Loop, pairs
 
 import headrace
-from headrace.doctor.analyse import diagnose
-from headrace.doctor.analyse.diagnosis import Diagnosis
+from headrace.doctor.causes import diagnose
 from headrace.doctor.conclusion import concluded
+from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.session.model import Outcome, Session
 
 

@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader, Dataset
 from headrace.demo.natural import natural_image
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.remedies import device_prefetch
+from headrace.doctor.probe.remedies.images import OTHER_FILTER
 from headrace.doctor.probe.remedies.loaders import change, objection
-from headrace.doctor.probe.remedies.native_decode import OTHER_FILTER
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.doctor.probe.steps import BACKWARD, CLOSURE, COLLECTIVE, COPY, EVALUATION, OPTIMIZER, Step, Steps
+from headrace.doctor.probe.training.steps import BACKWARD, CLOSURE, COLLECTIVE, COPY, EVALUATION, OPTIMIZER, Step, Steps
 
 
 class Script:

@@ -19,8 +19,8 @@ from training_loops import Loop, loader, pairs
 
 from headrace.doctor.attach.environment import environment
 from headrace.doctor.probe.cuda import CudaDevice
-from headrace.doctor.probe.device_marks import DeviceMarks
-from headrace.doctor.probe.hooks import copies, cuda, engines
+from headrace.doctor.probe.hooks import cuda, device, engines
+from headrace.doctor.probe.training.device_marks import DeviceMarks
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ from headrace.doctor.probe.hooks import copies, cuda, engines
 def test_a_copy_to_a_device_is_a_span(tmp_path: Path, call: Any, is_copy: bool) -> None:
     loop = Loop()
     with probed(tmp_path) as probe:
-        copies.install(probe, torch)
+        device.install(probe, torch)
         for batch in loader(12):
             result = call(batch[0])
             assert isinstance(result, torch.Tensor)
@@ -54,7 +54,7 @@ def test_a_copy_to_a_device_is_a_span(tmp_path: Path, call: Any, is_copy: bool) 
 
 def test_what_a_copy_raises_is_what_it_raised(tmp_path: Path) -> None:
     with probed(tmp_path) as probe:
-        copies.install(probe, torch)
+        device.install(probe, torch)
         with pytest.raises((AssertionError, RuntimeError)) as hooked:
             torch.ones(2).cuda()
         with pytest.raises(TypeError):
@@ -68,7 +68,7 @@ def test_tables_of_methods_still_know_the_ones_that_are_hooked(tmp_path: Path) -
     """As torchvision's tensors and torch's own uninitialised parameters keep them."""
     before = torch.Tensor.to, torch.Tensor.cuda
     with probed(tmp_path) as probe:
-        copies.install(probe, torch)
+        device.install(probe, torch)
         after = torch.Tensor.to, torch.Tensor.cuda
         assert all(method in set(before) for method in after)
         assert all(method in set(after) for method in before)

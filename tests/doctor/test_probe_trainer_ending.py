@@ -13,8 +13,8 @@ import torch
 from probing import kinds, notes, probed, records
 from training_loops import Loop, loader
 
-from headrace.doctor.probe import training
 from headrace.doctor.probe.ending import Finished
+from headrace.doctor.probe.training import training
 
 
 def test_a_measured_run_ends_after_warm_up_and_steps(tmp_path: Path) -> None:

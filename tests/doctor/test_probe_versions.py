@@ -14,7 +14,7 @@ import torch
 from probing import notes, probed
 from training_loops import Loop, pairs
 
-from headrace.doctor.analyse import diagnose
+from headrace.doctor.causes import diagnose
 from headrace.doctor.conclusion import concluded
 from headrace.doctor.probe.hooks import dataloader, workers
 from headrace.doctor.probe.passes import Pass

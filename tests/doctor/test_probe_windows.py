@@ -18,7 +18,7 @@ from training_loops import Loop, Stream, loader, pairs
 
 from headrace.doctor.probe.ending import SETTLING_STEPS, Finished
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.windows.windows import GREED
+from headrace.doctor.probe.training.windows import GREED
 
 STEPS, REPLAY = 6, 4
 MEASURED: dict[str, Any] = {"observe": False, "steps": STEPS, "replay": REPLAY, "drain_s": 5.0}
@@ -394,7 +394,7 @@ def test_copying_is_in_the_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         time.sleep(0.01)
         return original(windows, pass_)
 
-    from headrace.doctor.probe.windows.windows import Windows
+    from headrace.doctor.probe.training.windows import Windows
 
     original = Windows.copy
     monkeypatch.setattr(Windows, "copy", slowly)
@@ -403,7 +403,7 @@ def test_copying_is_in_the_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_pause_between_windows_is_no_cost_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.doctor.probe.windows.windows._wait", lambda _: time.sleep(0.5))
+    monkeypatch.setattr("headrace.doctor.probe.training.windows._wait", lambda _: time.sleep(0.5))
     _measured(tmp_path, lambda _: Loop().train(loader(4000)))
     steps = records(tmp_path, "step")
     assert 0 < sum(step[5] for step in steps) / 10 < 400_000

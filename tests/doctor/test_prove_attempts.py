@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from headrace.doctor.causes.remedy import Prescription, Remedy
 from headrace.doctor.predict.prediction import Prediction
 from headrace.doctor.prove.attempts import attempts, is_of_use, joined, together
-from headrace.doctor.remedies.model import Prescription, Remedy
 from headrace.doctor.session.model import Proof
 
 OBSERVED_US = 100_000.0

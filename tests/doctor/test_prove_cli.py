@@ -18,7 +18,7 @@ from headrace.doctor.session.document import decode
 pytestmark = pytest.mark.alone
 
 SHORT = ("doctor", "--prove", "--steps", "40", "--warmup", "5")
-_HEADRACE = "import sys; from headrace.cli import main; sys.argv[0] = 'headrace'; main()"
+_HEADRACE = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
 
 
 @pytest.mark.long

@@ -11,14 +11,14 @@ import pytest
 from made_sessions import MadeRun, read, write_run, write_settings
 from rich.console import Console
 
+from headrace.doctor.causes.remedy import Prescription, Remedy
 from headrace.doctor.predict.prediction import Prediction
 from headrace.doctor.prove import pace as pace_module
+from headrace.doctor.prove.baseline import Samples
 from headrace.doctor.prove.pace import Pace
 from headrace.doctor.prove.progress import ProveProgress
 from headrace.doctor.prove.prover import Prover
-from headrace.doctor.prove.samples import Samples
 from headrace.doctor.prove.trial import Order, Trial
-from headrace.doctor.remedies.model import Prescription, Remedy
 from headrace.doctor.session.model import Digest, Proof, Session
 
 WORKERS = {"loaders": {"0": {"num_workers": 4}}}

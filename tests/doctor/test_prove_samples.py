@@ -11,7 +11,7 @@ from probing import probed, records
 from torch.utils.data import DataLoader
 from unasked import UNASKED
 
-from headrace.doctor.prove.samples import Samples, are_equal, compare
+from headrace.doctor.prove.baseline import Samples, are_equal, compare
 from headrace.doctor.session.model import Digest
 
 VALUES = [float(value) for value in range(0, 256, 8)]

@@ -12,7 +12,7 @@ from unasked import UNASKED
 
 from headrace.doctor.probe.clock import boot_id
 from headrace.doctor.probe.settings import Settings
-from headrace.doctor.prove.samples import are_equal, compare
+from headrace.doctor.prove.baseline import are_equal, compare
 from headrace.doctor.prove.trial import Order, Trial, attempt
 
 pytestmark = pytest.mark.alone

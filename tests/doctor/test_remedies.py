@@ -26,10 +26,10 @@ from made_sessions import MadeRun
 from report_pages import printed
 
 from headrace.doctor.analyse.analysis import diagnose
+from headrace.doctor.causes.decoding import BY_CALL
+from headrace.doctor.causes.remedy import Prediction
+from headrace.doctor.causes.storage import Files
 from headrace.doctor.probe.hooks.libraries import opencv, pillow
-from headrace.doctor.remedies.cut import BY_CALL
-from headrace.doctor.remedies.model import Prediction
-from headrace.doctor.remedies.staged import Files
 from headrace.doctor.report.terminal import text
 from headrace.doctor.session.model import (
     Calibration,

@@ -12,8 +12,8 @@ import pytest
 import torch
 from patching import git_apply, patch
 
-from headrace.doctor.remedies.edits.changes import Wanted, changed
-from headrace.doctor.remedies.edits.source import Source
+from headrace.doctor.edits.changes import Wanted, changed
+from headrace.doctor.edits.script_source import Source
 
 PATH = "/home/ada/train/train.py"
 FACTS: dict[str, Any] = {

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from headrace.doctor.machine.survey import decoded, near
 from headrace.doctor.session.model import Machine, Opened, OpenedFile, OpenedFolder, SeenFolder
 from headrace.doctor.survey import folders
 from headrace.doctor.survey.archives import indexed
 from headrace.doctor.survey.folders import listed
-from headrace.doctor.survey.images import decoded, near
 from headrace.doctor.survey.places import places
 from headrace.doctor.survey.survey import surveyed
 

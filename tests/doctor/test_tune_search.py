@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.doctor.predict.prediction import WIDTH, Prediction
+from headrace.doctor.tune.candidates import EVEN, Measured, chosen, estimates, excluded, next_run
+from headrace.doctor.tune.run import MOST_RUNS
 from headrace.tune.arguments import Arguments, arguments
 from headrace.tune.grid import Bounds, grid
-from headrace.tune.run import MOST_RUNS
-from headrace.tune.search import EVEN, Measured, chosen, estimates, excluded, next_run
 
 NONE, ONE, TWO, FOUR = (arguments(count) for count in (0, 1, 2, 4))
 

@@ -14,20 +14,20 @@ from report_pages import GOLDEN
 from rich.console import Console
 
 from headrace.doctor.analyse.analysis import diagnose
+from headrace.doctor.prove.baseline import Samples
 from headrace.doctor.prove.pace import Pace
 from headrace.doctor.prove.progress import ProveProgress
-from headrace.doctor.prove.samples import Samples
 from headrace.doctor.prove.trial import Order, Trial
 from headrace.doctor.remedies.sources import Sources
 from headrace.doctor.session.model import Digest, Outcome, Session
+from headrace.doctor.tune.baseline import Looked, look
+from headrace.doctor.tune.candidates import Measured, chosen
+from headrace.doctor.tune.report import show
+from headrace.doctor.tune.result import keywords_of, not_paying, paste
 from headrace.errors import TuneError
-from headrace.tune.advice import keywords_of, not_paying, paste
 from headrace.tune.arguments import Arguments, arguments
 from headrace.tune.grid import grid
-from headrace.tune.looked import Looked, look
-from headrace.tune.report import show
 from headrace.tune.result import Result
-from headrace.tune.search import Measured, chosen
 from headrace.tune.trials import Trials, measured_steps
 
 SLOW = {"decode:PIL.Image.load": 38_000}

@@ -30,12 +30,12 @@ from workers_pairs import (
     shapes,
 )
 
-from headrace.doctor.analyse import diagnose
-from headrace.doctor.predict import Recorded
+from headrace.doctor.causes import diagnose
+from headrace.doctor.causes.prescription import prescribe
+from headrace.doctor.causes.remedy import Prescription, Remedy
 from headrace.doctor.predict.prediction import WORKERS_ERROR
-from headrace.doctor.remedies.model import Prescription, Remedy
-from headrace.doctor.remedies.prescribe import prescribe
-from headrace.doctor.report.gains import first_gain
+from headrace.doctor.report.remedy_text import first_gain
+from headrace.doctor.simulate import Recorded
 
 COVERED = 0.8
 """Share of intervals that hold the truth, as promised."""

@@ -14,7 +14,7 @@ from attach_runs import IMPATIENT
 from file_trees import Tree, project, tree
 
 from headrace.doctor.attach.command import Ended, run
-from headrace.doctor.hands_off.hands_off import PutBack
+from headrace.doctor.attach.hands_off import PutBack
 from headrace.doctor.probe.clock import boot_id
 from headrace.doctor.probe.settings import Settings
 

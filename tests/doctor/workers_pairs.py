@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from observed_runs import CASES, headrace, python
 
-from headrace.doctor.analyse import diagnose
-from headrace.doctor.predict import Prediction, Recorded, predicted, recorded
+from headrace.doctor.causes import diagnose
 from headrace.doctor.predict.prediction import WIDTH, WORKERS_ERROR
 from headrace.doctor.session.document import decode, encode
 from headrace.doctor.session.model import Session
+from headrace.doctor.simulate import Prediction, Recorded, predicted, recorded
 
 FOLDER = Path(__file__).parent / "recorded_pairs"
 WORKERS = (0, 1, 2, 4)

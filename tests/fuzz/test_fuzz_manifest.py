@@ -21,7 +21,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.data.manifest import opening
+from headrace.data.manifest import manifest_table
 from headrace.errors import HeadraceError
 
 
@@ -136,7 +136,7 @@ def kept(folder: Path) -> tuple[Path, bytes]:
     path = folder / "kept.jsonl"
     path.write_bytes(json_text(rows))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "_KEPT_FROM_BYTES", 0)
+        patch.setattr(manifest_table, "_KEPT_FROM_BYTES", 0)
         hr.open(path)
     return path, Path(f"{path}.headrace").read_bytes()
 
@@ -148,7 +148,7 @@ def test_damaged_sidecars(kept: tuple[Path, bytes], data: st.DataObject) -> None
     path, sound = kept
     Path(f"{path}.headrace").write_bytes(data.draw(edited_sidecars(sound)))
     with pytest.MonkeyPatch.context() as patch, suppress(HeadraceError):
-        patch.setattr(opening, "_KEPT_FROM_BYTES", 0)
+        patch.setattr(manifest_table, "_KEPT_FROM_BYTES", 0)
         dataset = hr.open(path)
         for number in range(len(dataset)):
             with suppress(HeadraceError):

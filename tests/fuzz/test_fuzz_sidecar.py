@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.compat.archives.indexed_archive import IndexedArchive
+from headrace.dropins.indexed_archive import IndexedArchive
 from headrace.errors import HeadraceError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*got a damaged file:UserWarning")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from staged_trees import PART_BYTES, make_source
 
-from headrace.stage import plan, staging
+from headrace.data.staging import staging
+from headrace.stage import plan
 
 
 @pytest.fixture(autouse=True)

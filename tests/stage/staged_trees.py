@@ -6,7 +6,7 @@ import os
 import random
 from pathlib import Path
 
-from headrace.stage import Report, Source, sources_of, stage
+from headrace.data.staging import Report, Source, sources_of, stage
 
 PARTS = 3
 """Of the one large file, where parts are as small as `small_parts` makes them."""

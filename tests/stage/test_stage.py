@@ -12,8 +12,8 @@ import pytest
 from staged_trees import copies, expected, source_of, stage_all
 
 from headrace.data import retrying
+from headrace.data.staging import copying, journal, sources_of, stage, unstage
 from headrace.errors import ChangedError, EmptyDatasetError, NotFoundError, ReadError, UsageError, WriteError
-from headrace.stage import copying, journal, sources_of, stage, unstage
 
 JOURNAL = Path(".headrace-stage", "journal")
 
@@ -91,7 +91,7 @@ def test_bytes_that_do_not_come_back_are_an_error_and_no_copy(source, to, monkey
         stage_all(source, to)
     assert not [entry for entry in copies(to).values() if isinstance(entry[0], bytes) and entry[0] != b""]
     monkeypatch.undo()
-    monkeypatch.setattr("headrace.stage.staging.PART_BYTES", 64 << 10)
+    monkeypatch.setattr("headrace.data.staging.staging.PART_BYTES", 64 << 10)
     stage_all(source, to)
     assert copies(to) == expected(source)
 

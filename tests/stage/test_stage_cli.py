@@ -9,8 +9,8 @@ import pytest
 from staged_trees import copies, expected
 from typer.testing import CliRunner
 
-from headrace.cli import app
 from headrace.errors import HeadraceError
+from headrace.tools.command_line import app
 
 
 def run(*arguments: object) -> str:

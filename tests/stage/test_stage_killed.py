@@ -10,7 +10,7 @@ import pytest
 from killed_forks import count_calls, is_killed_at_call, is_killed_within
 from staged_trees import copies, expected, stage_all
 
-from headrace.stage import unstage
+from headrace.data.staging import unstage
 
 MOMENTS, MOMENTS_LONG = 6, 50
 
@@ -89,7 +89,7 @@ def check_and_go_on_replaced(source: Path, to: Path) -> None:
 
 def test_parts_that_are_there_are_not_copied_again(source, to, monkeypatch):
     """Of a large file, which is killed after its first part."""
-    from headrace.stage import copying
+    from headrace.data.staging import copying
 
     real, written = copying._write_all, []
 
@@ -111,6 +111,6 @@ def test_parts_that_are_there_are_not_copied_again(source, to, monkeypatch):
 
 
 def stage_one(path: Path, to: Path) -> None:
-    from headrace.stage import sources_of, stage
+    from headrace.data.staging import sources_of, stage
 
     stage(sources_of([str(path)]), to=str(to), threads=1)

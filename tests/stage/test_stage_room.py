@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import source_paths
 
+from headrace.data.staging.source_files import Wanted
 from headrace.errors import WriteError
-from headrace.stage.listing import Wanted
 from headrace.stage.mounts import kind_of
 from headrace.stage.room import Room, expect_room
 
@@ -23,7 +23,7 @@ NAMESPACE = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m", "sh", "-c"
 STAGE = """
 import sys
 from headrace.errors import WriteError
-from headrace.stage import sources_of, stage
+from headrace.data.staging import sources_of, stage
 try:
     stage(sources_of([sys.argv[1]]), to=sys.argv[2], reserve_bytes=0)
 except WriteError as error:

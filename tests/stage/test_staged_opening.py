@@ -15,8 +15,8 @@ import pytest
 from processes import finish, start_python
 
 import headrace as hr
+from headrace.data.staging import unstage
 from headrace.errors import UsageError, WriteError
-from headrace.stage import unstage
 
 Where = tuple[object, dict[str, object]]
 

@@ -8,9 +8,9 @@ import shutil
 import pytest
 from staged_trees import copies, stage_all
 
+from headrace.data.staging import unstage
+from headrace.data.staging.journal import held
 from headrace.errors import NotFoundError, WriteError
-from headrace.stage import unstage
-from headrace.stage.journal import held
 
 
 def test_all_of_ours_goes_with_the_folder(source, to):

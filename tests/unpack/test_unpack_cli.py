@@ -11,9 +11,9 @@ from rich.filesize import decimal
 from typer.testing import CliRunner, Result
 from unpacked_trees import names, tree
 
-from headrace.cli import app
 from headrace.errors import UnsafeMemberError, WriteError
-from headrace.unpack import unpack
+from headrace.tools.command_line import app
+from headrace.tools.unpack import unpack
 
 
 def call(*arguments: object) -> Result:

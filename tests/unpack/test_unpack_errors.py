@@ -27,7 +27,7 @@ from headrace.errors import (
     UsageError,
     WriteError,
 )
-from headrace.unpack import unpack
+from headrace.tools.unpack import unpack
 
 NAMESPACE = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m", "sh", "-c"]
 ELSEWHERE = "Write into a folder that can be written"
@@ -35,7 +35,7 @@ UNPACK = """
 import sys
 import threading
 from headrace.errors import WriteError
-from headrace.unpack import unpack
+from headrace.tools.unpack import unpack
 try:
     unpack([sys.argv[1]], to=sys.argv[2])
 except WriteError as error:
@@ -232,7 +232,7 @@ def test_ctrl_c_ends_it_at_once_and_leaves_nothing_half(tmp_path, target, thread
     path = write_tar(tmp_path / "a.tar", [file(f"{number}", noise(3_000), mtime=MTIME) for number in range(400)])
     source = """
         import os, sys, time
-        from headrace.unpack import unpack
+        from headrace.tools.unpack import unpack
         from headrace.unpack.tar_archive import TarArchive
         attributes = TarArchive.attributes
         def slowly(archive, number):

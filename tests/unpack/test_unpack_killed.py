@@ -14,7 +14,7 @@ from killed_forks import count_calls, is_killed_at_call, is_killed_within
 from made_archives import MTIME, file, noise, ordinary, write_tar, write_zip
 from unpacked_trees import tree
 
-from headrace.unpack import unpack
+from headrace.tools.unpack import unpack
 from headrace.unpack.member_paths import STAGING
 
 Make = Callable[[Path], Path]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.tools.unpack.plan import Link, Plan, make_plan
 from headrace.unpack.members import Kind, Member
-from headrace.unpack.plan import Link, Plan, make_plan
 
 FILE, FOLDER, SYMBOLIC, HARD = Kind.FILE, Kind.FOLDER, Kind.SYMBOLIC_LINK, Kind.HARD_LINK
 

@@ -14,8 +14,8 @@ from made_archives import MTIME, file, folder, hard_link, special, symbolic_link
 from unpacked_trees import names, tree
 
 from headrace.errors import DamagedMemberError, DatasetError, UnsafeMemberError, WriteError
-from headrace.unpack import unpack
-from headrace.unpack.target import Placed, Target
+from headrace.tools.unpack import unpack
+from headrace.tools.unpack.target import Placed, Target
 
 HOWS = {"plain": "w", "gzip": "w:gz"}
 GOOD = file("good", b"good")

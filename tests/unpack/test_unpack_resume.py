@@ -12,7 +12,7 @@ from processes import finish, start_python
 from unpacked_trees import names, tree
 
 from headrace.errors import WriteError
-from headrace.unpack import unpack
+from headrace.tools.unpack import unpack
 from headrace.unpack.member_paths import STAGING
 
 HOWS = {"plain": "w", "gzip": "w:gz"}
@@ -155,7 +155,7 @@ def test_two_runs_at_once(tmp_path, target):
     path = write_tar(tmp_path / "a.tar", ordinary(files=200))
     source = """
         import sys
-        from headrace.unpack import unpack
+        from headrace.tools.unpack import unpack
         unpack([sys.argv[1]], to=sys.argv[2], threads=2)
     """
     runs = [start_python(source, path, target) for _ in range(2)]

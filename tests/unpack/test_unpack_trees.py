@@ -31,7 +31,7 @@ from made_archives import (
 from unpacked_trees import tree
 
 from headrace.errors import DatasetError
-from headrace.unpack import Report, unpack
+from headrace.tools.unpack import Report, unpack
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 HOWS = {"plain": "w", "gzip": "w:gz", "bzip2": "w:bz2", "xz": "w:xz"}

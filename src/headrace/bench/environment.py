@@ -12,9 +12,8 @@ from pathlib import Path
 from PIL import features
 
 import headrace as hr
-
-from .._core import codec_versions
-from ..feed import available_cores
+from headrace._core import codec_versions
+from headrace.loader import available_cores
 
 OTHERS = ("torch", "pillow", "numpy")
 

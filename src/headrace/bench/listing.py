@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
-from ..data.patterns import expand
-from ..errors import DatasetError, EmptyDatasetError
+from headrace.data.patterns import expand
+from headrace.errors import DatasetError, EmptyDatasetError
 
 
 @dataclass(frozen=True)

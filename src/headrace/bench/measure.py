@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from . import processes
-from .settings import Window
+from headrace.bench import processes
+from headrace.tools.bench.settings import Window
 
 
 @dataclass(frozen=True, kw_only=True)

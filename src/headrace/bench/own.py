@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import torch  # noqa: F401  # the Loader needs it: imported here, as the peer does, before the clock starts
 
 import headrace as hr
-
-from .settings import CROP_PX, FLIP, Settings, samples
+from headrace.tools.bench.settings import CROP_PX, FLIP, Settings, samples
 
 
 def batch_sizes(settings: Settings, round_number: int) -> Iterator[int]:

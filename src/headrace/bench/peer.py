@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from .listing import Listing, list_images
-from .settings import CROP_PX, FLIP, IMAGENET_MEAN, IMAGENET_STD, Output, Settings, samples
+from headrace.bench.listing import Listing, list_images
+from headrace.tools.bench.settings import CROP_PX, FLIP, IMAGENET_MEAN, IMAGENET_STD, Output, Settings, samples
 
 AREA_SHARES = (0.08, 1.0)
 ASPECT_RATIOS = (3 / 4, 4 / 3)

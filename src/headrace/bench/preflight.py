@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.util
 
 import headrace as hr
-
-from ..errors import UsageError
-from ..feed import available_cores
-from .against import check_name
-from .listing import list_images
-from .rounds import one_run
-from .settings import Settings
+from headrace.bench.listing import list_images
+from headrace.bench.rounds import one_run
+from headrace.errors import UsageError
+from headrace.loader import available_cores
+from headrace.tools.bench.against import check_name
+from headrace.tools.bench.settings import Settings
 
 
 def available_images(settings: Settings) -> int:

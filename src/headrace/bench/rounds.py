@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from ..errors import HeadraceError
-from .measure import Run
-from .settings import Settings
+from headrace.bench.measure import Run
+from headrace.errors import HeadraceError
+from headrace.tools.bench.settings import Settings
 
 MOST_LINES = 30
-COMMAND = (sys.executable, "-m", "headrace.bench.worker")
+COMMAND = (sys.executable, "-m", "headrace.tools.bench.runs")
 
 
 def run_rounds(settings: Settings, *, command: Sequence[str] = COMMAND) -> Iterator[tuple[str, Run]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from .environment import Environment
-from .result import METRICS, Metric, Result, digits
-from .settings import CROP_PX, FILES_AT_MOST
+from headrace.bench.environment import Environment
+from headrace.tools.bench.comparison import METRICS, Metric, Result, digits
+from headrace.tools.bench.settings import CROP_PX, FILES_AT_MOST
 
 ASCII = {ord("×"): "x", ord("–"): "-"}
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from ..errors import UsageError
-from .comparisons import COMPARISONS, Worth
-from .environment import environment
-from .listing import Listing, list_images
-from .measure import Run
-from .preflight import available_images
-from .rounds import one_run
-from .settings import Settings
+from headrace.bench.environment import environment
+from headrace.bench.listing import Listing, list_images
+from headrace.bench.measure import Run
+from headrace.bench.preflight import available_images
+from headrace.bench.rounds import one_run
+from headrace.errors import UsageError
+from headrace.tools.bench.settings import Settings
+from headrace.tools.bench.worth import COMPARISONS, Worth
 
 OneRun = Callable[[Settings, str, int], Run]
 
@@ -73,7 +73,7 @@ def _has_cuda() -> bool:
 
 def _can_be_dropped(listing: Listing) -> bool:
     """Each is looked at, since what was just written goes to the disk by that."""
-    from .sides import can_be_dropped
+    from headrace.tools.bench.peer import can_be_dropped
 
     files = dict.fromkeys(place for place, _ in listing.files)
     return min(map(can_be_dropped, files))

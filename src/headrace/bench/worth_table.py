@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from .comparisons import COMPARISONS, Worth
-from .settings import CROP_PX
-from .table import ASCII, machine
+from headrace.bench.table import ASCII, machine
+from headrace.tools.bench.settings import CROP_PX
+from headrace.tools.bench.worth import COMPARISONS, Worth
 
 INDENT = "    "
 

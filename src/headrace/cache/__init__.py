@@ -3,6 +3,6 @@
 from headrace.cache.identity import CacheIdentity, identity_of
 from headrace.cache.spec import CacheSpec, parse_spec
 from headrace.cache.stats import CacheStats
-from headrace.cache.store import Store
+from headrace.cache.storage import Store
 
 __all__ = ["CacheIdentity", "CacheSpec", "CacheStats", "Store", "identity_of", "parse_spec"]

@@ -7,13 +7,13 @@ import warnings
 from pathlib import Path
 
 from headrace import _core
-from headrace.available_memory import available_bytes
 from headrace.cache.hand_out import HandOut, shared_descriptor
 from headrace.cache.identity import CacheIdentity
 from headrace.cache.spec import CacheSpec
 from headrace.cache.stats import size_text
 from headrace.data.partial_file import PARTIAL_SUFFIX, UnwritableError, partial_file
 from headrace.errors import SharedMemoryError, UsageError, WriteError
+from headrace.system.resources import available_bytes
 
 _ANEW = {
     "damaged": "is damaged",

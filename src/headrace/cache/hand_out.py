@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from headrace.forks import close_in_forks
+from headrace.system.forks import close_in_forks
 from headrace.threads import THREAD_PREFIX
 
 _WAIT_S = 5.0

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .bench import BatchSize, Dtype, Images, ImageType, Renamed, Rounds, Threads, bench
-from .terminal import Json, console_for, track
+from headrace.tools.bench_command import BatchSize, Dtype, Images, ImageType, Renamed, Rounds, Threads, bench
+from headrace.tools.terminal import Json, console_for, track
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +36,7 @@ def demo(
 def _photographs(photos: Path | None, count: int, console: Console) -> Path:
     """The data set's folder, made on the first call."""
     from headrace.demo.dataset import PHOTOGRAPHS_AT_MOST, cached_path, write_dataset
-    from headrace.demo.sources import find_source
+    from headrace.tools.demo_dataset import find_source
 
     source = find_source(photos).picked(PHOTOGRAPHS_AT_MOST)
     path = cached_path(source, count)

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.errors import HeadraceError
-
-from .terminal import Json, console_for, write_json
+from headrace.tools.terminal import Json, console_for, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import Console
 
-    from headrace.data.indices import Indexed, Outcome
+    from headrace.data.sources.index_building import Indexed, Outcome
 
 _THREADS = 8  # scanning waits for the disk, not for the processor
 
@@ -30,7 +29,7 @@ Threads = Annotated[int, typer.Option(min=1, help="Files scanned side by side.")
 
 def index(paths: Paths, *, cache: Cache = None, threads: Threads = _THREADS, json: Json = None) -> None:
     """Build the indices of archives ahead of training. What is there already is left alone."""
-    from headrace.data.indices import NotIndexed, build_indices, indexable_paths
+    from headrace.data.sources.index_building import NotIndexed, build_indices, indexable_paths
 
     console = console_for(json)
     files = indexable_paths(paths)
@@ -51,7 +50,7 @@ def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """One a file, and for several one of all."""
     from rich.filesize import decimal
 
-    from headrace.data.indices import Indexed
+    from headrace.data.sources.index_building import Indexed
 
     for outcome in outcomes:
         if not isinstance(outcome, Indexed):
@@ -75,7 +74,7 @@ def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 def document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """As JSON has it."""
-    from headrace.data.indices import Indexed
+    from headrace.data.sources.index_building import Indexed
 
     return {
         "files": [

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.errors import HeadraceError
-
-from .terminal import Json, console_for, write_json
+from headrace.tools.terminal import Json, console_for, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import Console
 
-    from headrace.stage import Report
+    from headrace.data.staging import Report
 
 Sources = Annotated[list[str], typer.Argument(help="Folders, files, or patterns such as 'train-{000..009}.tar'.")]
 To = Annotated[Path, typer.Argument(help="The folder for the copies, such as /dev/shm/train; made if it is missing.")]
@@ -38,9 +37,9 @@ def stage(
     json: Json = None,
 ) -> None:
     """Copy datasets to memory (/dev/shm) or a local disk. Run it again if it was broken off: what is complete stays."""
-    from headrace.data.paths import resolve
-    from headrace.stage import sources_of
-    from headrace.stage import stage as stage_sources
+    from headrace.data.staging import sources_of
+    from headrace.data.staging import stage as stage_sources
+    from headrace.data.storage.paths import resolve
     from headrace.stage.summary import staged_lines
 
     console = console_for(json)
@@ -62,7 +61,7 @@ def stage(
 
 def unstage(to: To, *, force: Force = False, json: Json = None) -> None:
     """Remove what `headrace stage` has copied there, and nothing else."""
-    from headrace.stage import unstage as unstage_folder
+    from headrace.data.staging import unstage as unstage_folder
     from headrace.stage.summary import unstaged_lines
 
     console = console_for(json)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .terminal import Json, write_json
+from headrace.tools.terminal import Json, write_json
 
 Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What trains, as a shell would start it.")]
 Steps = Annotated[int, typer.Option(min=20, help="Steps to measure in each run; then the run ends.")]
@@ -30,10 +30,10 @@ def tune(
     """
     from headrace.doctor.report.outputs import Outputs
     from headrace.doctor.status import DOCTOR_FAILED
+    from headrace.doctor.tune.report import show
+    from headrace.doctor.tune.run import Tuning
+    from headrace.doctor.tune.run import tune as find
     from headrace.errors import HeadraceError, TuneError
-    from headrace.tune.report import show
-    from headrace.tune.run import Tuning
-    from headrace.tune.run import tune as find
 
     outputs = Outputs(json=json)
     asked = Tuning(command=command, steps=steps, most_runs=runs, most_s=max_seconds)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .terminal import Json, console_for, write_json
+from headrace.tools.terminal import Json, console_for, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import Console
 
-    from headrace.unpack import Report
+    from headrace.tools.unpack import Report
 
     Tick = Callable[[Sequence[Report]], None]
 
@@ -41,8 +41,8 @@ def unpack(
     json: Json = None,
 ) -> None:
     """Make the files that tars and zips hold. Run it again if it was broken off: what is complete is left alone."""
-    from headrace.data.paths import resolve
-    from headrace.unpack import unpack as unpack_archives
+    from headrace.data.storage.paths import resolve
+    from headrace.tools.unpack import unpack as unpack_archives
     from headrace.unpack.summary import summary
 
     console = console_for(json)

@@ -4,7 +4,7 @@
 `select` and `split`.
 """
 
-from .columns import (
+from headrace.data.columns import (
     ABSENT,
     KEY,
     ByteColumn,
@@ -17,11 +17,11 @@ from .columns import (
     TextColumn,
     ValueColumn,
 )
-from .dataset import Dataset
-from .files import Files
-from .opening import Where
-from .opening import open_dataset as open
-from .strings import StringColumn
+from headrace.data.dataset import Dataset
+from headrace.data.files import Files
+from headrace.data.opening import Where
+from headrace.data.opening import open_dataset as open
+from headrace.data.strings import StringColumn
 
 __all__ = [
     "ABSENT",

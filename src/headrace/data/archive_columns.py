@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .archive_samples import ArchiveSamples
-from .columns import ByteColumn, Location, Part
-from .files import Files
-from .formats import IMAGE_EXTENSIONS
-from .strings import StringColumn
+from headrace.data.archives.archive_columns import ArchiveSamples
+from headrace.data.columns import ByteColumn, Location, Part
+from headrace.data.files import Files
+from headrace.data.formats import IMAGE_EXTENSIONS
+from headrace.data.strings import StringColumn
 
 Ints = npt.NDArray[np.int64]
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from .._core import Limits
-from ..errors import UsageError
-from .pillow_file import TooLargeError
+from headrace._core import Limits
+from headrace.data.pillow_images import TooLargeError
+from headrace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

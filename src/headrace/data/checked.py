@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .safetensors import Arrays, InvalidFileError, Mapped
-from .stored_strings import StoredArray, StoredStrings
-from .strings import StringColumn, Strings
+from headrace.data.storage.safetensors import Arrays, InvalidFileError, Mapped
+from headrace.data.storage.strings import StoredArray, StoredStrings
+from headrace.data.strings import StringColumn, Strings
 
 _BLOCK = 1 << 14
 

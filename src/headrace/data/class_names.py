@@ -14,10 +14,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import EmptyDatasetError, UsageError
-from .columns import Column, HeldColumn, TextColumn, ValueColumn
-from .strings import Strings
-from .table import Table
+from headrace.data.columns import Column, HeldColumn, TextColumn, ValueColumn
+from headrace.data.strings import Strings
+from headrace.data.table import Table
+from headrace.errors import EmptyDatasetError, UsageError
 
 Ints = npt.NDArray[np.int64]
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ChangedError
-from .files import Files
-from .stored_strings import StoredArray
-from .strings import StringColumn, Strings
+from headrace.data.files import Files
+from headrace.data.storage.strings import StoredArray
+from headrace.data.strings import StringColumn, Strings
+from headrace.errors import ChangedError
 
 Ints = npt.NDArray[np.int64]
 Checks = npt.NDArray[np.uint32]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..errors import DatasetError
+from headrace.errors import DatasetError
 
 COMPRESSED = {
     b"\x1f\x8b": ("gzip", "gunzip"),

@@ -6,10 +6,9 @@ import hashlib
 
 import numpy as np
 
+from headrace.data.columns import ByteColumn, Location
+from headrace.data.storage.open_file import OpenFile
 from headrace.errors import HeadraceError
-
-from .columns import ByteColumn, Location
-from .open_file import OpenFile
 
 _LOOKED_AT = 16
 """Samples: each is an opened file, and on a network file system a few round trips."""

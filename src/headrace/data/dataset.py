@@ -13,19 +13,19 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import OutsideRootError, ReadError, UsageError
-from .class_names import label_column, named_classes, parse_labels
-from .columns import ABSENT, KEY, MISSING, ByteColumn, Column, KeyColumn, Location, TextColumn
-from .expected_files import expect_files
-from .files import Files
-from .held_values import columns_of, in_order
-from .memory_file import MemoryColumn
-from .open_file import OpenFile
-from .reading import read_file, read_member
-from .selecting import Selector, draw_ids, occurrences, positions, split_positions
-from .strings import Strings
-from .table import Table
-from .zipped import read_zipped
+from headrace.data.class_names import label_column, named_classes, parse_labels
+from headrace.data.columns import ABSENT, KEY, MISSING, ByteColumn, Column, KeyColumn, Location, TextColumn
+from headrace.data.expected_files import expect_files
+from headrace.data.files import Files
+from headrace.data.memory_file import MemoryColumn
+from headrace.data.reading import read_file, read_member
+from headrace.data.selection import Selector, draw_ids, occurrences, positions, split_positions
+from headrace.data.sources.memory_samples import columns_of, in_order
+from headrace.data.storage.open_file import OpenFile
+from headrace.data.strings import Strings
+from headrace.data.table import Table
+from headrace.data.zipped import read_zipped
+from headrace.errors import OutsideRootError, ReadError, UsageError
 
 Ints = npt.NDArray[np.int64]
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from .columns import Column
-from .strings import Strings
+from headrace.data.columns import Column
+from headrace.data.strings import Strings
 
 
 def digest_of(keys: Strings, columns: Mapping[str, Column]) -> str:

@@ -6,9 +6,9 @@ import os
 
 import numpy as np
 
-from ..errors import NotFoundError, OutsideRootError, ReadError
-from .columns import MISSING, TextColumn
-from .table import Table
+from headrace.data.columns import MISSING, TextColumn
+from headrace.data.table import Table
+from headrace.errors import NotFoundError, OutsideRootError, ReadError
 
 _LOOKED_FOR = 8
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from .._core import Paths, leads_out
-from ..errors import OutsideRootError, ReadError
-from .strings import StringColumn, Strings
+from headrace._core import Paths, leads_out
+from headrace.data.strings import StringColumn, Strings
+from headrace.errors import OutsideRootError, ReadError
 
 
 @dataclass(frozen=True, eq=False)

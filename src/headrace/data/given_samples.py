@@ -11,15 +11,15 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from ..errors import EmptyDatasetError, UsageError
-from .class_names import names_text
-from .columns import Column, TextColumn, ValueColumn
-from .held_values import Values, columns_of, shown
-from .keys import NumberKeys
-from .memory_file import Data, GrowingBytes
-from .origin import ManifestRows, Origin
-from .strings import StringColumn, Strings
-from .table import PathRoot, Table
+from headrace.data.class_names import names_text
+from headrace.data.columns import Column, TextColumn, ValueColumn
+from headrace.data.keys import NumberKeys
+from headrace.data.memory_file import Data, GrowingBytes
+from headrace.data.origin import ManifestRows, Origin
+from headrace.data.sources.memory_samples import Values, columns_of, shown
+from headrace.data.strings import StringColumn, Strings
+from headrace.data.table import PathRoot, Table
+from headrace.errors import EmptyDatasetError, UsageError
 
 _KEY_NAMES = ("__key__", "key")
 

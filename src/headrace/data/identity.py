@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 
-from .open_file import OpenFile
+from headrace.data.storage.open_file import OpenFile
 
 _END_SAMPLE_BYTES = 1 << 16
 _MIDDLE_SAMPLES, _MIDDLE_SAMPLE_BYTES = 6, 1 << 12

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .kept_samples import load_samples
-from .safetensors import Arrays
-from .samples import Samples
-from .strings import StringColumn
-from .tar_members import TarMembers
+from headrace.data.archives.archive_members import Samples
+from headrace.data.archives.tar_index import TarMembers
+from headrace.data.kept_samples import load_samples
+from headrace.data.storage.safetensors import Arrays
+from headrace.data.strings import StringColumn
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from .._core import scan_tar
-from ..errors import DatasetError, ReadError
-from .kept_samples import keep_samples
-from .names import NameTable
-from .safetensors import Arrays
-from .strings import StringColumn
-from .tar_data import TarData
-from .tar_members import TarMembers
+from headrace._core import scan_tar
+from headrace.data.archives.tar_index import TarMembers
+from headrace.data.kept_samples import keep_samples
+from headrace.data.names import NameTable
+from headrace.data.storage.safetensors import Arrays
+from headrace.data.strings import StringColumn
+from headrace.data.tar_data import TarData
+from headrace.errors import DatasetError, ReadError
 
 
 def build_index(path: str) -> tuple[Arrays, str]:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .._core import JoinedInt64, JoinedUInt32
+from headrace._core import JoinedInt64, JoinedUInt32
 
 T = TypeVar("T", np.int64, np.uint32)
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from .._core import Limits
-from ..cores import default_threads
-from ..errors import DatasetError, UsageError
-from .class_names import names_text
-from .columns import ABSENT, Column
-from .dataset import Dataset
-from .held_values import columns_of, shown
-from .member_reading import read_members
-from .table import Table
+from headrace._core import Limits
+from headrace.cores import default_threads
+from headrace.data.class_names import names_text
+from headrace.data.columns import ABSENT, Column
+from headrace.data.dataset import Dataset
+from headrace.data.member_reading import read_members
+from headrace.data.sources.memory_samples import columns_of, shown
+from headrace.data.table import Table
+from headrace.errors import DatasetError, UsageError
 
 _JSON = "json"
 _BLOCK = 1024

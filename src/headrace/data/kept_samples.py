@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DatasetError
-from .archive_columns import MemberData, archive_columns, archive_files
-from .archive_samples import ArchiveKeys, ArchiveSamples
-from .digest import digest_of
-from .safetensors import Arrays, InvalidFileError
-from .samples import Samples
-from .strings import StringColumn
+from headrace.data.archive_columns import MemberData, archive_columns, archive_files
+from headrace.data.archives.archive_columns import ArchiveKeys, ArchiveSamples
+from headrace.data.archives.archive_members import Samples
+from headrace.data.digest import digest_of
+from headrace.data.storage.safetensors import Arrays, InvalidFileError
+from headrace.data.strings import StringColumn
+from headrace.errors import DatasetError
 
 _UNGROUPED = "ungrouped"
 """In place of the samples' outline: why the members make none."""

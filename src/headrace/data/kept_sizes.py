@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from .._core import Limits
-from .columns import ByteColumn
-from .dataset import Dataset
-from .kept_array import Kept, file_versions
-from .sidecar import cache_folder
+from headrace._core import Limits
+from headrace.data.columns import ByteColumn
+from headrace.data.dataset import Dataset
+from headrace.data.sample_arrays import Kept, file_versions
+from headrace.data.storage.sidecar import cache_folder
 
 Sizes = npt.NDArray[np.int32]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .stored_strings import StoredArray
-from .strings import StringColumn, Strings
+from headrace.data.storage.strings import StoredArray
+from headrace.data.strings import StringColumn, Strings
 
 _PIECE = 1 << 16
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .scratch_file import no_room, scratch_file
-from .stored_strings import StoredArray
+from headrace.data.scratch_file import no_room, scratch_file
+from headrace.data.storage.strings import StoredArray
 
 _SMALL_BYTES = 1 << 20
 _PIECE = 1 << 20

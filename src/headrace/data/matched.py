@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..errors import DatasetError, UsageError
-from .columns import Column, FileColumn
-from .files import Files
-from .stems import StemmedFiles, stemmed_files
-from .strings import StringColumn
-from .table import Table
+from headrace.data.columns import Column, FileColumn
+from headrace.data.files import Files
+from headrace.data.stems import StemmedFiles, stemmed_files
+from headrace.data.strings import StringColumn
+from headrace.data.table import Table
+from headrace.errors import DatasetError, UsageError
 
 _EXAMPLES = 3
 

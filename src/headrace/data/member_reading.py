@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
-
-from .dataset import Dataset
-from .files import native_paths
-from .strings import StringColumn
+from headrace.data.dataset import Dataset
+from headrace.data.files import native_paths
+from headrace.data.strings import StringColumn
 
 Ints = npt.NDArray[np.int64]
 

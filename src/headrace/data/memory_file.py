@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ReadError
-from .columns import ABSENT, ByteColumn, Location, Part
-from .files import Files
-from .strings import StringColumn
+from headrace.data.columns import ABSENT, ByteColumn, Location, Part
+from headrace.data.files import Files
+from headrace.data.strings import StringColumn
+from headrace.errors import ReadError
 
 Ints = npt.NDArray[np.int64]
 Data = bytes | bytearray | memoryview

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .columns import ByteColumn, Location, Part
-from .files import Files
+from headrace.data.columns import ByteColumn, Location, Part
+from headrace.data.files import Files
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .archive_columns import MemberData
-from .columns import ABSENT, MISSING, ByteColumn, Location, Part
-from .files import Files
-from .strings import StringColumn, Strings
+from headrace.data.archive_columns import MemberData
+from headrace.data.columns import ABSENT, MISSING, ByteColumn, Location, Part
+from headrace.data.files import Files
+from headrace.data.strings import StringColumn, Strings
 
 Ints = npt.NDArray[np.int64]
 

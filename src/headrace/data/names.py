@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._core import NameLookup, build_name_table
-from . import checked
-from .safetensors import Arrays, InvalidFileError
-from .strings import StringColumn
+from headrace._core import NameLookup, build_name_table
+from headrace.data import checked
+from headrace.data.storage.safetensors import Arrays, InvalidFileError
+from headrace.data.strings import StringColumn
 
 END = 2**63 - 1
 """Beyond every position."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..errors import UsageError
-from .class_names import Classes
-from .manifest.column_names import check_names
-from .path_root import Root
-from .paths import path_text
+from headrace.data.class_names import Classes
+from headrace.data.manifest.column_names import check_names
+from headrace.data.sources.path_root import Root
+from headrace.data.storage.paths import path_text
+from headrace.errors import UsageError
 
 Path: TypeAlias = str | os.PathLike[str]
 

@@ -15,27 +15,27 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..errors import DatasetError, UsageError
-from .class_names import Classes, keep_classes
-from .coco import open_coco
-from .compressed import refuse_compressed
-from .dataset import Dataset
-from .file_kind import ROWS, FileKind, is_image, kind_of
-from .folder import open_folder
-from .given_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
-from .json_members import choose_columns
-from .manifest import open_manifest
-from .matched import open_matched
-from .memory_file import Data
-from .memory_table import open_memory_table, table_kind
-from .open_arguments import OpenArguments, Path
-from .path_root import FolderRoot, Root, SeveralFolders, open_root
-from .paths import path_text, resolve
-from .row_folder import rows_in_folder
-from .saved_dataset import is_saved_dataset, open_saved_dataset
-from .table import PathRoot, Table
-from .tar import open_tars
-from .zip import open_zips
+from headrace.data.class_names import Classes, keep_classes
+from headrace.data.compressed import refuse_compressed
+from headrace.data.dataset import Dataset
+from headrace.data.given_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
+from headrace.data.json_members import choose_columns
+from headrace.data.manifest import open_manifest
+from headrace.data.matched import open_matched
+from headrace.data.memory_file import Data
+from headrace.data.open_arguments import OpenArguments, Path
+from headrace.data.row_folder import rows_in_folder
+from headrace.data.saved_dataset import is_saved_dataset, open_saved_dataset
+from headrace.data.sources.arrow_tables import open_memory_table, table_kind
+from headrace.data.sources.coco import open_coco
+from headrace.data.sources.file_kind import ROWS, FileKind, is_image, kind_of
+from headrace.data.sources.image_folders import open_folder
+from headrace.data.sources.path_root import FolderRoot, Root, SeveralFolders, open_root
+from headrace.data.storage.paths import path_text, resolve
+from headrace.data.table import PathRoot, Table
+from headrace.data.tar import open_tars
+from headrace.data.zip import open_zips
+from headrace.errors import DatasetError, UsageError
 
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 

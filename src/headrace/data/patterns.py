@@ -6,8 +6,8 @@ import glob
 import os
 from itertools import islice
 
-from ..errors import UsageError
-from .sidecar import INDEX_SUFFIXES
+from headrace.data.storage.sidecar import INDEX_SUFFIXES
+from headrace.errors import UsageError
 
 _MAX_PATHS = 100_000
 

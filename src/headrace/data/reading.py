@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .._core import tar_header_check
-from ..errors import ChangedError
-from .open_file import OpenFile, unreadable
-from .retrying import patiently
+from headrace._core import tar_header_check
+from headrace.data.retrying import patiently
+from headrace.data.storage.open_file import OpenFile, unreadable
+from headrace.errors import ChangedError
 
 _HEADER_BYTES = 512
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from .._core import RETRY_WAITS_S, loses_descriptor, may_pass
+from headrace._core import RETRY_WAITS_S, loses_descriptor, may_pass
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Sequence
 
-from ..errors import UsageError
-from .manifest.formats import SUFFIXES
+from headrace.data.manifest.formats import SUFFIXES
+from headrace.errors import UsageError
 
 _SUFFIXES = tuple(suffix for suffix in SUFFIXES if suffix != ".txt")
 """Endings that make a folder one of rows: texts lie in many."""

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import DatasetError, EmptyDatasetError, ReadError
-from .columns import ABSENT, Column, HeldColumn, ListColumn, RangeColumn, ValueColumn
-from .files import Files
-from .keys import NumberKeys
-from .strings import StringColumn
-from .table import Table
+from headrace.data.columns import ABSENT, Column, HeldColumn, ListColumn, RangeColumn, ValueColumn
+from headrace.data.files import Files
+from headrace.data.keys import NumberKeys
+from headrace.data.strings import StringColumn
+from headrace.data.table import Table
+from headrace.errors import DatasetError, EmptyDatasetError, ReadError
 
 if TYPE_CHECKING:
-    from .arrow_file import ArrowFile
-    from .manifest.typed_rows import TypedRows
+    from headrace.data.manifest.arrow_files import ArrowFile
+    from headrace.data.manifest.typed_rows import TypedRows
 
 _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 
@@ -41,8 +41,8 @@ def open_saved_dataset(folder: str) -> Table:
     folder = _only_split(folder)
     names = _data_files(folder)
     # Only here, since they import pyarrow.
-    from .arrow_file import ArrowFile, common_schema
-    from .manifest.typed_rows import TypedRows, feature_classes
+    from headrace.data.manifest.arrow_files import ArrowFile, common_schema
+    from headrace.data.manifest.typed_rows import TypedRows, feature_classes
 
     arrow = [ArrowFile(os.path.join(folder, name)) for name in names]
     count = sum(len(file) for file in arrow)
@@ -145,9 +145,9 @@ def _byte_column(arrow: Sequence[ArrowFile], files: Files, name: str) -> RangeCo
 
 def held_columns(rows: TypedRows) -> Mapping[str, HeldColumn]:
     """Return what is no bytes, in the form that a manifest's columns are kept in."""
-    from . import safetensors
-    from .manifest.building import build_columns
-    from .manifest.kept import load_kept
+    from headrace.data.manifest.building import build_columns
+    from headrace.data.manifest.manifest_columns import load_kept
+    from headrace.data.storage import safetensors
 
     contents, outline = build_columns(rows, scratch_in=None)
     return load_kept(safetensors.mapped(contents), outline).columns

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from typing import IO
 
-from ..errors import DatasetError
-from .partial_file import UnwritableError
+from headrace.data.partial_file import UnwritableError
+from headrace.errors import DatasetError
 
 _PREFIX = ".headrace."  # where a file system knows no unnamed files, it has a name for a moment
 

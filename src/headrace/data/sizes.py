@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .._core import Limits
-from ..cores import default_threads
-from .columns import ValueColumn
-from .dataset import Dataset
-from .kept_sizes import keep_sizes, kept_place
-from .mapped import let_go, mapped, pieces
-from .probing import Sizes, probe_sizes
+from headrace._core import Limits
+from headrace.cores import default_threads
+from headrace.data.columns import ValueColumn
+from headrace.data.dataset import Dataset
+from headrace.data.kept_sizes import keep_sizes, kept_place
+from headrace.data.mapped import let_go, mapped, pieces
+from headrace.data.native_reading import Sizes, probe_sizes
 
 _MOST = np.iinfo(np.int32).max
 _WORTH_KEEPING = 1024

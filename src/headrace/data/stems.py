@@ -8,9 +8,9 @@ import os
 import re
 from dataclasses import dataclass
 
-from ..errors import DatasetError, EmptyDatasetError, NotFoundError
-from .sidecar import INDEX_SUFFIXES
-from .walking import walk
+from headrace.data.storage.sidecar import INDEX_SUFFIXES
+from headrace.data.walking import walk
+from headrace.errors import DatasetError, EmptyDatasetError, NotFoundError
 
 _PART = re.compile(r"\*\*/|\*|\?|\[!?\]?[^\]]*\]")
 """What of a pattern is no plain text; a `**` that is no whole part of a path is two stars, as in `glob`."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from ..errors import ChangedError, UsageError
-from .columns import ByteColumn, Column, TextColumn
-from .digest import digest_of
-from .origin import Origin
-from .strings import Strings
+from headrace.data.columns import ByteColumn, Column, TextColumn
+from headrace.data.digest import digest_of
+from headrace.data.origin import Origin
+from headrace.data.strings import Strings
+from headrace.errors import ChangedError, UsageError
 
 
 class PathRoot(Protocol):

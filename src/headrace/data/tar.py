@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .archive_table import ArchiveKind, open_archives
-from .class_names import Classes
-from .compressed import refuse_compressed
-from .index import TarIndex
-from .table import Table
-from .tar_data import TarData
-from .tar_sidecar import open_index
+from headrace.data.archives.archive_table import ArchiveKind, open_archives
+from headrace.data.class_names import Classes
+from headrace.data.compressed import refuse_compressed
+from headrace.data.index import TarIndex
+from headrace.data.table import Table
+from headrace.data.tar_data import TarData
+from headrace.data.tar_sidecar import open_index
 
 
 def open_tars(paths: Sequence[str], *, classes: Classes | None, cache: str | None) -> Table:

@@ -9,9 +9,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .archive_columns import MemberData
-from .columns import ABSENT, Location, Part
-from .joined import JoinedArray
+from headrace.data.archive_columns import MemberData
+from headrace.data.columns import ABSENT, Location, Part
+from headrace.data.joined import JoinedArray
 
 Ints = npt.NDArray[np.int64]
 

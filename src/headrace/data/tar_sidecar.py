@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .identity import Identity, identify_archive
-from .index import TarIndex
-from .indexing import build_index
-from .safetensors import Arrays
-from .sidecar import Sidecar, open_sidecar
-from .tar_members import TarMembers
+from headrace.data.archives.tar_index import TarMembers
+from headrace.data.identity import Identity, identify_archive
+from headrace.data.index import TarIndex
+from headrace.data.indexing import build_index
+from headrace.data.storage.safetensors import Arrays
+from headrace.data.storage.sidecar import Sidecar, open_sidecar
 
 FORMAT = "headrace tar index 4"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core import Limits
-from ..errors import UsageError
-from .array_files import check_pixels
-from .pillow_file import TooLargeError, open_picture
+from headrace._core import Limits
+from headrace.data.array_files import check_pixels
+from headrace.data.pillow_images import TooLargeError, open_picture
+from headrace.errors import UsageError
 
 if TYPE_CHECKING:
     import tifffile

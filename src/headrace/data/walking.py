@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from ..errors import ReadError
+from headrace.errors import ReadError
 
 T = TypeVar("T")
 

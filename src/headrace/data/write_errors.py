@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 
+from headrace.data.storage.open_file import path_text
 from headrace.errors import WriteError
-
-from .open_file import path_text
 
 _NEXT = {
     errno.ENOSPC: "Free space there and run it again: what is complete is kept",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .archive_table import ArchiveKind, open_archives
-from .class_names import Classes
-from .table import Table
-from .zip_data import ZipData
-from .zip_index import ZipIndex
-from .zip_sidecar import open_index
+from headrace.data.archives.archive_table import ArchiveKind, open_archives
+from headrace.data.class_names import Classes
+from headrace.data.table import Table
+from headrace.data.zip_data import ZipData
+from headrace.data.zip_index import ZipIndex
+from headrace.data.zip_sidecar import open_index
 
 
 def open_zips(paths: Sequence[str], *, classes: Classes | None, cache: str | None) -> Table:

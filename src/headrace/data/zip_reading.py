@@ -7,9 +7,9 @@ import zlib
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from .inflate import METHODS, InflateError, inflate_pieces
-from .open_file import OpenFile
-from .reading import read_exactly
+from headrace.data.archives.zip_reading import METHODS, InflateError, inflate_pieces
+from headrace.data.reading import read_exactly
+from headrace.data.storage.open_file import OpenFile
 
 LOCAL_HEADER_BYTES = 30  # less its name and extra fields
 _SIGNATURE = b"PK\x03\x04"

@@ -6,14 +6,14 @@ import os
 
 import numpy as np
 
-from ..errors import DatasetError, ReadError
-from .identity import Identity, identify_archive
-from .kept_samples import keep_samples
-from .safetensors import Arrays
-from .sidecar import Sidecar, open_sidecar
-from .zip_data import ZipData
-from .zip_index import ZipIndex
-from .zip_members import ZipMembers, are_folders
+from headrace.data.archives.zip_index import ZipMembers, are_folders
+from headrace.data.identity import Identity, identify_archive
+from headrace.data.kept_samples import keep_samples
+from headrace.data.storage.safetensors import Arrays
+from headrace.data.storage.sidecar import Sidecar, open_sidecar
+from headrace.data.zip_data import ZipData
+from headrace.data.zip_index import ZipIndex
+from headrace.errors import DatasetError, ReadError
 
 FORMAT = "headrace zip index 3"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import zipfile
 
-from .._core import Limits
-from ..errors import ChangedError, DecodeError, LimitError, SampleError, UnsupportedError
-from .columns import Location
-from .open_file import OpenFile
-from .zip_reading import DamagedEntryError, ForeignHeaderError, ZipEntry, read_entry, refusal
+from headrace._core import Limits
+from headrace.data.columns import Location
+from headrace.data.storage.open_file import OpenFile
+from headrace.data.zip_reading import DamagedEntryError, ForeignHeaderError, ZipEntry, read_entry, refusal
+from headrace.errors import ChangedError, DecodeError, LimitError, SampleError, UnsupportedError
 
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """Those that the core inflates, so that a sample can be read here if and only if a loader can."""

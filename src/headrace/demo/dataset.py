@@ -13,9 +13,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from ..data.sidecar import cache_folder
-from .cuts import Cut, draw_cuts
-from .sources import Source
+from headrace.data.storage.sidecar import cache_folder
+from headrace.demo.cuts import Cut, draw_cuts
+from headrace.tools.demo_dataset import Source
 
 VERSION = 1  # goes up when the same source and seed give other files
 PHOTOGRAPHS_AT_MOST = 40  # held in memory at up to 20 MB each

@@ -2,7 +2,7 @@
 
 from headrace.device.conversion import Conversion
 from headrace.device.feed import DeviceFeed
-from headrace.device.images import AnyImages, Images, NamedImages
+from headrace.device.image_conversion import AnyImages, Images, NamedImages
 from headrace.device.lanes import Lane, lane_to, resolve
 from headrace.device.placement import Placement, place
 from headrace.device.prefetcher import DevicePrefetcher

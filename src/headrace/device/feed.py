@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from headrace.channel import Channel, Closed
 from headrace.device.lanes import Lane, Sent
 from headrace.device.stats import PrefetchStats
+from headrace.system.channel import Channel, Closed
 from headrace.threads import THREAD_PREFIX, Origin, close_at_exit, in_own_thread
 
 N = TypeVar("N")

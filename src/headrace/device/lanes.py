@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from headrace.device.images import Images
+from headrace.device.image_conversion import Images
 from headrace.device.nested import Path, map_tensors
 from headrace.device.sparse import bytes_of
 from headrace.device.stats import CopyStats
@@ -83,7 +83,7 @@ def _convert(images: Images, path: Path, tensor: Tensor) -> Tensor:
 def lane_to(device: torch.device, images: Images) -> Lane:
     """The lane to `device`, as `resolve` gave it."""
     if device.type == "cuda":
-        from headrace.device.cuda_lane import CudaLane
+        from headrace.device.h2d_copy import CudaLane
 
         return CudaLane(device, images)
     return PlainLane(device, images)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from headrace.device.conversion import Conversion
-from headrace.device.images import NamedImages
+from headrace.device.image_conversion import NamedImages
 from headrace.device.lanes import Lane, lane_to, resolve
 from headrace.fields import Field, Image
 

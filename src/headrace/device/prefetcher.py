@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
-from headrace.channel import Closed
 from headrace.device import workers
 from headrace.device.conversion import TORCH_DTYPES, Conversion
 from headrace.device.feed import DROP_WAIT_S, DeviceFeed
 from headrace.device.handed_on import plain_class, take_on
-from headrace.device.images import AnyImages, Images, NamedImages
+from headrace.device.image_conversion import AnyImages, Images, NamedImages
 from headrace.device.lanes import lane_to, resolve
 from headrace.device.stats import PrefetchStats
 from headrace.errors import UsageError
 from headrace.fields import DTYPES, DType, Normalize
+from headrace.system.channel import Closed
 
 T = TypeVar("T")
 State = dict[str, Any]

@@ -7,7 +7,7 @@
 torchrun starts the processes; nothing here does. Without it there is one rank, and the same program runs unchanged.
 """
 
+from headrace.distributed.process_group import start
 from headrace.distributed.ranks import Ranks
-from headrace.distributed.starting import start
 
 __all__ = ["Ranks", "start"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from headrace.errors import UsageError
-from headrace.launch import Launcher, launcher_of
+from headrace.system.rank import Launcher, launcher_of
 
 LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun sets, and what others that launch ranks must."""

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from headrace.doctor.status import DOCTOR_FAILED
 from headrace.errors import HeadraceError
-
-from .status import DOCTOR_FAILED
 
 COMMAND = "headrace.doctor.command"
 """Where what stands behind `--` waits for the callback, in the context."""
@@ -109,8 +108,8 @@ def doctor(
         ctx.fail("--steps ends the run, --observe lets it go on: expected one of them")
     if observe and prove:
         ctx.fail("--prove runs the command again, --observe lets it go on to its end: expected one of them")
-    from .report.outputs import Outputs
-    from .run import Examination, examine
+    from headrace.doctor.report.outputs import Outputs
+    from headrace.doctor.run import Examination, examine
 
     asked = Examination(
         command=ctx.meta[COMMAND],
@@ -140,8 +139,8 @@ def show(
     verbose: Verbose = False,
 ) -> None:
     """Render a saved session again, without running anything."""
-    from .report.outputs import Outputs
-    from .run import show_again
+    from headrace.doctor.report.outputs import Outputs
+    from headrace.doctor.run import show_again
 
     outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
@@ -152,7 +151,7 @@ def restore_files(
     session: Annotated[Path, typer.Argument(help="The folder of a session whose doctor was killed.")],
 ) -> None:
     """Put back what a command changed whose doctor was killed before it could."""
-    from .run import restore_again
+    from headrace.doctor.run import restore_again
 
     raise typer.Exit(_or_failed(lambda: restore_again(session)))
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .evidence.merge import read_session
-from .session.model import Machine, Note, Outcome, Session, Unreached
+from headrace.doctor.evidence.merge import read_session
+from headrace.doctor.session.model import Machine, Note, Outcome, Session, Unreached
 
 
 def concluded(

@@ -13,17 +13,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from .attach.environment import environment
-from .fork_server import end_fork_server
-from .probe.clock import Clock
-from .probe.settings import Settings
+from headrace.doctor.attach.environment import environment
+from headrace.doctor.fork_server import end_fork_server
+from headrace.doctor.probe.clock import Clock
+from headrace.doctor.probe.settings import Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from .analyse.diagnosis import Diagnosis
-    from .remedies.model import Prescription
-    from .session.model import Machine, Outcome, Session
+    from headrace.doctor.causes.remedy import Prescription
+    from headrace.doctor.measure.diagnosis import Diagnosis
+    from headrace.doctor.session.model import Machine, Outcome, Session
 
 PROBE = "_headrace_probe"
 """The name under which the probe is loaded, here as in an observed command."""
@@ -51,8 +51,8 @@ def watch(
     names steps and stages for torch.profiler. A watch within another one, or in a script under `headrace doctor`, gives
     what has been measured up to its end. Exceptions of the body pass through.
     """
-    from .folder import session_folder
-    from .session.model import Outcome
+    from headrace.doctor.session.model import Outcome
+    from headrace.doctor.session.storage import session_folder
 
     watched, begun_ns = Watch(), time.monotonic_ns()
     machines: list[Machine] = []
@@ -132,7 +132,7 @@ def _probe_in(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _sampled(clock: Clock, machines: list[Machine]) -> Iterator[None]:
-    from .machine import Sampler
+    from headrace.doctor.machine import Sampler
 
     sampler = Sampler(clock, os.getpid()).start()
     try:
@@ -142,8 +142,8 @@ def _sampled(clock: Clock, machines: list[Machine]) -> Iterator[None]:
 
 
 def _conclude(watched: Watch, folder: Path, outcome: Outcome, machines: list[Machine]) -> None:
-    from .analyse.analysis import diagnose
-    from .conclusion import concluded
+    from headrace.doctor.analyse.analysis import diagnose
+    from headrace.doctor.conclusion import concluded
 
     watched.session = concluded(folder, outcome=outcome, mode="watch", machines=machines)
     watched.diagnosis = diagnose(watched.session)
@@ -153,9 +153,9 @@ def _prescribe(watched: Watch) -> None:
     """Files that were seen to be read are looked at first, for some seconds at most, as in an observed command."""
     if watched.session is None or watched.diagnosis is None:
         return
-    from .remedies.prescribe import prescribe
-    from .remedies.sources import files_here
-    from .survey.survey import surveyed
+    from headrace.doctor.causes.prescription import prescribe
+    from headrace.doctor.remedies.sources import files_here
+    from headrace.doctor.survey.survey import surveyed
 
     session = watched.session
     session.survey = surveyed(session.machines[0], session.opened) if session.machines else None
@@ -167,7 +167,7 @@ def _show(watched: Watch, console: Console | None, verbose: bool) -> None:
         return
     from rich.console import Console as NewConsole
 
-    from .report.terminal import show
+    from headrace.doctor.report.terminal import show
 
     console = console or NewConsole()
     show(watched.session, watched.diagnosis, console, watched.prescription, verbose=verbose, in_cell=True)

@@ -13,32 +13,31 @@ from pathlib import Path
 
 from rich.console import Console
 
+from headrace.doctor.analyse.analysis import diagnose
+from headrace.doctor.attach.command import Ended, run
+from headrace.doctor.attach.hands_off import PutBack, holds_files
+from headrace.doctor.attach.leftovers import Leftover
+from headrace.doctor.causes.prescription import prescribe
+from headrace.doctor.causes.remedy import Prescription
+from headrace.doctor.conclusion import concluded
+from headrace.doctor.hands_off.unfinished import restore, unfinished
+from headrace.doctor.hands_off.words import sentences
+from headrace.doctor.machine import Sampler
+from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.prove.baseline import DIGESTS
+from headrace.doctor.prove.prover import prover_of
+from headrace.doctor.remedies.sources import files_here
+from headrace.doctor.report.document import document
+from headrace.doctor.report.files import write_whole
+from headrace.doctor.report.live_old import LiveView
+from headrace.doctor.report.outputs import Outputs
+from headrace.doctor.report.run_text import gpu_busy
+from headrace.doctor.session.document import decode
+from headrace.doctor.session.model import Machine, Note, Outcome, Session, Survey, Unreached
+from headrace.doctor.session.storage import SESSION_FILE, SessionFolder, session_folder
+from headrace.doctor.status import DOCTOR_FAILED, exit_status
+from headrace.doctor.survey.survey import surveyed
 from headrace.errors import SessionError
-
-from .analyse.analysis import diagnose
-from .analyse.diagnosis import Diagnosis
-from .attach.command import Ended, run
-from .attach.leftovers import Leftover
-from .conclusion import concluded
-from .folder import SESSION_FILE, SessionFolder, session_folder
-from .hands_off.hands_off import PutBack, holds_files
-from .hands_off.unfinished import restore, unfinished
-from .hands_off.words import sentences
-from .machine import Sampler
-from .prove.prover import prover_of
-from .prove.samples import DIGESTS
-from .remedies.model import Prescription
-from .remedies.prescribe import prescribe
-from .remedies.sources import files_here
-from .report.document import document
-from .report.files import write_whole
-from .report.live import LiveView
-from .report.machine import gpu_busy
-from .report.outputs import Outputs
-from .session.document import decode
-from .session.model import Machine, Note, Outcome, Session, Survey, Unreached
-from .status import DOCTOR_FAILED, exit_status
-from .survey.survey import surveyed
 
 REPLAY_STEPS = 40
 """Of the replay window, and of that under load."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.fields import Depth, Image, Mask, Normals, Spatial
-from headrace.tokens import ResolvedText
-from headrace.view import Program
+from headrace.fields.tokens import ResolvedText
+from headrace.views.views import Program
 
 Cut = Literal["file", "shrunk", "final"]
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from headrace._core import Limits
 from headrace.data import array_files, tiff_file
-from headrace.data.pillow_file import picture_size
+from headrace.data.pillow_images import picture_size
 from headrace.feed import pillow
 from headrace.fields import Image, Mask, Normals, Spatial
 

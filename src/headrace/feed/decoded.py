@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.data import Dataset
-from headrace.feed import transforms
-from headrace.feed.recipe import Batch
+from headrace.loader import user_functions
+from headrace.loader.recipe import Batch
 from headrace.plan import BatchPlan
 
 
@@ -43,4 +43,4 @@ class Decoded:
         )
 
     def rng(self, row: int) -> np.random.Generator:
-        return transforms.sample_rng(self.key, draw_id=int(self.draw_ids[row]), pass_=int(self.passes[row]))
+        return user_functions.sample_rng(self.key, draw_id=int(self.draw_ids[row]), pass_=int(self.passes[row]))

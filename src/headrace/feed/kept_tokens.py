@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.cache import Store
 from headrace.feed.contents import Ints
-from headrace.tokens import Sequences
+from headrace.fields.tokens import Sequences
 from headrace.tokens.sequences import UNKNOWN, from_entries, to_entries
 
 Encode = Callable[[list[str]], Sequence[Sequence[int]]]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.feed.points import PerSample
-from headrace.feed.recipe import Recipe
-from headrace.feed.spatial import Part
+from headrace.loader.decoding.detection import PerSample
+from headrace.loader.decoding.pixels import Part
+from headrace.loader.recipe import Recipe
 
 
 class Converter:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from headrace.errors import UsageError
 from headrace.feed.contents import Ints, Places
-from headrace.feed.texts import TextContent
-from headrace.tokens import Sequences
+from headrace.fields.tokens import Sequences
+from headrace.loader.decoding.texts import TextContent
 
 PARTS = ("ids", "mask", "positions", "blocks", "boundaries")
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data.pillow_file import TooLargeError, apart_formats, open_picture
+from headrace.data.pillow_images import TooLargeError, apart_formats, open_picture
 from headrace.fields import Image
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def read(data: bytes, limits: Limits) -> NDArray[np.generic]:
 def _decoded(data: bytes, form: PictureForm, limits: Limits) -> NDArray[np.generic]:
     apart = apart_formats(data, limits)
     if apart:
-        from headrace.feed.decoder_process import decode_apart  # which few need
+        from headrace.loader.decoding.pillow import decode_apart  # which few need
 
         return decode_apart(data, form, apart, limits)
     return decode_here(data, form, limits)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from headrace.channel import Closed
+from headrace.system.channel import Closed
 from headrace.threads import THREAD_PREFIX
 
 T = TypeVar("T")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from headrace.feed.contents import Content
-from headrace.feed.number_arrays import ArrayContent
 from headrace.feed.packed_text import PackedTextContent
-from headrace.feed.recipe import Recipe
-from headrace.feed.texts import TextContent, TextMeter
 from headrace.fields import Array
-from headrace.tokens import ResolvedText
+from headrace.fields.tokens import ResolvedText
+from headrace.loader.decoding.arrays import ArrayContent
+from headrace.loader.decoding.texts import TextContent, TextMeter
+from headrace.loader.recipe import Recipe
 
 
 def contents_of(recipe: Recipe, meter: TextMeter) -> tuple[Content, ...]:

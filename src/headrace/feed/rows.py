@@ -8,13 +8,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data.pillow_file import TooLargeError
+from headrace.data.pillow_images import TooLargeError
 from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError, UsageError
 from headrace.feed import declined
-from headrace.feed.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
-from headrace.feed.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
 from headrace.feed.contents import Content
-from headrace.feed.recipe import Recipe
+from headrace.loader.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
+from headrace.loader.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
+from headrace.loader.recipe import Recipe
 
 Failure: TypeAlias = tuple[int, int, int, int, str]
 """What the core says of one row: sample, field, code, stage, and why (core/batch/job.hpp)."""

@@ -6,10 +6,10 @@ from typing import TypeAlias
 
 from headrace.fields.array import ARRAY_DTYPES, Array, ArrayDType
 from headrace.fields.dense import Depth, Mask, MaskDType, Normals, Quantiles
+from headrace.fields.detection import BOX_FORMATS, Boxes, BoxFormat, Geometry, InstanceMasks, Keypoints
 from headrace.fields.image import DTYPES, IMAGENET, DType, Filter, Image, ImageDType, Mode, Normalize
-from headrace.fields.points import BOX_FORMATS, Boxes, BoxFormat, Geometry, InstanceMasks, Keypoints
-from headrace.fields.text import CAPTIONS, Captions, Pad, Text
-from headrace.fields.values import Label, Raw
+from headrace.fields.values import CAPTIONS, Captions, Pad, Text
+from headrace.fields.values_old import Label, Raw
 
 Spatial: TypeAlias = Image | Mask | Depth | Normals
 """Fields of pixels: all of a sample's are cut by its one view."""

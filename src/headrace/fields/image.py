@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from headrace.errors import UsageError
 from headrace.fields.arguments import is_number
-from headrace.view import MAX_SIDE_PX
+from headrace.views.views import MAX_SIDE_PX
 
 DType: TypeAlias = Literal["uint8", "float32", "float16", "bfloat16"]
 ImageDType: TypeAlias = Literal["uint8", "uint16", "float32", "float16", "bfloat16"]

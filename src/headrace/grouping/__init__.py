@@ -2,6 +2,6 @@
 
 from headrace.grouping.order import Order
 from headrace.grouping.packing import text_packed
-from headrace.grouping.planning import Images, plan_of, text_of_buckets
+from headrace.plan.loader_plan import Images, plan_of, text_of_buckets
 
 __all__ = ["Images", "Order", "plan_of", "text_of_buckets", "text_packed"]

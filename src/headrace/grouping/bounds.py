@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from headrace.data.mapped import let_go, pieces
 from headrace.grouping.image_sizes import ImageSizes
-from headrace.grouping.keys import Ints, Numbers
-from headrace.plan.members import CodedMembers, Members
-from headrace.plan.step_view import StepViews, output_sizes, rounded_up
+from headrace.plan.bucket_keys import Ints, Numbers
+from headrace.plan.bucket_members import CodedMembers, Members
+from headrace.plan.step_views import StepViews, output_sizes, rounded_up
 
 _EXTREMES = 4
 

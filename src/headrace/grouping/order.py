@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.plan.plan import Remainder
+from headrace.plan.order import Remainder
 
 
 @dataclass(frozen=True, kw_only=True)

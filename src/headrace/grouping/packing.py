@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.buckets import Buckets, Budget
 from headrace.data import Dataset
 from headrace.data.mapped import mapped
 from headrace.errors import UsageError
+from headrace.fields.tokens import ResolvedText
 from headrace.grouping.order import Order
 from headrace.packing import Pack
+from headrace.plan.batching import Buckets, Budget
 from headrace.plan.length_order import LengthOrder
-from headrace.plan.pack_plan import PackPlan
-from headrace.plan.plan import check_order
-from headrace.tokens import ResolvedText
-from headrace.view import Program
+from headrace.plan.order import check_order
+from headrace.plan.packed_plan import PackPlan
+from headrace.views.views import Program
 
 Lengths = NDArray[np.int32]
 

@@ -74,7 +74,7 @@ def memory_of(device: torch.device) -> DeviceMemory:
     if device.type == "cuda":
         return CudaMemory(device)
     if device.type == "cpu":
-        from headrace.memory.cpu_memory import CpuMemory
+        from headrace.device.memory import CpuMemory
 
         return CpuMemory()
     raise UsageError(f"device: expected 'cuda' or 'cpu', got {str(device)!r}: nothing else tells its peak of memory")

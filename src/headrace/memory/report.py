@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.buckets import Budget
 from headrace.memory.line import Line
+from headrace.plan.batching import Budget
 
 Shape = tuple[int, ...]
 MIB = 1 << 20

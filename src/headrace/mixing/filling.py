@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from headrace.feed.arrays import Plain
-from headrace.feed.texts import IDS, MASK
-from headrace.mixing.joining import Parts
-from headrace.tokens import ResolvedText
+from headrace.fields.tokens import ResolvedText
+from headrace.loader.batch_values import Plain
+from headrace.loader.decoding.texts import IDS, MASK
+from headrace.loader.mixtures.joining import Parts
 
 
 def fill_up(parts: Parts, texts: Sequence[ResolvedText]) -> Parts:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Literal
 
 from headrace.errors import UsageError
-from headrace.loader import Loader
-from headrace.mixing.mixed_loader import Batches, MixedLoader
-from headrace.mixing.sources import check_mixed, check_sources
+from headrace.loader.loader import Loader
+from headrace.loader.mixtures.mixed_loader import Batches, MixedLoader
+from headrace.loader.mixtures.sources import check_mixed, check_sources
 from headrace.plan import Mixture, Until, counts_of
-from headrace.plan.plan import check_int
+from headrace.plan.order import check_int
 
 MAX_STEPS = 1 << 40
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.feed import StageStats, Stats
+from headrace.loader import StageStats, Stats
 
 
 def totals(sources: Mapping[str, Stats]) -> Stats:

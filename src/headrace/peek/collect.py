@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import PIL.Image
 
-from headrace.compat.images.reader import ImageReader
 from headrace.data import ByteColumn, Dataset, TextColumn
+from headrace.dropins.image_reader import ImageReader
 from headrace.errors import HeadraceError
 from headrace.fields import Field, Image, Raw
-from headrace.loader import Loader
+from headrace.loader.loader import Loader
 from headrace.peek.duplicates import near_duplicates
-from headrace.peek.page import MOST_ROWS, Group, picture_address
 from headrace.peek.sheet import contact_sheet
-from headrace.peek.survey import Look
-from headrace.view import Letterbox, View
+from headrace.tools.peek_page import MOST_ROWS, Group, picture_address
+from headrace.tools.peek_survey import Look
+from headrace.views.views import Letterbox, View
 
 _PICTURES = 6
 _PICTURE_PX = 96

@@ -1,21 +1,21 @@
 """Which samples are in batch k of epoch e: pure functions, without I/O, threads or a clock."""
 
+from headrace.plan.bucket_members import CodedMembers, Members, OneBucket
 from headrace.plan.buckets import BucketMembers, BucketPlan
 from headrace.plan.capacity import BudgetCapacity, Capacity, FixedCapacity
 from headrace.plan.epoch_plan import EpochPlan
 from headrace.plan.length_order import LengthOrder
-from headrace.plan.members import CodedMembers, Members, OneBucket
 from headrace.plan.mixture import MIXTURE_VERSION, Mixture, Until
-from headrace.plan.pack_plan import PackPlan
+from headrace.plan.order import BatchPlan, Plan, Remainder
+from headrace.plan.packed_plan import PackPlan
 from headrace.plan.packed_rows import PackedRows
-from headrace.plan.plan import BatchPlan, Plan, Remainder
 from headrace.plan.resume import Resume, resume
-from headrace.plan.samples import SamplePlan, resume_samples
-from headrace.plan.shape_plan import ShapePlan
+from headrace.plan.shaped_plan import ShapePlan
 from headrace.plan.shares import counts_of
 from headrace.plan.source_plans import SourceBatches, SourceSamples
 from headrace.plan.state import State, state_after, state_at
-from headrace.plan.step_view import StepView, StepViews
+from headrace.plan.step_views import StepView, StepViews
+from headrace.plan.uniform_plan import SamplePlan, resume_samples
 
 __all__ = [
     "MIXTURE_VERSION",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.plan.members import Ints
+from headrace.plan.bucket_members import Ints
 
 
 @dataclass(frozen=True, eq=False)

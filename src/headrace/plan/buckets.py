@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import UsageError
-from headrace.plan.order import epoch_key
-from headrace.plan.plan import BatchPlan, Plan, Remainder, check_int
+from headrace.plan.order import BatchPlan, Plan, Remainder, check_int
+from headrace.plan.order_old import epoch_key
 from headrace.plan.ranks import rank_part
 
 _BATCH_ORDER = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headrace.plan.plan import BatchPlan, Remainder
+from headrace.plan.order import BatchPlan, Remainder
 
 
 class EpochPlan(Protocol):

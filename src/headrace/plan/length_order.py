@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.plan.members import Allocate, Ints
+from headrace.plan.bucket_members import Allocate, Ints
 
 _EXACT_BITS = 12
 """Lengths up to 4,096 are classes of their own; longer ones are rounded up to 12 significant bits, which leaves less

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headrace import _core
-from headrace.plan.order import epoch_key
+from headrace.plan.order_old import epoch_key
 
 _STREAM = 255 << 8
 """Dataset 0, stage 255, draw 0: above every stage of a view (core/rng/stream.hpp)."""

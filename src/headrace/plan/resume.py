@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace import _core
 from headrace.errors import StateError
-from headrace.plan.plan import MAX_GLOBAL_BATCH, PLAN_VERSION
+from headrace.plan.order import MAX_GLOBAL_BATCH, PLAN_VERSION
 from headrace.plan.ranks import world_sizes
 from headrace.plan.state import Planned, State
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.plan import order
+from headrace.plan import order_old
 from headrace.plan.epoch_plan import EpochPlan
 from headrace.plan.mixture import Mixture
-from headrace.plan.plan import BatchPlan, Remainder
+from headrace.plan.order import BatchPlan, Remainder
 from headrace.plan.replacement import FIRST_REPLACEMENT_PASS
 
 
@@ -114,7 +114,7 @@ class SourceSamples(SourceBatches):
         samples = np.empty_like(positions)
         for each in np.unique(epochs).tolist():
             rows = epochs == each
-            samples[rows] = order.samples_at(
+            samples[rows] = order_old.samples_at(
                 within[rows], length=self.length, shuffle=self.shuffle, seed=self.seed, epoch=each
             )
         passes = (epochs % FIRST_REPLACEMENT_PASS).astype(np.uint32)

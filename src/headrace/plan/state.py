@@ -8,7 +8,7 @@ from typing import Protocol, get_type_hints
 
 from headrace import _core
 from headrace.errors import StateError
-from headrace.plan.plan import PLAN_VERSION
+from headrace.plan.order import PLAN_VERSION
 
 STATE_VERSION = 2
 """Of the dict. Raise it when a key comes, goes or changes its meaning."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from headrace.data.open_file import path_text
+from headrace.data.storage.open_file import path_text
 from headrace.errors import WriteError
-
-from .sources import FOLDER
+from headrace.stage.sources import FOLDER
 
 
 @dataclass

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.data.sidecar import INDEX_SUFFIXES
-
-from .listing import Wanted
-from .records import Record
+from headrace.data.staging.source_files import Wanted
+from headrace.data.storage.sidecar import INDEX_SUFFIXES
+from headrace.stage.records import Record
 
 PART_BYTES = 64 << 20
 """Large files are copied in parts, by several threads, and after a kill part by part. A file that a journal of other

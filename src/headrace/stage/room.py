@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from rich.filesize import decimal
 
-from headrace.data.open_file import path_text
+from headrace.data.staging.source_files import Wanted
+from headrace.data.storage.open_file import path_text
 from headrace.errors import WriteError
-
-from ..available_memory import memory
-from .listing import Wanted
+from headrace.system.resources import memory
 
 RESERVE_BYTES = 1 << 30
 RESERVE_SHARE = 0.1

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.data.open_file import path_text
+from headrace.data.storage.open_file import path_text
 from headrace.errors import NotFoundError, UsageError
 
 FOLDER = b".headrace-stage"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.filesize import decimal
 
-from .report import Report, Unstaged
-from .sources import Source
+from headrace.stage.report import Report, Unstaged
+from headrace.stage.sources import Source
 
 _NAMED_MOST = 5
 

@@ -6,17 +6,16 @@ import os
 import stat
 from collections.abc import Iterable
 
-from headrace.data.made_folders import Folders
-from headrace.data.open_file import path_text
+from headrace.data.staging.copying import remove_copy
+from headrace.data.staging.journal import Held, held
+from headrace.data.storage.file_writing import Folders
+from headrace.data.storage.open_file import path_text
 from headrace.errors import NotFoundError
-
-from .copies import look
-from .copying import remove_copy
-from .journal import Held, held
-from .plan import is_index_of
-from .records import Record
-from .report import Unstaged
-from .sources import FOLDER
+from headrace.stage.copies import look
+from headrace.stage.plan import is_index_of
+from headrace.stage.records import Record
+from headrace.stage.report import Unstaged
+from headrace.stage.sources import FOLDER
 
 
 def unstage(to: str, *, force: bool = False) -> Unstaged:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from headrace.data import Dataset
 from headrace.errors import UsageError
 from headrace.fields import Field, Text
+from headrace.fields.tokens.text_columns import Lengths, encoded_lengths
 from headrace.tokens.encoder import Encoder
-from headrace.tokens.lengths import Lengths, encoded_lengths
 from headrace.tokens.resolving import resolve_tokenizer
 from headrace.tokens.texts import HeldTexts, texts_of
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import UsageError
-from headrace.tokens.called import CalledEncoder
+from headrace.fields.tokens.native_tokenizer import LibraryEncoder
+from headrace.fields.tokens.tokenizers import CalledEncoder
 from headrace.tokens.encoder import Encoder
-from headrace.tokens.library import LibraryEncoder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

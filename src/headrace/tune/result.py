@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace.doctor.predict.prediction import Prediction
-
-from .advice import Paste
-from .arguments import Arguments
-from .search import Measured
+from headrace.doctor.tune.candidates import Measured
+from headrace.doctor.tune.result import Paste
+from headrace.tune.arguments import Arguments
 
 SCHEMA = 1
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 
 from headrace.doctor.hands_off.words import sentences
 from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.prove.baseline import Samples, are_equal, compare
 from headrace.doctor.prove.pace import FEWEST_STEPS, Pace, patience_s
 from headrace.doctor.prove.progress import ProveProgress
-from headrace.doctor.prove.samples import Samples, are_equal, compare
 from headrace.doctor.prove.trial import Order, Trial
-
-from .arguments import Arguments
-from .looked import Looked
-from .search import Measured, Why, next_run
+from headrace.doctor.tune.baseline import Looked
+from headrace.doctor.tune.candidates import Measured, Why, next_run
+from headrace.tune.arguments import Arguments
 
 OUT_OF_TIME, OUT_OF_RUNS, INTERRUPTED, NOTHING_LEFT = "time", "runs", "interrupted", "nothing to gain"
 """Why there was no further run."""

@@ -1,9 +1,1 @@
-"""Archives to files: path-safe, in parallel, resumable, verified.
-
-archive → plan (what is made where; pure) → target (puts it there, complete or not at all)
-"""
-
-from .report import Report
-from .unpacking import unpack
-
-__all__ = ["Report", "unpack"]
+"""Unpack."""

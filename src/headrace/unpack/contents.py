@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
-from .members import PIECE_BYTES, Piece
+from headrace.unpack.members import PIECE_BYTES, Piece
 
 _ZEROS = memoryview(bytes(PIECE_BYTES))
 

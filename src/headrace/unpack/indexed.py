@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .job import Job
-from .members import IndexedArchive
-from .plan import Plan, make_plan
-from .report import Report
+from headrace.tools.unpack.plan import Plan, make_plan
+from headrace.unpack.job import Job
+from headrace.unpack.members import IndexedArchive
+from headrace.unpack.report import Report
 
 
 class _File(NamedTuple):

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from headrace.errors import UnsafeMemberError, WriteError
-from headrace.workers import Stop, work_through
-
-from .member_paths import decode
-from .members import Piece
-from .plan import Refusal
-from .report import Report
-from .target import Placed, Target
+from headrace.system.threads import Stop, work_through
+from headrace.tools.unpack.plan import Refusal
+from headrace.tools.unpack.target import Placed, Target
+from headrace.unpack.member_paths import decode
+from headrace.unpack.members import Piece
+from headrace.unpack.report import Report
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import stat
 
-from .members import Kind, Member
+from headrace.unpack.members import Kind, Member
 
 STAGING = b".headrace-unpack"
 """A folder of ours in the target, where a file waits for its name if it cannot be without one."""

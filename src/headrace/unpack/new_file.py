@@ -9,9 +9,8 @@ from __future__ import annotations
 import errno
 import os
 
-from headrace.data.made_folders import Folder
-
-from .staging import Staging
+from headrace.data.storage.file_writing import Folder
+from headrace.unpack.staging import Staging
 
 _LACKING = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 """How file systems and kernels say that they have no O_TMPFILE (open(2))."""

@@ -7,10 +7,9 @@ import threading
 from collections.abc import Iterator
 from typing import cast
 
-from headrace.data.open_file import OpenFile
+from headrace.data.storage.open_file import OpenFile
 from headrace.errors import ChangedError, DamagedMemberError
-
-from .members import PIECE_BYTES, Piece
+from headrace.unpack.members import PIECE_BYTES, Piece
 
 
 class _Buffers(threading.local):

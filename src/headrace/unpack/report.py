@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from .plan import Refusal
-from .target import Placed
+from headrace.tools.unpack.plan import Refusal
+from headrace.tools.unpack.target import Placed
 
 
 @dataclass

@@ -10,12 +10,11 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from headrace.data.made_folders import Folder, Folders
-from headrace.data.open_file import path_text
+from headrace.data.storage.file_writing import Folder, Folders
+from headrace.data.storage.open_file import path_text
 from headrace.data.write_errors import unwritable
 from headrace.errors import WriteError
-
-from .member_paths import STAGING
+from headrace.unpack.member_paths import STAGING
 
 
 class Staging:

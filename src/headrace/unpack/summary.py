@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.filesize import decimal
 
-from .report import Report
+from headrace.unpack.report import Report
 
 _NAMED_MOST = 5
 

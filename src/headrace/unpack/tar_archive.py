@@ -9,16 +9,15 @@ from collections.abc import Iterator
 
 from headrace._core import tar_header_check
 from headrace.data.identity import identify
-from headrace.data.open_file import OpenFile
 from headrace.data.reading import read_exactly
+from headrace.data.storage.open_file import OpenFile
 from headrace.data.tar_member import TarMember
 from headrace.data.tar_sidecar import open_members
 from headrace.errors import ChangedError, DamagedMemberError
-
-from .members import Attributes, Kind, Member, Piece
-from .ranges import range_pieces, sparse_map
-from .tar_attributes import BLOCK_BYTES, info_attributes, pax_mtimes_ns, read_mode, read_mtime_ns
-from .tar_kinds import kind_of
+from headrace.unpack.members import Attributes, Kind, Member, Piece
+from headrace.unpack.ranges import range_pieces, sparse_map
+from headrace.unpack.tar_attributes import BLOCK_BYTES, info_attributes, pax_mtimes_ns, read_mode, read_mtime_ns
+from headrace.unpack.tar_kinds import kind_of
 
 _HEADERS_MOST_BYTES = 1 << 24
 """Of the extension headers of one member, or the map of a sparse file."""

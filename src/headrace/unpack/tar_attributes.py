@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Iterator
 from math import isfinite
 
-from .members import Attributes
+from headrace.unpack.members import Attributes
 
 BLOCK_BYTES = 512
 _MODE, _SIZE, _MTIME, _TYPE = slice(100, 108), slice(124, 136), slice(136, 148), slice(156, 157)

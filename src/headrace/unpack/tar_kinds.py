@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tarfile
 
-from .members import Kind
+from headrace.unpack.members import Kind
 
 _DUMPED_FOLDER, _VOLUME_LABEL = b"D", b"V"
 """GNU's: a folder of an incremental dump, whose data lists what it held, and `tar --label`."""

@@ -10,15 +10,14 @@ from typing import NamedTuple
 from headrace.cores import default_threads
 from headrace.data.compressed import compression_of
 from headrace.errors import DatasetError, NotFoundError, UsageError
-
-from .indexed import unpack_indexed
-from .job import Job
-from .members import IndexedArchive
-from .report import Report
-from .streamed import unpack_streamed
-from .tar_archive import TarArchive
-from .target import Target
-from .zip_archive import ZipArchive
+from headrace.tools.unpack.target import Target
+from headrace.tools.unpack.unpacking import unpack_streamed
+from headrace.tools.unpack.zip_archive import ZipArchive
+from headrace.unpack.indexed import unpack_indexed
+from headrace.unpack.job import Job
+from headrace.unpack.members import IndexedArchive
+from headrace.unpack.report import Report
+from headrace.unpack.tar_archive import TarArchive
 
 Path = str | os.PathLike[str]
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")

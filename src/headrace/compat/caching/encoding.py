@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
+from headrace.compat.caching.trees import decode_node, encode_node
+from headrace.dropins.sample_encoding import Contents, Unsuitable
 from headrace.errors import UsageError
-
-from .leaves import Contents, Unsuitable
-from .trees import decode_node, encode_node
 
 _MAGIC = b"hrs1"
 _HEAD = struct.Struct("<4sI")

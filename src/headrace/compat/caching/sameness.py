@@ -7,10 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from headrace.compat.caching.encoding import encode_sample
 from headrace.compat.random_states import global_states, moved_sources
 from headrace.errors import UsageError
-
-from .encoding import encode_sample
 
 PROBES = 4
 """Samples that are made, twice each, when a cache is opened."""

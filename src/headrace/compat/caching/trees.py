@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from .leaves import Contents, Unsuitable, decode_leaf, encode_leaf, part
+from headrace.dropins.sample_encoding import Contents, Unsuitable, decode_leaf, encode_leaf, part
 
 _PLAIN = (type(None), bool, float)
 _INT64 = range(-(1 << 63), 1 << 64)

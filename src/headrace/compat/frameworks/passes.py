@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-from headrace.compat.frameworks.source import LoaderSource, close
 from headrace.errors import UsageError
+from headrace.loader.framework_source import LoaderSource, close
 
 
 class Passes:

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
-from headrace.compat.thread_loader.loader import ThreadDataLoader
-from headrace.compat.thread_loader.sampler_state import drawing_sampler
+from headrace.dropins.thread_loader.sampler_state import drawing_sampler
+from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import UsageError
-from headrace.launch import rank_of_process
+from headrace.system.rank import rank_of_process
 
 
 class ThreadSource:

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.compat.images.errors import at_item
-from headrace.compat.images.source import ImageSource, origin_of
+from headrace.dropins.image_source import ImageSource, origin_of
 from headrace.errors import HeadraceError, UsageError
-from headrace.feed import default_threads
 from headrace.feed.python_threads import PythonThreads
+from headrace.loader import default_threads
 
 
 def decode_all(decode: Callable[[int], NDArray[Any]], count: int, threads: int | None) -> list[NDArray[Any]]:

@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from headrace._core import Limits
-from headrace.compat.images.reader import ImageReader
-from headrace.compat.images.source import ImageSource
-from headrace.feed import Output
+from headrace.dropins.image_reader import ImageReader
+from headrace.dropins.image_source import ImageSource
 from headrace.fields import DType, Filter, Mode, Normalize
-from headrace.view import View
+from headrace.loader import Output
+from headrace.views.views import View
 
 if TYPE_CHECKING:
     from headrace.compat.images.view_keys import RandomSource

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from headrace.compat.images.source import ImageSource, origin_of
+from headrace.dropins.image_source import ImageSource, origin_of
 from headrace.errors import HeadraceError, NotFoundError, SampleError
-from headrace.feed.bad_samples import error_at
+from headrace.loader.bad_samples import error_at
 
 CORRUPT, LIMIT, _IO = 2, 3, 5
 """Codes of failures (core/common/fault.hpp)."""

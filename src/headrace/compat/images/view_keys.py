@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 import numpy as np
 
 from headrace import _core
-from headrace.compat.thread_loader.sample_random import present_sample
+from headrace.dropins.random_sources import present_sample
 from headrace.errors import UsageError
-from headrace.feed import Output
+from headrace.loader import Output
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from headrace.compat.samplers.planned_batches import PlannedBatchSampler
 from headrace.errors import UsageError
-from headrace.launch import rank_of_process
 from headrace.plan import BucketMembers, BucketPlan, Remainder
+from headrace.system.rank import rank_of_process
 
 
 class BucketBatchSampler(PlannedBatchSampler):

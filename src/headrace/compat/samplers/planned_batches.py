@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from headrace.compat.samplers.planned import PlannedSampler
-from headrace.launch import ProcessRank
+from headrace.dropins.sampler_position import PlannedSampler
 from headrace.plan import BucketPlan, Plan, State, resume
+from headrace.system.rank import ProcessRank
 
 
 class PlannedBatchSampler(PlannedSampler[list[int]]):

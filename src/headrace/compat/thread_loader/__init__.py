@@ -1,1 +1,1 @@
-"""ThreadDataLoader: torch's DataLoader on threads."""
+"""Thread_loader."""

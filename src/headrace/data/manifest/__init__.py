@@ -4,6 +4,6 @@ A reader a format gives typed batches of rows (`source`); builders grow a column
 end up with is kept in a sidecar, which each later opening maps (`opening`). Only the building imports pyarrow.
 """
 
-from .opening import open_manifest
+from headrace.data.manifest.manifest_table import open_manifest
 
 __all__ = ["open_manifest"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..safetensors import Content
-from .column_builders import ColumnBuilder, column_builder
-from .source import ManifestSource
-from .spill import Scratch
+from headrace.data.manifest.column_builders import ColumnBuilder, column_builder
+from headrace.data.manifest.source import ManifestSource
+from headrace.data.manifest.spill import Scratch
+from headrace.data.storage.safetensors import Content
 
 _KEY_NAMES = ("__key__", "key")
 

@@ -6,7 +6,7 @@ import codecs
 import io
 import os
 
-from ...errors import DatasetError, ReadError
+from headrace.errors import DatasetError, ReadError
 
 MAX_LINE_BYTES = 8 << 20
 """Longer lines are no manifest's: memory is bounded by this, whatever the file."""

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..safetensors import Growing
-from ..strings import StringColumn
-from .spill import Scratch, Spill
+from headrace.data.manifest.spill import Scratch, Spill
+from headrace.data.storage.safetensors import Growing
+from headrace.data.strings import StringColumn
 
 Named: TypeAlias = dict[str, npt.NDArray[Any] | Growing]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...errors import DatasetError, EmptyDatasetError, UsageError
-from .source import MAX_COLUMNS
+from headrace.data.manifest.source import MAX_COLUMNS
+from headrace.errors import DatasetError, EmptyDatasetError, UsageError
 
 _SHOWN = 10
 

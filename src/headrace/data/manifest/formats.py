@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from ...errors import ReadError, UsageError
-from ..file_kind import TEXT_SUFFIXES
-from ..open_file import OpenFile
-from .source import ManifestSource
+from headrace.data.manifest.source import ManifestSource
+from headrace.data.sources.file_kind import TEXT_SUFFIXES
+from headrace.data.storage.open_file import OpenFile
+from headrace.errors import ReadError, UsageError
 
 TYPED_SUFFIXES = (".parquet", ".arrow", ".feather")
 """Endings of files whose columns have types, and may hold the samples' bytes."""
@@ -62,8 +62,8 @@ def holds_bytes_of_samples(path: str) -> bool:
 
 def _delimited(delimiter: str) -> Callable[[Sequence[str], Sequence[str], Columns], ManifestSource]:
     def read(paths: Sequence[str], names: Sequence[str], columns: Columns) -> ManifestSource:
-        from .delimited_text import DelimitedText
-        from .untyped import Untyped
+        from headrace.data.manifest.text_files import DelimitedText
+        from headrace.data.manifest.untyped import Untyped
 
         named = zip(paths, names, strict=True)
         return Untyped([DelimitedText(path, called=name, delimiter=delimiter, columns=columns) for path, name in named])
@@ -72,28 +72,28 @@ def _delimited(delimiter: str) -> Callable[[Sequence[str], Sequence[str], Column
 
 
 def _lines(paths: Sequence[str], names: Sequence[str], columns: Columns) -> ManifestSource:
-    from .lines_text import LinesText
-    from .untyped import Untyped
+    from headrace.data.manifest.lines_text import LinesText
+    from headrace.data.manifest.untyped import Untyped
 
     return Untyped([LinesText(path, called=name, columns=columns) for path, name in zip(paths, names, strict=True)])
 
 
 def _json_lines(paths: Sequence[str], names: Sequence[str], columns: Columns) -> ManifestSource:
-    from .json_lines import JsonLines
+    from headrace.data.manifest.text_columns import JsonLines
 
     return JsonLines(paths, called=names, columns=columns)
 
 
 def _parquet(paths: Sequence[str], names: Sequence[str], columns: Columns) -> ManifestSource:
-    from .parquet_rows import ParquetRows
-    from .typed_rows import TypedRows
+    from headrace.data.manifest.parquet_rows import ParquetRows
+    from headrace.data.manifest.typed_rows import TypedRows
 
     return TypedRows([ParquetRows(path, called=name) for path, name in zip(paths, names, strict=True)], columns=columns)
 
 
 def _arrow(paths: Sequence[str], names: Sequence[str], columns: Columns) -> ManifestSource:
-    from ..arrow_file import ArrowFile
-    from .typed_rows import TypedRows
+    from headrace.data.manifest.arrow_files import ArrowFile
+    from headrace.data.manifest.typed_rows import TypedRows
 
     return TypedRows([ArrowFile(path, called=name) for path, name in zip(paths, names, strict=True)], columns=columns)
 

@@ -9,9 +9,9 @@ from contextlib import closing
 
 import pyarrow as pa
 
-from ...errors import DatasetError, EmptyDatasetError
-from .checked_text import READ_BYTES, CheckedText
-from .source import batched
+from headrace.data.manifest.checked_text import READ_BYTES, CheckedText
+from headrace.data.manifest.source import batched
+from headrace.errors import DatasetError, EmptyDatasetError
 
 _ONLY_COLUMN = "image"
 

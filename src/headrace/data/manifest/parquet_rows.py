@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...errors import DatasetError, EmptyDatasetError, ReadError
-from .source import BATCH_ROWS
-from .typed_rows import DAMAGED
+from headrace.data.manifest.source import BATCH_ROWS
+from headrace.data.manifest.typed_rows import DAMAGED
+from headrace.errors import DatasetError, EmptyDatasetError, ReadError
 
 _BATCH_BYTES = 16 << 20
 _BUFFER_BYTES = 1 << 20

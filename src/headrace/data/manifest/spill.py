@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..scratch_file import no_room, scratch_file
+from headrace.data.scratch_file import no_room, scratch_file
 
 _PIECE_BYTES = 4 << 20
 

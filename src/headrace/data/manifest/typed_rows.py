@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from ...errors import DatasetError, UsageError
-from ..class_names import names_text
-from .arrow_columns import IntegerRange, converted, held_as, holds_bytes, is_bytes, needs_range
-from .column_names import chosen
-from .source import SourceRows
+from headrace.data.class_names import names_text
+from headrace.data.manifest.arrow_columns import IntegerRange, converted, held_as, holds_bytes, is_bytes, needs_range
+from headrace.data.manifest.column_names import chosen
+from headrace.data.manifest.source import SourceRows
+from headrace.errors import DatasetError, UsageError
 
 _PIECE_ROWS = 1 << 14
 

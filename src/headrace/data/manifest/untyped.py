@@ -7,9 +7,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ...errors import DatasetError
-from .number_texts import NumberTexts, converted
-from .source import SourceRows, TextOnly
+from headrace.data.manifest.number_texts import NumberTexts, converted
+from headrace.data.manifest.source import SourceRows, TextOnly
+from headrace.errors import DatasetError
 
 
 class TextRows(Protocol):

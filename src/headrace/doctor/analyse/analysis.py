@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ..session.model import Session
-from .cost import cost
-from .diagnosis import Diagnosis
-from .findings import findings
-from .join import Join
-from .ranks import rank_views
-from .together import together
-from .verdict import verdict
-from .view import View, main_view
+from headrace.doctor.analyse.cost import cost
+from headrace.doctor.analyse.join import Join
+from headrace.doctor.analyse.ranks import rank_views
+from headrace.doctor.analyse.together import together
+from headrace.doctor.causes.diagnose import findings
+from headrace.doctor.causes.verdict import verdict
+from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.measure.view import View, main_view
+from headrace.doctor.session.model import Session
 
 
 def diagnose(session: Session) -> Diagnosis:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from statistics import fmean, median, quantiles
 
-from .device import device_parts
-from .diagnosis import StepBudget
-from .parts import BACKWARD, COLLECTIVE, COPY, FORWARD, OPTIMIZER, ORDER, OTHER, UNSEEN, WAIT, mean_parts, parts_of
-from .spans import Span, segments
-from .steps import Step, Training
+from headrace.doctor.analyse.device import device_parts
+from headrace.doctor.analyse.parts import (
+    BACKWARD,
+    COLLECTIVE,
+    COPY,
+    FORWARD,
+    OPTIMIZER,
+    ORDER,
+    OTHER,
+    UNSEEN,
+    WAIT,
+    mean_parts,
+    parts_of,
+)
+from headrace.doctor.analyse.spans import Span, segments
+from headrace.doctor.measure.diagnosis import StepBudget
+from headrace.doctor.measure.steps import Step, Training
 
 KINDS = {"h": COPY, "b": BACKWARD, "o": OPTIMIZER, "s": OPTIMIZER, "c": COLLECTIVE}
 """Of spans in the evidence; a newer probe's kinds are `other`."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .diagnosis import Causes, Part
-from .join import Made
-from .stages import REST, batch_stages
-from .waits import MAKING, UNKNOWN, UNPICKLE, Wait
+from headrace.doctor.analyse.join import Made
+from headrace.doctor.measure.batches import REST, batch_stages
+from headrace.doctor.measure.diagnosis import Causes, Part
+from headrace.doctor.measure.waits import MAKING, UNKNOWN, UNPICKLE, Wait
 
 
 def causes(pid: int, found: Iterable[Wait], steps: int, feeds: Mapping[int, dict[str, float]] | None = None) -> Causes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from ..session.model import Rest, Session
-from .diagnosis import Cost
-from .join import Join
-from .slow import busy_us
-from .view import View
+from headrace.doctor.analyse.join import Join
+from headrace.doctor.analyse.slow import busy_us
+from headrace.doctor.measure.diagnosis import Cost
+from headrace.doctor.measure.view import View
+from headrace.doctor.session.model import Rest, Session
 
 
 def cost(session: Session, views: Sequence[View], join: Join) -> Cost:

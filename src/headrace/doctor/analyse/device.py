@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from .diagnosis import Part
-from .parts import BACKWARD, COPY, OPTIMIZER, ORDER, WAIT, mean_parts, parts_of
-from .spans import Span, segments
-from .steps import Step, Training
+from headrace.doctor.analyse.parts import BACKWARD, COPY, OPTIMIZER, ORDER, WAIT, mean_parts, parts_of
+from headrace.doctor.analyse.spans import Span, segments
+from headrace.doctor.measure.diagnosis import Part
+from headrace.doctor.measure.steps import Step, Training
 
 PAIRS = {"w": ("r", WAIT), "h": ("i", COPY), "b": ("c", BACKWARD), "o": ("p", OPTIMIZER)}
 """What begins a span, what ends it, and its part."""

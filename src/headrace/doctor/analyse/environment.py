@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace.doctor.analyse.diagnosis import Finding
-from headrace.doctor.analyse.environment_cores import (
+from headrace.doctor.analyse.environment_storage import busy_disks, network_storage, reads_from_disk
+from headrace.doctor.causes.cores import (
     other_processes,
     stolen_cores,
     throttled_cores,
     too_many_threads,
     too_many_workers,
 )
-from headrace.doctor.analyse.environment_gpus import gpu_findings
-from headrace.doctor.analyse.environment_memory import (
-    copied_memory,
-    little_memory,
-    little_shared_memory,
-    out_of_memory,
-    swapping,
-)
-from headrace.doctor.analyse.environment_storage import busy_disks, network_storage, reads_from_disk
-from headrace.doctor.analyse.host import Host, hosts
+from headrace.doctor.causes.gpu import gpu_findings
+from headrace.doctor.causes.memory import copied_memory, little_memory, little_shared_memory, out_of_memory, swapping
+from headrace.doctor.measure.diagnosis import Finding
+from headrace.doctor.measure.host import Host, hosts
 from headrace.doctor.session.model import Session
 
 _CHECKS: list[Callable[[Host], list[Finding]]] = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.doctor.analyse.diagnosis import Finding
-from headrace.doctor.analyse.host import Host
-from headrace.doctor.analyse.words import number, percent, size
+from headrace.doctor.measure.diagnosis import Finding
+from headrace.doctor.measure.host import Host
+from headrace.doctor.quantities import number, percent, size
 
 MIB = 1 << 20
 FROM_DISK = "reads-from-disk"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..session.model import Session
-from .diagnosis import Finding
-from .parts import FORWARD
-from .view import View
-from .words import counted, percent
+from headrace.doctor.analyse.parts import FORWARD
+from headrace.doctor.measure.diagnosis import Finding
+from headrace.doctor.measure.view import View
+from headrace.doctor.quantities import counted, percent
+from headrace.doctor.session.model import Session
 
 NOT_KNOWN, NOT_SEEN = "not-known", "not-seen"
 NOTES = {

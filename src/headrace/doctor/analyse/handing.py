@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from statistics import median, quantiles
 
-from ..session.model import Gets
-from .join import Made
+from headrace.doctor.analyse.join import Made
+from headrace.doctor.session.model import Gets
 
 USUAL = 10
 """Of 100 batches, so many are handed over in less than what is called the usual time."""

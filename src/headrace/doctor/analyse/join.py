@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..session.model import LookedSample, Maker, Pass, Session, Trainer
+from headrace.doctor.session.model import LookedSample, Maker, Pass, Session, Trainer
 
 
 class Made(NamedTuple):

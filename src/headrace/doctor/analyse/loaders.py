@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
-from ..session.model import Loader, Pass, Trainer
+from headrace.doctor.session.model import Loader, Pass, Trainer
 
 
 def with_loaders_as_one(trainer: Trainer) -> Trainer:

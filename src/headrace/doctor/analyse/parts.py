@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .diagnosis import Part
-from .spans import Segment
+from headrace.doctor.analyse.spans import Segment
+from headrace.doctor.measure.diagnosis import Part
 
 WAIT = "data wait"
 COPY, FORWARD, BACKWARD, OPTIMIZER = "host to device", "forward", "backward", "optimizer"

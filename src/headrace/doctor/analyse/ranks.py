@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from .diagnosis import RankView
-from .parts import WAIT
-from .peers import peer_waits
-from .together import Together
-from .view import View
+from headrace.doctor.analyse.parts import WAIT
+from headrace.doctor.analyse.together import Together
+from headrace.doctor.measure.diagnosis import RankView
+from headrace.doctor.measure.ranks import peer_waits
+from headrace.doctor.measure.view import View
 
 OFTEN = 1.5
 """How many times its turn a rank must be the last to be called late: of n equal ranks each is in 1/n of the steps."""

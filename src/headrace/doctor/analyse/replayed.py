@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from statistics import fmean
 
-from ..session.model import Trainer
-from .device import device_spans
-from .parts import WAIT
-from .steps import Step, window_steps
+from headrace.doctor.analyse.device import device_spans
+from headrace.doctor.analyse.parts import WAIT
+from headrace.doctor.measure.steps import Step, window_steps
+from headrace.doctor.session.model import Trainer
 
 
 def window_us(trainer: Trainer, name: str, evaluation: float) -> float | None:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from statistics import median
 
-from ..session.model import Maker, SlowSample
-from .diagnosis import LinePart, SlowSampleFinding
-from .join import Made
+from headrace.doctor.analyse.join import Made
+from headrace.doctor.measure.diagnosis import LinePart, SlowSampleFinding
+from headrace.doctor.session.model import Maker, SlowSample
 
 PLACE = re.compile(r"\('sample', (\d+)\)")
 """How the evidence writes the place in its batch of a sample that has no key."""

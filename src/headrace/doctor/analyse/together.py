@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ..session.model import Steps
-from .steps import Step
-from .view import View
+from headrace.doctor.measure.steps import Step
+from headrace.doctor.measure.view import View
+from headrace.doctor.session.model import Steps
 
 
 @dataclass(frozen=True)

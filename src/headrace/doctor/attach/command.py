@@ -14,16 +14,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..hands_off.hands_off import HandsOff, PutBack, hands_off
-from ..probe.settings import Settings
-from .environment import environment
-from .group import ProcessGroup
-from .leftovers import Leftover, Leftovers, Patience
-from .processes import Descendants, adopting_orphans
-from .relay import OnLine, Relay
-from .signals import Signals
-from .terminal import Terminal
-from .unreached import Missed, Unreached
+from headrace.doctor.attach.environment import environment
+from headrace.doctor.attach.group import ProcessGroup
+from headrace.doctor.attach.hands_off import HandsOff, PutBack, hands_off
+from headrace.doctor.attach.injection import Missed, Unreached
+from headrace.doctor.attach.leftovers import Leftover, Leftovers, Patience
+from headrace.doctor.attach.process_tree import Descendants, adopting_orphans
+from headrace.doctor.attach.relay import OnLine, Relay
+from headrace.doctor.attach.signals import Signals
+from headrace.doctor.attach.terminal import Terminal
+from headrace.doctor.probe.settings import Settings
 
 LOOK_S = 0.2
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import proc
-from .processes import Descendants
+from headrace.doctor.attach import proc
+from headrace.doctor.attach.process_tree import Descendants
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..process_stat import Stat, parsed
+from headrace.doctor.process_stat import Stat, parsed
 
 PROC = Path("/proc")
 SIGHUP_BIT = 1

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import msgspec
 
-from . import records
+from headrace.doctor.session import evidence_records
 
-_decode = msgspec.json.Decoder(records.ANY).decode
-_kinds = {kind.__struct_config__.tag for kind in records.KINDS}
+_decode = msgspec.json.Decoder(evidence_records.ANY).decode
+_kinds = {kind.__struct_config__.tag for kind in evidence_records.KINDS}
 
 
 @dataclass
 class Lines:
     """What could be read of one file, in its order."""
 
-    records: list[records.Record] = field(default_factory=list)
+    evidence_records: list[evidence_records.Record] = field(default_factory=list)
     bytes: int = 0
     damaged: int = 0
     """Lines that are no record: a process was killed, or its disk filled up, in the middle of one."""
@@ -34,7 +34,7 @@ def read_lines(path: Path) -> Lines:
     return lines
 
 
-def _records(texts: list[bytes], lines: Lines) -> Iterator[records.Record]:
+def _records(texts: list[bytes], lines: Lines) -> Iterator[evidence_records.Record]:
     for text in texts:
         try:
             yield _decode(text)

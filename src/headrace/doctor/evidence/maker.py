@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..session.model import Line, LookedSample, LookedStage, Maker, SlowSample
-from . import records
+from headrace.doctor.session import evidence_records
+from headrace.doctor.session.model import Line, LookedSample, LookedStage, Maker, SlowSample
 
 Taker = Callable[[Any], None]
 UNNAMED = "other:unnamed"
@@ -30,16 +30,16 @@ class MakerSide:
     def is_one(self) -> bool:
         return self.is_worker or bool(self.maker.batches.index)
 
-    def takers(self, names: dict[int, str]) -> dict[type[records.Record], Taker]:
+    def takers(self, names: dict[int, str]) -> dict[type[evidence_records.Record], Taker]:
         """What takes each kind of record; `names` fills as the file is read."""
         self._names = names
         return {
-            records.Worker: self._worker,
-            records.Batch: self._batch,
-            records.Slow: self._slow,
-            records.SampleLook: self._look,
-            records.Lines: self._count_lines,
-            records.Probe: self._probe,
+            evidence_records.Worker: self._worker,
+            evidence_records.Batch: self._batch,
+            evidence_records.Slow: self._slow,
+            evidence_records.SampleLook: self._look,
+            evidence_records.Lines: self._count_lines,
+            evidence_records.Probe: self._probe,
         }
 
     def finished(self, pid: int, host: str) -> Maker:
@@ -55,14 +55,14 @@ class MakerSide:
             maker.batches.worked = []
         return maker
 
-    def _worker(self, record: records.Worker) -> None:
+    def _worker(self, record: evidence_records.Worker) -> None:
         maker, facts = self.maker, record.facts
         maker.facts = facts
         maker.begun = record.t
         maker.worker = facts.get("id")
         maker.started = facts.get("started_us")
 
-    def _batch(self, record: records.Batch) -> None:
+    def _batch(self, record: evidence_records.Batch) -> None:
         batches = self.maker.batches
         batches.epoch.append(record.epoch)
         batches.index.append(record.index)
@@ -77,11 +77,11 @@ class MakerSide:
         batches.delay.append(record.delay)
         batches.worked.append(record.worked)
 
-    def _slow(self, record: records.Slow) -> None:
+    def _slow(self, record: evidence_records.Slow) -> None:
         stages = [(self._stage(name), wall) for name, wall in record.stages]
         self.maker.slow.append(SlowSample(record.key, record.epoch, record.index, record.wall, stages))
 
-    def _look(self, record: records.SampleLook) -> None:
+    def _look(self, record: evidence_records.SampleLook) -> None:
         stages = [LookedStage(self._stage(name), bool(drew), _known(same)) for name, drew, same in record.stages]
         drew, same = bool(record.drew), _known(record.same)
         self.maker.looks.append(LookedSample(record.epoch, record.index, stages, drew, same, record.takes))
@@ -97,13 +97,13 @@ class MakerSide:
             self.maker.stages.append(stage)
         return self._stages[stage]
 
-    def _count_lines(self, record: records.Lines) -> None:
+    def _count_lines(self, record: evidence_records.Lines) -> None:
         for name, us in record.counts:
             place = self._names.get(name)
             if place is not None:
                 self._lines[place] = self._lines.get(place, 0) + us
 
-    def _probe(self, record: records.Probe) -> None:
+    def _probe(self, record: evidence_records.Probe) -> None:
         self.maker.probe = record.us
 
 

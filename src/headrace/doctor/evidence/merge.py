@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..probe.settings import Settings
-from ..session.model import Machine, Maker, Note, Outcome, Session, Trainer, Unreached
-from .lines import read_lines
-from .opened import opened
-from .process import ProcessEvidence
+from headrace.doctor.evidence.lines import read_lines
+from headrace.doctor.evidence.opened import opened
+from headrace.doctor.evidence.process import ProcessEvidence
+from headrace.doctor.probe.settings import Settings
+from headrace.doctor.session.model import Machine, Maker, Note, Outcome, Session, Trainer, Unreached
 
 
 def read_session(

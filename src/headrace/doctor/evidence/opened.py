@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..probe.opened import MOST_HASHES
-from ..session.model import Opened, OpenedFile, OpenedFolder
-from . import records
+from headrace.doctor.probe.opened_files import MOST_HASHES
+from headrace.doctor.session import evidence_records
+from headrace.doctor.session.model import Opened, OpenedFile, OpenedFolder
 
 _HASHES = 1 << 32
 
@@ -35,7 +35,7 @@ class OpenedSide:
         self.folders: dict[str, _Folder] = {}
         self.rest = 0
 
-    def take(self, record: records.Opened, names: dict[int, str]) -> None:
+    def take(self, record: evidence_records.Opened, names: dict[int, str]) -> None:
         """What a name that was lost stands for is left out."""
         for name, opens in record.files:
             if name in names:

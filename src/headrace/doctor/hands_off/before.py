@@ -7,7 +7,7 @@ import stat as modes
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..probe.hands_off.records import ABSENT, COPIED, LINKED, LOST, Record, decoded
+from headrace.doctor.probe.hands_off.records import ABSENT, COPIED, LINKED, LOST, Record, decoded
 
 
 @dataclass

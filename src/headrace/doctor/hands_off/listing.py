@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..probe.hands_off.folder import no_work
+from headrace.doctor.probe.hands_off.folder import no_work
 
 MOST_ENTRIES = 200_000
 """Of a larger folder nothing is listed: about a second of a local disk's time."""

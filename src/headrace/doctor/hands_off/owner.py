@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..process_stat import parsed
+from headrace.doctor.process_stat import parsed
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from headrace.doctor.attach.hands_off import PutBack, undo
+from headrace.doctor.hands_off.lock import alone_in
+from headrace.doctor.hands_off.owner import Owner
+from headrace.doctor.probe.hands_off.folder import UndoFolder
 from headrace.errors import UsageError
-
-from ..probe.hands_off.folder import UndoFolder
-from .hands_off import PutBack, undo
-from .lock import alone_in
-from .owner import Owner
 
 SESSIONS = "headrace-doctor-*"
 """Names of the folders of sessions that nobody asked to keep."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from .hands_off import PutBack
+from headrace.doctor.attach.hands_off import PutBack
 
 NAMED = 5
 """Paths that a sentence names; of more it gives the number."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.doctor.machine.cgroups import Cgroups
+from headrace.doctor.machine.control_groups import Cgroups
 from headrace.doctor.machine.kernel import Kernel, is_whole, rows
 from headrace.doctor.machine.part import Row
 from headrace.doctor.machine.rates import Rates

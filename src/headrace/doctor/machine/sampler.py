@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from headrace.doctor.machine.cgroups import Cgroups
+from headrace.doctor.machine.control_groups import Cgroups
 from headrace.doctor.machine.cores import TICKS_A_SECOND, Cores
-from headrace.doctor.machine.disks import Disks
 from headrace.doctor.machine.gpus import Gpus
+from headrace.doctor.machine.host import Disks
 from headrace.doctor.machine.kernel import Kernel, LinuxKernel
 from headrace.doctor.machine.memory import Memory
 from headrace.doctor.machine.nvml import Nvml, open_nvml
 from headrace.doctor.machine.part import Part, Row
 from headrace.doctor.machine.pressure import Pressure
-from headrace.doctor.machine.processes import Processes
+from headrace.doctor.machine.processes_old import Processes
 from headrace.doctor.machine.rates import Rates
 from headrace.doctor.machine.surroundings import Surroundings
 from headrace.doctor.machine.table import Table

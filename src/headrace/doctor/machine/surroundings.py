@@ -6,7 +6,7 @@ import platform
 import socket
 from typing import Any
 
-from headrace.doctor.machine.cgroups import Cgroups
+from headrace.doctor.machine.control_groups import Cgroups
 from headrace.doctor.machine.kernel import Kernel, span, stripped
 from headrace.doctor.machine.part import Row
 

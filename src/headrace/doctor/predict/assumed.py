@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .work import PassCosts
+from headrace.doctor.predict.work import PassCosts
 
 FORK_US = 15_000.0
 """Of the training thread, to fork one worker from a process that has loaded torch."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .setup import StageChange
+from headrace.doctor.predict.setup import StageChange
 
 Column = NDArray[np.float64]
 

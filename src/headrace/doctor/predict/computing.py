@@ -9,12 +9,12 @@ from statistics import fmean, median
 
 import numpy as np
 
-from ..analyse.device import device_parts
-from ..analyse.parts import WAIT
-from ..analyse.replayed import evaluation_us, window_us
-from ..analyse.steps import REPLAY, Step, Training, window_steps
-from ..session.model import Loader, Trainer
-from .columns import Column, StepColumns
+from headrace.doctor.analyse.device import device_parts
+from headrace.doctor.analyse.parts import WAIT
+from headrace.doctor.analyse.replayed import evaluation_us, window_us
+from headrace.doctor.measure.steps import REPLAY, Step, Training, window_steps
+from headrace.doctor.predict.columns import Column, StepColumns
+from headrace.doctor.session.model import Loader, Trainer
 
 NOISE = 0.1
 """Threads, by which the noise of two clocks makes one of them more than it is."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..analyse.join import Made
-from .received import Received
+from headrace.doctor.analyse.join import Made
+from headrace.doctor.predict.received import Received
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from math import exp, log
 from statistics import fmean
 
-from .fit import UNFITTED, Fit
-from .record import Recorded
-from .rounds import ROUNDS, mean_steps, others_cores
-from .setup import Setup
+from headrace.doctor.predict.fit import UNFITTED, Fit
+from headrace.doctor.predict.setup import Setup
+from headrace.doctor.simulate.prediction import ROUNDS, mean_steps, others_cores
+from headrace.doctor.simulate.work import Recorded
 
 PROBE = 1.05
 """By how much work is multiplied to see what the step owes to it."""

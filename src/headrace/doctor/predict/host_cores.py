@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from ..analyse.host import Host, host_of
-from ..analyse.join import Made
-from ..session.model import Maker, Session, Trainer
+from headrace.doctor.analyse.join import Made
+from headrace.doctor.measure.host import Host, host_of
+from headrace.doctor.session.model import Maker, Session, Trainer
 
 BUSY = 0.9
 """Share of the cores from which a thread that computes is likely to wait for one."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
-from ..analyse.waits import is_here
-from ..session.model import Loader, Maker, Pass, Session, Trainer
-from .received import Received
-from .work import PassCosts
+from headrace.doctor.measure.waits import is_here
+from headrace.doctor.predict.received import Received
+from headrace.doctor.predict.work import PassCosts
+from headrace.doctor.session.model import Loader, Maker, Pass, Session, Trainer
 
 
 def pass_costs(session: Session, trainer: Trainer, loader: Loader) -> PassCosts | None:

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .engine import Behaviour, Engine, compute, team, wait
-from .setup import Setup
-from .work import Work
-from .workers import Workers
+from headrace.doctor.predict.setup import Setup
+from headrace.doctor.predict.work import Work
+from headrace.doctor.simulate.engine import Behaviour, Engine, compute, team, wait
+from headrace.doctor.simulate.pipeline import Workers
 
 LEAD = 1
 """Steps that the training thread gets ahead of its device before something makes it wait: reading a loss, say."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import exp, hypot, log
 from statistics import fmean, stdev
 
-from .record import Recorded
-from .rounds import mean_steps
-from .setup import Setup
+from headrace.doctor.predict.setup import Setup
+from headrace.doctor.simulate.prediction import mean_steps
+from headrace.doctor.simulate.work import Recorded
 
 BASE_ERROR = 0.05
 """Standard error of a prediction by itself: two runs of the same script differ by as much."""

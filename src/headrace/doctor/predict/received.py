@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from ..analyse.join import Join, Made
-from ..analyse.steps import Training, pass_of
-from ..session.model import Loader
+from headrace.doctor.analyse.join import Join, Made
+from headrace.doctor.measure.steps import Training, pass_of
+from headrace.doctor.session.model import Loader
 
 
 class Received(NamedTuple):

@@ -6,10 +6,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import median
 
-from ..analyse.handing import late, usual_us, waited_us
-from ..analyse.join import Made
-from ..session.model import Trainer
-from .received import Received
+from headrace.doctor.analyse.handing import late, usual_us, waited_us
+from headrace.doctor.analyse.join import Made
+from headrace.doctor.predict.received import Received
+from headrace.doctor.session.model import Trainer
 
 LONG = 3.0
 """Times as long as usual for as many bytes, from which unpickling must have waited for a core."""

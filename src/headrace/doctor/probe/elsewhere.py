@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from threading import get_ident
 
-from .step_records import Given
+from .training.step_records import Given
 
 MOST = 1024
 MOST_HELD = 128

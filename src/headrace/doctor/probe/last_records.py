@@ -8,7 +8,7 @@ import traceback
 from typing import Callable
 
 from .clock import Clock
-from .evidence import Evidence
+from .evidence_file import Evidence
 
 ERROR_LINES = 50
 ERROR_CHARS = 16_000

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 if TYPE_CHECKING:
-    from .training import Training
+    from .training.training import Training
 
 Times = TypeVar("Times")
 

@@ -9,16 +9,16 @@ import traceback
 from types import ModuleType
 from typing import Any, Callable
 
-from .batches import Batches
+from .batch_production import Batches
 from .clock import Clock, boot_id
-from .evidence import Evidence, Record
+from .evidence_file import Evidence, Record
 from .imports import ImportWatch
 from .last_records import LastRecords
 from .patches import Patches
 from .settings import Settings
 from .stages import MOST_STAGES, Stages
 from .timed import timed, timed_by_type
-from .training import Training
+from .training.training import Training
 
 VERSION = 1
 """Of the evidence's format."""

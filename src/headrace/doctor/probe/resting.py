@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .rests import Rest, Rests
 
 if TYPE_CHECKING:
-    from .training import Training
+    from .training.training import Training
 
 NOBODY = -1
 """No thread's identity."""

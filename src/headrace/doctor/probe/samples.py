@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable
 
-from .made_twice import random_states
 from .passes import ATTRIBUTE
+from .sample_digests import random_states
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -7,7 +7,7 @@ import reprlib
 from dataclasses import dataclass
 from typing import Any
 
-from .evidence import Record
+from .evidence_file import Record
 from .stages import Totals
 
 KEPT = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Callable
 
-from .cost import least_ns
+from .overhead import least_ns
 from .stages import Stages, Totals
 
 CALLS = 16

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
-    from .made_twice import SampleStages
+    from .sample_digests import SampleStages
 
 Total = list[int]
 """Calls, wall ns and thread-CPU ns, exclusive of inner stages."""

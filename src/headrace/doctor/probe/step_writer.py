@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from .evidence import LONGEST_HELD_NS, MOST_HELD, Record
-from .step_records import step_records
-from .steps import Step
+from .evidence_file import LONGEST_HELD_NS, MOST_HELD, Record
+from .training.step_records import step_records
+from .training.steps import Step
 
 if TYPE_CHECKING:
-    from .cost import Costs
+    from .overhead import Costs
     from .probe import Probe
 
 

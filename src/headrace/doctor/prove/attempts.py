@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..remedies.model import Prescription
-from ..remedies.outcomes import is_gain
-from ..session.model import Proof
+from headrace.doctor.causes.remedy import Prescription
+from headrace.doctor.remedies.outcomes import is_gain
+from headrace.doctor.session.model import Proof
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import os
 import time
 from collections.abc import Callable
 
-from ..machine.cgroups import Cgroups
-from ..machine.cores import Cores
-from ..machine.kernel import Kernel, LinuxKernel
+from headrace.doctor.machine.control_groups import Cgroups
+from headrace.doctor.machine.cores import Cores
+from headrace.doctor.machine.kernel import Kernel, LinuxKernel
 
 BUSY = "cpu_cores_busy"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..analyse.steps import Training, training
-from ..session.model import Session
+from headrace.doctor.measure.steps import Training, training
+from headrace.doctor.session.model import Session
 
 STEPS = 60
 """Measured in each proof, where there is time: 6 s of steps of 100 ms."""

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from ..hands_off.words import sentences
-from ..probe.settings import Settings
-from ..remedies.model import Prescription
-from ..session.model import Note, Proof, Session
-from .attempts import Attempt, attempts, mean_us, together
-from .pace import STEPS, Pace, patience_s
-from .progress import ProveProgress
-from .samples import DIGESTS, Samples, are_equal, compare
-from .trial import Order, Trial, attempt
+from headrace.doctor.causes.remedy import Prescription
+from headrace.doctor.hands_off.words import sentences
+from headrace.doctor.probe.settings import Settings
+from headrace.doctor.prove.attempts import Attempt, attempts, mean_us, together
+from headrace.doctor.prove.baseline import DIGESTS, Samples, are_equal, compare
+from headrace.doctor.prove.pace import STEPS, Pace, patience_s
+from headrace.doctor.prove.progress import ProveProgress
+from headrace.doctor.prove.trial import Order, Trial, attempt
+from headrace.doctor.session.model import Note, Proof, Session
 
 CONTROL = Attempt([], {}, None)
 """To run the command as it is."""

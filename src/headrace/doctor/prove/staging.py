@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..analyse.words import size
-from ..attach import proc
-from ..machine.cgroups import Cgroups
-from ..machine.kernel import LinuxKernel
-from ..machine.memory import SHM, Memory
+from headrace.doctor.attach import proc
+from headrace.doctor.machine.control_groups import Cgroups
+from headrace.doctor.machine.kernel import LinuxKernel
+from headrace.doctor.machine.memory import SHM, Memory
+from headrace.doctor.quantities import size
 
 PREFIX = "headrace-"
 """Of the name of a folder that holds copies. Its process follows: the namespace of its pid, that, and its start, so

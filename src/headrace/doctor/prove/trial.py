@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..attach.command import Ended, run
-from ..attach.leftovers import Patience
-from ..conclusion import concluded
-from ..folder import SCRATCH
-from ..hands_off.hands_off import PutBack, holds_files
-from ..probe.clock import boot_id
-from ..probe.remedies import KEYS
-from ..probe.settings import Settings
-from ..session.model import Outcome, Proof, Session
-from .others import Others
-from .pace import step_durations
-from .samples import DIGESTS, Samples
-from .staging import StagingError, staged
-from .variables import variables
+from headrace.doctor.attach.command import Ended, run
+from headrace.doctor.attach.hands_off import PutBack, holds_files
+from headrace.doctor.attach.leftovers import Patience
+from headrace.doctor.conclusion import concluded
+from headrace.doctor.probe.clock import boot_id
+from headrace.doctor.probe.remedies import KEYS
+from headrace.doctor.probe.settings import Settings
+from headrace.doctor.prove.baseline import DIGESTS, Samples
+from headrace.doctor.prove.others import Others
+from headrace.doctor.prove.pace import step_durations
+from headrace.doctor.prove.staging import StagingError, staged
+from headrace.doctor.prove.variables import variables
+from headrace.doctor.session.model import Outcome, Proof, Session
+from headrace.doctor.session.storage import SCRATCH
 
 DETAIL_LINES = 12
 MAKING = {"native_decode", "cache", "indexed_tar"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..analyse.environment_gpus import LEFT, gpu_findings
-from ..analyse.verdict import BOUND
-from ..analyse.words import percent, size
-from .case import Case
-from .proposal import Proposal, unpredicted, would_not
+from headrace.doctor.causes.case import Case
+from headrace.doctor.causes.gpu import LEFT, gpu_findings
+from headrace.doctor.causes.verdict import BOUND
+from headrace.doctor.quantities import percent, size
+from headrace.doctor.remedies.proposal import Proposal, unpredicted, would_not
 
 CODE = "larger-batch"
 

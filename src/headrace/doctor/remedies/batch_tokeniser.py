@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..analyse.words import number, percent, time
-from .case import WORTH, Case
-from .factor import untimed
-from .proposal import LOW, Proposal, tried, with_factor, would_not
-from .stages import scaled, share_of
+from headrace.doctor.causes.case import WORTH, Case
+from headrace.doctor.quantities import number, percent, time
+from headrace.doctor.remedies.factor import untimed
+from headrace.doctor.remedies.proposal import LOW, Proposal, tried, with_factor, would_not
+from headrace.doctor.remedies.stages import scaled, share_of
 
 CODE = "batch-tokeniser"
 ASSUMED = (0.2, 0.9)

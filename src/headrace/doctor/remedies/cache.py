@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Any
 
-from ..analyse.words import counted, number, percent, size
-from .case import WORTH, Case
-from .cut import Cut, cut_of
-from .native_decode import CODE as NATIVE_DECODE
-from .proposal import MEDIUM, Proposal, tried, would_not
-from .smaller_samples import IMAGE_DTYPE, LEAF, Leaf
-from .stages import scaled, share_of
+from headrace.doctor.causes.case import WORTH, Case
+from headrace.doctor.causes.decoding import Cut, cut_of
+from headrace.doctor.causes.transfers import IMAGE_DTYPE, LEAF, Leaf
+from headrace.doctor.quantities import counted, number, percent, size
+from headrace.doctor.remedies.native_decode import CODE as NATIVE_DECODE
+from headrace.doctor.remedies.proposal import MEDIUM, Proposal, tried, would_not
+from headrace.doctor.remedies.stages import scaled, share_of
 
 CODE = "cache"
 PILLOW = 4 / 3

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median, quantiles
 
-from ..analyse.words import counted, percent
-from ..predict.prediction import Prediction
-from ..session.model import Calibration
+from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.quantities import counted, percent
+from headrace.doctor.session.model import Calibration
 
 BESIDE, MOST_BESIDE = 1.15, 1.35
 """By which what is timed alone takes longer beside others, usually and at the most: code that is the faster one waits

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from ..analyse.join import Join
-from ..analyse.replayed import evaluation_us, window_us
-from ..analyse.steps import DRAIN, LOAD, OBSERVE, REPLAY, pass_of, queue_of, window
-from ..analyse.view import View
-from ..session.model import Session, Trainer, Window
-from .model import Floors
+from headrace.doctor.analyse.join import Join
+from headrace.doctor.analyse.replayed import evaluation_us, window_us
+from headrace.doctor.causes.remedy import Floors
+from headrace.doctor.measure.steps import DRAIN, LOAD, OBSERVE, REPLAY, pass_of, queue_of, window
+from headrace.doctor.measure.view import View
+from headrace.doctor.session.model import Session, Trainer, Window
 
 
 def floors(session: Session, view: View) -> Floors | None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..analyse.diagnosis import StagePart
-from ..analyse.words import percent, time
-from ..predict.prediction import Prediction
-from ..predict.setup import Setup
-from .case import WORTH, Case, Change
-from .edits.changes import Wanted
-from .factor import Factor, factor, over
-from .proposal import LOW, MEDIUM, Proposal, tried, would_not
-from .stages import scaled, share_of
+from headrace.doctor.causes.case import WORTH, Case, Change
+from headrace.doctor.edits.changes import Wanted
+from headrace.doctor.measure.diagnosis import StagePart
+from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.predict.setup import Setup
+from headrace.doctor.quantities import percent, time
+from headrace.doctor.remedies.factor import Factor, factor, over
+from headrace.doctor.remedies.proposal import LOW, MEDIUM, Proposal, tried, would_not
+from headrace.doctor.remedies.stages import scaled, share_of
 
 CODE = "indexed-tar"
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")

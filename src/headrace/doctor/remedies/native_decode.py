@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..analyse.advice import named
-from ..analyse.words import percent, time
-from .case import WORTH, Case
-from .factor import factor
-from .proposal import LOW, MEDIUM, Proposal, tried, with_factor, would_not
-from .stages import name_of, scaled, share_of
+from headrace.doctor.causes.case import WORTH, Case
+from headrace.doctor.causes.stage_names import named
+from headrace.doctor.quantities import percent, time
+from headrace.doctor.remedies.factor import factor
+from headrace.doctor.remedies.proposal import LOW, MEDIUM, Proposal, tried, with_factor, would_not
+from headrace.doctor.remedies.stages import name_of, scaled, share_of
 
 CODE = "native-decode"
 ASSUMED = (0.3, 1.0)

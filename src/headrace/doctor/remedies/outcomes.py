@@ -6,9 +6,9 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
-from ..predict.prediction import Prediction
-from ..session.model import Proof
-from .model import Outcome
+from headrace.doctor.causes.remedy import Outcome
+from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.session.model import Proof
 
 BLOCKS = 8
 """Steps that follow each other are not independent of each other: a slow batch makes several of them wait. Means of so

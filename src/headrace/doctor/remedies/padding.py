@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..analyse.find_padding import Tokens, tokens_of, too_long
-from ..analyse.parts import BACKWARD, FORWARD
-from ..analyse.words import percent
-from ..predict.setup import Setup
-from .case import WORTH, Case, Change
-from .factor import Factor
-from .proposal import LOW, Proposal, tried, with_factor, would_not
+from headrace.doctor.analyse.parts import BACKWARD, FORWARD
+from headrace.doctor.causes.case import WORTH, Case, Change
+from headrace.doctor.causes.sequences import Tokens, tokens_of, too_long
+from headrace.doctor.predict.setup import Setup
+from headrace.doctor.quantities import percent
+from headrace.doctor.remedies.factor import Factor
+from headrace.doctor.remedies.proposal import LOW, Proposal, tried, with_factor, would_not
 
 CODE = "pad-to-batch"
 BY_TOKENS = (1.0, 0.8, 0.5)

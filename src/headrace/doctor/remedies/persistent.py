@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..analyse.waits import SHUT_DOWN, START_UP
-from ..analyse.words import counted, percent, size, time
-from ..predict.setup import Setup
-from .case import Case
-from .edits.changes import Wanted
-from .factor import Factor
-from .proposal import HIGH, LOW, Proposal, tried, with_factor, would_not
-from .workers import bytes_a_worker, of_loaders
+from headrace.doctor.causes.case import Case
+from headrace.doctor.edits.changes import Wanted
+from headrace.doctor.measure.waits import SHUT_DOWN, START_UP
+from headrace.doctor.predict.setup import Setup
+from headrace.doctor.quantities import counted, percent, size, time
+from headrace.doctor.remedies.factor import Factor
+from headrace.doctor.remedies.proposal import HIGH, LOW, Proposal, tried, with_factor, would_not
+from headrace.doctor.remedies.workers import bytes_a_worker, of_loaders
 
 PERSISTENT, METHOD = "persistent-workers", "start-method"
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..analyse.parts import COPY
-from ..analyse.words import percent, size, time
-from ..predict.setup import Setup
-from .case import WORTH, Case, Change
-from .edits.changes import Wanted
-from .factor import Factor
-from .proposal import LOW, MEDIUM, Proposal, tried, with_factor, would_not
-from .workers import of_loaders
+from headrace.doctor.analyse.parts import COPY
+from headrace.doctor.causes.case import WORTH, Case, Change
+from headrace.doctor.edits.changes import Wanted
+from headrace.doctor.predict.setup import Setup
+from headrace.doctor.quantities import percent, size, time
+from headrace.doctor.remedies.factor import Factor
+from headrace.doctor.remedies.proposal import LOW, MEDIUM, Proposal, tried, with_factor, would_not
+from headrace.doctor.remedies.workers import of_loaders
 
 PIN, PREFETCH = "pin-memory", "device-prefetch"
 LEFT = Factor(0.0, 0.5, 1.0, False, "How much of a copy runs beside the step was not measured: assumed is all to none.")

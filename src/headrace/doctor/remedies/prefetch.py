@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..analyse.words import counted, number, size, time
-from ..predict.setup import Setup
-from .case import Case, Change
-from .edits.changes import Wanted
-from .proposal import MEDIUM, Proposal, tried, would_not
-from .workers import of_loaders
+from headrace.doctor.causes.case import Case, Change
+from headrace.doctor.edits.changes import Wanted
+from headrace.doctor.predict.setup import Setup
+from headrace.doctor.quantities import counted, number, size, time
+from headrace.doctor.remedies.proposal import MEDIUM, Proposal, tried, would_not
+from headrace.doctor.remedies.workers import of_loaders
 
 CODE = "prefetch"
 EVEN = 0.01

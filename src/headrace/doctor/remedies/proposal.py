@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..analyse.words import time
-from ..predict.prediction import Prediction
-from .case import Case, Change
-from .edits.changes import Wanted
-from .factor import Factor, over
-from .model import Remedy
+from headrace.doctor.causes.case import Case, Change
+from headrace.doctor.causes.remedy import Remedy
+from headrace.doctor.edits.changes import Wanted
+from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.quantities import time
+from headrace.doctor.remedies.factor import Factor, over
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 """Confidence: only what was recorded, simulated anew; something timed beside the run, too; an assumption."""

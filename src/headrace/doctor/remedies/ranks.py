@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
-from ..analyse.words import percent, time
-from ..predict.prediction import Prediction
-from ..session.model import Session
-from .case import Case
-from .model import Remedy
-from .proposal import LOW, Proposal, unpredicted, would_not
+from headrace.doctor.causes.case import Case
+from headrace.doctor.causes.remedy import Remedy
+from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.quantities import percent, time
+from headrace.doctor.remedies.proposal import LOW, Proposal, unpredicted, would_not
+from headrace.doctor.session.model import Session
 
 SAME_SHAPE, DDP = "same-shape", "ddp"
 OFTEN = 0.02

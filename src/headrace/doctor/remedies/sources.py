@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..session.model import Session
-from .edits.source import Source
+from headrace.doctor.edits.script_source import Source
+from headrace.doctor.session.model import Session
 
 Read = Callable[[str], "str | None"]
 """Gives the text of a file, None where there is none."""

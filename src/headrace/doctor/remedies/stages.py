@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ..analyse.diagnosis import StagePart
-from ..predict.setup import Setup, StageChange
-from .case import Change
+from headrace.doctor.causes.case import Change
+from headrace.doctor.measure.diagnosis import StagePart
+from headrace.doctor.predict.setup import Setup, StageChange
 
 
 def share_of(stages: Iterable[StagePart]) -> float:

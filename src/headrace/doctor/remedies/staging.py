@@ -6,13 +6,13 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..analyse.diagnosis import StagePart
-from ..analyse.words import percent, size, time
-from ..predict.setup import Setup, StageChange
-from .case import WORTH, Case
-from .proposal import MEDIUM, Proposal, tried, would_not
-from .staged import ROOM, Files, Staged, files_read, places_of, staged
-from .storage import is_known, waiting_share, waiting_us
+from headrace.doctor.causes.case import WORTH, Case
+from headrace.doctor.causes.storage import ROOM, Files, Staged, files_read, places_of, staged
+from headrace.doctor.measure.diagnosis import StagePart
+from headrace.doctor.predict.setup import Setup, StageChange
+from headrace.doctor.quantities import percent, size, time
+from headrace.doctor.remedies.proposal import MEDIUM, Proposal, tried, would_not
+from headrace.doctor.remedies.storage import is_known, waiting_share, waiting_us
 
 CODE = "staging"
 FROM_STORAGE = 0.2

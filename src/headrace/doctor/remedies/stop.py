@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..analyse.diagnosis import Diagnosis
-from ..analyse.parts import WAIT
-from ..analyse.verdict import BOUND
-from ..analyse.view import View
-from ..analyse.words import percent, time
-from .model import Floors
+from headrace.doctor.analyse.parts import WAIT
+from headrace.doctor.causes.remedy import Floors
+from headrace.doctor.causes.verdict import BOUND
+from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.measure.view import View
+from headrace.doctor.quantities import percent, time
 
 
 def stop(diagnosis: Diagnosis, view: View | None, floors: Floors | None) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..session.model import Maker
-from .case import Case
+from headrace.doctor.causes.case import Case
+from headrace.doctor.session.model import Maker
 
 
 def waiting_us(case: Case) -> float:

@@ -7,15 +7,15 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from ..analyse.environment_cores import too_many_threads
-from ..analyse.host import Host
-from ..analyse.words import counted, number
-from ..predict.making import SHARED
-from ..predict.setup import Setup, StageChange
-from .case import Case
-from .edits.changes import Wanted
-from .factor import Factor
-from .proposal import LOW, Proposal, tried, with_factor, would_not
+from headrace.doctor.causes.case import Case
+from headrace.doctor.causes.cores import too_many_threads
+from headrace.doctor.edits.changes import Wanted
+from headrace.doctor.measure.host import Host
+from headrace.doctor.predict.setup import Setup, StageChange
+from headrace.doctor.quantities import counted, number
+from headrace.doctor.remedies.factor import Factor
+from headrace.doctor.remedies.proposal import LOW, Proposal, tried, with_factor, would_not
+from headrace.doctor.simulate.batch_work import SHARED
 
 CODE = "threads"
 LABELS = ("torch_threads", "omp_threads", "opencv_threads")

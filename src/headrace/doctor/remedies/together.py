@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..predict.prediction import Prediction
-from ..predict.setup import Setup
-from .case import Case
-from .edits.changes import Wanted
-from .proposal import Proposal
+from headrace.doctor.causes.case import Case
+from headrace.doctor.edits.changes import Wanted
+from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.predict.setup import Setup
+from headrace.doctor.remedies.proposal import Proposal
 
 ADDS = 0.01
 """Share of a step that a remedy must gain beside the others, to be worth what it costs."""

@@ -7,15 +7,15 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from ..analyse.find_loaders import demand_words, demanded_cores
-from ..analyse.verdict import BOUND
-from ..analyse.words import counted, number, percent, size, time
-from ..predict.prediction import Prediction
-from ..predict.setup import Setup
-from .case import Case, Change
-from .edits.changes import Wanted
-from .proposal import HIGH, LOW, MEDIUM, Proposal, tried, would_not
-from .storage import waiting_share
+from headrace.doctor.causes.case import Case, Change
+from headrace.doctor.causes.verdict import BOUND
+from headrace.doctor.causes.workers import demand_words, demanded_cores
+from headrace.doctor.edits.changes import Wanted
+from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.predict.setup import Setup
+from headrace.doctor.quantities import counted, number, percent, size, time
+from headrace.doctor.remedies.proposal import HIGH, LOW, MEDIUM, Proposal, tried, would_not
+from headrace.doctor.remedies.storage import waiting_share
 
 CODE = "workers"
 EVEN = 0.02

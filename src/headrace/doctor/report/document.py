@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.doctor.analyse.diagnosis import Diagnosis
-from headrace.doctor.remedies.model import Prescription
+from headrace.doctor.causes.remedy import Prescription
+from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.report.escape import safe_json
 from headrace.doctor.session.document import encode
 from headrace.doctor.session.model import Session
-
-from .escape import safe_json
 
 
 def document(session: Session, diagnosis: Diagnosis | None, prescription: Prescription | None = None) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 
+from headrace.doctor.report.escaping import duration
+from headrace.doctor.report.terminal_layout import Page
 from headrace.doctor.session.model import Outcome, Session
-
-from .figures import duration
-from .page import Page
 
 _ENDINGS = {
     "finished": "ran to its end in {}",

@@ -1,78 +1,91 @@
-"""A view of a run while it goes on: beside its output in a terminal, as a line now and then elsewhere."""
+"""Which window a measured run is in, from evidence records as they come."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
-
+from headrace.doctor.probe.ending import SETTLING_STEPS
 from headrace.doctor.probe.settings import Settings
+from headrace.doctor.report.tail import Record, TailedProcess, take_in
 
-from .live_page import live_line, live_page
-from .live_windows import WindowMeter
-from .pace import PaceMeter
-from .tail import Tail
-
-REFRESH_S = 0.5
-LINE_EVERY_S = 10.0
-
-Gpu = Callable[[], float | None]
-"""The GPU's activity now, a share; None where it is not measured."""
+WARM_UP, OBSERVE, REPLAY, LOAD, DRAIN, OVER = "warm-up", "observe", "replay", "load", "drain", "over"
 
 
-class LiveView:
-    """Follows the evidence in a thread of its own while it is entered. `relay` prints above it."""
+@dataclass(frozen=True)
+class CurrentWindow:
+    """One of docs/doctor/steps.md, or `warm-up` before them, or `over` after them."""
 
-    def __init__(self, settings: Settings, console: Console, *, gpu: Gpu = lambda: None) -> None:
-        self._tail = Tail(Path(settings.evidence))
-        self._pace = PaceMeter()
-        self._windows = WindowMeter(settings)
-        self._console = console
-        self._gpu = gpu
-        self._is_over = threading.Event()
-        self._live: Live | None = None
-        self._thread = threading.Thread(target=self._run, name="headrace-doctor-live", daemon=True)
+    name: str
+    done: int | None = None
+    """Steps, those left out that belong to the change from the window before. None where it has none."""
+    steps: int | None = None
+    """How many it is to have; None where that is not known yet, or where it has none."""
 
-    def __enter__(self) -> LiveView:
-        if self.draws:
-            self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
-            self._live.start()
-        self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-        if self._live is not None:
-            self._live.stop()
+class WindowMeter:
+    """Follows a process that trains through its windows: of several ranks, which go through them together, the one
+    that was heard of last."""
 
-    @property
-    def draws(self) -> bool:
-        """Whether there is a terminal to draw on; else lines are printed."""
-        return self._console.is_terminal and not self._console.is_dumb_terminal
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._trainers: dict[str, _Trainer] = {}
+        self._newest: _Trainer | None = None
 
-    def relay(self, line: str) -> None:
-        """A line of the command's output, with the colours it came in."""
-        self._console.print(Text.from_ansi(line), soft_wrap=True, highlight=False)
+    def add(self, records: Iterable[tuple[TailedProcess, Record]]) -> None:
+        take_in(records, self._take)
 
-    def _run(self) -> None:
-        every = REFRESH_S if self._live is not None else LINE_EVERY_S
-        while not self._is_over.wait(every):
-            self.look()
+    def current(self) -> CurrentWindow | None:
+        """None before the first step, and in a run without windows."""
+        if self._settings.replay == 0 or self._newest is None:
+            return None
+        return self._newest.current(self._settings)
 
-    def look(self) -> None:
-        """Takes in what is new and shows it. The view's own thread does so now and then."""
-        records = list(self._tail.new_records())
-        self._pace.add(records)
-        self._windows.add(records)
-        pace, window, ascii_only = self._pace.pace(), self._windows.current(), self._console.options.ascii_only
-        if self._live is not None:
-            page = live_page(pace, window, self._gpu(), width=self._console.width, ascii_only=ascii_only)
-            self._live.update(Group(*page.lines), refresh=True)
-        elif pace.step is not None:
-            line = live_line(pace, window, self._gpu(), ascii_only=ascii_only)
-            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+    def _take(self, process: TailedProcess, record: Record) -> None:
+        trainer = self._trainers.setdefault(process.path.name, _Trainer(self._settings.warmup))
+        trainer.take(record)
+        if record[0] in ("step", "window"):
+            self._newest = trainer
+
+
+class _Trainer:
+    def __init__(self, warmup: int | None) -> None:
+        self._warmup = warmup
+        self._steps = 0
+        """That have ended."""
+        self._name = OBSERVE
+        self._first = 0
+        """Number of the window's first step."""
+        self._works_ahead = False
+        """Whether anybody makes its batches before it asks for them."""
+
+    def take(self, record: Record) -> None:
+        kind = record[0]
+        if kind == "step":
+            self._steps = max(self._steps, record[1] + 1)
+        elif kind == "facts":
+            self._warmup = record[2].get("warmup_steps", self._warmup)
+        elif kind == "loader":
+            facts = record[3]
+            self._works_ahead |= bool(facts.get("num_workers") or facts.get("threads"))
+        elif kind == "window":
+            _, name, first, steps, *_ = record
+            self._first, self._name = first + steps, self._after(name)
+        elif kind == "end" or (kind == "note" and record[2] == "no-replay"):
+            self._name = OVER
+
+    def current(self, settings: Settings) -> CurrentWindow:
+        if self._name == OBSERVE:
+            return self._observing(settings.steps)
+        if self._name in (REPLAY, LOAD):
+            done = self._steps - self._first - SETTLING_STEPS
+            return CurrentWindow(self._name, min(max(done, 0), settings.replay), settings.replay)
+        return CurrentWindow(self._name)
+
+    def _after(self, name: str) -> str:
+        return {OBSERVE: REPLAY, REPLAY: LOAD if self._works_ahead else DRAIN, LOAD: DRAIN, DRAIN: OVER}[name]
+
+    def _observing(self, steps: int) -> CurrentWindow:
+        if self._warmup is None or self._steps < self._warmup:
+            return CurrentWindow(WARM_UP, self._steps, self._warmup)
+        return CurrentWindow(OBSERVE, min(self._steps - self._warmup, steps), steps)

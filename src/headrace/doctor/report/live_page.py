@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .figures import counted, number, share
-from .live_windows import DRAIN, LOAD, OBSERVE, OVER, REPLAY, WARM_UP, CurrentWindow
-from .pace import Pace
-from .page import Page, Row
-from .step import heat
+from headrace.doctor.report.escaping import counted, number, share
+from headrace.doctor.report.live import DRAIN, LOAD, OBSERVE, OVER, REPLAY, WARM_UP, CurrentWindow
+from headrace.doctor.report.pace import Pace
+from headrace.doctor.report.step import heat
+from headrace.doctor.report.terminal_layout import Page, Row
 
 STAGES = 3
 _DOING = {

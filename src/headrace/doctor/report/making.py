@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.doctor.analyse.diagnosis import Diagnosis, Making, StagePart
-
-from .detail import Detail
-from .figures import counted, duration, number, share
-from .page import Page, Row
-from .step import heat, waiting_most
+from headrace.doctor.measure.diagnosis import Diagnosis, Making, StagePart
+from headrace.doctor.report.detail import Detail
+from headrace.doctor.report.escaping import counted, duration, number, share
+from headrace.doctor.report.step import heat, waiting_most
+from headrace.doctor.report.terminal_layout import Page, Row
 
 SLOW = 2.0
 """Times the median: below that, the slowest samples are no slow ones."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from headrace.doctor.analyse.diagnosis import Cost
-from headrace.doctor.analyse.find_processes import hanging
+from headrace.doctor.causes.processes import hanging
+from headrace.doctor.measure.diagnosis import Cost
+from headrace.doctor.report.detail import Detail
+from headrace.doctor.report.escaping import counted, duration, share, size
+from headrace.doctor.report.terminal_layout import Page
 from headrace.doctor.session.model import Session
-
-from .detail import Detail
-from .figures import counted, duration, share, size
-from .page import Page
 
 
 def put_notes(page: Page, session: Session, cost: Cost, detail: Detail) -> None:

@@ -12,15 +12,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headrace.doctor.analyse.diagnosis import Diagnosis
-from headrace.doctor.remedies.model import Prescription
+from headrace.doctor.causes.remedy import Prescription
+from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.report.document import document
+from headrace.doctor.report.files import can_be_written, write_whole
+from headrace.doctor.report.terminal import TEXT_WIDTH, show, text
+from headrace.doctor.report.trace import trace
 from headrace.doctor.session.model import Session
 from headrace.errors import UsageError
-
-from .document import document
-from .files import can_be_written, write_whole
-from .terminal import TEXT_WIDTH, show, text
-from .trace import trace
 
 STANDARD_OUTPUT = "-"
 
@@ -102,7 +101,7 @@ class Outputs:
 
 
 def _html(session: Session, diagnosis: Diagnosis, prescription: Prescription | None, again: str) -> str:
-    from .html.page import html_page  # jinja2, which nothing else needs
+    from headrace.doctor.report.html.page_old import html_page  # jinja2, which nothing else needs
 
     return html_page(session, diagnosis, prescription, again=again)
 

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .tail import Record, TailedProcess, take_in
+from headrace.doctor.report.tail import Record, TailedProcess, take_in
 
 WINDOW_US = 10_000_000
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.doctor.analyse.diagnosis import Diagnosis, RankView
-
-from .detail import Detail
-from .figures import counted, duration, share
-from .page import Page, Row
+from headrace.doctor.measure.diagnosis import Diagnosis, RankView
+from headrace.doctor.report.detail import Detail
+from headrace.doctor.report.escaping import counted, duration, share
+from headrace.doctor.report.terminal_layout import Page, Row
 
 
 def put_ranks(page: Page, diagnosis: Diagnosis, detail: Detail) -> None:

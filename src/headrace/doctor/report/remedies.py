@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.doctor.remedies.model import Prescription
-
-from .detail import Detail
-from .figures import duration
-from .gains import floor_rows
-from .page import Page, Row
-from .remedy_rows import RemedyRow, RemedyRows, remedy_rows
+from headrace.doctor.causes.remedy import Prescription
+from headrace.doctor.report.detail import Detail
+from headrace.doctor.report.escaping import duration
+from headrace.doctor.report.remedy_rows import RemedyRow, RemedyRows, remedy_rows
+from headrace.doctor.report.remedy_text import floor_rows
+from headrace.doctor.report.terminal_layout import Page, Row
 
 REFUSED = "refused"
 """In place of a gain that a proof spoke against."""

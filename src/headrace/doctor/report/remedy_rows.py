@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headrace.doctor.causes.remedy import Edit, Outcome, Prescription, Remedy
 from headrace.doctor.predict.prediction import Prediction
-from headrace.doctor.remedies.model import Edit, Outcome, Prescription, Remedy
-
-from .figures import ABSENT, duration
-from .gains import helping, idle, interval, is_refused, outcome_of, predicted, proved, samples, times, title, together
+from headrace.doctor.report.escaping import ABSENT, duration
+from headrace.doctor.report.remedy_text import (
+    helping,
+    idle,
+    interval,
+    is_refused,
+    outcome_of,
+    predicted,
+    proved,
+    samples,
+    times,
+    title,
+    together,
+)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.doctor.analyse.diagnosis import Diagnosis, Part, StepBudget
-
-from .detail import Detail
-from .figures import counted, duration, number, share
-from .page import Page, Row
+from headrace.doctor.measure.diagnosis import Diagnosis, Part, StepBudget
+from headrace.doctor.report.detail import Detail
+from headrace.doctor.report.escaping import counted, duration, number, share
+from headrace.doctor.report.terminal_layout import Page, Row
 
 WAIT = "data wait"
 HOT, WARM = 0.3, 0.1

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from headrace.doctor.analyse.diagnosis import Diagnosis, Finding
-from headrace.doctor.remedies.model import Prescription
+from headrace.doctor.causes.remedy import Prescription
+from headrace.doctor.measure.diagnosis import Diagnosis, Finding
+from headrace.doctor.report.detail import ALL, CELL, CELL_WITH_REMEDIES, SCREEN, SCREEN_WITH_REMEDIES, Detail
+from headrace.doctor.report.ending import command_line, ending, put_last_lines
+from headrace.doctor.report.escaping import counted, share
+from headrace.doctor.report.making import put_making
+from headrace.doctor.report.notes import put_hung, put_notes
+from headrace.doctor.report.ranks import put_ranks
+from headrace.doctor.report.remedies import put_remedies
+from headrace.doctor.report.remedy_text import first_gain, helping
+from headrace.doctor.report.run_text import put_machines
+from headrace.doctor.report.step import heat, put_step
+from headrace.doctor.report.terminal_layout import Page
+from headrace.doctor.report.windows import put_windows
 from headrace.doctor.session.model import Session
-
-from .detail import ALL, CELL, CELL_WITH_REMEDIES, SCREEN, SCREEN_WITH_REMEDIES, Detail
-from .ending import command_line, ending, put_last_lines
-from .figures import counted, share
-from .gains import first_gain, helping
-from .machine import put_machines
-from .making import put_making
-from .notes import put_hung, put_notes
-from .page import Page
-from .ranks import put_ranks
-from .remedies import put_remedies
-from .step import heat, put_step
-from .windows import put_windows
 
 TEXT_WIDTH = 100
 

@@ -8,17 +8,16 @@ from itertools import count
 
 import msgspec
 
-from headrace.doctor.analyse.diagnosis import Diagnosis
+from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.report import trace_events as events
+from headrace.doctor.report.ending import command_line
+from headrace.doctor.report.escape import safe
+from headrace.doctor.report.trace_device import device_slices
+from headrace.doctor.report.trace_events import Event
+from headrace.doctor.report.trace_loop import loop_slices
+from headrace.doctor.report.trace_making import ReadyBatch, batch_slices, ready_batches, sent_at
+from headrace.doctor.report.trace_windows import window_slices
 from headrace.doctor.session.model import Machine, Maker, Session, Trainer
-
-from . import trace_events as events
-from .ending import command_line
-from .escape import safe
-from .trace_device import device_slices
-from .trace_events import Event
-from .trace_loop import loop_slices
-from .trace_making import ReadyBatch, batch_slices, ready_batches, sent_at
-from .trace_windows import window_slices
 
 WINDOWS, LOOP, DEVICE, MAKING = 1, 2, 3, 4
 """Tracks of a process, in the order in which they are shown."""

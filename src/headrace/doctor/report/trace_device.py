@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace.doctor.report.slices import Slice, by_start
 from headrace.doctor.session.model import Steps
-
-from .slices import Slice, by_start
 
 PAIRS = {
     "w": ("r", "waits for a batch"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .escape import safe
-from .slices import Slice, nested
+from headrace.doctor.report.escape import safe
+from headrace.doctor.report.slices import Slice, nested
 
 Event = dict[str, Any]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
+from headrace.doctor.report.slices import Slice, by_start
+from headrace.doctor.report.trace_windows import window_of
 from headrace.doctor.session.model import Trainer
-
-from .slices import Slice, by_start
-from .trace_windows import window_of
 
 SPANS = {
     "h": "host to device",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from headrace.doctor.report.slices import Slice
 from headrace.doctor.session.model import Maker, Trainer
-
-from .slices import Slice
 
 Sent = dict[tuple[str, int, int, int], int]
 """By host, pid, epoch and index: when a batch was in the pipe."""

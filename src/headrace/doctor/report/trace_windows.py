@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from headrace.doctor.report.slices import Slice
 from headrace.doctor.session.model import Window
-
-from .slices import Slice
 
 
 def window_slices(windows: Sequence[Window]) -> Iterator[Slice]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from headrace.doctor.report.escaping import counted, duration
+from headrace.doctor.report.terminal_layout import Page
 from headrace.doctor.session.model import Session, Trainer, Window
-
-from .figures import counted, duration
-from .page import Page
 
 _DONE = {"observe": "observed", "replay": "replayed", "load": "replayed beside the workers", "drain": "drained"}
 

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
-from ...errors import SessionError
-from .model import FORMAT, VERSION, Session
-from .tables import first_fault
+from headrace.doctor.session.model import FORMAT, VERSION, Session
+from headrace.doctor.session.tables import first_fault
+from headrace.errors import SessionError
 
 _Kind = TypeVar("_Kind")
 

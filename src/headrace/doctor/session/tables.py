@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
-from .model import Machine, Maker, Session, Trainer
+from headrace.doctor.session.model import Machine, Maker, Session, Trainer
 
 MAY_BE_EMPTY = {"beside", "cpu", "delay", "unpickle_cpu", "worked"}
 """Columns that are left out where no row has anything, or by an earlier doctor."""

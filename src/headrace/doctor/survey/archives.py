@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..probe.remedies.indexed_tar import index_of, tar_info
-from ..session.model import Calibration
+from headrace.doctor.probe.remedies.files import index_of, tar_info
+from headrace.doctor.session.model import Calibration
 
 CODE, LOOK_UP, HEADER = "indexed-tar", "look-up", "header"
 ENDS = (".tar",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 
-from ..session.model import Machine, Place
+from headrace.doctor.session.model import Machine, Place
 
 SHM = "/dev/shm"
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from ..session.model import Calibration, Machine, Opened, Survey
-from .archives import MOST_BYTES, indexed, is_archive, members
-from .files import paths, read_files
-from .images import decoded, is_image, near
-from .places import places
+from headrace.doctor.machine.files_read import paths, read_files
+from headrace.doctor.machine.survey import decoded, is_image, near
+from headrace.doctor.session.model import Calibration, Machine, Opened, Survey
+from headrace.doctor.survey.archives import MOST_BYTES, indexed, is_archive, members
+from headrace.doctor.survey.places import places
 
 BUDGET_S = 2.0
 LISTING = 0.5

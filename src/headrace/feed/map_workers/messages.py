@@ -8,8 +8,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.feed.arrays import Layout
-from headrace.feed.map_workers.sent_fields import SentField
+from headrace.loader.batch_values import Layout
+from headrace.loader.map_workers.messages import SentField
 
 
 @dataclass(frozen=True)

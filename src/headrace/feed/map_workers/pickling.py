@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from headrace.errors import UsageError
-from headrace.feed.arrays import Plain
 from headrace.feed.map_workers.messages import Failure
+from headrace.loader.batch_values import Plain
 
 
 class _Pickler(pickle.Pickler):

@@ -8,11 +8,11 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.feed.arrays import Layout
 from headrace.feed.decoded import Decoded
 from headrace.feed.map_workers import pickling
 from headrace.feed.map_workers.messages import Done, Failure, Place
-from headrace.feed.map_workers.shared_blocks import SharedBlocks
+from headrace.loader.batch_memory import SharedBlocks
+from headrace.loader.batch_values import Layout
 
 Shapes: TypeAlias = tuple[Any, ...]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 
 from headrace.cores import default_threads
-from headrace.feed.tuning.climber import Climber
 from headrace.feed.tuning.observation import Observation
 from headrace.feed.tuning.setting import Bounds, Knob, Setting
+from headrace.loader.autotuning.climber import Climber
 
 START_PREFETCH, MOST_PREFETCH = 3, 16
 """More ahead only evens out what varies over more than so many batches, and each takes memory."""

@@ -8,7 +8,6 @@ import stat as modes
 from collections.abc import Iterator
 
 from .folder import UndoFolder, is_below, no_work, temporary
-from .keep import CHEAP_BYTES, CannotKeepError, Keeper, end_sum
 from .records import (
     ABSENT,
     APPENDED,
@@ -24,6 +23,7 @@ from .records import (
     Record,
     decoded,
 )
+from .undo_folder import CHEAP_BYTES, CannotKeepError, Keeper, end_sum
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

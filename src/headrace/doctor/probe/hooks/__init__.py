@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Callable
 
 from . import (
     backward,
-    batch_sources,
-    collectives,
+    batch_sources_old,
     compiler,
     cuda,
     dataloader,
@@ -22,7 +21,8 @@ from . import (
     saving,
     scaler,
     schedulers,
-    workers,
+    training_calls,
+    worker_queues,
 )
 from .libraries import LIBRARIES
 
@@ -37,9 +37,9 @@ HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("torch", cuda.install),
     ("torch", ranges.install),
     ("torch", engines.watch_end),
-    ("torch", batch_sources.install),
+    ("torch", batch_sources_old.install),
     ("torch", backward.install),
-    ("torch", collectives.install),
+    ("torch", training_calls.install),
     ("torch.serialization", saving.install_torch),
     ("torch.jit._serialization", saving.install_torch),
     ("torch.jit._script", saving.install_script_module),
@@ -57,14 +57,14 @@ HOOKS: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("torch._dynamo.eval_frame", compiler.install),
     ("queue", handoffs.watch_queues),
     ("headrace.device.prefetcher", handoffs.watch_prefetcher),
-    ("headrace.loader_position", own_loaders.watch_loader),
-    ("headrace.compat.thread_loader.loader", own_loaders.watch_thread_loader),
-    ("headrace.compat.thread_loader.batch_task", own_loaders.watch_thread_tasks),
-    *((module, batch_sources.watch_library) for module in batch_sources.LIBRARIES),
+    ("headrace.loader.position", own_loaders.watch_loader),
+    ("headrace.dropins.thread_loader.thread_dataloader", own_loaders.watch_thread_loader),
+    ("headrace.dropins.thread_loader.batch_task", own_loaders.watch_thread_tasks),
+    *((module, batch_sources_old.watch_library) for module in batch_sources_old.LIBRARIES),
     ("multiprocessing.util", lifecycle.watch_children),
     ("torch.utils.data._utils.fetch", fetchers.install),
-    ("torch.utils.data._utils.worker", workers.install),
-    ("torchdata.stateful_dataloader.worker", workers.install),
+    ("torch.utils.data._utils.worker", worker_queues.install),
+    ("torchdata.stateful_dataloader.worker", worker_queues.install),
     *LIBRARIES,
 ]
 """A module's name, and what to call with it once it has been imported, in this order."""

@@ -9,11 +9,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..passes import ATTRIBUTE, Reader
-from ..training import now
+from ..training.training import now
 
 if TYPE_CHECKING:
     from ..probe import Probe
-    from ..training import Training
+    from ..training.training import Training
 
 
 def install(probe: Probe, dataloader: ModuleType) -> None:

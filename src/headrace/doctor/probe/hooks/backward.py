@@ -7,12 +7,12 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..steps import BACKWARD
+from ..training.steps import BACKWARD
 from .compiler import compiling
 
 if TYPE_CHECKING:
     from ..probe import Probe
-    from ..training import Training
+    from ..training.training import Training
 
 
 def install(probe: Probe, torch: ModuleType) -> None:

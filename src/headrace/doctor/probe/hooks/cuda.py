@@ -7,8 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..cuda import CudaDevice
-from ..device_marks import DeviceMarks
-from . import copies
+from ..training.device_marks import DeviceMarks
 from .lifecycle import write_facts
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def begin(probe: Probe, torch: ModuleType) -> None:
     """CUDA is in use from now on."""
     device = CudaDevice(torch)
     probe.training.follow_device(DeviceMarks(device))
-    copies.install(probe, torch)
+    device.install(probe, torch)
     graph = torch.cuda.CUDAGraph
     probe.patches.replace(graph, "capture_begin", lambda original: _capture_begins(probe, device, original))
     probe.patches.replace(graph, "capture_end", lambda original: _capture_ends(device, original))

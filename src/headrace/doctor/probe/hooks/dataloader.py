@@ -9,14 +9,14 @@ from threading import current_thread, get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..padding import Padding
 from ..passes import ATTRIBUTE, Pass
 from ..resting import NOBODY
 from ..shapes import Shapes
-from ..step_records import Received
-from ..training import now
-from ..windows.sources import Source
+from ..training.loader_sources import Source
+from ..training.step_records import Received
+from ..training.training import now
 from . import arrivals
+from .batch_shapes import Padding
 from .loader_facts import loader_facts, makers_of
 from .replays import Replays
 

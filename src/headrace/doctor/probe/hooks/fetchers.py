@@ -7,10 +7,10 @@ import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..batches import Batch
-from ..cost import price_ns
-from ..made_twice import FIRST, LAST
+from ..batch_production import Batch
+from ..overhead import price_ns
 from ..resting import NOBODY
+from ..sample_digests import FIRST, LAST
 from ..slow import SlowSamples
 from ..stage_cost import CALLS, raise_
 from ..stages import Stages
@@ -19,8 +19,8 @@ from ..timed import timed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..made_twice import SampleStages
     from ..probe import Probe
+    from ..sample_digests import SampleStages
 
 
 def install(probe: Probe, fetch: ModuleType) -> None:

@@ -11,8 +11,8 @@ from ..elsewhere import MOST
 
 if TYPE_CHECKING:
     from ..probe import Probe
-    from ..step_records import Given
-    from ..training import Training
+    from ..training.step_records import Given
+    from ..training.training import Training
 
 CARRIED = "_headrace_carried"
 """Attribute of a queue into which a thread that fetches has put something: the batches in it, by the identity of what

@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..resting import NOBODY
-from ..steps import CLOSURE, OPTIMIZER
-from ..training import Training
+from ..training.steps import CLOSURE, OPTIMIZER
+from ..training.training import Training
 from .compiler import compiling
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..batches import Batch
+from ..batch_production import Batch
 from ..passes import ATTRIBUTE, Pass
 from ..stages import add
-from ..training import now
+from ..training.training import now
 from .dataloader import Hooks
 
 if TYPE_CHECKING:
@@ -35,18 +35,18 @@ BATCH = "_headrace_batch"
 
 
 def watch_loader(probe: Probe, position: ModuleType) -> None:
-    """Hook headrace.loader_position, the base of Loader and of mixtures, once there is torch to train with."""
+    """Hook headrace.loader.position, the base of Loader and of mixtures, once there is torch to train with."""
     probe.when_imported("torch", partial(_install, owner=position.LoaderPosition, iterator=position.LoaderIterator))
 
 
 def watch_thread_loader(probe: Probe, loader: ModuleType) -> None:
-    """Hook headrace.compat.thread_loader.loader."""
+    """Hook headrace.dropins.thread_loader.thread_dataloader."""
     owner, iterator = loader.ThreadDataLoader, loader.ThreadLoaderIterator
     probe.when_imported("torch", partial(_install, owner=owner, iterator=iterator))
 
 
 def watch_thread_tasks(probe: Probe, batch_task: ModuleType) -> None:
-    """Hook headrace.compat.thread_loader.batch_task."""
+    """Hook headrace.dropins.thread_loader.batch_task."""
     hooks = _ThreadHooks(probe)
     unseen = "what the threads of a ThreadDataLoader do was"
     probe.hook(batch_task, "BatchTask.__init__", hooks.new_task, unseen)

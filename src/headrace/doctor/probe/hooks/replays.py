@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..step_records import Replayed
+from ..training.step_records import Replayed
 
 if TYPE_CHECKING:
     from ..passes import Pass

@@ -6,7 +6,7 @@ import functools
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..training import now
+from ..training.training import now
 
 if TYPE_CHECKING:
     from ..probe import Probe

@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
-    from ..training import Training
+    from ..training.training import Training
 
 
 def spanned(training: Training, kind: str, begin_mark: str, end_mark: str) -> Callable[..., Callable[..., Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import cache, device_prefetch, indexed_tar, loaders, native_decode, staging, threads
+from . import cache, device_prefetch, files, images, loaders, staging, threads
 from .applied import Applied
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 BENEATH: dict[str, Callable[[Probe, Any, Applied], None]] = {
     "threads": threads.install,
     "staging": staging.install,
-    "indexed_tar": indexed_tar.install,
-    "native_decode": native_decode.install,
+    "indexed_tar": files.install,
+    "native_decode": images.install,
     "cache": cache.install,
     "loaders": loaders.install,
 }

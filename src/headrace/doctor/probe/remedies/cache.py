@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Callable
 
 from .applied import Applied
-from .images import finish, is_unread, source_key
+from .images_old import finish, is_unread, source_key
 from .loaders import change
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from .sources import Source
+from ..training.loader_sources import Source
 
 if TYPE_CHECKING:
-    from ..step_records import Received
+    from ..training.step_records import Received
 
 
 class Share(NamedTuple):

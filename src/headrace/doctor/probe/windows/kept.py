@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
-from .copying import Uncopyable, copied
+from ..training.cached_batches import Uncopyable, copied
 
 MOST = 16
 """More of them tell no more of a step's length, and each costs the observed run a copy."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from .sources import Source
+from ..training.loader_sources import Source
 
 LONGEST_STOP_S = 2.0
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable
 
+from ..training.loader_sources import Source
 from .kept import MOST, Kept
 from .memory import room_bytes
-from .sources import Source
 
 if TYPE_CHECKING:
     from ..passes import Pass
-    from ..step_records import Received
-    from ..steps import Step
+    from ..training.step_records import Received
+    from ..training.steps import Step
 
 
 class Observed:

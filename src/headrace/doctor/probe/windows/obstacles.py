@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..training import Training
+    from ..training.training import Training
     from .observed import Observed
 
 

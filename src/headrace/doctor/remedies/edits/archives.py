@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from .imports import full_name, full_names, import_of
-from .source import Replacement, Source, dotted
+from headrace.doctor.edits.script_source import Replacement, Source, dotted
+from headrace.doctor.remedies.edits.imports import full_name, full_names, import_of
 
 SHARED = {"extractfile", "getmember", "getmembers", "getnames", "close", "name"}
 """What both have, with the same meaning."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from .source import Replacement, Source, dotted
+from headrace.doctor.edits.script_source import Replacement, Source, dotted
 
 
 def full_names(tree: ast.Module) -> dict[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from .loader_call import argument, is_open
-from .source import Replacement, Source
+from headrace.doctor.edits.loader_call import argument, is_open
+from headrace.doctor.edits.script_source import Replacement, Source
 
 
 def with_keywords(source: Source, call: ast.Call, wanted: Mapping[str, str]) -> list[Replacement] | None:

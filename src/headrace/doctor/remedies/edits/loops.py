@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from .imports import import_of
-from .loader_call import loop_at
-from .source import Replacement, Source, dotted
+from headrace.doctor.edits.loader_call import loop_at
+from headrace.doctor.edits.script_source import Replacement, Source, dotted
+from headrace.doctor.remedies.edits.imports import import_of
 
 AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
 """Calls whose first argument is what they hand out the items of."""

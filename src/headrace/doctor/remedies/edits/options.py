@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .loader_call import LoaderCall, argument
-from .source import Source
+from headrace.doctor.edits.loader_call import LoaderCall, argument
+from headrace.doctor.edits.script_source import Source
 
 FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
 """Actions of options that take no value."""

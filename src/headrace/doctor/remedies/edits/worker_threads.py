@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .imports import below_imports, full_names, top_names
-from .loader_call import LoaderCall, argument
-from .source import Replacement, Source
+from headrace.doctor.edits.loader_call import LoaderCall, argument
+from headrace.doctor.edits.script_source import Replacement, Source
+from headrace.doctor.remedies.edits.imports import below_imports, full_names, top_names
 
 NAME = "one_thread_each"
 CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}

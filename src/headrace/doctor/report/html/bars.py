@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from ..figures import share
-from .svg import element, percent
+from headrace.doctor.report.escaping import share
+from headrace.doctor.report.html.svg import element, percent
 
 HEIGHT_PX = 20
 LABELLED = 0.13

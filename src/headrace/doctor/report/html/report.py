@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from headrace.doctor.analyse.diagnosis import Diagnosis, StepBudget
 from headrace.doctor.analyse.join import Join
 from headrace.doctor.analyse.loaders import with_loaders_as_one
-from headrace.doctor.analyse.steps import Training, training
-from headrace.doctor.remedies.model import Prescription
+from headrace.doctor.causes.remedy import Prescription
+from headrace.doctor.measure.diagnosis import Diagnosis, StepBudget
+from headrace.doctor.measure.steps import Training, training
+from headrace.doctor.report.step import waiting_most
 from headrace.doctor.session.model import Maker, Session
-
-from ..step import waiting_most
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup, escape
 
-from ..escape import safe
+from headrace.doctor.report.escape import safe
 
 Attribute = str | float | None
 MOST_TEXT = 300

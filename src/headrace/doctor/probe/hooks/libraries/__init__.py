@@ -9,21 +9,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Callable
 
-from . import (
-    albumentations,
-    drop_ins,
-    files,
-    hdf5,
-    imageio,
-    lmdb,
-    opencv,
-    pillow,
-    tars,
-    tokenizers,
-    torchvision,
-    waits,
-    zips,
-)
+from .. import file_libraries, image_libraries
+from . import albumentations, drop_ins, hdf5, imageio, lmdb, opencv, pillow, tars, tokenizers, waits, zips
 
 if TYPE_CHECKING:
     from ...probe import Probe
@@ -39,28 +26,28 @@ LIBRARIES: list[tuple[str, Callable[[Probe, ModuleType], None]]] = [
     ("h5py._hl.dataset", hdf5.install_datasets),
     ("lmdb", lmdb.install),
     ("cv2", opencv.install),
-    ("torchvision.io.image", torchvision.install_io),
-    ("torchvision.io.video", torchvision.install_io),
-    ("torchvision.transforms.transforms", torchvision.install_transforms),
-    ("torchvision.transforms.functional", torchvision.install_functional),
-    ("torchvision.transforms.v2", torchvision.install_transforms_v2),
-    ("torchvision.transforms.v2.functional", torchvision.install_functional_v2),
+    ("torchvision.io.image", image_libraries.install_io),
+    ("torchvision.io.video", image_libraries.install_io),
+    ("torchvision.transforms.transforms", image_libraries.install_transforms),
+    ("torchvision.transforms.functional", image_libraries.install_functional),
+    ("torchvision.transforms.v2", image_libraries.install_transforms_v2),
+    ("torchvision.transforms.v2.functional", image_libraries.install_functional_v2),
     ("albumentations.core.transforms_interface", albumentations.install),
     ("imageio.v2", imageio.install),
     ("imageio.v3", imageio.install),
     ("tokenizers", tokenizers.install),
     ("transformers.tokenization_utils_base", tokenizers.install_transformers),
     ("transformers.image_processing_utils", tokenizers.install_image_processing),
-    ("numpy", files.install_numpy),
-    ("torch.serialization", files.install_torch),
-    ("torch.utils.data._utils.fetch", files.install),
+    ("numpy", file_libraries.install_numpy),
+    ("torch.serialization", file_libraries.install_torch),
+    ("torch.utils.data._utils.fetch", file_libraries.install),
     ("concurrent.futures._base", waits.install_futures),
     ("multiprocessing.pool", waits.install_pool),
     ("fcntl", waits.install_locks),
     ("headrace.compat.images.decoding", drop_ins.install_decoding),
-    ("headrace.compat.images.reader", drop_ins.install_reader),
+    ("headrace.dropins.image_reader", drop_ins.install_reader),
     ("headrace.compat.images.batch", drop_ins.install_batch),
-    ("headrace.compat.archives.indexed_archive", drop_ins.install_archives),
-    ("headrace.compat.archives.indexed_tar", drop_ins.install_tar),
-    ("headrace.compat.archives.indexed_zip", drop_ins.install_zip),
+    ("headrace.dropins.indexed_archive", drop_ins.install_archives),
+    ("headrace.dropins.indexed_tar", drop_ins.install_tar),
+    ("headrace.dropins.indexed_zip", drop_ins.install_zip),
 ]

@@ -15,7 +15,7 @@ def install_decoding(probe: Probe, decoding: ModuleType) -> None:
 
 
 def install_reader(probe: Probe, reader: ModuleType) -> None:
-    """Hook headrace.compat.images.reader."""
+    """Hook headrace.dropins.image_reader."""
     probe.time_calls(reader.ImageReader, "__call__", "decode", "headrace.ImageReader")
 
 
@@ -25,7 +25,7 @@ def install_batch(probe: Probe, batch: ModuleType) -> None:
 
 
 def install_archives(probe: Probe, archive: ModuleType) -> None:
-    """Hook headrace.compat.archives.indexed_archive, the base of IndexedTar and IndexedZip."""
+    """Hook headrace.dropins.indexed_archive, the base of IndexedTar and IndexedZip."""
     probe.time_calls_by_type(archive.IndexedArchive, "read", "read")
     for name in ("getmember", "__contains__"):
         probe.time_calls_by_type(archive.IndexedArchive, name, "lookup")
@@ -33,12 +33,12 @@ def install_archives(probe: Probe, archive: ModuleType) -> None:
 
 
 def install_tar(probe: Probe, tar: ModuleType) -> None:
-    """Hook headrace.compat.archives.indexed_tar, whose open members read as they are asked."""
+    """Hook headrace.dropins.indexed_tar, whose open members read as they are asked."""
     probe.time_calls(tar.IndexedTar, "extractfile", "lookup", "IndexedTar")
     probe.time_calls(tar.IndexedTar, "_read_range", "read", "IndexedTar")
 
 
 def install_zip(probe: Probe, archive: ModuleType) -> None:
-    """Hook headrace.compat.archives.indexed_zip."""
+    """Hook headrace.dropins.indexed_zip."""
     probe.time_calls(archive.IndexedZip, "extractfile", "read", "IndexedZip")
     probe.time_calls(archive.IndexedZip, "open", "read", "IndexedZip")

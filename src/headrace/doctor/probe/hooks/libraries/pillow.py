@@ -95,7 +95,7 @@ class _WouldTake:
 
 
 def _is_unread(image: Any) -> bool:
-    from ...remedies.images import is_unread  # which few processes need
+    from ...remedies.images_old import is_unread  # which few processes need
 
     return is_unread(image)
 

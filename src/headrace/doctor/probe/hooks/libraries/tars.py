@@ -6,8 +6,8 @@ import functools
 from typing import TYPE_CHECKING, Any, Callable
 
 from ...stages import Stages
+from ..file_libraries import is_reading
 from . import reads
-from .files import is_reading
 from .paths import counted
 
 if TYPE_CHECKING:

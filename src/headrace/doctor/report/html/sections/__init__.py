@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..blocks import Section
-from ..report import Report
-from .anatomy import anatomy
-from .environment import environment
-from .findings import findings
-from .floors import floors
-from .notes import notes
-from .queue import queue
-from .ranks import ranks
-from .remedies import remedies
-from .samples import samples
-from .timeline import timeline
-from .waits import waits
-from .workers import workers
+from headrace.doctor.report.html.blocks import Section
+from headrace.doctor.report.html.machine_sections import environment
+from headrace.doctor.report.html.remedy_sections import remedies
+from headrace.doctor.report.html.report import Report
+from headrace.doctor.report.html.sections.anatomy import anatomy
+from headrace.doctor.report.html.sections.findings import findings
+from headrace.doctor.report.html.sections.floors import floors
+from headrace.doctor.report.html.sections.notes import notes
+from headrace.doctor.report.html.sections.queue import queue
+from headrace.doctor.report.html.sections.ranks import ranks
+from headrace.doctor.report.html.sections.samples import samples
+from headrace.doctor.report.html.sections.waits import waits
+from headrace.doctor.report.html.step_sections import timeline
+from headrace.doctor.report.html.worker_sections import workers
 
 SECTIONS: tuple[Callable[[Report], Section | None], ...] = (
     anatomy,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from headrace.doctor.analyse.diagnosis import Part, StepBudget
-
-from ...figures import duration, share
-from ..bars import Segment, stacked
-from ..blocks import Cell, Key, Section, Table
-from ..colours import of_part
-from ..report import Report
+from headrace.doctor.measure.diagnosis import Part, StepBudget
+from headrace.doctor.report.escaping import duration, share
+from headrace.doctor.report.html.bars import Segment, stacked
+from headrace.doctor.report.html.blocks import Cell, Key, Section, Table
+from headrace.doctor.report.html.colours import of_part
+from headrace.doctor.report.html.report import Report
 
 HOW = (
     "The whole bar is one step: from the end of one optimizer.step() to that of the next. Data wait is the time in "

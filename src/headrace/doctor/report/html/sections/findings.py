@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...figures import share
-from ..blocks import Section, Texts
-from ..report import Report
+from headrace.doctor.report.escaping import share
+from headrace.doctor.report.html.blocks import Section, Texts
+from headrace.doctor.report.html.report import Report
 
 MOST = 40
 

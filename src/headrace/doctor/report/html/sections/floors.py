@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...figures import duration
-from ...gains import floor_rows
-from ..bars import Measure, measures
-from ..blocks import Block, Cell, Section, Table, Texts
-from ..report import Report
+from headrace.doctor.report.escaping import duration
+from headrace.doctor.report.html.bars import Measure, measures
+from headrace.doctor.report.html.blocks import Block, Cell, Section, Table, Texts
+from headrace.doctor.report.html.report import Report
+from headrace.doctor.report.remedy_text import floor_rows
 
 _MEANS = {
     "as it is": "the run as it was observed",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-from ....analyse.find_processes import hanging
-from ...ending import last_words
-from ...notes import cost_words, note_texts
-from ..blocks import Block, Quote, Section, Texts
-from ..report import Report
+from headrace.doctor.causes.processes import hanging
+from headrace.doctor.report.ending import last_words
+from headrace.doctor.report.html.blocks import Block, Quote, Section, Texts
+from headrace.doctor.report.html.report import Report
+from headrace.doctor.report.notes import cost_words, note_texts
 
 MOST, MOST_LINES, MOST_STACKS = 60, 60, 60
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from ...figures import duration, number, share
-from ..axis import plain_axis, time_axis
-from ..blocks import Figure, Key, Section
-from ..columns import MOST, Columns, Layer, columns
-from ..depth import Depth, depth
-from ..report import Report
+from headrace.doctor.report.escaping import duration, number, share
+from headrace.doctor.report.html.axis import plain_axis, time_axis
+from headrace.doctor.report.html.blocks import Figure, Key, Section
+from headrace.doctor.report.html.charts import MOST, Columns, Layer, columns
+from headrace.doctor.report.html.queue_section import Depth, depth
+from headrace.doctor.report.html.report import Report
 
 HOW = (
     "Height is how many batches were made and not yet taken, on average over the column's time. At zero the training "

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from headrace.doctor.analyse.diagnosis import RankView
 from headrace.doctor.analyse.ranks import is_late
-
-from ...figures import counted, duration, share
-from ..bars import Segment, stacked
-from ..blocks import Cell, Key, Section, Table
-from ..report import Report
+from headrace.doctor.measure.diagnosis import RankView
+from headrace.doctor.report.escaping import counted, duration, share
+from headrace.doctor.report.html.bars import Segment, stacked
+from headrace.doctor.report.html.blocks import Cell, Key, Section, Table
+from headrace.doctor.report.html.report import Report
 
 MOST = 64
 HOW = (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...figures import duration, number, share
-from ...making import SLOW
-from ..bars import Segment, stacked
-from ..blocks import Block, Cell, Section, Table
-from ..report import Report
+from headrace.doctor.report.escaping import duration, number, share
+from headrace.doctor.report.html.bars import Segment, stacked
+from headrace.doctor.report.html.blocks import Block, Cell, Section, Table
+from headrace.doctor.report.html.report import Report
+from headrace.doctor.report.making import SLOW
 
 MOST = 16
 LEAST = 0.005

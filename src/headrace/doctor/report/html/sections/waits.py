@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.doctor.analyse.diagnosis import Part
-
-from ...figures import duration, share
-from ..bars import Segment, stacked
-from ..blocks import Block, Cell, Section, Table
-from ..colours import of_category
-from ..report import Report
+from headrace.doctor.measure.diagnosis import Part
+from headrace.doctor.report.escaping import duration, share
+from headrace.doctor.report.html.bars import Segment, stacked
+from headrace.doctor.report.html.blocks import Block, Cell, Section, Table
+from headrace.doctor.report.html.colours import of_category
+from headrace.doctor.report.html.report import Report
 
 MOST = 12
 _MEANS = {

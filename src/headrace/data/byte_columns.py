@@ -1,0 +1,180 @@
+"""ByteRanges of bytes that lie in files of rows or in memory: where each lies, and the files that some name instead."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.data.columns import ABSENT, MISSING, ByteColumn, Column, Location, Part, RangeColumn, TextColumn
+from headrace.data.content_sample import content_sample
+from headrace.data.files import Files
+from headrace.data.memory_file import MemoryFile
+from headrace.data.named_files import NamedFiles
+from headrace.data.strings import StringColumn
+from headrace.data.table import PathRoot
+from headrace.errors import UsageError
+
+Ints = npt.NDArray[np.int64]
+
+
+class ByteRanges(NamedTuple):
+    """The values of one column in one file; an entry a row."""
+
+    offset: Ints
+    """First byte in the file."""
+    length: Ints
+    """`ABSENT` where the value is null."""
+    paths: StringColumn | None = None
+    """Of `{bytes, path}`: the paths, empty where there is none; None where no value names one."""
+
+    @classmethod
+    def join(cls, parts: Sequence[ByteRanges]) -> ByteRanges:
+        """Return the values of several parts of one file, one part after another."""
+        paths = None
+        if any(part.paths is not None for part in parts):
+            paths = StringColumn.join(part.paths or _no_paths(len(part.length)) for part in parts)
+        none = np.empty(0, np.int64)
+        return cls(
+            np.concatenate([none, *(part.offset for part in parts)]),
+            np.concatenate([none, *(part.length for part in parts)]),
+            paths,
+        )
+
+    def take(self, rows: Ints) -> ByteRanges:
+        return ByteRanges(self.offset[rows], self.length[rows], None if self.paths is None else self.paths.take(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class RowFiles(Files):
+    """Files that hold values of many rows; those in memory among them by their number."""
+
+    in_memory: Mapping[int, MemoryFile] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, files: Sequence[str | MemoryFile]) -> RowFiles:
+        """Return files by their absolute paths."""
+        in_memory = {number: file for number, file in enumerate(files) if isinstance(file, MemoryFile)}
+        names = [file.path if isinstance(file, MemoryFile) else os.fsencode(file) for file in files]
+        return cls("/", StringColumn.from_list(names), archives=True, in_memory=in_memory)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        names = map(self.names.bytes, range(len(self.names)))
+        return _of_files, ([self.in_memory.get(number, os.fsdecode(name)) for number, name in enumerate(names)],)
+
+
+def _of_files(files: Sequence[str | MemoryFile]) -> RowFiles:
+    return RowFiles.of(files)
+
+
+@dataclass(frozen=True, eq=False)
+class BytesOrFiles(ByteColumn):
+    """`{bytes, path}` a sample: bytes in a file of rows, or else the file that the path names."""
+
+    inside: RangeColumn
+    loose: NamedFiles
+    """The files of all samples by their paths; empty where there is none."""
+
+    @property
+    def files(self) -> Files:  # type: ignore[override]  # a batch that needs others says so in its location
+        return self.inside.files
+
+    def locate(self, ids: Ints) -> Location:
+        at = self.inside.locate(ids)
+        assert at.length is not None
+        rows = np.flatnonzero(at.length == ABSENT)
+        named = self.loose.locate(ids[rows])
+        assert named.files is not None
+        has_name = named.files.names.take(np.arange(len(rows))).lengths() > 0
+        rows = rows[has_name]
+        if not len(rows):
+            return at
+        return self._mixed(at, rows, [named.files.path(int(row)) for row in np.flatnonzero(has_name)])
+
+    def _mixed(self, at: Location, rows: Ints, paths: Sequence[bytes]) -> Location:
+        """Return `at` with whole files in these rows."""
+        assert at.offset is not None
+        assert at.length is not None
+        kept = [os.path.join(os.fsencode(self.files.root), self.files.names.bytes(i)) for i in range(len(self.files))]
+        path_id, offset, length = at.path_id.copy(), at.offset.copy(), at.length.copy()
+        path_id[rows] = np.arange(len(kept), len(kept) + len(rows))
+        offset[rows] = 0
+        length[rows] = [_file_bytes(path) for path in paths]
+        files = Files("/", StringColumn.from_list([*kept, *paths]), archives=True)
+        return Location(path_id, offset, length, None, files=files)
+
+    def parts(self) -> Iterator[Part]:
+        yield from self.inside.parts()
+        yield StringColumn.join(self.loose.files.names.pieces()).blob, "<u1"
+
+
+def _file_bytes(path: bytes) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return MISSING
+
+
+def column_of_values(
+    name: str, files: RowFiles, path_id: npt.NDArray[np.int32], values: ByteRanges, root: PathRoot
+) -> Column:
+    """Return the column of these values, each in the file of that number.
+
+    Where no value has bytes and some name files, it is the texts that name them. Raises UsageError where some have
+    bytes and others name members of archives.
+    """
+    inside = RangeColumn(files, path_id, values.offset, values.length, None)
+    if values.paths is None:
+        return inside
+    absent = values.length == ABSENT
+    # A path beside bytes is where they once came from.
+    named = absent & (values.paths.lengths() > 0)
+    if not named.any():
+        return inside
+    paths = StringColumn.from_parts(
+        values.paths.blob[np.repeat(named, values.paths.lengths())], np.where(named, values.paths.lengths(), 0)
+    )
+    if absent.all():
+        return TextColumn(paths)
+    loose = root.column(paths)
+    if not isinstance(loose, NamedFiles):
+        raise UsageError(
+            f"root: expected a folder, got archives: some values of {name!r} are bytes and others name files. Give the "
+            f"folder that the files lie in"
+        )
+    return BytesOrFiles(inside, replace(loose))
+
+
+def join_values(parts: Sequence[tuple[int, ByteRanges]]) -> tuple[npt.NDArray[np.int32], ByteRanges]:
+    """Return the values of parts, each with the number of its file, one after another, and each value's file."""
+    counts = [len(part.length) for _, part in parts]
+    return np.repeat(np.array([number for number, _ in parts], np.int32), counts), ByteRanges.join(
+        [p for _, p in parts]
+    )
+
+
+def digest_with_bytes(held: str, columns: Mapping[str, Column]) -> str:
+    """Return the identity of samples whose values other than bytes have the digest `held`.
+
+    The bytes of a few samples spread over all count, and the lengths of all: not which files hold them.
+    """
+    state = hashlib.blake2b(json.dumps(["headrace rows 1", held]).encode(), digest_size=16)
+    for name, column in sorted(columns.items()):
+        if isinstance(column, ByteColumn):
+            arrays = [(b"" if array is None else array.astype(dtype).tobytes()) for array, dtype in column.parts()]
+            rows = len(arrays[0]) // 8
+            inside = column.inside if isinstance(column, BytesOrFiles) else column
+            state.update(json.dumps([name, *map(len, arrays), content_sample(rows, inside)]).encode())
+            for array in arrays:
+                state.update(array)
+    return state.hexdigest()
+
+
+def _no_paths(rows: int) -> StringColumn:
+    return StringColumn.from_parts(b"", np.zeros(rows, np.int64))

@@ -1,0 +1,172 @@
+"""An Arrow file on disk, and where in it the values of its binary columns lie."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
+
+from headrace.data.byte_columns import ByteRanges
+from headrace.data.columns import ABSENT
+from headrace.data.manifest.arrow_columns import bytes_and_paths
+from headrace.data.strings import StringColumn
+from headrace.errors import DatasetError, ReadError
+
+Ints = npt.NDArray[np.int64]
+
+_FILE_MAGIC = b"ARROW1"
+
+
+class ArrowFile:
+    """A file in Arrow's file or stream format, memory-mapped: the buffers of its batches are ranges of the file.
+
+    Anyone may have written it, and pyarrow follows an offset wherever it leads: all of them are checked first.
+    """
+
+    def __init__(self, path: str, *, called: str | None = None) -> None:
+        """Raises ReadError, or DatasetError for a file that is none, is cut short or damaged. `called`: what messages
+        call it; None: by its path."""
+        self.path = path
+        self.name = path if called is None else called
+        self._in_place: list[pa.RecordBatch] | None = None
+        self._is_stream = True
+        try:
+            with pa.memory_map(os.fsencode(path)) as mapped:
+                self._bytes = mapped.read_buffer()
+            self._is_stream = self._bytes[: len(_FILE_MAGIC)].to_pybytes() != _FILE_MAGIC
+            self.schema: pa.Schema = self._reader().schema
+            self.is_compressed = self._decompresses()
+            if not self.is_compressed:
+                self._in_place = list(self._checked())
+            self.rows = sum(len(batch) for batch in self._in_place or self._checked())
+        except OSError as error:
+            # Also what pyarrow raises where bytes are missing, then without a number.
+            raise self.damaged(error) if error.errno is None else self._unreadable(error) from error
+        except (pa.ArrowException, UnicodeDecodeError) as error:  # of what it holds, or of its columns' names
+            raise self.damaged(error) from error
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in order, with these columns alone. Raises DatasetError."""
+        try:
+            for batch in self._checked() if self._in_place is None else self._in_place:
+                yield batch.select(list(columns))
+        except pa.ArrowException as error:
+            raise self.damaged(error) from error
+
+    def values(self, column: str) -> ByteRanges:
+        """Return where the values of a column that `is_bytes` lie in the file.
+
+        Raises DatasetError where they do not, since the file is compressed, or has them otherwise than on end.
+        """
+        return ByteRanges.join([self._values(batch.column(column)) for batch in self._in_place or () if len(batch)])
+
+    groups = 1
+
+    def group(self, number: int, column: str) -> Iterator[pa.Array]:
+        """Yield the values of one column, for who cannot have them in place."""
+        return (batch.column(column) for batch in self.batches([column]))
+
+    def column_bytes(self, column: str) -> int:
+        """Return about how many bytes the values of a column have: as many as the file."""
+        return int(self._bytes.size)
+
+    def holds_in_place(self, column: str) -> bool:
+        """Return whether `values` has an answer for a column that `is_bytes`."""
+        return not self.is_compressed and not types.is_binary_view(_bytes_type(self.schema.field(column).type))
+
+    def _reader(self) -> pa.RecordBatchReader | pa.RecordBatchFileReader:
+        return pa.ipc.open_stream(self._bytes) if self._is_stream else pa.ipc.open_file(self._bytes)
+
+    def _raw(self) -> Iterator[pa.RecordBatch]:
+        reader = self._reader()
+        return iter(reader) if self._is_stream else map(reader.get_batch, range(reader.num_record_batches))
+
+    def _checked(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._raw():
+            batch.validate(full=True)  # looks at the offsets of binary columns, not at their bytes
+            yield batch
+
+    def _decompresses(self) -> bool:
+        """By its first batch: whether what it holds lies in memory of its own."""
+        first = next((batch for batch in self._raw() if len(batch)), None)
+        buffers = [] if first is None else [buffer for column in first.columns for buffer in column.buffers()]
+        return any(buffer is not None and buffer.size and not self._holds(buffer) for buffer in buffers)
+
+    def _holds(self, buffer: pa.Buffer) -> bool:
+        return bool(0 <= buffer.address - self._bytes.address <= self._bytes.size - buffer.size)
+
+    def _values(self, array: pa.Array) -> ByteRanges:
+        values, paths = bytes_and_paths(array)
+        data, offset, length = value_ranges(values)
+        return ByteRanges(offset + self._begin(data, offset, length), length, path_strings(paths))
+
+    def _begin(self, data: pa.Buffer | None, offset: Ints, length: Ints) -> int:
+        """The buffer's first byte in the file; 0 where no value has any."""
+        if data is None or not len(offset) or not (used := int((offset + np.maximum(length, 0)).max())):
+            return 0
+        begin: int = data.address - self._bytes.address
+        if not 0 <= begin <= self._bytes.size - used:
+            raise DatasetError(
+                f"{self.name}: expected plain columns of bytes, got compressed ones, which cannot be read in place. "
+                f"Save the dataset without compression (datasets' save_to_disk does)"
+            )
+        return begin
+
+    def damaged(self, error: Exception) -> DatasetError:
+        """Return what to say of content that pyarrow could not read."""
+        why = " ".join(str(error).split())
+        form = "stream" if self._is_stream else "file"
+        return DatasetError(
+            f"{self.name}: expected a file in Arrow's {form} format, got otherwise: {why}. Save the dataset again"
+        )
+
+    def _unreadable(self, error: OSError) -> ReadError:
+        return ReadError(f"{self.name}: could not be read: {error.strerror}. Check its permissions and the disk")
+
+
+def value_ranges(array: pa.Array) -> tuple[pa.Buffer | None, Ints, Ints]:
+    """Return the buffer that the values of a binary array lie in, each one's first byte there, and its length."""
+    if not len(array):  # one of no rows need not have offsets
+        return None, np.empty(0, np.int64), np.empty(0, np.int64)
+    wide = types.is_large_binary(array.type)
+    _, offsets, data = array.buffers()
+    bounds = np.frombuffer(offsets, np.int64 if wide else np.int32)[array.offset : array.offset + len(array) + 1]
+    length = np.diff(bounds).astype(np.int64)
+    if array.null_count:
+        length[np.asarray(array.is_null())] = ABSENT
+    return data, bounds[:-1].astype(np.int64), length
+
+
+def path_strings(paths: pa.StringArray | None) -> StringColumn | None:
+    """Return the texts of an array without nulls as strings of their own."""
+    return None if paths is None else StringColumn.from_list(paths.to_pylist())
+
+
+def common_schema(files: Sequence[ArrowFile]) -> pa.Schema:
+    """Return the columns that each of the files (one at least) has.
+
+    Raises DatasetError where they differ, or two have one name.
+    """
+    first, *others = files
+    for file in others:
+        if not file.schema.equals(first.schema):
+            raise DatasetError(f"{file.path}: expected the columns of {first.path}, got others. Save the dataset again")
+    for name, columns in Counter(first.schema.names).items():
+        if columns > 1:
+            raise DatasetError(
+                f"{first.path}: expected column names that differ, got {name!r} {columns} times. Rename the columns "
+                f"and save the dataset again"
+            )
+    return first.schema
+
+
+def _bytes_type(type: pa.DataType) -> pa.DataType:
+    return type.field(type.get_field_index("bytes")).type if types.is_struct(type) else type

@@ -1,0 +1,236 @@
+"""Values of bytes out of compressed files of rows, cached once: a file of the values beside the rows, and its index.
+
+Decoding a row group for each sample of a shuffled epoch would decode all its other rows, too: see docs/sources.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import numpy as np
+
+from headrace.cores import default_threads
+from headrace.data import checked
+from headrace.data.byte_columns import ByteRanges
+from headrace.data.columns import ABSENT
+from headrace.data.identity import Identity, identify_archive, identify_closely
+from headrace.data.memory_file import MemoryFile
+from headrace.data.partial_file import UnwritableError, finish, partial_file
+from headrace.data.storage.open_file import OpenFile
+from headrace.data.storage.safetensors import Arrays, Content, InvalidFileError
+from headrace.data.storage.sidecar import Sidecar, open_sidecar, sidecar_places
+from headrace.errors import ReadError
+from headrace.system.threads import work_through
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Spilled: TypeAlias = str | MemoryFile
+"""What the values lie in: a file by its absolute path."""
+
+_FORMAT = "headrace values 2"
+"""Raise the number whenever the meaning of an index or of a file of values changes: others are rebuilt."""
+_VALUES_SUFFIX = ".values.headrace"
+_KEPT_FROM_BYTES = 1 << 20
+"""Fewer are decoded at each opening: files beside each little parquet would be in the way."""
+
+
+class SpilledRows(Protocol):
+    """A file of rows whose values of bytes are decoded, so many groups of rows side by side."""
+
+    path: str
+    name: str
+
+    @property
+    def groups(self) -> int: ...
+    def group(self, number: int, column: str) -> Iterator[pa.Array]:
+        """Yield the values of one column in a group of rows."""
+        ...
+
+    def column_bytes(self, column: str) -> int:
+        """Return about how many bytes all values of the column have."""
+        ...
+
+
+def open_spilled(
+    path: str, column: str, read: Callable[[], SpilledRows], cache: str | None
+) -> tuple[Spilled, ByteRanges]:
+    """Return the file that the column's values lie in, and where; they are decoded now unless they have been before.
+
+    `read` opens the file of rows at `path`, if there is need. Raises DatasetError (damaged, no room, replaced
+    meanwhile) or ReadError.
+    """
+    identity = identify_closely(OpenFile(os.fsencode(path)))
+    variant = hashlib.blake2b(column.encode(), digest_size=4).hexdigest()
+    places = sidecar_places(path, identity, cache, variant=variant)
+    held: list[MemoryFile] = []
+
+    def build(path: str, folder: str | None) -> tuple[Mapping[str, Content], str]:
+        rows = read()
+        place = next((place for place in places if os.path.dirname(place) == folder), None)
+        if place is None:
+            values, file = _in_memory(rows, column)
+            held[:] = [file]
+            return _arrays(values), ""
+        _forget(path, variant, place)
+        where = _values_place(place, identity)
+        return _arrays(_write(rows, column, where)), identify_archive(where).to_json()
+
+    def load(arrays: Arrays, outline: str, _: int) -> tuple[Spilled, ByteRanges]:
+        values = _read_arrays(arrays)
+        if held:
+            return held[0], values
+        return _find(places, identity, outline, values), values
+
+    sidecar = Sidecar(_FORMAT, build, load, identify_closely, variant)
+    if cache is None and not any(map(os.path.exists, places)):
+        rows = read()
+        if rows.column_bytes(column) < _KEPT_FROM_BYTES:
+            values, file = _in_memory(rows, column)
+            return file, values
+    return open_sidecar(sidecar, path, identity, cache=cache)
+
+
+def _values_place(place: str, identity: Identity) -> str:
+    """Beside the index; its name says of which content, so that who reads the values of what lay there before does not
+    get others."""
+    return f"{place.removesuffix('.headrace')}.{identity.sample[:8]}{_VALUES_SUFFIX}"
+
+
+def _find(places: Sequence[str], identity: Identity, outline: str, values: ByteRanges) -> str:
+    """Raises InvalidFileError where the file of values is gone, or another."""
+    for where in (_values_place(place, identity) for place in places):
+        try:
+            found = identify_archive(where)
+        except ReadError:
+            continue
+        if found.to_json() == outline and _lie_in(values, found.bytes):
+            return where
+    raise InvalidFileError("the values are gone")
+
+
+def _lie_in(values: ByteRanges, end: int) -> bool:
+    here = values.length != ABSENT
+    return checked.ranges_lie_in(values.offset[here], values.length[here], first=0, end=end)
+
+
+def _forget(path: str, variant: str, place: str) -> None:
+    """Remove the values of what lay at `path` before, if they lie beside it."""
+    folder, start = os.path.split(f"{path}.{variant}.")
+    if place != f"{path}.{variant}.headrace":
+        return
+    for name in os.listdir(folder):
+        if name.startswith(start) and name.endswith(_VALUES_SUFFIX):
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, name))
+
+
+def _write(rows: SpilledRows, column: str, where: str) -> ByteRanges:
+    """Raises UnwritableError where there is no room."""
+    with partial_file(where) as descriptor:
+        _expect_room(rows.column_bytes(column), where)
+        found: list[ByteRanges] = []
+        finish(descriptor, where, lambda file: found.append(_spill(rows, column, _DiskSink(file.fileno()))))
+        return found[0]
+
+
+def _in_memory(rows: SpilledRows, column: str) -> tuple[ByteRanges, MemoryFile]:
+    file = MemoryFile()
+    return _spill(rows, column, MemorySink(file)), file
+
+
+def _spill(rows: SpilledRows, column: str, sink: ValueSink) -> ByteRanges:
+    """Write the column's values on end, groups of rows side by side, and return where each is."""
+    parts: dict[int, ByteRanges] = {}
+
+    def work(number: int) -> None:
+        parts[number] = ByteRanges.join([add_values(sink, array) for array in rows.group(number, column)])
+
+    threads = max(1, min(default_threads(), rows.groups))
+    work_through(range(rows.groups), work, name="decode-rows", threads=threads)
+    return ByteRanges.join([parts[number] for number in sorted(parts)])
+
+
+class ValueSink(Protocol):
+    """What values are written into, by any number of threads."""
+
+    def put(self, data: memoryview) -> int:
+        """Return the place of the first byte."""
+        ...
+
+
+class MemorySink:
+    """Values on end in memory."""
+
+    def __init__(self, file: MemoryFile) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+
+    def put(self, data: memoryview) -> int:
+        """Raises ReadError where there is no more memory."""
+        with self._lock:
+            at = self._file.size
+            self._file.append(data)
+        return at
+
+
+class _DiskSink:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        self._end = 0
+
+    def put(self, data: memoryview) -> int:
+        """Raises OSError."""
+        with self._lock:
+            place = self._end
+            self._end += len(data)
+        at = place
+        while data:
+            done = os.pwrite(self._descriptor, data, at)
+            data, at = data[done:], at + done
+        return place
+
+
+def add_values(sink: ValueSink, array: pa.Array) -> ByteRanges:
+    """Write the values of a column that `is_bytes`, and return where each is."""
+    from headrace.data.manifest.arrow_columns import bytes_and_paths
+    from headrace.data.manifest.arrow_files import path_strings, value_ranges
+
+    values, paths = bytes_and_paths(array)
+    data, offset, length = value_ranges(values)
+    if data is None or not len(offset):
+        return ByteRanges(np.zeros(len(values), np.int64), length, path_strings(paths))
+    first, last = int(offset[0]), int((offset + np.maximum(length, 0)).max())
+    at = sink.put(memoryview(data)[first:last])
+    return ByteRanges(offset - first + at, length, path_strings(paths))
+
+
+def _expect_room(needed: int, where: str) -> None:
+    """Raises UnwritableError."""
+    try:
+        state = os.statvfs(os.path.dirname(where))
+    except OSError as error:
+        raise UnwritableError(error.strerror or str(error)) from error
+    free = state.f_bavail * state.f_frsize
+    if free < needed:
+        raise UnwritableError(f"its values take {needed:,} bytes, and there is room for {free:,}")
+
+
+def _arrays(values: ByteRanges) -> dict[str, Content]:
+    arrays: dict[str, Content] = {"offset": values.offset, "length": values.length}
+    if values.paths is not None:
+        arrays |= {"paths.blob": values.paths.blob, "paths.offsets": values.paths.offsets}
+    return arrays
+
+
+def _read_arrays(arrays: Arrays) -> ByteRanges:
+    length = checked.array(arrays, "length", np.int64)
+    offset = checked.array(arrays, "offset", np.int64, len(length))
+    paths = checked.strings(arrays, "paths", len(length)) if "paths.blob" in arrays else None
+    return ByteRanges(offset, length, paths)

@@ -1,0 +1,176 @@
+"""`.csv` and `.tsv`: rows of fields as RFC 4180 has them, with or without a header."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+
+from headrace.data.manifest.checked_text import MAX_LINE_BYTES, READ_BYTES, CheckedText
+from headrace.data.manifest.column_names import header_names, is_header
+from headrace.errors import DatasetError, EmptyDatasetError
+
+_BLOCK_BYTES = MAX_LINE_BYTES + (1 << 20)
+"""What is parsed at a time. A row, which may have several lines, has to fit."""
+_MARK = "\x1f"
+_SHOWN_CHARACTERS = 60
+
+
+class DelimitedText:
+    """The rows of a text of fields between delimiters.
+
+    `columns`: names of the fields; where the first line holds all of them, it is a header none the less, and they pick
+    from it. None: the first line is a header.
+    """
+
+    def __init__(self, path: str, *, called: str | None = None, delimiter: str, columns: Sequence[str] | None) -> None:
+        """Raises DatasetError, ReadError."""
+        self._path = path
+        self.name = os.path.basename(path) if called is None else called
+        self._delimiter = delimiter
+        self.rows = self._lines = 0
+        first = self._first_row()
+        self._has_header = columns is None or is_header(first, columns)
+        self._fields = header_names(self.name, first) if columns is None or self._has_header else list(columns)
+        self.columns = self._fields if columns is None else list(columns)
+        if len(self._fields) != len(first):
+            raise DatasetError(
+                f"{self.name} line 1: expected {len(self._fields)} fields, one for each of {self._fields}, got "
+                f"{len(first)}: {_shown(self._delimiter.join(first))}. Name all of them with columns="
+            )
+
+    def texts(self) -> Iterator[pa.RecordBatch]:
+        self.rows = 0
+        header = int(self._has_header)
+        with closing(CheckedText(self._path)) as text:
+            # Buffered, since each read makes a block: those of the raw file end where they like.
+            whole = io.BufferedReader(_WithLastRow(text, self._delimiter.join(self._last_row)), READ_BYTES)
+            for batch in self._but_last(self._parsed(whole)):
+                batch, header = batch.slice(header), 0
+                self.rows += len(batch)
+                if len(batch):
+                    yield batch.select(self.columns)
+            self._lines = text.lines
+        if not self.rows:
+            raise EmptyDatasetError(
+                f"{self.name}: expected a row a sample, got a header and no row after it. Check the path"
+            )
+
+    @property
+    def first_line(self) -> int | None:
+        return 1 + self._has_header if self._lines == self.rows + self._has_header else None
+
+    def _first_row(self) -> list[str]:
+        first = next(self._rows_and_lines(), None)
+        if first is None:
+            raise EmptyDatasetError(f"{self.name}: expected a row a sample, got an empty file. Check the path")
+        if not first[0]:
+            raise DatasetError(
+                f"{self.name} line {first[1]}: expected fields of at most {csv.field_size_limit():,} characters in "
+                f"the first row, got more. Is a quote never closed?"
+            )
+        return first[0]
+
+    def _parsed(self, text: io.BufferedIOBase) -> Iterator[pa.RecordBatch]:
+        ragged: list[arrow_csv.InvalidRow] = []
+
+        def refuse(row: arrow_csv.InvalidRow) -> str:
+            ragged.append(row)
+            return "error"
+
+        try:
+            yield from arrow_csv.open_csv(
+                text,
+                # In threads it could not tell which row is ragged.
+                read_options=arrow_csv.ReadOptions(
+                    block_size=_BLOCK_BYTES, column_names=self._fields, use_threads=False
+                ),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=refuse
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types=dict.fromkeys(self._fields, pa.string()), strings_can_be_null=False, check_utf8=False
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            if ragged:
+                raise self._ragged(ragged[0]) from None
+            if "straddl" in str(error):
+                raise self._open_quote(None) from None
+            raise DatasetError(f"{self.name}: could not be read: {error}") from error
+
+    @property
+    def _last_row(self) -> list[str]:
+        return [_MARK] * len(self._fields)
+
+    def _but_last(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All rows but the mark at the end. Where that is missing, an open quote has swallowed the rows before it."""
+        held = next(batches)
+        for batch in batches:
+            yield held
+            held = batch
+        last = held.slice(len(held) - 1)
+        if [column[0].as_py() for column in last.columns] != self._last_row:
+            raise self._open_quote(self.rows + len(held) - (self._has_header and not self.rows))
+        yield held.slice(0, len(held) - 1)
+
+    def _open_quote(self, row: int | None) -> DatasetError:
+        return DatasetError(
+            f"{self.name} line {self._line_of(row):,}: expected every quote to be closed within {MAX_LINE_BYTES:,} "
+            f"bytes, got one that is open for longer, or to the end. Close it, or write it twice inside quotes"
+        )
+
+    def _ragged(self, row: arrow_csv.InvalidRow) -> DatasetError:
+        quote = " A field that holds the delimiter, a quote or a line end goes in quotes" if '"' in row.text else ""
+        return DatasetError(
+            f"{self.name} line {self._line_of(row.number - 1):,}: expected {row.expected_columns} fields as in the "
+            f"first line, got {row.actual_columns}: {_shown(row.text)}.{quote}"
+        )
+
+    def _line_of(self, row: int | None) -> int:
+        """The line that a row, counted from 0 with the header, begins in, or the last row; all before it is read."""
+        found = 1
+        for number, (_, line) in enumerate(self._rows_and_lines()):
+            found = line
+            if number == row:
+                break
+        return found
+
+    def _rows_and_lines(self) -> Iterator[tuple[list[str], int]]:
+        """Each row, and the line that it begins in, as Python's own parser finds them. One with a field that is too
+        long for it is empty, and the last."""
+        with closing(CheckedText(self._path)) as text:
+            lines = io.TextIOWrapper(io.BufferedReader(text, READ_BYTES), encoding="utf-8", newline="")
+            rows = csv.reader(lines, delimiter=self._delimiter)
+            ended = 0
+            try:
+                for row in rows:
+                    if row:
+                        yield row, ended + 1
+                    ended = rows.line_num
+            except csv.Error:
+                yield [], ended + 1
+
+
+class _WithLastRow(io.RawIOBase):
+    """A text, and one more row behind it."""
+
+    def __init__(self, text: CheckedText, row: str) -> None:
+        super().__init__()
+        self._text = text
+        self._row = io.BytesIO(f"\n{row}\n".encode())
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the io module hands a memoryview
+        return self._text.readinto(buffer) or self._row.readinto(buffer)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")

@@ -1,0 +1,124 @@
+"""Which samples: indices, masks and slices to positions, random splits that every machine repeats, and the numbers by
+which a sample that a selection repeats gets a random draw each time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import UsageError
+
+Positions = npt.NDArray[np.int64]
+Selector = slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
+
+_FUZZ = Fraction(1, 10**9)  # thirds do not sum to 1 in floats
+
+DRAW_BITS = 36
+"""Of a draw id that are the base id's; those above hold the occurrence. core/rng/stream.hpp documents it."""
+MOST_OCCURRENCES = 1 << 63 - DRAW_BITS
+
+
+def positions(which: Selector, size: int) -> Positions:
+    """The positions that `which` names among `size` samples, none negative."""
+    if isinstance(which, slice):
+        return np.arange(*which.indices(size), dtype=np.int64)
+    array = np.asarray(which)
+    if array.ndim != 1:
+        raise UsageError(f"expected a slice, a list of indices or a mask, got an array of shape {array.shape}")
+    if array.dtype == bool:
+        if len(array) != size:
+            raise UsageError(f"expected a mask of {size} entries, one a sample, got {len(array)}")
+        return np.flatnonzero(array)
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.dtype.kind not in "iu":
+        raise UsageError(f"expected indices as integers or a mask of booleans, got {array.dtype}")
+    wrong = (array >= size) | (array < -size)
+    if wrong.any():
+        raise UsageError(f"expected indices from {-size} to {size - 1}, got {array[wrong][0]}")
+    return np.where(array < 0, array.astype(np.int64) + size, array.astype(np.int64))
+
+
+def occurrences(ids: Positions, size: int) -> npt.NDArray[Any] | None:
+    """Count how often each of `ids` came before in the list; None where none comes twice.
+
+    In the smallest unsigned type. `size` is the number of samples that the ids are of. Raises UsageError for more than
+    a draw id can hold.
+    """
+    if (ids[1:] > ids[:-1]).all():
+        return None
+    # Counting takes no more memory than sorting where the list is about as long as what it was chosen from.
+    if size <= 4 * len(ids) and np.bincount(ids, minlength=size).max() == 1:
+        return None
+    order = np.argsort(ids, kind="stable")
+    firsts = np.flatnonzero(np.diff(ids[order], prepend=-1))
+    lengths = np.diff(firsts, append=len(ids))
+    most = int(lengths.max())
+    if most == 1:
+        return None
+    _check_draw_ids(int(ids[order[-1]]), most)
+    numbers = np.arange(len(ids)) - np.repeat(firsts, lengths)
+    found = np.empty(len(ids), np.min_scalar_type(most - 1))
+    found[order] = numbers
+    return found
+
+
+def draw_ids(ids: Positions, numbers: npt.NDArray[Any]) -> Positions:
+    """Return the keys of draws for samples `ids`, each of which came `numbers` times before.
+
+    Another number for each pair, and for the first time the id itself.
+    """
+    return ids | numbers.astype(np.int64) << DRAW_BITS
+
+
+def _check_draw_ids(largest: int, most: int) -> None:
+    if largest >> DRAW_BITS:
+        raise UsageError(
+            f"select: expected base ids below {1 << DRAW_BITS:,} in a selection that repeats samples, got {largest:,}; "
+            "select each sample once, or open fewer at a time"
+        )
+    if most > MOST_OCCURRENCES:
+        raise UsageError(
+            f"select: expected a sample at most {MOST_OCCURRENCES:,} times in a selection, got one {most:,} times; "
+            "select it fewer times, and take more epochs"
+        )
+
+
+def split_positions(ids: Positions, fractions: Sequence[float], seed: int) -> list[Positions]:
+    """Disjoint random parts of the positions of `ids`, each in rising order.
+
+    The draw is keyed by (seed, id) alone, with splitmix64 (Steele, Lea and Flood, 2014), so that no library's random
+    generator decides it.
+    """
+    order = np.argsort(_mix(ids.astype(np.uint64) ^ _mix(np.array([seed % 2**64], np.uint64))), kind="stable")
+    bounds = np.cumsum([0, *split_counts(len(ids), fractions)])
+    return [np.sort(order[start:stop]) for start, stop in pairwise(bounds)]
+
+
+def split_counts(size: int, fractions: Sequence[float]) -> list[int]:
+    """Whole counts for `fractions` of `size`: floors, and what is left over to the largest remainders."""
+    if not fractions or not all(math.isfinite(part) and part >= 0 for part in fractions):
+        raise UsageError(f"expected fractions from 0 to 1, such as split(0.9, 0.1), got {tuple(fractions)}")
+    exact = [Fraction(repr(float(part))) * size for part in fractions]
+    if sum(exact) > size * (1 + _FUZZ):
+        raise UsageError(f"expected fractions that sum to at most 1, got {tuple(fractions)}")
+    counts = [math.floor(part) for part in exact]
+    total = math.floor(sum(exact) + size * _FUZZ)
+    by_remainder = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
+    for i in by_remainder[: total - sum(counts)]:
+        counts[i] += 1
+    return counts
+
+
+def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """splitmix64's step and finaliser, elementwise; arithmetic is modulo 2**64."""
+    mixed = values + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

@@ -1,0 +1,250 @@
+"""Tables in memory: pandas, polars, pyarrow, and Hugging Face's datasets, whose Arrow data is used where it lies.
+
+None of these libraries is imported here before the caller did: what a table is, its type's name says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.data.byte_columns import ByteRanges, RowFiles, column_of_values, digest_with_bytes, join_values
+from headrace.data.columns import Column, ListColumn, ValueColumn
+from headrace.data.memory_file import MemoryFile
+from headrace.data.origin import ManifestRows, Origin
+from headrace.data.storage.open_file import OpenFile
+from headrace.data.table import PathRoot, Table
+from headrace.errors import DatasetError, EmptyDatasetError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+
+_TABLES = {
+    "pandas.DataFrame": "a pandas.DataFrame",
+    "polars.DataFrame": "a polars.DataFrame",
+    "pyarrow.Table": "a pyarrow.Table",
+    "pyarrow.RecordBatch": "a pyarrow.RecordBatch",
+    "datasets.Dataset": "a datasets.Dataset",
+    "datasets.DatasetDict": "a datasets.DatasetDict",
+}
+_NOT_TABLES = {
+    "polars.LazyFrame": "Collect it: hr.open(frame.collect())",
+    "pandas.Series": "Make a table of it: hr.open(series.to_frame())",
+    "polars.Series": "Make a table of it: hr.open(series.to_frame())",
+    "pyarrow.ChunkedArray": "Make a table of it: hr.open(pyarrow.table({'image': array}))",
+    "datasets.IterableDataset": "It can only be read in turn. Load it without streaming=True, or train on it with "
+    "headrace.ThreadDataLoader",
+    "datasets.IterableDatasetDict": "Its splits can only be read in turn. Load them without streaming=True, or train "
+    "on one with headrace.ThreadDataLoader",
+}
+_LOOKED_AT_BYTES = 64
+
+
+def table_kind(where: object) -> str | None:
+    """Return what a table in memory is, in words; None for what is none.
+
+    Raises UsageError for what such a library has and cannot be opened.
+    """
+    for kind in type(where).__mro__:
+        name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+        if name in _NOT_TABLES:
+            raise UsageError(f"expected a table, got a {name}. {_NOT_TABLES[name]}")
+        if name in _TABLES:
+            return _TABLES[name]
+    return None
+
+
+def open_memory_table(where: Any, *, root: PathRoot, columns: Sequence[str] | None) -> Table:
+    """Return the rows of a table (`table_kind`) as samples, whose paths lead into `root`; `columns` picks some.
+
+    Bytes that lie in files which are mapped into memory, as those of a datasets.Dataset do, are read there; others are
+    copied once.
+
+    Raises UsageError (several splits, a transform, a column that is not there), DatasetError, EmptyDatasetError.
+    """
+    from headrace.data.manifest.building import build_columns
+    from headrace.data.manifest.column_names import check_names
+    from headrace.data.manifest.manifest_columns import load_kept
+    from headrace.data.manifest.typed_rows import TableRows, TypedRows
+    from headrace.data.storage import safetensors
+
+    given = _arrow_of(where)
+    if not given.rows:
+        raise EmptyDatasetError(f"expected rows, got {given.words} of none. Check what was selected")
+    part = TableRows(given.words, given.table, given.indices)
+    rows = TypedRows([part], columns=None if columns is None else check_names(columns))
+    contents, outline = build_columns(rows, scratch_in=None)
+    kept = load_kept(safetensors.mapped(contents), outline)
+    named = [(name, _labelled(column, given.classes.get(name))) for name, column in kept.columns.items()]
+    for at, name in rows.byte_columns:
+        named.insert(at, (name, _byte_column(given, name, root)))
+    opened = dict(named)
+    digest = digest_with_bytes(kept.digest, opened) if rows.byte_columns else kept.digest
+    origin = Origin([ManifestRows(given.words, given.rows, None)])
+    return Table(given.words, kept.keys, opened, kept.skipped, root=root, origin=origin, known_digest=digest)
+
+
+@dataclass(frozen=True)
+class _Given:
+    words: str
+    table: pa.Table
+    indices: Ints | None = None
+    """Which rows of the table, in order; None: all."""
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return self.table.num_rows if self.indices is None else len(self.indices)
+
+
+def _arrow_of(where: Any) -> _Given:
+    import pyarrow as pa
+
+    words = table_kind(where)
+    assert words is not None
+    match words.removeprefix("a "):
+        case "datasets.DatasetDict":
+            return _arrow_of(_only_split(where))
+        case "datasets.Dataset":
+            return _of_dataset(where, words)
+        case "pandas.DataFrame":
+            _expect_names(words, list(where.columns))
+            return _Given(words, _of_pandas(where))
+        case "polars.DataFrame":
+            return _Given(words, where.to_arrow())
+        case "pyarrow.RecordBatch":
+            where = pa.table(where)
+    _expect_names(words, where.schema.names)
+    return _Given(words, where)
+
+
+def _only_split(splits: Mapping[str, Any]) -> Any:
+    if len(splits) == 1:
+        return next(iter(splits.values()))
+    names = list(splits)
+    if not names:
+        raise EmptyDatasetError("expected a datasets.DatasetDict with a split, got one of none")
+    raise UsageError(
+        f"expected one split, got a datasets.DatasetDict of {', '.join(map(str, names))}. Open one of them: "
+        f"hr.open(splits[{names[0]!r}])"
+    )
+
+
+def _of_dataset(where: Any, words: str) -> _Given:
+    from headrace.data.manifest.typed_rows import feature_classes
+
+    shape = where.format
+    if shape["type"] == "custom":
+        raise UsageError(
+            "expected a datasets.Dataset without a transform, got one with set_transform: the loader reads its rows "
+            "past it. Call reset_format() and give the function to the loader as map="
+        )
+    table = where.data.table
+    if list(shape["columns"]) != table.column_names:  # set_format(columns=…)
+        table = table.select(list(shape["columns"]))
+    chosen = where._indices
+    indices = None if chosen is None else chosen.column(0).to_numpy().astype(np.int64)
+    classes = feature_classes(where.features.to_dict())
+    return _Given(words, table, indices, classes)
+
+
+def _of_pandas(frame: Any) -> pa.Table:
+    import pyarrow as pa
+
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise DatasetError(
+            f"expected columns of numbers, texts, bytes, lists of these or {{'bytes', 'path'}} in a pandas.DataFrame, "
+            f"got one that Arrow has no type for: {why}. Leave it out, or make its values of one type"
+        ) from error
+
+
+def _expect_names(words: str, names: Sequence[object]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise UsageError(f"expected names of columns that are texts in {words}, got {name!r}. Rename the columns")
+
+
+def _labelled(column: Column, classes: tuple[str, ...] | None) -> Column:
+    if classes is None or not isinstance(column, ValueColumn | ListColumn):
+        return column
+    return replace(column, classes=classes)
+
+
+def _byte_column(given: _Given, name: str, root: PathRoot) -> Column:
+    """Of values that are read where they are mapped from, or out of an unnamed file."""
+    from headrace.data.manifest.arrow_columns import bytes_and_paths
+    from headrace.data.manifest.arrow_files import path_strings, value_ranges
+    from headrace.data.manifest.decoded_values import MemorySink, add_values
+
+    mappings = _Mappings.of_process()
+    copied = MemoryFile()
+    sink = MemorySink(copied)
+    files: dict[str, int] = {}
+    parts: list[tuple[int, ByteRanges]] = []
+    for chunk in given.table.column(name).chunks:
+        values, paths = bytes_and_paths(chunk)
+        data, offset, length = value_ranges(values)
+        end = int((offset + np.maximum(length, 0)).max()) if len(offset) else 0
+        place = None if data is None else mappings.find(data.address, end)
+        if place is None:
+            parts.append((0, add_values(sink, chunk)))
+        else:
+            number = files.setdefault(place.path, len(files) + 1)
+            parts.append((number, ByteRanges(offset + place.offset, length, path_strings(paths))))
+    path_id, values = join_values(parts)
+    if given.indices is not None:
+        path_id, values = path_id[given.indices], values.take(given.indices)
+    return column_of_values(name, RowFiles.of([copied, *files]), path_id, values, root)
+
+
+class _Place(NamedTuple):
+    path: str
+    offset: int
+
+
+class _Mappings:
+    """The files that are mapped into this process's memory, read-only, as proc(5) lists them."""
+
+    _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) (\d+) +(/.*)")
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        found = (self._LINE.fullmatch(line) for line in lines)
+        self._maps = [
+            (int(m[1], 16), int(m[2], 16), int(m[4], 16), int(m[6]), m[7]) for m in found if m and m[3][1] == "-"
+        ]
+
+    @classmethod
+    def of_process(cls) -> _Mappings:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+            return cls(file.read().splitlines())
+
+    def find(self, address: int, size: int) -> _Place | None:
+        """Return the file in which the `size` bytes at `address` lie, and where; None where they lie in no file."""
+        for start, stop, offset, inode, path in self._maps:
+            if start <= address and address + size <= stop and size:
+                place = _Place(path, offset + address - start)
+                return place if self._is(place, inode, address, size) else None
+        return None
+
+    def _is(self, place: _Place, inode: int, address: int, size: int) -> bool:
+        """Whether the file that has this name now is the one that is mapped, and holds the same."""
+        import ctypes
+
+        try:
+            if os.stat(place.path).st_ino != inode:
+                return False
+            count = min(size, _LOOKED_AT_BYTES)
+            return OpenFile(os.fsencode(place.path)).read(place.offset, count) == ctypes.string_at(address, count)
+        except OSError:
+            return False

@@ -1,0 +1,199 @@
+"""COCO's annotation files: images, and the captions, boxes and outlines that belong to each."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from headrace.data.columns import Column, ListColumn, TextColumn, ValueColumn
+from headrace.data.digest import digest_of
+from headrace.data.strings import StringColumn
+from headrace.data.table import PathRoot, Table
+from headrace.errors import DatasetError, EmptyDatasetError, ReadError
+
+Ints = npt.NDArray[np.int64]
+# What the arrays hold; anything beyond is refused with its place in the file.
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_MOST = float(np.finfo(np.float32).max)
+_Float = Annotated[float, msgspec.Meta(ge=-_MOST, le=_MOST)]
+
+_ABSENT = (None, msgspec.Raw())
+
+
+class _Image(msgspec.Struct, gc=False):
+    id: _Int
+    file_name: str
+    width: _Int | None = None
+    height: _Int | None = None
+
+
+class _Annotation(msgspec.Struct, gc=False):
+    """What of an annotation becomes a column. `segmentation` and `keypoints` stay the JSON that they are."""
+
+    image_id: _Int
+    id: _Int | None = None
+    category_id: _Int | None = None
+    bbox: tuple[_Float, _Float, _Float, _Float] | None = None
+    area: _Float | None = None
+    iscrowd: _Int | None = None
+    segmentation: msgspec.Raw = msgspec.Raw()
+    keypoints: msgspec.Raw = msgspec.Raw()
+    caption: str | None = None
+
+
+class _Category(msgspec.Struct, gc=False):
+    id: _Int
+    name: str
+
+
+class _File(msgspec.Struct, gc=False):
+    images: list[_Image]
+    annotations: list[_Annotation] = []
+    """None in the files of COCO's test images."""
+    categories: list[_Category] = []
+
+
+def open_coco(path: str, root: PathRoot) -> Table:
+    """The samples of an annotation file, one an image, in its order; their paths lead into `root`.
+
+    Columns: `image` (the path), `image_id`, `width`, `height` (pixels), and a list a sample of what its annotations
+    have: `captions`; `bbox` float32[m, 4] as x, y, width, height in pixels; `label`, the index of the category among
+    the file's by id, and `category_id`, the id itself; `annotation_id`; `area`, `iscrowd`; `segmentation` and
+    `keypoints` as JSON texts.
+
+    Raises ReadError, DatasetError or EmptyDatasetError.
+    """
+    file = _read(path)
+    if not file.images:
+        raise EmptyDatasetError(f"{path}: expected images, got an empty list of them. Check the file")
+    owner, skipped = _owners(path, file)
+    order = np.argsort(owner, kind="stable")[np.count_nonzero(owner < 0) :]
+    annotations = [file.annotations[at] for at in order.tolist()]
+    offsets = np.searchsorted(owner[order], np.arange(len(file.images) + 1)).astype(np.uint64)
+    names = StringColumn.from_list(image.file_name for image in file.images)
+    columns: dict[str, Column] = {
+        "image": TextColumn(names),
+        **_values(file.images),
+        **_lists(path, annotations, offsets, file.categories),
+    }
+    ids = _ids(path, annotations, offsets)
+    # COCO's own ids say nothing more of what a sample is, and states of before they were columns go on.
+    known = digest_of(names, columns)
+    return Table(f"annotations {os.path.basename(path)}", names, columns | ids, skipped, root, known_digest=known)
+
+
+def _read(path: str) -> _File:
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read().removeprefix(codecs.BOM_UTF8), type=_File)
+    except OSError as error:
+        raise ReadError(f"{path}: could not be read: {error.strerror}. Check its permissions and the disk") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DatasetError(
+            f"{path}: expected COCO's annotations, an object with images and annotations, got otherwise: {error}. "
+            f"Check the file; give one with an object a line the ending .jsonl"
+        ) from error
+
+
+def _owners(path: str, file: _File) -> tuple[Ints, dict[str, int]]:
+    """For each annotation the position of its image (-1: none), and how many have none."""
+    position_of = {image.id: position for position, image in enumerate(file.images)}
+    if len(position_of) < len(file.images):
+        raise DatasetError(f"{path}: expected an id of its own for each image, got some twice. Check the file")
+    owner = np.array([position_of.get(each.image_id, -1) for each in file.annotations], np.int64)
+    strays = int(np.count_nonzero(owner < 0))
+    return owner, {"annotations without an image": strays} if strays else {}
+
+
+def _values(images: Sequence[_Image]) -> dict[str, Column]:
+    columns: dict[str, Column] = {"image_id": ValueColumn(np.array([image.id for image in images], np.int64))}
+    for name in ("width", "height"):
+        numbers = [getattr(image, name) for image in images]
+        if None not in numbers:
+            columns[name] = ValueColumn(np.array(numbers, np.int64))
+    return columns
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """Annotations in the order of their images, and where each image's begin."""
+
+    path: str
+    annotations: list[_Annotation]
+    offsets: npt.NDArray[np.uint64]
+
+    def has(self, attribute: str) -> bool:
+        return any(getattr(each, attribute) not in _ABSENT for each in self.annotations)
+
+    def all(self, attribute: str) -> list[Any]:
+        """Raises DatasetError where some annotations have it and others do not."""
+        found = [getattr(each, attribute) for each in self.annotations]
+        lacking = next((at for at, value in enumerate(found) if value in _ABSENT), None)
+        if lacking is not None:
+            raise DatasetError(
+                f"{self.path}: expected {attribute!r} in every annotation, since some have it, got none in one of "
+                f"image {self.annotations[lacking].image_id}. Check the file"
+            )
+        return found
+
+    def numbers(self, attribute: str, dtype: type[np.generic]) -> ListColumn:
+        return ListColumn(self.offsets, np.array(self.all(attribute), dtype))
+
+    def texts(self, attribute: str) -> ListColumn:
+        return ListColumn(self.offsets, StringColumn.from_list(_bytes(each) for each in self.all(attribute)))
+
+
+def _bytes(text: str | msgspec.Raw) -> bytes:
+    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else bytes(text)
+
+
+def _lists(
+    path: str, annotations: list[_Annotation], offsets: npt.NDArray[np.uint64], categories: Iterable[_Category]
+) -> dict[str, Column]:
+    lists = _Lists(path, annotations, offsets)
+    columns: dict[str, Column] = {}
+    if lists.has("caption"):
+        columns["captions"] = lists.texts("caption")
+    if lists.has("bbox"):
+        columns["bbox"] = lists.numbers("bbox", np.float32)
+    if lists.has("category_id"):
+        columns["label"] = _labels(lists, categories)
+    for name, dtype in (("area", np.float32), ("iscrowd", np.int64)):
+        if lists.has(name):
+            columns[name] = lists.numbers(name, dtype)
+    for name in ("segmentation", "keypoints"):
+        if lists.has(name):
+            columns[name] = lists.texts(name)
+    return columns
+
+
+def _ids(path: str, annotations: list[_Annotation], offsets: npt.NDArray[np.uint64]) -> dict[str, Column]:
+    """Return the ids that COCO's evaluation compares by, where every annotation has one."""
+    lists = _Lists(path, annotations, offsets)
+    named = {"category_id": "category_id", "annotation_id": "id"}
+    given = {name: each for name, each in named.items() if None not in [getattr(one, each) for one in annotations]}
+    return {name: lists.numbers(each, np.int64) for name, each in given.items()} if annotations else {}
+
+
+def _labels(lists: _Lists, categories: Iterable[_Category]) -> ListColumn:
+    """Categories' ids have gaps; classes are numbered without, in the order of their ids."""
+    known = sorted(categories, key=lambda category: category.id)
+    index_of = {category.id: index for index, category in enumerate(known)}
+    if len(index_of) < len(known):
+        raise DatasetError(f"{lists.path}: expected an id of its own for each category, got some twice. Check the file")
+    ids = lists.all("category_id")
+    strange = next((each for each in ids if each not in index_of), None)
+    if strange is not None:
+        raise DatasetError(
+            f"{lists.path}: expected the ids of categories ({len(known)} of them), got {strange} in an annotation. "
+            f"Check the file"
+        )
+    labels = np.array([index_of[each] for each in ids], np.int64)
+    return ListColumn(lists.offsets, labels, tuple(category.name for category in known))

@@ -1,0 +1,196 @@
+"""What a file is, by its first bytes; by its ending only where bytes cannot tell."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from headrace.data.compressed import COMPRESSED
+from headrace.data.formats import is_image_name
+from headrace.data.storage.paths import nearby
+from headrace.errors import DatasetError, NotFoundError
+
+Kind: TypeAlias = Literal[
+    "tar", "zip", "parquet", "arrow file", "arrow stream", "manifest", "json", "image", "compressed", "other"
+]
+
+_HEAD_BYTES = 1024
+_BLOCK = 512
+_TAR_MAGIC_AT, _TAR_CHECKSUM = 257, slice(148, 156)
+
+ROWS: tuple[Kind, ...] = ("manifest", "parquet", "arrow file", "arrow stream")
+"""Files that hold a sample a row."""
+
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".odgt")
+"""Manifests of text: nothing in their bytes says how fields are parted."""
+
+_IMAGES = {
+    b"\xff\xd8\xff": "a JPEG image",
+    b"\x89PNG\r\n\x1a\n": "a PNG image",
+    b"GIF87a": "a GIF image",
+    b"GIF89a": "a GIF image",
+    b"II*\0": "a TIFF image",
+    b"MM\0*": "a TIFF image",
+    b"II+\0": "a TIFF image",
+    b"MM\0+": "a TIFF image",
+    b"\0\0\0\x0cjP  \r\n\x87\n": "a JPEG 2000 image",
+    b"\xff\x4f\xff\x51": "a JPEG 2000 image",
+    b"v/1\x01": "an EXR image",
+    b"\x93NUMPY": "an array of numpy's (.npy)",
+}
+"""What an image field decodes."""
+
+_BRANDS = {b"avif": "an AVIF image", b"avis": "an AVIF image", b"heic": "a HEIC image", b"mif1": "a HEIF image"}
+_RIFF = {b"WEBP": "a WebP image"}
+
+_OTHERS = {
+    b"\x89HDF\r\n\x1a\n": ("an HDF5 file", "Read it in your own Dataset, with headrace.ThreadDataLoader"),
+    b"SQLite format 3\0": ("an SQLite database", "Write the rows to a .parquet or .csv"),
+    b"%PDF-": ("a PDF", "Name images"),
+    b"Obj\x01": ("an Avro file", "Write the rows to a .parquet"),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "Extract it, and open the folder"),
+    b"Rar!\x1a\x07": ("a RAR archive", "Extract it, and open the folder"),
+    # In either order of bytes.
+    **dict.fromkeys(
+        (b"\xce\xd7\x23\x0a", b"\n\x23\xd7\xce"), ("a RecordIO file of MXNet's", "Write its images to a tar")
+    ),
+    # Protocols 2 to 5; earlier ones begin as texts do.
+    **dict.fromkeys(
+        (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+        ("a pickle", "Nothing is unpickled: write a .parquet, or give the lists that it holds"),
+    ),
+}
+_ARROW_ADVICE = "Open the folder that save_to_disk wrote, or write a .parquet"
+_LMDB_AT, _LMDB = 16, b"\xde\xc0\xef\xbe"
+
+
+@dataclass(frozen=True)
+class FileKind:
+    kind: Kind
+    words: str
+    """With an article: "a JPEG image"."""
+    advice: str = ""
+    """What to do where nothing here opens it."""
+
+
+def kind_of(path: str) -> FileKind:
+    """Return what the file at `path` (absolute) is.
+
+    Raises NotFoundError where nothing is there, DatasetError for a folder or a special file.
+    """
+    _expect_file(path)
+    suffix = os.path.splitext(path)[1].lower()
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        head = b""  # whoever opens it by its ending reports why
+    if suffix in TEXT_SUFFIXES and (is_text(head) or _by_bytes(head) is None):
+        return FileKind("manifest", f"a {suffix} manifest")
+    return _by_bytes(head) or _by_ending(suffix, head)
+
+
+def is_image(path: str) -> bool:
+    """Return whether an image lies at `path`, so far as its first bytes say."""
+    return os.path.isfile(path) and kind_of(path).kind == "image"
+
+
+def is_text(head: bytes) -> bool:
+    """Return whether the first bytes of a file are UTF-8 without control characters, but for those of lines."""
+    if any(byte < 32 and byte not in b"\t\n\r\x0c\x1b\x1f" for byte in head):
+        return False
+    try:
+        # A character may be cut at the end.
+        head[:-3].decode() if len(head) == _HEAD_BYTES else head.decode()
+    except UnicodeDecodeError as error:
+        return error.reason == "unexpected end of data" and len(head) == _HEAD_BYTES
+    return True
+
+
+def _by_bytes(head: bytes) -> FileKind | None:
+    """Return what the first bytes say; None where they do not."""
+    if _is_tar(head):
+        return FileKind("tar", "a tar")
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return FileKind("zip", "a zip")
+    if head.startswith(b"PAR1"):
+        return FileKind("parquet", "a parquet file")
+    if head.startswith(b"ARROW1\0\0"):
+        return FileKind("arrow file", "an Arrow file", _ARROW_ADVICE)
+    if head.startswith(b"\xff\xff\xff\xff") and head[6:8] == b"\0\0":
+        return FileKind("arrow stream", "a stream of Arrow's", _ARROW_ADVICE)
+    image = _image_words(head)
+    if image is not None:
+        return FileKind("image", image)
+    for magic, (name, command) in COMPRESSED.items():
+        if head.startswith(magic):
+            return FileKind("compressed", f"a file compressed with {name}", f"Decompress it: {command} -k")
+    for magic, (words, advice) in _OTHERS.items():
+        if head.startswith(magic):
+            return FileKind("other", words, advice)
+    if head[_LMDB_AT : _LMDB_AT + len(_LMDB)] == _LMDB:
+        return FileKind("other", "an LMDB database", "Read it in your own Dataset, with headrace.ThreadDataLoader")
+    if is_text(head) and head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+        return FileKind("json", "JSON")
+    return None
+
+
+def _by_ending(suffix: str, head: bytes) -> FileKind:
+    """Return what it calls itself: whoever opens it says what is wrong with it."""
+    if is_image_name(suffix.encode()):
+        return FileKind("image", f"a {suffix} file")  # a damaged one is a bad sample, and no other kind of dataset
+    if suffix in (".tar", ".zip", ".parquet", ".json"):
+        return FileKind("tar" if suffix == ".tar" else _NAMED[suffix], f"a {suffix} file")
+    if len(head) == _HEAD_BYTES and not any(head):
+        return FileKind("tar", "an empty tar")
+    if not head:
+        return FileKind("other", "an empty file", "Check the path")
+    if is_text(head):
+        endings = ", ".join(TEXT_SUFFIXES)
+        return FileKind("other", "a text", f"Give it an ending that says how fields are parted: {endings}")
+    return FileKind("other", f"bytes that begin with {head[:8]!r}", "Check the path")
+
+
+_NAMED: dict[str, Kind] = {".zip": "zip", ".parquet": "parquet", ".json": "json"}
+
+
+def _is_tar(head: bytes) -> bool:
+    """Return whether the first header is a tar's: it has the magic of POSIX or GNU, or (as of old) a right checksum."""
+    if len(head) < _BLOCK:
+        return False
+    if head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":
+        return True
+    block = head[:_BLOCK]
+    try:
+        known = int(block[_TAR_CHECKSUM].strip(b" \0"), 8)
+    except ValueError:
+        return False
+    blank = block[: _TAR_CHECKSUM.start] + b" " * 8 + block[_TAR_CHECKSUM.stop :]
+    return known == sum(blank)
+
+
+def _image_words(head: bytes) -> str | None:
+    for magic, words in _IMAGES.items():
+        if head.startswith(magic):
+            return words
+    if head.startswith(b"RIFF"):
+        return _RIFF.get(head[8:12])
+    if head[4:8] == b"ftyp":
+        return _BRANDS.get(head[8:12])
+    if head.startswith(b"BM") and head[6:10] == b"\0\0\0\0":
+        return "a BMP image"
+    if head[:1] == b"P" and head[1:2] in b"1234567f" and head[2:3].isspace():
+        return "a PNM image"
+    return None
+
+
+def _expect_file(path: str) -> None:
+    if os.path.isdir(path):
+        raise DatasetError(
+            f"{path}: expected an archive, got a folder. Open a folder on its own, or name only archives"
+        )
+    if not os.path.exists(path):
+        raise NotFoundError(f"{path}: expected a folder, an archive or a manifest, got nothing. {nearby(path)}")
+    if not os.path.isfile(path):
+        raise DatasetError(f"{path}: expected a folder, an archive or a manifest, got a special file. Check the path")

@@ -1,0 +1,256 @@
+"""Values in memory as columns: lists, and arrays of numpy's, torch's or Arrow's.
+
+Numbers and texts become what they become in a manifest, bytes a `MemoryColumn`, arrays of numbers a `ListColumn`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.data.columns import Column, HeldColumn, ListColumn
+from headrace.data.memory_file import Data, GrowingBytes, MemoryColumn
+from headrace.errors import EmptyDatasetError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Values: TypeAlias = Any
+
+_NUMBERS = "biuf"
+_SHOWN_CHARACTERS = 80
+_EXPECTED = "numbers, texts, paths, bytes, or lists or arrays of numbers or of texts"
+
+
+def columns_of(values: Mapping[str, Values]) -> tuple[dict[str, Column], int]:
+    """Return columns of the same names, and how many rows each has.
+
+    Raises UsageError for columns of unequal lengths or values of which there are no columns, EmptyDatasetError for no
+    rows.
+    """
+    made: dict[str, Column] = {}
+    arrays: dict[str, pa.ChunkedArray] = {}
+    lengths: dict[str, int] = {}
+    for name, each in values.items():
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"expected names of columns as texts, got {name!r}")
+        column = each if isinstance(each, MemoryColumn) else _column(name, each)
+        if isinstance(column, MemoryColumn):
+            made[name], lengths[name] = column, len(column.length)
+        elif isinstance(column, ListColumn):
+            made[name], lengths[name] = column, len(column.offsets) - 1
+        else:
+            arrays[name], lengths[name] = column, len(column)
+    rows = _one_length(lengths)
+    held = held_columns(arrays)
+    return {name: made[name] if name in made else held[name] for name in lengths}, rows
+
+
+def held_columns(arrays: Mapping[str, pa.ChunkedArray]) -> Mapping[str, HeldColumn]:
+    """Return arrays of Arrow's, of one length of 1 or more, in the form that a manifest's columns are kept in."""
+    if not arrays:
+        return {}
+    import pyarrow as pa
+
+    from headrace.data.manifest.building import build_columns
+    from headrace.data.manifest.manifest_columns import load_kept
+    from headrace.data.manifest.typed_rows import TableRows, TypedRows
+    from headrace.data.storage import safetensors
+
+    table = pa.table(dict(arrays))
+    contents, outline = build_columns(TypedRows([TableRows("what is in memory", table)], columns=None), scratch_in=None)
+    held = load_kept(safetensors.mapped(contents), outline).columns
+    for name in arrays:
+        if name not in held:
+            raise UsageError(f"column {name!r}: expected {_EXPECTED}, got {arrays[name].type}")
+    return held
+
+
+def in_order(name: str, values: Values) -> Sequence[Any] | npt.NDArray[Any]:
+    """Return values that are indexed by their place: a series of pandas' is by its own index, whatever its order.
+
+    Raises UsageError for a set, a mapping or a text.
+    """
+    if isinstance(values, list | tuple | np.ndarray):
+        return values
+    _expect_sequence(name, values)
+    if hasattr(values, "to_pylist"):  # Arrow's
+        return list(values.to_pylist())
+    return np.asarray(values) if hasattr(values, "__array__") else list(values)
+
+
+def shown(value: object) -> str:
+    """Return a value for a message, which may be long."""
+    text = f"{value!r} ({type(value).__name__})" if not isinstance(value, str | int | float | None) else repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
+
+
+def _one_length(lengths: Mapping[str, int]) -> int:
+    (first, rows), *others = lengths.items()
+    for name, count in others:
+        if count != rows:
+            raise UsageError(
+                f"expected columns of one length, got {first!r} of {rows:,} rows and {name!r} of {count:,}"
+            )
+    if not rows:
+        raise EmptyDatasetError("expected samples, got columns of no rows")
+    return rows
+
+
+def _column(name: str, values: Values) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+    if isinstance(values, list | tuple):
+        return _of_items(name, values)
+    if isinstance(values, np.ndarray):
+        return _of_numpy(name, values)
+    _expect_sequence(name, values)
+    import pyarrow as pa
+
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return _of_arrow(pa.chunked_array([values]) if isinstance(values, pa.Array) else values)
+    if hasattr(values, "__array__"):  # torch's tensors, series of pandas'
+        return _of_numpy(name, np.asarray(values))
+    return _of_items(name, list(values))
+
+
+def _expect_sequence(name: str, values: Values) -> None:
+    """Raise UsageError for what has no values in an order: a set's is another in each process."""
+    if isinstance(values, str | bytes | Mapping | Set) or not hasattr(values, "__len__"):
+        raise UsageError(f"column {name!r}: expected a list or an array, got {shown(values)}")
+
+
+def _of_numpy(name: str, array: npt.NDArray[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+    if array.ndim == 1 and array.dtype.kind not in _NUMBERS:
+        return _of_items(name, array.tolist())
+    if array.ndim == 0 or array.dtype.kind not in _NUMBERS:
+        raise UsageError(f"column {name!r}: expected {_EXPECTED}, got an array of {array.dtype}, {list(array.shape)}")
+    if array.ndim == 1:
+        import pyarrow as pa
+
+        return pa.chunked_array([pa.array(array)])
+    # What nobody can write to stays where it is: it may be mapped from a file.
+    items = np.ascontiguousarray(array) if not array.flags.writeable else array.copy(order="C")
+    offsets = np.arange(len(items) + 1, dtype=np.uint64) * np.uint64(items.shape[1])
+    return ListColumn(offsets, items.reshape(items.shape[0] * items.shape[1], *items.shape[2:]))
+
+
+def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+    """Return the column that fits the first item that is not None."""
+    first = next((item for item in items if item is not None), None)
+    if isinstance(first, Data):
+        return _of_bytes(name, items)
+    if isinstance(first, os.PathLike):
+        return _of_arrow_items(name, [os.fspath(item) if isinstance(item, os.PathLike) else item for item in items])
+    if isinstance(first, Mapping) and "bytes" in first:
+        return _of_files(name, items)
+    if any(isinstance(part, Mapping) for item in items for part in (item if isinstance(item, list) else [item])):
+        return _of_arrow_items(name, [None if item is None else _json_text(name, item) for item in items])
+    if isinstance(first, list | tuple) or (hasattr(first, "__array__") and bool(getattr(first, "ndim", 0))):
+        _expect_lists(name, items)
+        of_texts = any(isinstance(part, str) for item in items if item is not None for part in item)
+        return _of_arrow_items(name, items) if of_texts else _of_arrays(name, items)
+    return _of_arrow_items(name, items)
+
+
+def _expect_lists(name: str, items: Sequence[Any]) -> None:
+    for row, item in enumerate(items):
+        listed = isinstance(item, list | tuple) or (hasattr(item, "__array__") and bool(getattr(item, "ndim", 0)))
+        if item is not None and not listed:
+            raise UsageError(f"column {name!r}, row {row:,}: expected a list, as the first is, got {shown(item)}")
+
+
+def _json_text(name: str, item: Any) -> str:
+    """Return what no column holds as it is, as a manifest's columns have it."""
+    try:
+        return json.dumps(item, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"column {name!r}: expected {_EXPECTED}, got {shown(item)}: {error}") from error
+
+
+def _of_bytes(name: str, items: Sequence[Any]) -> MemoryColumn:
+    grown = GrowingBytes()
+    for row, item in enumerate(items):
+        if item is not None and not isinstance(item, Data):
+            raise UsageError(f"column {name!r}, row {row:,}: expected bytes, as the first is, got {shown(item)}")
+        grown.add(item)
+    return grown.column()
+
+
+def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+    """Return the bytes, or else the paths, of dicts of both, as Hugging Face's images are."""
+    for row, item in enumerate(items):
+        if item is not None and not isinstance(item, Mapping):
+            raise UsageError(
+                f"column {name!r}, row {row:,}: expected {{'bytes', 'path'}}, as the first is, got {shown(item)}"
+            )
+    data = [None if item is None else item.get("bytes") for item in items]
+    paths = [None if item is None else item.get("path") for item in items]
+    if all(each is None for each in data):
+        return _of_arrow_items(name, paths)
+    for row, (content, path) in enumerate(zip(data, paths, strict=True)):
+        if content is None and path is not None:
+            raise UsageError(
+                f"column {name!r}, row {row:,}: expected bytes, as others have, got the path {path!r} alone. Read the "
+                f"file's bytes, or give paths alone"
+            )
+    return _of_bytes(name, data)
+
+
+def _of_arrays(name: str, items: Sequence[Any]) -> ListColumn:
+    """Return arrays of numbers whose first dimension may differ: boxes float32[m, 4], say."""
+    try:
+        arrays = [np.asarray([] if item is None else item) for item in items]
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"column {name!r}: expected {_EXPECTED}, got lists of unequal lengths: {error}") from error
+    rest = next((array.shape[1:] for array in arrays if array.size), ())
+    for row, array in enumerate(arrays):
+        if array.size and (array.shape[1:] != rest or array.dtype.kind not in _NUMBERS):
+            raise UsageError(
+                f"column {name!r}, row {row:,}: expected an array of numbers {['…', *rest]}, got one of {array.dtype}, "
+                f"{list(array.shape)}"
+            )
+    lengths = [len(array) if array.size else 0 for array in arrays]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.uint64)
+    whole = [array for array in arrays if array.size]
+    kind = np.result_type(*whole) if whole else np.dtype(np.float32)
+    parts = [array.astype(kind, copy=False) for array in whole]
+    return ListColumn(offsets, np.concatenate([np.empty((0, *rest), kind), *parts]))
+
+
+def _of_arrow_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+    import pyarrow as pa
+
+    try:
+        array = pa.array(items)
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError, TypeError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise UsageError(
+            f"column {name!r}: expected {_EXPECTED}, of one kind each, got otherwise: {why}. Give images as paths or "
+            f"as the bytes of their files"
+        ) from error
+    return _of_arrow(pa.chunked_array([array]) if isinstance(array, pa.Array) else array)
+
+
+def _of_arrow(array: pa.ChunkedArray) -> MemoryColumn | pa.ChunkedArray:
+    """Move what is binary to a file in memory."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    kind = array.type
+    if not (types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)):
+        return array
+    grown = GrowingBytes()
+    for chunk in array.cast(pa.large_binary()).chunks:
+        _, bounds, data = chunk.buffers()
+        ends = np.frombuffer(bounds, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+        held = memoryview(b"" if data is None else data)
+        if chunk.null_count:
+            for start, stop, missing in zip(ends[:-1].tolist(), ends[1:].tolist(), chunk.is_null(), strict=True):
+                grown.add(None if missing.as_py() else held[start:stop])
+        elif len(chunk):
+            grown.add_all(held[int(ends[0]) : int(ends[-1])], np.diff(ends))
+    return grown.column()

@@ -1,0 +1,171 @@
+"""What the paths of a manifest are relative to: a folder, or archives that hold the files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from headrace.data.archive_columns import MemberData, archive_files
+from headrace.data.columns import ByteColumn
+from headrace.data.compressed import refuse_compressed
+from headrace.data.files import Files
+from headrace.data.identity import Identity, identify_archive
+from headrace.data.named_files import NamedFiles
+from headrace.data.named_members import MemberNames, NamedMembers
+from headrace.data.sources.file_kind import kind_of
+from headrace.data.storage.paths import nearby, path_text, resolve
+from headrace.data.strings import Strings
+from headrace.data.table import PathRoot
+from headrace.data.tar_data import TarData
+from headrace.data.tar_sidecar import open_members as open_tar_members
+from headrace.data.zip_data import ZipData
+from headrace.data.zip_sidecar import open_members as open_zip_members
+from headrace.errors import ChangedError, DatasetError, NotFoundError, UsageError
+
+Root: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+_EXPECTED = "the path of a folder or an archive, a pattern, or a list of archives as root="
+
+
+def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoot:
+    """Where the paths in `manifest` (an absolute path) lead: below its own folder, or into `root`.
+
+    `cache`: folder for the indices of archives, where one was given. Raises UsageError, NotFoundError, DatasetError or
+    ReadError.
+    """
+    if root is None:
+        return FolderRoot(os.path.dirname(manifest), inside=False)
+    given = list(root) if isinstance(root, list | tuple) else [root]
+    paths = [path for part in given for path in resolve(path_text(part, _EXPECTED))]
+    if not paths:
+        raise UsageError(f"expected {_EXPECTED}, got an empty list")
+    if len(paths) == 1 and os.path.isdir(paths[0]):
+        return FolderRoot(paths[0], inside=True)
+    return open_archive_root(paths, cache)
+
+
+def open_archive_root(paths: Sequence[str], cache: str | None) -> ArchiveRoot:
+    for path in paths:
+        _expect_file(path)
+    of_zips = _are_zips(paths)
+    identities = [identify_archive(path) for path in paths]
+    if of_zips:
+        zips = [open_zip_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
+        return ArchiveRoot(paths, cache, identities, archive_files(paths), zips, ZipData.of(zips))
+    tars = [open_tar_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
+    return ArchiveRoot(paths, cache, identities, archive_files(paths), tars, TarData.of(tars))
+
+
+def _are_zips(paths: Sequence[str]) -> bool:
+    """Return whether all are zips rather than tars."""
+    kinds = [kind_of(path) for path in paths]
+    for path, kind in zip(paths, kinds, strict=True):
+        if kind.kind == "compressed":
+            refuse_compressed(path)
+        if kind.kind not in ("tar", "zip"):
+            raise DatasetError(f"root: expected a folder, tars or zips, got {kind.words} at {path}. Check the path")
+        if kind.kind != kinds[0].kind:
+            raise UsageError(
+                f"root: expected tars alone or zips alone, got {kinds[0].words}, {paths[0]}, and {kind.words}, {path}. "
+                f"Give one kind"
+            )
+    return kinds[0].kind == "zip"
+
+
+def _open_again(paths: Sequence[str], cache: str | None, identities: Sequence[Identity]) -> ArchiveRoot:
+    """Raises ChangedError beside what opening raises."""
+    root = open_archive_root(paths, cache)
+    for path, known, found in zip(paths, identities, root.identities, strict=True):
+        if found != known:
+            raise ChangedError(f"{path}: expected the archive that was opened first, got another. Open the list again")
+    return root
+
+
+@dataclass(frozen=True)
+class FolderRoot:
+    """Files below a folder."""
+
+    folder: str
+    inside: bool
+    """Whether paths have to stay in it; otherwise absolute ones are taken as they are."""
+
+    def column(self, paths: Strings) -> ByteColumn:
+        return NamedFiles(Files(self.folder, paths, archives=False, inside=self.inside))
+
+    @property
+    def place(self) -> str:
+        return f"below {self.folder}"
+
+    @property
+    def advice(self) -> str:
+        how = "Give" if self.inside else "Pass as root="
+        return f"{how} the folder that the paths begin in, or archives that hold them"
+
+
+@dataclass(frozen=True)
+class SeveralFolders:
+    """Files that manifests in several folders name, which have to be absolute: nothing says whose rows are whose."""
+
+    common: str
+    """The folder that all of these lie in."""
+
+    def column(self, paths: Strings) -> ByteColumn:
+        """Raises UsageError for a relative path."""
+        for piece in paths.pieces():
+            for path in piece:
+                if path and not os.path.isabs(path):
+                    raise UsageError(
+                        f"root: expected the folder that paths such as {path!r} begin in, got none: they come from "
+                        f"files in several folders below {self.common}. Give it, or open the files of each folder"
+                    )
+        return NamedFiles(Files(self.common, paths, archives=False))
+
+    @property
+    def place(self) -> str:
+        return "there"
+
+    @property
+    def advice(self) -> str:
+        return "Give the folder that the paths begin in as root="
+
+
+@dataclass(frozen=True, eq=False)
+class ArchiveRoot:
+    """Files that archives hold, all of one kind."""
+
+    paths: Sequence[str]
+    cache: str | None
+    identities: Sequence[Identity]
+    """Of the archives, in their order."""
+    files: Files
+    """Of all columns, so that each archive is open once."""
+    names: Sequence[MemberNames]
+    data: MemberData
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Opened again in another process: that is quicker than to send the indices there."""
+        return _open_again, (self.paths, self.cache, self.identities)
+
+    def column(self, paths: Strings) -> ByteColumn:
+        return NamedMembers(self.files, paths, self.names, self.data)
+
+    @property
+    def place(self) -> str:
+        first, last = self.paths[0], self.paths[-1]
+        return f"in {first}" if len(self.paths) == 1 else f"in {len(self.paths):,} archives {first} … {last}"
+
+    @property
+    def advice(self) -> str:
+        first = next((names.first_name for names in self.names if names.first_name), "")
+        return f"The first name there is {first!r}: write paths as there, or give another root="
+
+
+def _expect_file(path: str) -> None:
+    if os.path.isdir(path):
+        raise DatasetError(f"root: expected one folder, or archives alone, got the folder {path} among others")
+    if not os.path.exists(path):
+        raise NotFoundError(f"root: expected a folder or an archive, got nothing at {path}. {nearby(path)}")
+    if not os.path.isfile(path):
+        raise DatasetError(f"root: expected a folder or an archive, got the special file {path}")

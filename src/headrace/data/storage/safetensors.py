@@ -1,0 +1,262 @@
+"""Named arrays in one file, in the safetensors format (https://huggingface.co/docs/safetensors).
+
+Written and parsed here because the library's numpy reader copies every array; these are mapped, so forked processes
+share their pages and opening costs nothing. Files are untrusted: everything is checked before it is used.
+
+Beside the arrays there is one more, `checksums`: a CRC-32 of each CHECKED_BLOCK_BYTES of the bytes behind it. The
+metadata holds the CRC-32 of that array, and of the header itself.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace._core import CHECKED_BLOCK_BYTES, BlockChecks, BlockSums
+from headrace.data.scratch_file import no_room, scratch_file
+from headrace.data.storage.open_file import OpenFile
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+_DTYPES = {
+    "BOOL": "|b1",
+    "U8": "<u1",
+    "I32": "<i4",
+    "U32": "<u4",
+    "F32": "<f4",
+    "I64": "<i8",
+    "U64": "<u8",
+    "F64": "<f8",
+}
+_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+_MAX_HEADER_BYTES = 1 << 20
+_IN_MEMORY_BYTES = 8 << 20
+_CHECKSUMS = "checksums"
+_BLANK = "00000000"
+_BEGINNING = b'{"__metadata__": {"checksum": "'
+"""Of each header: its own checksum follows, in eight digits, and counts as `_BLANK`."""
+
+
+class InvalidFileError(Exception):
+    """The file is not what this module writes, or what it is said to be."""
+
+
+class DamagedFileError(InvalidFileError):
+    """The file is not as this module wrote it: bytes do not fit their checksum, or it is cut short."""
+
+
+class UncheckedFileError(InvalidFileError):
+    """The file has no checksums, as those of earlier versions."""
+
+    def __init__(self, format: str | None) -> None:
+        super().__init__("it has no checksums")
+        self.format = format
+        """What its metadata says that it is."""
+
+
+class Growing(Protocol):
+    """An array that is longer than memory should have to be."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def __len__(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def pieces(self) -> Iterator[npt.NDArray[Any]]:
+        """The array in order, a part at a time."""
+        ...
+
+
+Content: TypeAlias = npt.NDArray[Any] | Growing
+
+
+def write(file: BinaryIO, arrays: Mapping[str, Content], metadata: Mapping[str, str]) -> None:
+    """Write one-dimensional little-endian arrays, and their checksums, from the start of an empty file."""
+    # Wide items first, after a header padded to 8 bytes: every array is aligned when it is mapped.
+    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    blocks = -(-sum(array.nbytes for array in arrays.values()) // CHECKED_BLOCK_BYTES)
+    checksums = np.zeros(blocks + blocks % 2, "<u4")  # of 8 bytes together, for what comes after
+    entries = {_CHECKSUMS: _entry(checksums, 0)}
+    at = checksums.nbytes
+    for name in names:
+        entries[name] = _entry(arrays[name], at)
+        at += arrays[name].nbytes
+    file.write(_header(entries, metadata, _BLANK) + checksums.tobytes())
+    summing = BlockSums()
+    for name in names:
+        for piece in _pieces(arrays[name]):
+            plain = np.ascontiguousarray(piece)
+            summing.add(plain.reshape(-1).view(np.uint8))
+            file.write(plain.data)
+    checksums[:blocks] = summing.sums()
+    file.seek(0)
+    file.write(_header(entries, metadata, _crc(checksums.tobytes())) + checksums.tobytes())
+
+
+def _entry(array: Content, at: int) -> dict[str, Any]:
+    return {"dtype": _NAMES[array.dtype], "shape": [len(array)], "data_offsets": [at, at + array.nbytes]}
+
+
+def _header(entries: Mapping[str, Any], metadata: Mapping[str, str], checksums: str) -> bytes:
+    """Return the header with its length before it."""
+    known = {"checksum": _BLANK, _CHECKSUMS: checksums, **metadata}
+    text = json.dumps({"__metadata__": known, **entries}).encode()
+    text += b" " * (-len(text) % 8)
+    return _signed(struct.pack("<Q", len(text)) + text)
+
+
+def _signed(header: bytes) -> bytes:
+    """Return a header, its length before it, with its checksum in place of that which it has."""
+    at = 8 + len(_BEGINNING)
+    after = header[at + len(_BLANK) :]
+    return header[:at] + _crc(header[:at] + _BLANK.encode() + after).encode() + after
+
+
+def _crc(data: bytes) -> str:
+    return f"{zlib.crc32(data):08x}"
+
+
+class Mapped(dict[str, npt.NDArray[Any]]):
+    """Arrays mapped from a file, read-only, and the file itself, for who would rather read than map."""
+
+    def __init__(
+        self,
+        arrays: Mapping[str, npt.NDArray[Any]],
+        file: OpenFile,
+        at: Mapping[str, int],
+        checks: BlockChecks | None = None,
+    ) -> None:
+        super().__init__(arrays)
+        self.file = file
+        self.at = at
+        """The byte in `file` at which each array begins."""
+        self.checks = checks
+        """None: all is checked, or the file is our own and was written a moment ago."""
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.values())
+
+    def check_all(self) -> None:
+        """Check all bytes of all arrays, once for all. Raises DamagedFileError, ReadError."""
+        for name in self:
+            self.check(name)
+        self.checks = None
+
+    def check(self, name: str) -> None:
+        """Check all bytes of the array of that name, as far as nobody did. Raises as `check_all`."""
+        self._check(self.at[name], self.at[name] + self[name].nbytes)
+
+    def check_ends(self, name: str) -> None:
+        """Check the first and the last entry of an array that has any. Raises as `check`."""
+        array, at = self[name], self.at[name]
+        for start in (0, array.nbytes - array.itemsize):
+            self._check(at + start, at + start + array.itemsize)
+
+    def _check(self, start: int, stop: int) -> None:
+        checks = self.checks
+        if checks is None:
+            return
+        try:
+            self.file.read_by(lambda descriptor: checks.check(descriptor, start, stop))
+        except ValueError as error:
+            raise DamagedFileError(str(error)) from error
+
+
+def read(path: str) -> tuple[Mapped, dict[str, str]]:
+    """Return the arrays in the file at `path`, and its metadata. The header is checked; arrays are by `Mapped.check`,
+    or where they are read.
+
+    Raises InvalidFileError (DamagedFileError, UncheckedFileError), or OSError.
+    """
+    file = OpenFile(os.fsencode(path))
+    header, start = _read_header(file)
+    metadata = header.pop("__metadata__")
+    if not all(isinstance(value, str) for value in metadata.values()):
+        raise InvalidFileError("metadata is not a map of strings")
+    whole = file.read_by(lambda descriptor: mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    data = np.ndarray(len(whole), np.uint8, whole)[start:]
+    arrays = {name: _array(entry, data) for name, entry in header.items()}
+    at = {name: start + header[name]["data_offsets"][0] for name in arrays}
+    checks = _checks(arrays, at, metadata)
+    return Mapped(arrays, file, at, checks), metadata
+
+
+def _checks(arrays: Arrays, at: dict[str, int], metadata: dict[str, str]) -> BlockChecks:
+    """Return the checksums of all arrays, and take them out of these."""
+    checksums, begin = arrays.pop(_CHECKSUMS, None), at.pop(_CHECKSUMS, 0)
+    metadata.pop("checksum", None)
+    if checksums is None or checksums.dtype != np.uint32:
+        raise InvalidFileError("there are no checksums")
+    if _crc(checksums.tobytes()) != metadata.pop(_CHECKSUMS, None):
+        raise DamagedFileError("its checksums do not fit their own")
+    begin += checksums.nbytes
+    end = max((at[name] + array.nbytes for name, array in arrays.items()), default=begin)
+    blocks = -(-(end - begin) // CHECKED_BLOCK_BYTES)
+    if begin > min(at.values(), default=begin) or len(checksums) != blocks + blocks % 2:
+        raise InvalidFileError("there are not as many checksums as blocks")
+    return BlockChecks(np.ascontiguousarray(checksums[:blocks]), begin=begin, end=end)
+
+
+def mapped(contents: Mapping[str, Content]) -> Arrays:
+    """What `read` would give of these in a file: out of an unnamed one, unless they are few. Raises DatasetError."""
+    if sum(content.nbytes for content in contents.values()) <= _IN_MEMORY_BYTES:
+        return {name: np.concatenate([np.empty(0, c.dtype), *_pieces(c)]) for name, c in contents.items()}
+    with scratch_file(None) as scratch:
+        try:
+            with os.fdopen(scratch.fileno(), "wb", closefd=False) as file:
+                write(file, contents, {})
+        except OSError as error:
+            raise no_room(None, error) from error
+        found = read(f"/proc/self/fd/{scratch.fileno()}")[0]
+    found.checks = None
+    return found
+
+
+def _pieces(content: Content) -> Iterable[npt.NDArray[Any]]:
+    return (content,) if isinstance(content, np.ndarray) else content.pieces()
+
+
+def _read_header(file: OpenFile) -> tuple[dict[str, Any], int]:
+    lead = file.read(0, 8)
+    size = int.from_bytes(lead, "little")
+    if len(lead) < 8 or size > _MAX_HEADER_BYTES:
+        raise DamagedFileError(f"expected a header of at most {_MAX_HEADER_BYTES} bytes")
+    text = file.read(8, size)
+    if len(text) < size:
+        raise DamagedFileError("the header ends early")
+    signed = text.startswith(_BEGINNING)
+    if signed and _signed(lead + text) != lead + text:
+        raise DamagedFileError("the header does not fit its checksum")
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DamagedFileError("the header is not JSON") from error
+    metadata = header.get("__metadata__") if isinstance(header, dict) else None
+    if not isinstance(metadata, dict):
+        raise DamagedFileError("the header is not a JSON object with metadata")
+    if not signed:
+        said = metadata.get("format")
+        raise UncheckedFileError(said if isinstance(said, str) else None)
+    return header, 8 + size
+
+
+def _array(entry: Any, data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+    match entry:
+        case {"dtype": str(dtype), "shape": [int(count)], "data_offsets": [int(start), int(stop)]} if dtype in _DTYPES:
+            item = np.dtype(_DTYPES[dtype])
+            if 0 <= start <= stop <= len(data) and stop - start == count * item.itemsize:
+                array = data[start:stop].view(item)
+                # Others may write it so. The core reads arrays in place, and a memoryview cannot look into such a one.
+                if not array.flags.aligned:
+                    raise InvalidFileError("an array is not aligned")
+                return array
+    raise InvalidFileError("an array does not fit the file")

@@ -1,0 +1,273 @@
+"""Undoes a run: brings every path of its journal to what it was. Done again, after it was cut short, it goes on."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shutil
+import stat as modes
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.doctor.hands_off.before import Before, Journal
+from headrace.doctor.probe.hands_off.folder import is_below
+from headrace.doctor.probe.hands_off.records import APPENDED, FOLDER, LINKED, MOVED, OTHER, SYMLINK, Record
+from headrace.doctor.probe.hands_off.undo_folder import end_sum
+
+OUTSIDE = "outside"
+"""Folder of what was written outside of the working directory."""
+NO_FILES = (FOLDER, MOVED, OTHER)
+OWN = (".headrace-new-", ".headrace-undo-")
+"""How names begin that are the journal's own."""
+
+
+@dataclass
+class Undone:
+    """What was done, by path."""
+
+    restored: list[str] = field(default_factory=list)
+    """What the command had changed or removed."""
+    taken: list[str] = field(default_factory=list)
+    """Files that it had made."""
+    strangers: list[str] = field(default_factory=list)
+    """Files in folders that it had made, of which its journal does not know: they are never deleted."""
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    """What is not as before, and why."""
+
+
+class Undo:
+    """One run's."""
+
+    def __init__(self, root: Path, journal: Journal, written: Path, *, keep: bool) -> None:
+        """What the command made goes to `written`, or with `keep` False is deleted, but for strangers."""
+        self._root = root
+        self._paths = journal.paths
+        self._written = written
+        self._keep = keep
+        self.undone = Undone()
+
+    def run(self) -> Undone:
+        """First away with what is new, so that what was there has its place again; times last."""
+        for before in self._in_order(lambda before: before.first.kind == FOLDER):
+            self._try(before, _open_up)
+        for before in self._in_order(lambda before: before.was_absent):
+            self._try(before, self._take_away)
+        for before in self._in_order(lambda before: before.first.kind == FOLDER):
+            self._try(before, self._make_folder)
+        for before in self._in_order(lambda before: not before.was_absent and before.first.kind not in NO_FILES):
+            self._try(before, self._restore)
+        self._finish_folders()
+        return self.undone
+
+    def _finish_folders(self) -> None:
+        """Moves whole ones back, and sets modes and times: of what is in those before they go."""
+        moved = [before for before in self._paths.values() if before.first.kind == MOVED]
+        elsewhere = [before.first.kept for before in moved]
+        folders = self._in_order(lambda before: before.first.kind in (FOLDER, MOVED))[::-1]
+        there = [before for before in folders if any(is_below(before.path, folder) for folder in elsewhere)]
+        for before in there:
+            self._try(before, _set_mode_and_times)
+        for before in moved[::-1]:
+            self._try(before, self._move_back)
+        for before in folders:
+            if before not in there:
+                self._try(before, _set_mode_and_times)
+
+    def _in_order(self, wanted: Callable[[Before], bool]) -> list[Before]:
+        """Folders before what is in them."""
+        return sorted(filter(wanted, self._paths.values()), key=lambda before: before.path)
+
+    def _try(self, before: Before, work: Callable[[Before], None]) -> None:
+        try:
+            work(before)
+        except OSError as error:
+            self.undone.failed.append((before.path, error.strerror or str(error)))
+
+    def _take_away(self, before: Before) -> None:
+        if os.path.lexists(before.path):
+            self._clear(before.path)
+
+    def _clear(self, path: str) -> None:
+        """Of what the command has put there."""
+        files = list(_files(path))
+        strangers = [name for name in files if name not in self._paths]
+        taken = [name for name in files if not os.path.basename(name).startswith(OWN)]
+        if taken and (self._keep or strangers):
+            self._move_away(path)
+        else:
+            _delete(path)
+        self.undone.taken += taken
+        self.undone.strangers += strangers
+
+    def _move_away(self, path: str) -> None:
+        inside = os.path.relpath(path, self._root)
+        target = self._written / (inside if not inside.startswith("..") else OUTSIDE + path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(path, target)
+
+    def _make_folder(self, before: Before) -> None:
+        path = before.path
+        if os.path.isdir(path) and not os.path.islink(path):
+            return
+        if os.path.lexists(path):
+            self._clear(path)
+        os.mkdir(path)
+        self.undone.restored.append(path)
+
+    def _move_back(self, before: Before) -> None:
+        """What was new in a folder that took its place is away by now."""
+        path, now = before.path, before.first.kept
+        if _inode(path) == before.first.inode or not os.path.isdir(now):
+            return
+        if os.path.isdir(path):
+            os.rmdir(path)
+        os.rename(now, path)
+        self.undone.restored.append(path)
+
+    def _restore(self, before: Before) -> None:
+        if before.first.kind == SYMLINK:
+            self._relink(before)
+        elif before.contents:
+            self._refill(before)
+        elif not before.is_as_it_was():
+            self._mend(before)
+
+    def _relink(self, before: Before) -> None:
+        path, target = before.path, before.first.detail
+        if os.path.islink(path) and os.readlink(path) == target:
+            return
+        if os.path.lexists(path):
+            self._clear(path)
+        os.symlink(target, path)
+        _set_owner(before.first, os.lstat(path))
+        _set_times(before.first, path)
+        self.undone.restored.append(path)
+
+    def _refill(self, before: Before) -> None:
+        """Gives it what was kept of its content."""
+        for record in before.contents:
+            with suppress(_NotKeptError):
+                is_changed = self._put_back(record, before)
+                if is_changed or not before.is_as_it_was():
+                    _set_mode_and_times(before)
+                    self.undone.restored.append(before.path)
+                return
+        if not before.is_as_it_was():
+            self.undone.failed.append((before.path, "what was kept of it has been changed, too"))
+
+    def _put_back(self, record: Record, before: Before) -> bool:
+        """Whether it is another file than it was, or has other content."""
+        if record.kind == LINKED:
+            return self._give_name_back(record)
+        size = before.first.size if before.first.kind == APPENDED else record.size
+        return self._copy_back(record, size)
+
+    def _give_name_back(self, record: Record) -> bool:
+        try:
+            kept = os.lstat(record.kept)
+        except FileNotFoundError as error:
+            raise _NotKeptError from error
+        if (kept.st_size, kept.st_mtime_ns) != (record.size, record.mtime_ns):
+            raise _NotKeptError
+        if os.path.lexists(record.path) and os.path.samestat(kept, os.lstat(record.path)):
+            os.unlink(record.kept)
+            return False
+        if os.path.isdir(record.path) and not os.path.islink(record.path):
+            self._clear(record.path)
+        _rename(record.kept, record.path)
+        return True
+
+    def _copy_back(self, record: Record, size: int) -> bool:
+        if not os.path.isfile(record.kept):
+            raise _NotKeptError
+        os.truncate(record.kept, min(size, os.path.getsize(record.kept)))
+        path = record.path
+        if os.path.isfile(path) and not os.path.islink(path):
+            if filecmp.cmp(record.kept, path, shallow=False):
+                return False
+        elif os.path.lexists(path):
+            self._clear(path)
+        shutil.copyfile(record.kept, path)
+        return True
+
+    def _mend(self, before: Before) -> None:
+        """Without a copy: cut off what was appended, and set mode and times."""
+        first = before.first
+        now = _stat_or_none(before.path)
+        if now is None or now.st_ino != first.inode:
+            raise OSError(0, before.lost or "another program has replaced or removed it")
+        if first.kind == APPENDED and now.st_size > first.size:
+            if first.detail and end_sum(before.path, first.size) != first.detail:
+                raise OSError(0, "it was opened to append, and was cut and written anew")
+            os.truncate(before.path, first.size)
+        elif before.lost or now.st_size != first.size:
+            raise OSError(0, before.lost or "another program has written to it")
+        _set_mode_and_times(before)
+        self.undone.restored.append(before.path)
+
+
+class _NotKeptError(Exception):
+    """What a record kept."""
+
+
+def _files(path: str) -> Iterator[str]:
+    """All that is no folder, at the path or below it."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        yield path
+        return
+    for folder, folders, files in os.walk(path):
+        links = (name for name in folders if os.path.islink(os.path.join(folder, name)))
+        yield from (os.path.join(folder, name) for name in (*files, *links))
+
+
+def _delete(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
+def _rename(source: str, target: str) -> None:
+    try:
+        os.replace(source, target)
+    except OSError:
+        shutil.move(source, target)
+
+
+def _set_mode_and_times(before: Before) -> None:
+    first = before.first
+    now = os.lstat(first.path)
+    _set_owner(first, now)
+    if modes.S_IMODE(now.st_mode) != modes.S_IMODE(first.mode):
+        os.chmod(first.path, modes.S_IMODE(first.mode))
+    if now.st_mtime_ns != first.mtime_ns:
+        _set_times(first, first.path)
+
+
+def _set_owner(first: Record, now: os.stat_result) -> None:
+    if (now.st_uid, now.st_gid) != (first.owner, first.group):
+        os.chown(first.path, first.owner, first.group, follow_symlinks=False)
+
+
+def _set_times(first: Record, path: str) -> None:
+    os.utime(path, ns=(first.atime_ns, first.mtime_ns), follow_symlinks=False)
+
+
+def _open_up(before: Before) -> None:
+    """Lets this user into a folder of theirs, whatever mode the command has given it."""
+    if os.path.isdir(before.path) and not os.path.islink(before.path) and not before.is_as_it_was():
+        os.chmod(before.path, modes.S_IMODE(before.first.mode) | modes.S_IRWXU)
+
+
+def _inode(path: str) -> int | None:
+    now = _stat_or_none(path)
+    return None if now is None else now.st_ino
+
+
+def _stat_or_none(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None

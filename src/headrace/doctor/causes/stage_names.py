@@ -1,0 +1,88 @@
+"""Words for what costs time, and what to look at."""
+
+from __future__ import annotations
+
+from headrace.doctor.measure import waits
+from headrace.doctor.measure.batches import REST, SERIALISE
+from headrace.doctor.session.model import Process, Session
+
+NAMES = {
+    "read": "reading files",
+    "lookup": "archive lookup",
+    "scan": "scanning archive headers",
+    "decode": "decode",
+    "transform": "transforms",
+    "tokenise": "tokenisation",
+    "getitem": "the dataset's own code",
+    "collate": "collate",
+    "map": "the script's map function",
+    "source": "the call for a batch",
+    "python": "Python beside the loader's threads",
+    "serialise": "serialisation",
+    "wait": "waiting for locks or other processes",
+    "other": "what the stages leave over",
+    waits.START_UP: "starting workers",
+    waits.SHUT_DOWN: "ending workers",
+    waits.PICKLE: "pickling in the workers",
+    waits.UNPICKLE: "receiving and unpickling",
+    waits.PIN: "pinning memory",
+    waits.SAMPLER: "drawing and sending indices",
+    waits.UNKNOWN: "batches whose making was not seen",
+}
+LOOK = {
+    "read": "Look at where the files lie and how large they are: a local disk, fewer and larger files, or a page cache "
+    "that holds them, are read faster.",
+    "lookup": "Look at how members are found: tarfile reads its way through the archive, and each worker anew; "
+    "an index of the members is read once.",
+    "scan": "Look at how often archives are opened: their headers are read again each time; keep them open, or keep an "
+    "index of their members.",
+    "decode": "Look at the size at which images are stored against the size that is trained on, at draft or scaled "
+    "decoding, and at a faster decoder.",
+    "transform": "Look at the transforms that cost most: whether they run on the smallest image that will do, on "
+    "uint8, and whether they could run on the device.",
+    "tokenise": "Look at tokenising once, before training, or at a fast tokeniser that takes a batch at a time.",
+    "getitem": "Look at the lines listed under the loader: time in the dataset's own code.",
+    "collate": "Look at the collate function: the default one copies each sample once; padding to the longest and "
+    "loops in Python cost more.",
+    "source": "Look at what it does: unless it fetches ahead, nothing is trained meanwhile. A DataLoader with workers, "
+    "or headrace.ThreadDataLoader, makes batches while the device computes.",
+    "map": "Look at map_workers=, which runs it in processes, or at augmentations that the loader's core does itself.",
+    "python": "Look at what map= and batch_map= do in Python, and at map_workers=.",
+    "serialise": "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",
+    "wait": "Look at what the workers share: locks, connections, servers.",
+    "other": "Look at the lines listed under the loader.",
+    waits.START_UP: "Look at what is done when a worker starts: imports under spawn and forkserver, opening the "
+    "dataset; persistent_workers=True starts them once.",
+    waits.SHUT_DOWN: "Look at what workers do when they end; persistent_workers=True keeps them.",
+    waits.PICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",
+    waits.UNPICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is unpickled "
+    "in the training process.",
+    waits.PIN: "Look at the number of tensors in a batch: each is pinned by itself.",
+    waits.SAMPLER: "Look at the sampler: it runs in the training thread, in each next().",
+    waits.UNKNOWN: "Look at the notes: workers that could not be observed.",
+}
+
+
+def category(cause: str) -> str:
+    """Of a cause: the category of a stage, or the part of the wait itself."""
+    return cause.partition(":")[0]
+
+
+def named(cause: str) -> str:
+    """`decode (PIL.Image.open)` for a stage; labels that only say that it is the rest say nothing."""
+    head, _, label = cause.partition(":")
+    words = NAMES.get(head, head)
+    return words if cause in (REST, SERIALISE) or label in ("", "rest", "fetch") else f"{words} ({label})"
+
+
+def look(cause: str) -> str:
+    """What to look at. A category of a newer probe has no advice of its own."""
+    return LOOK.get(category(cause), "Look at the stage in the trace that --trace writes.")
+
+
+def who(session: Session, process: Process) -> str:
+    """`Worker 1 (process 4711)`."""
+    for maker in session.makers:
+        if (maker.host, maker.pid) == (process.host, process.pid) and maker.worker is not None:
+            return f"Worker {maker.worker} (process {process.pid})"
+    return f"Process {process.pid}"

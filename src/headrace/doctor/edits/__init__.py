@@ -1,0 +1,1 @@
+"""Edits of the user's own script that remedies propose."""

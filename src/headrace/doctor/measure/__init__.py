@@ -1,0 +1,1 @@
+"""What is derived from evidence, once: steps, waits, how batches were made, ranks and hosts."""

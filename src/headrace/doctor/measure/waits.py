@@ -1,0 +1,178 @@
+"""What each `next()` waited for, along the way of the batch that it returned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.doctor.analyse.handing import late, usual_us
+from headrace.doctor.analyse.join import Finder, Join, Made
+from headrace.doctor.measure.diagnosis import Part, WaitSplit
+from headrace.doctor.measure.own_loaders import is_source, threads_of
+from headrace.doctor.measure.steps import Training, pass_of, queue_of
+from headrace.doctor.session.model import Loader, Pass, Trainer
+
+START_UP, SHUT_DOWN, NOT_READY = "start-up", "shut-down", "not ready"
+HELD_UP, PICKLE = "ready but out of order", "pickle"
+UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN = "unpickle and copy", "pin", "made here", "sampler", "unknown"
+ORDER = (START_UP, SHUT_DOWN, NOT_READY, HELD_UP, PICKLE, UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN)
+MAKING = (NOT_READY, HELD_UP, MADE_HERE)
+"""Waits that the making of the batch explains."""
+
+Cut = tuple[str, int | None]
+"""A part of a wait and the time until which it lasts; None where that was not measured."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One `next()`, or one `iter()` (`made` None, all of it start-up): microseconds by what it waited for. Of those of
+    unpickling, `held` are due to the batch that the worker made meanwhile, `holder`."""
+
+    loader: int
+    parts: dict[str, int]
+    made: Made | None
+    held: int = 0
+    holder: Made | None = None
+
+
+def waits(training: Training, join: Join) -> list[Wait]:
+    """Of the measured steps, in order, gets first. The parts of each sum to its duration.
+
+    Where the makers' evidence was thinned, gets whose batch was left out of it are left out, too: the others stand for
+    them.
+    """
+    trainer = training.trainer
+    passes = pass_of(trainer)
+    finders = {number: join.finder(trainer, one) for number, one in passes.items()}
+    usual = usual_us(trainer.gets)
+    found = [
+        (wait, finders[one.number])
+        for row in training.gets
+        if (one := passes.get(trainer.gets.pass_[row])) is not None
+        for wait in [_get(trainer, row, one, finders[one.number], usual)]
+    ]
+    told = [wait for wait, finder in found if wait.made is not None or not finder.is_thinned]
+    return [*told, *_starts(training)]
+
+
+def wait_split(training: Training, found: list[Wait]) -> WaitSplit | None:
+    """Mean microseconds a step by what was waited for, None where nothing was."""
+    totals = {name: sum(wait.parts.get(name, 0) for wait in found) for name in ORDER}
+    whole = sum(totals.values())
+    if whole == 0:
+        return None
+    steps = len(training.steps)
+    return WaitSplit(training.trainer.pid, [Part(n, us / steps, us / whole) for n, us in totals.items() if us > 0])
+
+
+def split(start: int, end: int, cuts: list[Cut], last: str) -> dict[str, int]:
+    """Shares [start, end] out along cuts in time; what lies behind the last of them is `last`."""
+    parts: dict[str, int] = {}
+    now = start
+    for name, until in [*cuts, (last, end)]:
+        reached = now if until is None else min(max(until, now), end)
+        if reached > now:
+            parts[name] = parts.get(name, 0) + reached - now
+        now = reached
+    return parts
+
+
+def _get(trainer: Trainer, row: int, one: Pass, finder: Finder, usual: float | None) -> Wait:
+    gets = trainer.gets
+    start, index = gets.start[row], gets.index[row]
+    made = finder.batch(index)
+    if threads_of(_loader(trainer, one)) or is_source(_loader(trainer, one)):
+        cuts = _in_threads(trainer, row, made)
+    elif is_here(trainer, one):
+        cuts = _here(trainer, row, made)
+    else:
+        cuts = _elsewhere(trainer, row, one, finder, made)
+    parts = split(start, start + gets.duration[row], cuts, SAMPLER)
+    found = None if made is None or usual is None else late(gets, row, made, usual)
+    if found is None:
+        return Wait(one.loader, parts, made)
+    held, holder = found
+    return Wait(one.loader, parts, made, min(held, parts.get(UNPICKLE, 0)), holder)
+
+
+def is_here(trainer: Trainer, one: Pass) -> bool:
+    """Whether the trainer makes the batches of a pass itself."""
+    return one.workers in ([], [trainer.pid])
+
+
+def _here(trainer: Trainer, row: int, made: Made | None) -> list[Cut]:
+    """Indices are drawn, the batch is made, then pinned, all in next()."""
+    gets = trainer.gets
+    pinned = _pinned(trainer, row)
+    if made is None:
+        return [(MADE_HERE, gets.pin_start[row] or gets.start[row] + gets.duration[row]), (PIN, pinned)]
+    batches = made.maker.batches
+    return [(SAMPLER, batches.start[made.row]), (MADE_HERE, batches.fetched[made.row]), (PIN, pinned)]
+
+
+def _in_threads(trainer: Trainer, row: int, made: Made | None) -> list[Cut]:
+    """Threads of a loader of Headrace's make the batch, pinned and all; a Loader's core does not tell when."""
+    if made is None:
+        return [(NOT_READY, trainer.gets.start[row] + trainer.gets.duration[row])]
+    return [(NOT_READY, made.maker.batches.fetched[made.row])]
+
+
+def _elsewhere(trainer: Trainer, row: int, one: Pass, finder: Finder, made: Made | None) -> list[Cut]:
+    """A worker makes the batch, pickles it into a pipe; here it is unpickled, perhaps pinned, and the next indices
+    are drawn. A batch that had arrived before it was asked for leaves only the last of these."""
+    arrived, pinned = trainer.gets.arrived[row], _pinned(trainer, row)
+    if made is None:
+        known = trainer.gets.start[row] + trainer.gets.duration[row] if arrived is None else arrived
+        return [(UNKNOWN, known), (PIN, pinned)]
+    batches = made.maker.batches
+    fetched = batches.fetched[made.row]
+    return [
+        (START_UP, _ready_from(made, one)),
+        (NOT_READY, _held_up_from(trainer, row, one, finder, fetched)),
+        (HELD_UP, fetched),
+        (PICKLE, batches.sent[made.row]),
+        (UNPICKLE, trainer.gets.start[row] + trainer.gets.duration[row] if arrived is None else arrived),
+        (PIN, pinned),
+    ]
+
+
+def _ready_from(made: Made, one: Pass) -> int | None:
+    """When the batch's worker could make batches: for its very first one when it took that up, since the index had been
+    there before the worker was; what it did until then, worker_init_fn say, belongs to its start."""
+    batches = made.maker.batches
+    is_first = made.row == 0 and one.epoch == 0 and batches.index[0] < len(one.workers)
+    return batches.start[0] if is_first else made.maker.begun
+
+
+def _held_up_from(trainer: Trainer, row: int, one: Pass, finder: Finder, fetched: int) -> int:
+    """When the first later batch lay ready, while the one that is next in order was still being made: from then on the
+    loop waits for the order. `fetched` where none did, or where order does not matter."""
+    if fetched <= trainer.gets.start[row] or not _in_order(_loader(trainer, one)):
+        return fetched
+    index = trainer.gets.index[row]
+    later = (finder.batch(number) for number in range(index + 1, index + queue_of(trainer, one.loader)))
+    ready = (made.maker.batches.sent[made.row] for made in later if made is not None)
+    return min([fetched, *(time for time in ready if time is not None)])
+
+
+def _loader(trainer: Trainer, one: Pass) -> Loader | None:
+    return next((loader for loader in trainer.loaders if loader.number == one.loader), None)
+
+
+def _in_order(loader: Loader | None) -> bool:
+    """Older versions of torch have no such setting, and keep the order."""
+    return loader is None or loader.facts.get("in_order") is not False
+
+
+def _pinned(trainer: Trainer, row: int) -> int | None:
+    start, duration = trainer.gets.pin_start[row], trainer.gets.pin[row]
+    return None if start is None or duration is None else start + duration
+
+
+def _starts(training: Training) -> Iterator[Wait]:
+    """iter() of the passes that began within measured steps, and the next() that ended one."""
+    for one in training.trainer.passes:
+        if training.is_measured(one.start):
+            yield Wait(one.loader, {START_UP: one.ready - one.start}, None)
+        if one.last is not None and one.last_start is not None and training.is_measured(one.last_start):
+            yield Wait(one.loader, {SHUT_DOWN: one.last}, None)

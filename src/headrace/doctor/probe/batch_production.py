@@ -1,0 +1,246 @@
+"""The batches that this process makes: begun, fetched, sent, and written down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Callable
+
+from .core_use import Use, use
+from .evidence_file import LONGEST_HELD_NS, MOST_HELD, Record
+from .guard import Guard
+from .lines import Lines
+from .opened_files import Opened
+from .pace import Pace
+from .sample_digests import MadeTwice
+from .slow import SlowSamples
+from .stack_sampler import Making, Sampler
+from .stage_cost import Cost
+from .stages import Account, Totals
+
+if TYPE_CHECKING:
+    from .probe import Probe
+
+_FIRST_PAUSE_NS = 1_000_000_000
+_LONGEST_PAUSE_NS = 64_000_000_000
+
+
+class Batch:
+    """One batch in the making, by one thread. Times are time.monotonic_ns()."""
+
+    __slots__ = (
+        "account",
+        "beside",
+        "end",
+        "epoch",
+        "index",
+        "is_done",
+        "is_fetching",
+        "samples",
+        "start",
+        "thread",
+        "together",
+        "totals",
+        "use",
+        "worked",
+    )
+
+    def __init__(self, epoch: int, index: int, account: Account) -> None:
+        self.epoch = epoch
+        self.index = index
+        self.account = account
+        self.thread = threading.get_ident()
+        self.start = time.monotonic_ns()
+        self.end = 0
+        self.samples: int | None = None
+        self.together = 0
+        """Samples beyond the first that were timed with it as a whole."""
+        self.is_fetching = False
+        self.is_done = False
+        self.totals: Totals = {}
+        self.beside: Totals = {}
+        self.use: Use | None = None
+        """Of the cores: until its beginning while it is made, then its own."""
+        self.worked: int | None = None
+        """What all threads that made it together took, where several did."""
+
+
+class Batches:
+    """What the threads of a process make, each one batch at a time. A batch is begun by the worker loop, when an index
+    has arrived, or by the fetch itself where there are no workers."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self.guard = Guard(probe, "making of batches")
+        """For the parts of every hook that feeds this."""
+        self.made_twice = MadeTwice(probe, Guard(probe, "samples made twice"))
+        self._fetch = probe.stage("other", "fetch")
+        self.lines = Lines(self._name)
+        self.opened = Opened(self._name, lambda error: probe.fault("opened files", error))
+        self.sampler = self._new_sampler()
+        self.open: dict[Account, Batch] = {}
+        self.slow = SlowSamples()
+        self.price_sample: Callable[[], int] = lambda: 0
+        """How to find what timing one sample costs, in ns; set by the hook that does."""
+        self.cost = self._new_cost()
+        self.pace = Pace()
+        self._pause = _FIRST_PAUSE_NS
+        self._due: int | None = None
+        self._is_closed = False
+        self._told_us = 0
+        self._held: list[Record] = []
+        """Of batches made in the training thread."""
+        self._written_at = 0
+        self._lately_ns = 0
+        """What the batch made last took."""
+
+    def begin(self, epoch: int, index: int) -> Batch:
+        account = self._probe.stages.open()
+        batch = self.open[account] = Batch(epoch, index, account)
+        self.sampler.begin(batch)
+        begun = time.monotonic_ns()
+        batch.use = use(self._lately_ns)
+        self.cost.add_ns(time.monotonic_ns() - begun)
+        account.enter(self._fetch)
+        return batch
+
+    def current(self) -> Batch | None:
+        """The batch that this thread makes."""
+        account = self._probe.stages.current()
+        return None if account is None else self.open.get(account)
+
+    def end(self, batch: Batch) -> None:
+        """It is fetched and collated."""
+        begun = time.monotonic_ns()
+        batch.account.leave()
+        self.open.pop(batch.account, None)
+        batch.totals, batch.beside = self._probe.stages.close()
+        batch.end = time.monotonic_ns()
+        self._lately_ns = batch.end - batch.start
+        batch.use = None if batch.use is None else use(self._lately_ns).since(batch.use)
+        if batch.samples:
+            price = self.cost.samples_ns(batch.samples)
+            self.pace.made(batch.end - batch.start, price, is_by_sample=not batch.together)
+        self.sampler.end(batch, batch.end - batch.start)
+        self.cost.add_ns(time.monotonic_ns() - begun)
+
+    def drop(self, batch: Batch) -> None:
+        """It will never be done: an exception, or the end of the data."""
+        self.open.pop(batch.account, None)
+        self._probe.stages.close()
+        self.sampler.end(batch, time.monotonic_ns() - batch.start)
+
+    def write(self, batch: Batch, sent: int | None = None, serialise: int | None = None) -> None:
+        """Writes it down, with what else is due. `sent` by time.monotonic_ns(), `serialise` in ns; both None for one
+        that was made in the training thread, which may be held back for a while."""
+        started = time.thread_time_ns()
+        evidence = self._probe.evidence
+        timed = (batch.samples or 0) - batch.together
+        self.cost.add_ns(self.opened.spent_ns())
+        self.cost.add_hooks(batch.totals, timed, batch.together)
+        made = [self._record(batch, sent, serialise)] if evidence.wants(batch.index) else []
+        if sent is None:
+            self._held += made
+            made = []
+        if self._due is None:
+            self._due = batch.end + self._pause
+        if batch.end >= self._due or self._is_closed:
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE_NS)
+            self._due = batch.end + self._pause
+            self._write_held(*made, *self._other_records())
+        elif made or self._is_held_enough(batch):
+            self._write_held(*made)
+        self.cost.add_since(started)
+
+    def _is_held_enough(self, batch: Batch) -> bool:
+        return len(self._held) >= MOST_HELD or batch.end - self._written_at >= LONGEST_HELD_NS
+
+    def _write_held(self, *others: Record) -> None:
+        held, self._held = self._held, []
+        self._written_at = time.monotonic_ns()
+        if held or others:
+            self._probe.evidence.write(*held, *others)
+
+    def flush(self) -> None:
+        """Writes what has not been due yet, at the end of a pass or of all."""
+        self._write_held(*self._other_records())
+
+    def close(self) -> None:
+        """Nothing of ours runs beside the process's own end. What is still to be sent may be written after it."""
+        self._is_closed = True
+        self.sampler.stop()
+        self.flush()
+
+    def forking(self) -> None:
+        self.sampler.stop()
+
+    def forked(self) -> None:
+        """In the child of a fork: it has made nothing yet."""
+        self.lines.take()
+        self.opened.forked()
+        self.sampler = self._new_sampler()
+        self.open = {}
+        self.slow = SlowSamples()
+        self.cost = self._new_cost()
+        self.pace = Pace()
+        self._pause, self._due = _FIRST_PAUSE_NS, None
+        self._is_closed, self._told_us = False, 0
+        self._held, self._written_at = [], 0
+        self._lately_ns = 0
+
+    def _record(self, batch: Batch, sent: int | None, serialise: int | None) -> Record:
+        us = self._probe.clock.us
+        start, end = us(batch.start), us(batch.end)
+        stages = _table(batch.totals)
+        worked = None if batch.worked is None else batch.worked // 1000
+        _settle(stages, self._fetch, end - start if worked is None else worked)
+        made = ("batch", batch.epoch, batch.index, start, end)
+        sent_us = None if sent is None else us(sent)
+        serialise_us = None if serialise is None else serialise // 1000
+        record = (*made, sent_us, serialise_us, batch.samples, stages)
+        if worked is not None:
+            return (*record, _table(batch.beside), None, None, worked)
+        if batch.use is None:
+            return (*record, _table(batch.beside)) if batch.beside else record
+        return (*record, _table(batch.beside), *batch.use.us())
+
+    def _other_records(self) -> list[Record]:
+        now = self._probe.clock.now_us()
+        records = self.slow.records()
+        lines = self.lines.take()
+        if lines:
+            records.append(("lines", now, lines))
+        opened = self.opened.record(now)
+        if opened is not None:
+            records.append(opened)
+        cost_us = (self.cost.total_ns + self.sampler.cost_ns) // 1000
+        if cost_us != self._told_us:
+            self._told_us = cost_us
+            records.append(("probe", now, cost_us))
+        return records
+
+    def _new_cost(self) -> Cost:
+        return Cost(lambda: self.price_sample())
+
+    def _name(self, text: str) -> int:
+        return self._probe.evidence.name(text)
+
+    def _new_sampler(self) -> Sampler:
+        return Sampler(self.lines.add, self._hung, lambda error: self._probe.fault("lines", error))
+
+    def _hung(self, making: Making, taken_ns: int, stack: str) -> None:
+        where = next((f"batch {b.index} of epoch {b.epoch}" for b in self.open.values() if b is making), "a batch")
+        text = f"{where} has been in the making for {taken_ns / 1e9:.0f} s:\n{stack}"
+        self._write_held(("stack", self._probe.clock.now_us(), "hung", text))
+
+
+def _table(totals: Totals) -> list[list[int]]:
+    return [[stage, calls, wall // 1000, cpu // 1000] for stage, (calls, wall, cpu) in totals.items()]
+
+
+def _settle(stages: list[list[int]], stage: int, whole: int) -> None:
+    """Gives `stage` what rounding took, so that the walls sum to the whole."""
+    difference = whole - sum(row[2] for row in stages)
+    for row in stages:
+        if row[0] == stage:
+            row[2] = max(row[2] + difference, 0)

@@ -1,0 +1,206 @@
+"""Which files are opened to be read while batches are made: some by path, all by folder, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any, Callable
+from zlib import crc32
+
+from .evidence_file import Record
+from .overhead import least_ns
+
+MOST_PATHS = 64
+MOST_FOLDERS = 16
+MOST_ENDS = 8
+"""Of names in one folder. One with more has names that do not end in what they hold."""
+MOST_HASHES = 64
+"""Of names in one folder, the least: how many names there were follows from how dense these lie."""
+MOST_KNOWN = 4096
+"""Folders as they were named, whose place is kept."""
+LEAST_DEPTH = 2
+"""Of a folder that stands for all beneath it: the root, or /home, would stand for everything."""
+
+_NO_FILES = ("/proc/", "/sys/")
+"""What lies there the kernel makes up."""
+_HASHES = 1 << 32
+_CALLS = 16
+
+
+class Folder:
+    """What was opened in one folder since this was last told; `is_deep`: in all those beneath it, too."""
+
+    __slots__ = ("ends", "hashes", "is_deep", "limit", "opens", "path", "untold")
+
+    def __init__(self, path: str, is_deep: bool = False) -> None:
+        self.path = path
+        self.is_deep = is_deep
+        self.opens = 0
+        self.ends: set[str] = set()
+        self.hashes: set[int] = set()
+        self.untold: set[int] = set()
+        """Of `hashes`."""
+        self.limit = _HASHES
+        """No hash from here on is one of the least."""
+
+    def add(self, hash_: int) -> None:
+        """Costs nothing more once the least of many names are there."""
+        if hash_ in self.hashes:
+            return
+        self.hashes.add(hash_)
+        self.untold.add(hash_)
+        if len(self.hashes) > MOST_HASHES:
+            most = max(self.hashes)
+            self.hashes.discard(most)
+            self.untold.discard(most)
+            self.limit = max(self.hashes)
+
+    def absorb(self, other: Folder) -> None:
+        """What `other` has not told yet; the rest is told, under its name."""
+        self.opens += other.opens
+        for end in other.ends:
+            self.add_end(end)
+        for hash_ in other.hashes:
+            self.add(hash_)
+
+    def add_end(self, end: str) -> None:
+        """The empty one stands for all."""
+        self.ends.add(end if len(self.ends) < MOST_ENDS else "")
+
+
+class Opened:
+    """Counts what hooks tell it. `add` stands in front of the user's own calls, so it never raises."""
+
+    def __init__(self, name: Callable[[str], int], failed: Callable[[Exception], None]) -> None:
+        """`name` gives a text's number in the evidence."""
+        self._name = name
+        self._failed = failed
+        self._price_ns: int | None = None
+        self.forked()
+
+    def forked(self) -> None:
+        """In the child of a fork: it has opened nothing yet."""
+        self._is_off = False
+        self._paths: dict[str, list[Any]] = {}
+        """Absolute path and opens, by the path as it was given."""
+        self._folders: dict[str, Folder] = {}
+        self._known: dict[str, tuple[Folder | None, int]] = {}
+        """By folder as it was given: where it counts, and what hashes of its names begin with."""
+        self._rest = Folder("")
+        self._unpaid = 0
+
+    def add(self, file: Any) -> None:
+        """A path, as text, bytes or a path object, is about to be opened for reading; anything else is no file that
+        has one. A folder's relative name is taken to stay what it first was."""
+        if self._is_off:
+            return
+        try:
+            path = file if type(file) is str else _text(file)
+            if not path:
+                return
+            self._unpaid += 1
+            cut = path.rfind("/") + 1
+            folder, seed = self._known.get(path[:cut]) or self._meet(path[:cut])
+            if folder is None:
+                return
+            folder.opens += 1
+            hash_ = crc32(path[cut:].encode("utf-8", "surrogateescape"), seed)
+            if hash_ < folder.limit:
+                folder.add(hash_)
+            dot = path.rfind(".", cut)
+            end = path[dot:] if dot > cut else ""
+            if end not in folder.ends:
+                folder.add_end(end)
+            seen = self._paths.get(path)
+            if seen is not None:
+                seen[1] += 1
+            elif len(self._paths) < MOST_PATHS:
+                self._paths[path] = [os.path.abspath(path), 1]
+        except Exception as error:
+            self._is_off = True
+            self._failed(error)
+
+    def record(self, now_us: int) -> Record | None:
+        """Of docs/doctor/evidence.md: what was opened since the last one; None where nothing was."""
+        folders = [one for one in list(self._folders.values()) if one.opens]
+        if not folders and not self._rest.opens:
+            return None
+        files = [[self._name(seen[0]), _taken(seen)] for seen in list(self._paths.values()) if seen[1]]
+        told = [self._told(one) for one in folders]
+        rest, self._rest.opens = self._rest.opens, 0
+        return ("opened", now_us, files, told, rest)
+
+    def spent_ns(self) -> int:
+        """What counting cost since the last call."""
+        calls, self._unpaid = self._unpaid, 0
+        if calls and self._price_ns is None:
+            self._price_ns = price_ns()
+        return calls * (self._price_ns or 0)
+
+    def _told(self, folder: Folder) -> list[Any]:
+        opens, folder.opens = folder.opens, 0
+        hashes, folder.untold = folder.untold, set()
+        return [self._name(folder.path), opens, int(folder.is_deep), sorted(folder.ends), sorted(hashes)]
+
+    def _meet(self, given: str) -> tuple[Folder | None, int]:
+        path = os.path.abspath(given)
+        folder = None if f"{path}/".startswith(_NO_FILES) else self._folder_of(path)
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        known = self._known[given] = (folder, crc32(os.path.join(path, "").encode("utf-8", "surrogateescape")))
+        return known
+
+    def _folder_of(self, path: str) -> Folder:
+        found = self._folders.get(path) or next((one for one in self._deep() if _is_in(path, one.path)), None)
+        if found is None and len(self._folders) >= MOST_FOLDERS:
+            found = self._together(path)
+        if found is None:
+            found = self._folders[path] = Folder(path)
+        return found
+
+    def _deep(self) -> list[Folder]:
+        return [one for one in self._folders.values() if one.is_deep]
+
+    def _together(self, path: str) -> Folder | None:
+        """Makes one of those that lie in the same folder, as classes of images do: the deepest above half of them.
+        None where that is not above this one, and there is room now; the rest, where there is no such folder."""
+        above = Counter(parent for one in [path, *self._folders] for parent in _parents(one))
+        wide = [parent for parent, count in above.items() if 2 * count >= MOST_FOLDERS]
+        if not wide:
+            return self._rest
+        folder = Folder(max(wide, key=lambda parent: parent.count("/")), is_deep=True)
+        for beneath in [one for one in self._folders if one == folder.path or _is_in(one, folder.path)]:
+            folder.absorb(self._folders.pop(beneath))
+        self._folders[folder.path] = folder
+        self._known.clear()
+        return folder if _is_in(path, folder.path) else None
+
+
+def price_ns() -> int:
+    """Of one file that is counted, among many of a folder."""
+    opened = Opened(lambda _: 0, lambda _: None)
+    for number in range(MOST_PATHS + MOST_HASHES):
+        opened.add(f"/folder/of/files/{number}.jpg")
+    return int(least_ns(lambda: opened.add("/folder/of/files/one.jpg"), _CALLS))
+
+
+def _text(file: Any) -> str:
+    """Empty for what has no path."""
+    if type(file) is int or not isinstance(file, (str, bytes, os.PathLike)):
+        return ""
+    return os.fsdecode(file)
+
+
+def _taken(seen: list[Any]) -> int:
+    opens, seen[1] = seen[1], 0
+    return int(opens)
+
+
+def _parents(path: str) -> list[str]:
+    """All folders above it that may stand for what is beneath them."""
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(LEAST_DEPTH + 1, len(parts))]
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path.startswith(folder + "/")

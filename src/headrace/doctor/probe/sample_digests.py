@@ -1,0 +1,243 @@
+"""Samples that are looked at closely: which stage draws random numbers, and which gives something else when it is made
+again. A cache may keep what comes before the first of these, and nothing behind it."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    from .batch_production import Batch
+    from .guard import Guard
+    from .probe import Probe
+    from .stages import Account
+
+MOST_SAMPLES = 8
+"""Of each dataset in each process."""
+FIRST, LAST = 1, 2
+"""Batches of a fetcher, counted from 0, whose samples are looked at: the first one opens files and fills caches, and
+what comes later is measured."""
+MOST_NS = 500_000_000
+"""A sample that takes longer is not made again."""
+MOST_BYTES = 64 << 20
+"""Of a result that is digested; of a larger one nobody knows whether it is the same."""
+MOST_LEAVES = 64
+"""Of a nested result."""
+
+
+def random_states() -> Any:
+    """Return states of the generators that everybody shares: Python's, numpy's and torch's on the CPU. A generator of
+    the dataset's own is known only by what it does: the sample is another one when it is made again."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    drawn = None if numpy is None else _numpy_state(numpy)
+    return random.getstate(), drawn, None if torch is None else torch.get_rng_state().numpy().tobytes()
+
+
+def _numpy_state(numpy: Any) -> Any:
+    state = numpy.random.get_state(legacy=False)
+    own = state["state"]
+    return (own["key"].tobytes(), own["pos"]) if state["bit_generator"] == "MT19937" else repr(state)
+
+
+class _Kept:
+    """The shared generators as they are now, to be put back."""
+
+    def __init__(self) -> None:
+        numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+        self._python = random.getstate()
+        self._numpy = None if numpy is None else numpy.random.get_state(legacy=False)
+        self._torch = None if torch is None else torch.get_rng_state()
+
+    def put_back(self) -> None:
+        random.setstate(self._python)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+        if self._torch is not None:
+            sys.modules["torch"].set_rng_state(self._torch)
+
+
+class SampleStages:
+    """One making of a sample, stage by stage in the order in which they end."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[int, bool, bytes | None]] = []
+        """Of each: its number, whether random numbers were drawn since the one before, and a digest of what it gave."""
+        self.takes: set[str] = set()
+        """Remedies, by their keys, that injection would have done something for in it."""
+        self.begun = time.monotonic_ns()
+        self._state = random_states()
+
+    def ended(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
+        """`arguments` of a stage that gives nothing has changed the first of them."""
+        drew = self._drew()
+        digest = digest_of(result)
+        if digest is None and arguments:
+            digest = digest_of(arguments[0])
+        self.ends.append((stage, drew, digest))
+
+    def done(self) -> bool:
+        """Tell whether random numbers were drawn behind the last stage."""
+        return self._drew()
+
+    def _drew(self) -> bool:
+        state = random_states()
+        drew, self._state = state != self._state, state
+        return bool(drew)
+
+
+class MadeTwice:
+    """Chooses the samples of this process, and writes down what was seen of them.
+
+    Of a run that is only observed none is made again. Where one is, the shared generators are put back, so that the
+    rest of the run draws what it would have drawn.
+    """
+
+    def __init__(self, probe: Probe, guard: Guard) -> None:
+        self._probe = probe
+        self.begin, self.end, self.look_at = guard(self._begin), guard(self._end), guard(self._look_at)
+        self._looked: dict[int, int] = {}
+        """Samples looked at, by id of the dataset."""
+
+    def is_known(self, dataset: Any) -> None:
+        """Leave it to the workers that there are: those forked from now on need not look at it."""
+        self._looked[id(dataset)] = MOST_SAMPLES
+
+    def _begin(self, dataset: Any, account: Account) -> SampleStages | None:
+        """Return what looks at the next sample; None where that is not to be looked at."""
+        if not self._is_wanted(dataset):
+            return None
+        look = account.look = SampleStages()
+        return look
+
+    def _end(self, look: SampleStages, batch: Batch, sample: Any, again: Callable[[], Any] | None) -> None:
+        """Write down what the look saw. `again` makes it once more; None where that cannot be done."""
+        begun = time.monotonic_ns()
+        batch.account.look = None
+        drew, is_short = look.done(), begun - look.begun <= MOST_NS
+        if again is None or not is_short or self._probe.settings.observe:
+            self._write(batch, look, drew, None)
+        else:
+            digest, kept = digest_of(sample), _Kept()
+            try:
+                self._write(batch, look, drew, (digest, *self._made(batch, again)))
+            finally:
+                kept.put_back()
+        self._probe.batches.cost.add_ns(time.monotonic_ns() - begun)
+
+    def _look_at(self, dataset: Any, batch: Batch, make: Callable[[], Any]) -> None:
+        """Look at a sample that did not come by itself: it is made for this alone."""
+        if self._probe.settings.observe or not self._is_wanted(dataset):
+            return
+        begun, kept = time.monotonic_ns(), _Kept()
+        try:
+            look, sample = self._made(batch, make)
+            drew, digest = look.done(), digest_of(sample)
+            is_short = time.monotonic_ns() - begun <= MOST_NS
+            self._write(batch, look, drew, (digest, *self._made(batch, make)) if is_short else None)
+        finally:
+            kept.put_back()
+        self._probe.batches.cost.add_ns(time.monotonic_ns() - begun)
+
+    def _is_wanted(self, dataset: Any) -> bool:
+        number = self._looked.get(id(dataset), 0)
+        self._looked[id(dataset)] = number + 1
+        return number < MOST_SAMPLES
+
+    def _made(self, batch: Batch, make: Callable[[], Any]) -> tuple[SampleStages, Any]:
+        """Make it with stages that count for nothing. A sample that cannot be made twice is another one the second
+        time."""
+        stages, making = self._probe.stages, self._probe.batches.open
+        account = stages.aside()
+        making[account] = batch
+        look = account.look = SampleStages()
+        try:
+            return look, make()
+        except Exception:
+            return look, None
+        finally:
+            making.pop(account, None)
+            stages.back(batch.account)
+
+    def _write(
+        self, batch: Batch, look: SampleStages, drew: bool, again: tuple[bytes | None, SampleStages, Any] | None
+    ) -> None:
+        rows: list[list[int | None]] = [[stage, int(one_drew), None] for stage, one_drew, _ in look.ends]
+        same = None
+        if again is not None:
+            digest, other, sample = again
+            rows, same = _compared(look, other), _are_same(digest, digest_of(sample))
+            if sample is None:
+                same = 0
+        self._probe.evidence.write(("look", batch.epoch, batch.index, rows, int(drew), same, sorted(look.takes)))
+
+
+def _compared(look: SampleStages, other: SampleStages) -> list[list[int | None]]:
+    """Return each stage's number, whether it drew, and whether the same call gave the same when the sample was made
+    again."""
+    digests: dict[int, list[bytes | None]] = {}
+    for stage, _, digest in other.ends:
+        digests.setdefault(stage, []).append(digest)
+    rows: list[list[int | None]] = []
+    for stage, drew, digest in look.ends:
+        left = digests.get(stage)
+        rows.append([stage, int(drew), _are_same(digest, left.pop(0) if left else None)])
+    return rows
+
+
+def _are_same(one: bytes | None, other: bytes | None) -> int | None:
+    return None if one is None or other is None else int(one == other)
+
+
+def digest_of(value: Any) -> bytes | None:
+    """Digest a result; None of what has no content that could be compared, or too much."""
+    if value is None:
+        return None
+    digest = hashlib.blake2b(digest_size=8)
+    left = [MOST_LEAVES, MOST_BYTES]
+    try:
+        return digest.digest() if _put(value, digest, left) else None
+    except Exception:  # a class of the user's own may do anything
+        return None
+
+
+def _put(value: Any, digest: Any, left: list[int]) -> bool:
+    left[0] -= 1
+    if left[0] < 0:
+        return False
+    if isinstance(value, dict):
+        return all(
+            _put_bytes(repr(key).encode(), digest, left) and _put(one, digest, left) for key, one in value.items()
+        )
+    if isinstance(value, (list, tuple)):
+        return _put_bytes(b"%d" % len(value), digest, left) and all(_put(one, digest, left) for one in value)
+    data = _content(value)
+    return data is not None and _put_bytes(data, digest, left)
+
+
+def _put_bytes(data: bytes, digest: Any, left: list[int]) -> bool:
+    left[1] -= len(data)
+    digest.update(data)
+    return left[1] >= 0
+
+
+def _content(value: Any) -> bytes | None:
+    if value is None or isinstance(value, (bytes, str, int, float)):
+        return repr(value).encode(errors="replace")
+    torch, numpy, image = (sys.modules.get(name) for name in ("torch", "numpy", "PIL.Image"))
+    if torch is not None and isinstance(value, torch.Tensor):
+        plain = value.detach().as_subclass(torch.Tensor)
+        if plain.device.type != "cpu" or plain.numel() * plain.element_size() > MOST_BYTES:
+            return None
+        content = plain.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+        return f"{plain.dtype}{tuple(plain.shape)}".encode() + bytes(content)
+    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+        if value.dtype.hasobject or value.nbytes > MOST_BYTES:
+            return None
+        return f"{value.dtype}{value.shape}".encode() + bytes(value.tobytes())
+    if image is not None and isinstance(value, image.Image):
+        is_unread = bool(getattr(value, "tile", None))
+        return None if is_unread else f"{value.mode}{value.size}".encode() + bytes(value.tobytes())
+    return None

@@ -1,0 +1,220 @@
+"""Cuts what the training thread does into optimizer steps. Pure: it is fed with clock readings and knows no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..evaluation import BEGUN, ENDED, GOT, Event, evaluation_intervals, evaluation_passes
+
+BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
+"""Kinds of span, as in docs/doctor/evidence.md."""
+CLOSURE = ""
+"""The kind of what runs inside an optimizer and is not its own: an interval that is no span."""
+
+Span = tuple[str, int, int]
+"""Kind, start and end."""
+
+
+class Step:
+    """One optimizer step, with all that began within it. Times are the clock's readings."""
+
+    __slots__ = ("collectives", "end", "evaluated", "gets", "number", "ready", "spans", "start", "use")
+
+    def __init__(self, number: int, start: int) -> None:
+        self.number = number
+        self.start = start
+        self.end: int | None = None
+        """Set at the end of an optimizer's step; the step may yet go on, with another optimizer."""
+        self.spans: list[Span] = []
+        self.gets: list[tuple[Event, Any]] = []
+        self.evaluated: set[int] = set()
+        """Passes of which the batches were for an evaluation."""
+        self.collectives: list[tuple[int, int, Any]] = []
+        self.ready: int | None = None
+        self.use: Any = None
+        """Of the cores, where that was asked."""
+
+
+class Steps:
+    """The step that is open, and what is open within it.
+
+    Spans never overlap: an inner one interrupts the outer, which goes on as another span of its kind. At most
+    `most_spans` are kept apart in a step; of the others each kind's time is added to the last of that kind.
+    """
+
+    def __init__(self, most_spans: int = 64, most_gets: int = 4096, most_collectives: int = 1024) -> None:
+        self._most_spans = most_spans
+        self._most_collectives = most_collectives
+        self._most_gets = most_gets
+        self._open: list[tuple[str, int]] = []
+        self._optimizers: set[Any] = set()
+        self._stepped_inside = False
+        self._events: list[Event] = []
+        self._training: set[int] = set()
+        self.optimizers = 0
+        """How many optimizers took part in the step closed last."""
+        self.gets = 0
+        """How many batches the step closed last got, evaluations left out."""
+        self.number = 0
+        self.step: Step | None = None
+
+    def begin(self, start: int) -> Step:
+        """The open step; where there is none yet, the first one begins."""
+        if self.step is None:
+            self.step = Step(self.number, start)
+        return self.step
+
+    def enter(self, kind: str, start: int) -> None:
+        step = self.step or self.begin(start)
+        if self._open:
+            outer, since = self._open[-1]
+            self._add(step, outer, since, start)
+        self._open.append((kind, start))
+
+    def leave(self, end: int) -> None:
+        kind, since = self._open.pop()
+        step = self.begin(since)
+        self._add(step, kind, since, end)
+        if self._open:
+            self._open[-1] = (self._open[-1][0], end)
+        elif self._stepped_inside:  # optimizers that step while a backward pass runs: the step ends with the pass
+            self._stepped_inside = False
+            step.end = end
+
+    def collective(self, start: int, end: int, facts: Any) -> None:
+        """A collective call was made. `facts` are kept beside it. A loop that never steps has no end of them."""
+        if self.step is not None and len(self.step.collectives) < self._most_collectives:
+            self.step.collectives.append((start, end, facts))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a span is under way."""
+        return bool(self._open)
+
+    def is_within(self, kind: str) -> bool:
+        return any(kind == outer for outer, _ in self._open)
+
+    def pass_begun(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
+        self._note(Event(BEGUN, pass_, start, end, with_grad))
+
+    def pass_ended(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
+        self._note(Event(ENDED, pass_, start, end, with_grad))
+
+    def got(self, pass_: int, start: int, end: int, with_grad: bool, facts: Any) -> None:
+        """A batch was received. `facts` are kept beside it."""
+        event = Event(GOT, pass_, start, end, with_grad)
+        self._note(event)
+        step = self.begin(start)
+        if len(step.gets) >= self._most_gets:  # the oldest are those of a long evaluation
+            del step.gets[: self._most_gets // 4]
+        step.gets.append((event, facts))
+
+    def fetching(self) -> Step | None:
+        """A batch is about to be asked for, or a pass to begin: the step that has ended by now, if one has."""
+        if self._open and self._open[-1][0] == OPTIMIZER:  # it raised, and what comes after its steps was not called
+            self._open.clear()
+        step = self.step
+        return None if step is None or step.end is None or self._open else self._close(step, step.end)
+
+    def optimizer_begins(self, optimizer: Any, start: int) -> Step | None:
+        """The step that has ended by now, if one has: when this optimizer takes another step."""
+        step = self.begin(start)
+        closed = None
+        if step.end is not None and optimizer in self._optimizers and not self._open:
+            closed = self._close(step, step.end)
+        self.enter(OPTIMIZER, start)
+        return closed
+
+    def optimizer_ends(self, optimizer: Any, end: int) -> None:
+        self.leave(end)
+        self._optimizers.add(optimizer)
+        self._stepped_inside = bool(self._open)
+        if self.step is not None:
+            self.step.end = end
+
+    def stepped_inside(self, optimizer: Any) -> None:
+        """An optimizer steps in a thread of autograd while this one waits for the backward pass."""
+        self._optimizers.add(optimizer)
+        self._stepped_inside = bool(self._open)
+
+    def skipped(self, optimizer: Any, start: int, end: int) -> None:
+        """A step in which GradScaler found infinite gradients, and called no optimizer."""
+        step = self.begin(start)
+        self._add(step, SKIPPED, start, end)
+        self._optimizers.add(optimizer)
+        step.end = end
+
+    def is_whole(self) -> bool:
+        """Whether as many optimizers have taken this step as the one before: nothing more is to be expected of it."""
+        return self.step is not None and self.step.end is not None and len(self._optimizers) >= self.optimizers
+
+    def finish(self) -> Step | None:
+        """The step that has ended and was not closed yet, if there is one."""
+        step = self.step
+        return None if step is None or step.end is None else self._close(step, step.end)
+
+    def resume(self, number: int, start: int) -> None:
+        """Drops the step that is open and whatever is in it; step `number` begins."""
+        self._open.clear()
+        self._optimizers.clear()
+        self._events.clear()
+        self._stepped_inside = False
+        self.number = number
+        self.step = Step(number, start)
+
+    def _note(self, event: Event) -> None:
+        self.begin(event.start)
+        last = self._events[-1] if self._events else None
+        if last is not None and last.what == event.what == GOT and last.pass_ == event.pass_:
+            with_grad = last.with_grad and event.with_grad
+            self._events[-1] = Event(GOT, event.pass_, last.start, event.end, with_grad)
+        elif len(self._events) < self._most_gets:
+            self._events.append(event)
+
+    def _add(self, step: Step, kind: str, start: int, end: int) -> None:
+        if kind == CLOSURE or end <= start:
+            return
+        spans = step.spans
+        if len(spans) < self._most_spans:
+            spans.append((kind, start, end))
+            return
+        for position in range(len(spans) - 1, -1, -1):
+            if spans[position][0] == kind:
+                spans[position] = (kind, spans[position][1], spans[position][2] + end - start)
+                return
+
+    def _close(self, step: Step, end: int) -> Step:
+        self._separate_evaluations(step, end)
+        self.optimizers = len(self._optimizers)
+        self.gets = sum(event.pass_ not in step.evaluated for event, _ in step.gets)
+        self._optimizers = set()
+        self.number += 1
+        self.step = following = Step(self.number, end)
+        following.spans = [span for span in step.spans if span[1] >= end]
+        following.collectives = [call for call in step.collectives if call[0] >= end]
+        step.spans = [span for span in step.spans if span[1] < end]
+        step.collectives = [call for call in step.collectives if call[0] < end]
+        return step
+
+    def _separate_evaluations(self, step: Step, end: int) -> None:
+        events, self._events = self._events, []
+        if not events:
+            return
+        if len(events) == 1 and events[0].what == GOT and events[0].pass_ in self._training:  # nearly every step
+            self._training = {events[0].pass_}
+            return
+        starts = [start for kind, start, _ in step.spans if kind == BACKWARD]
+        step.evaluated = evaluation_passes(events, starts, self._training)
+        ended = {event.pass_ for event in events if event.what == ENDED}
+        got = {event.pass_ for event in events if event.what == GOT}
+        self._training = (got - step.evaluated - ended) or (self._training - ended)
+        if step.evaluated:
+            resumed = [start for kind, start, _ in step.spans if kind in (BACKWARD, OPTIMIZER, SKIPPED)]
+            intervals = evaluation_intervals(events, step.evaluated, resumed, end)
+            step.spans = [span for span in step.spans if not _lies_in(span, intervals)]
+            step.spans.extend((EVALUATION, start, until) for start, until in intervals)
+            step.spans.sort(key=lambda span: span[1])
+
+
+def _lies_in(span: Span, intervals: list[tuple[int, int]]) -> bool:
+    return any(start <= span[1] < until for start, until in intervals)

@@ -1,0 +1,147 @@
+"""What a remedy gains, as predicted and as proved, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from headrace.doctor.causes.remedy import Floors, Outcome, Prescription, Remedy
+from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.report.escaping import duration, number
+
+MEASURED = "measured"
+FINE = 1.95
+"""A speed-up below this is worth a second decimal."""
+_UNPROVED = {
+    "broke": "breaks the run",
+    "not applied": "could not be tried",
+    "not tried": "not tried",
+    "timed out": "was tried and took too long",
+    "interrupted": "its proof was interrupted",
+}
+
+
+def times(speedup: float) -> str:
+    """`2.6 ×`, `1.04 ×`: the observed step by the new one."""
+    return f"{speedup:.2f} ×" if speedup < FINE else f"{number(speedup)} ×"
+
+
+def bounds(low_us: float | None, high_us: float | None) -> tuple[float, float] | None:
+    """None where an end is not known, or nothing bounds it, as of a proof of very few steps."""
+    if low_us is None or high_us is None or math.isinf(high_us):
+        return None
+    return low_us, high_us
+
+
+def interval(low_us: float | None, high_us: float | None) -> str:
+    """`36.0 to 45.1 ms`, the unit once where it is the same; empty where there are no `bounds`."""
+    known = bounds(low_us, high_us)
+    if known is None:
+        return ""
+    low, high = map(duration, known)
+    if low.split(" ")[1:] == high.split(" ")[1:] and low.count(" ") == 1:
+        low = low.split(" ")[0]
+    return f"{low} to {high}"
+
+
+def predicted(prediction: Prediction) -> str:
+    """`38.2 ms a step (36.0 to 45.1 ms), 2.6 × as fast`."""
+    between = interval(prediction.low_us, prediction.high_us)
+    return f"{duration(prediction.step_us)} a step ({between}), {times(prediction.speedup)} as fast"
+
+
+def proved(outcome: Outcome) -> str:
+    """What came of trying it: its figures, or why there are none."""
+    if outcome.why != MEASURED:
+        last = outcome.detail.rstrip().splitlines()[-1:]
+        return ": ".join([_UNPROVED.get(outcome.why, outcome.why), *last])
+    speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)}"
+    text = f"proved {duration(outcome.step_us)}{speedup}{_disturbance(outcome)}"
+    if outcome.recommended:
+        return text
+    why = "the samples were others" if outcome.samples == "different" else "the gain is not certain"
+    return f"not recommended, since {why}: {text}"
+
+
+def _disturbance(outcome: Outcome) -> str:
+    if outcome.disturbed_by is None:
+        return ""
+    than = "more" if outcome.disturbed_by > 0 else "fewer"
+    return f", beside other programs that used {number(abs(outcome.disturbed_by))} cores {than} than before"
+
+
+def title(remedy: Remedy) -> str:
+    """As a sentence begins."""
+    return remedy.title[:1].upper() + remedy.title[1:]
+
+
+def is_refused(outcome: Outcome | None) -> bool:
+    """Whether trying it spoke against it."""
+    return outcome is not None and outcome.is_refused
+
+
+def first_gain(prescription: Prescription) -> str:
+    """The remedy that gains most and was not refused, with what it gains; empty where there is none. One that was
+    proved goes before one that is predicted to gain about as much, and one that may gain nothing is not said."""
+    open_ones = [one for one in helping(prescription) if _is_certain(one, outcome_of(prescription, [one.code]))]
+    best = next((one.prediction for one in open_ones if one.prediction is not None), None)
+    if best is None:
+        return ""
+    for remedy in open_ones:
+        outcome = outcome_of(prescription, [remedy.code])
+        if outcome is not None and outcome.step_us is not None and outcome.step_us <= best.high_us:
+            return f"{title(remedy)}: {_proved_step(outcome)}"
+    first = next(one for one in open_ones if one.prediction is best)
+    return f"{title(first)}: {predicted(best)}"
+
+
+def _is_certain(remedy: Remedy, outcome: Outcome | None) -> bool:
+    """Return whether a proof gained, or where none was made to its end, all of the predicted interval would."""
+    if is_refused(outcome):
+        return False
+    prediction = remedy.prediction
+    if prediction is None or (outcome is not None and outcome.recommended):
+        return True
+    return prediction.high_us < prediction.step_us * prediction.speedup
+
+
+def _proved_step(outcome: Outcome) -> str:
+    """`proved 39.0 ms a step, 2.6 × as fast`."""
+    speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)} as fast"
+    return f"proved {duration(outcome.step_us)} a step{speedup}"
+
+
+def samples(outcome: Outcome) -> str:
+    """Whether it changed what was trained on, where that is not what speaks against it."""
+    if outcome.why != MEASURED or outcome.samples == "different":
+        return ""
+    words = {"same": "the samples were the same", "close": "the samples were the same but for rounding"}
+    return words.get(outcome.samples or "", "whether the samples were the same cannot be told")
+
+
+def outcome_of(prescription: Prescription, codes: Sequence[str]) -> Outcome | None:
+    """The last proof of just these remedies."""
+    found = [one for one in prescription.outcomes if sorted(one.remedies) == sorted(codes)]
+    return found[-1] if found else None
+
+
+def helping(prescription: Prescription) -> list[Remedy]:
+    """In the prescription's order, which is by what they gain."""
+    return [remedy for remedy in prescription.remedies if remedy.helps]
+
+
+def idle(prescription: Prescription) -> list[Remedy]:
+    return [remedy for remedy in prescription.remedies if not remedy.helps]
+
+
+def together(prescription: Prescription) -> Outcome | None:
+    """The proof of several remedies at once: the newest."""
+    return next((one for one in reversed(prescription.outcomes) if len(one.remedies) > 1), None)
+
+
+def floor_rows(floors: Floors) -> Iterator[tuple[str, float | None]]:
+    """Each floor under the name that reports give it, the step as it is first."""
+    yield "as it is", floors.observed_us
+    yield "kept batches", floors.replay_us
+    yield "workers beside", floors.load_us
+    yield "loader alone", floors.drain_us

@@ -1,0 +1,218 @@
+"""What `IndexedTar` and `IndexedZip` share: an archive whose members are found by name in O(1) and read at random."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, BinaryIO, Generic, NamedTuple, Protocol, Self, TypeVar
+
+from headrace.data.identity import Identity, identify
+from headrace.data.names import NameTable
+from headrace.data.storage.open_file import OpenFile
+from headrace.data.storage.sidecar import sidecar_places
+from headrace.errors import ChangedError, DatasetError, MissingMemberError, NotFoundError, UsageError
+
+Path = str | os.PathLike[str]
+
+
+class Member(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def number(self) -> int:
+        """Its position among the members of the archive."""
+        ...
+
+
+M = TypeVar("M", bound=Member)
+M_co = TypeVar("M_co", bound=Member, covariant=True)
+
+
+class Members(Protocol[M_co]):
+    """The index of an archive."""
+
+    @property
+    def names(self) -> NameTable: ...
+
+    def __len__(self) -> int: ...
+
+    def find(self, name: str) -> int | None: ...
+
+    def member(self, number: int) -> M_co: ...
+
+
+class Opened(NamedTuple, Generic[M]):
+    """An archive as one process has it open."""
+
+    file: OpenFile
+    members: Members[M]
+
+
+class IndexedArchive(ABC, Generic[M]):
+    """A read-only archive that threads, forked processes and, by pickling, spawned ones share.
+
+    Reads name their offset, so there is no position that two readers could move under each other. A copy that comes
+    out of a pickle opens the file again on its first use, and raises ChangedError if it is another one by then.
+    """
+
+    def __init__(self, path: Path, *, cache: Path | None) -> None:
+        self._path = _absolute(path)
+        self._cache = None if cache is None else _absolute(cache)
+        self._identity: Identity | None = None
+        self._closed = False
+        self._opened: Opened[M] | None = None
+        self._open()
+
+    @abstractmethod
+    def _load(self, identity: Identity) -> Members[M]:
+        """The index of the archive."""
+
+    @abstractmethod
+    def _read(self, opened: Opened[M], member: M) -> bytes:
+        """All bytes of a member, checked."""
+
+    @abstractmethod
+    def extractfile(self, name: str | M) -> BinaryIO | None:
+        """A seekable file with a position of its own; None for what is no file, such as a folder."""
+
+    @property
+    def name(self) -> str:
+        """The archive's absolute path."""
+        return self._path
+
+    def read(self, name: str | M) -> bytes:
+        """All bytes of a member, by name or as `getmember` gives it.
+
+        Raises MissingMemberError (a KeyError), another MemberError, ChangedError (the archive was replaced or cut
+        short since it was opened) or ReadError.
+        """
+        opened = self._open()
+        return self._read(opened, self._member(opened, name))
+
+    def getmember(self, name: str) -> M:
+        """The last member of that name. Raises MissingMemberError."""
+        return self._member(self._open(), name)
+
+    def getmembers(self) -> list[M]:
+        """All members in the archive's order, every entry of a name that comes twice included."""
+        return list(self)
+
+    def getnames(self) -> list[str]:
+        """Names of `getmembers()`."""
+        return list(self._open().members.names.strings)
+
+    def __iter__(self) -> Iterator[M]:
+        members = self._open().members
+        return map(members.member, range(len(members)))
+
+    def __len__(self) -> int:
+        return len(self._open().members)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a member has that name."""
+        if not isinstance(name, str):
+            raise UsageError(f"{self._path}: expected a member's name, got {name!r}. Pass member.name")
+        return self._open().members.find(name) is not None
+
+    def close(self) -> None:
+        """Ends this object's use. The file closes with the last read that is under way, and the last open member."""
+        self._closed = True
+        self._opened = None
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None}
+
+    def __repr__(self) -> str:
+        if self._opened is None:
+            return f"{type(self).__name__}({self._path!r}, {'closed' if self._closed else 'not open in this process'})"
+        return f"{type(self).__name__}({self._path!r}, {len(self._opened.members):,} members)"
+
+    def _open(self) -> Opened[M]:
+        opened = self._opened
+        if opened is not None:
+            return opened
+        if self._closed:
+            raise UsageError(f"{self._path} is closed. Open it again, or close it later")
+        _expect_file(self._path)
+        file = OpenFile(os.fsencode(self._path))
+        identity = identify(file)
+        if self._identity is not None and identity != self._identity:
+            raise ChangedError(
+                f"{self._path}: it is not the file that was opened and then passed to this process: it has been "
+                f"replaced. Open it again"
+            )
+        # Without a lock, which a fork could find taken for good: of two threads that open at once, one is in vain.
+        opened = Opened(file, self._load(identity))
+        self._identity = identity
+        self._opened = opened
+        return opened
+
+    def _member(self, opened: Opened[M], name: str | M) -> M:
+        members = opened.members
+        if isinstance(name, str):
+            number = members.find(name)
+            if number is None:
+                raise MissingMemberError(f"{self._path}: filename {name!r} not found{_hint(members, name)}")
+            return members.member(number)
+        number = getattr(name, "number", -1)
+        if not 0 <= number < len(members) or members.member(number) != name:
+            raise UsageError(f"{self._path}: expected a name or a member of this archive, got {name!r}")
+        return name
+
+    def _has_changed(self, opened: Opened[M]) -> bool:
+        """Whether the open file still is as it was when it was opened."""
+        return identify(opened.file) != self._identity
+
+    def _index_to_delete(self) -> str:
+        """The advice where the index is wrong though the archive is known by the same identity: a part of it that the
+        identity does not sample was rewritten, and opening it again would find the same index."""
+        assert self._identity is not None
+        places = sidecar_places(self._path, self._identity, self._cache)
+        kept = " and ".join(place for place in places if os.path.exists(place))
+        return f"delete its index ({kept}) and open it again" if kept else "open it again"
+
+
+def _absolute(path: Path) -> str:
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"expected a path, got {path!r}")
+    return os.path.abspath(os.path.expanduser(os.fsdecode(path)))
+
+
+def _expect_file(path: str) -> None:
+    if not os.path.exists(path):
+        raise NotFoundError(f"{path}: expected an archive, got nothing. Check the path")
+    if not os.path.isfile(path):
+        raise DatasetError(
+            f"{path}: expected an archive, got {'a folder' if os.path.isdir(path) else 'a special file'}"
+        )
+
+
+def _hint(members: Members[Any], name: str) -> str:
+    """What may have been meant, by a few look-ups: some callers take a missing name for an ordinary answer."""
+    if not len(members):
+        return ": it holds no members"
+    first = members.names[0]
+    folder = first.partition("/")[0]
+    inner = name.lstrip("/").replace("\\", "/")
+    stem, dot, extension = inner.rpartition(".")
+    guesses = (inner, inner.partition("/")[2], f"{folder}/{inner}", inner.lower(), *_recased(stem, dot, extension))
+    for guess in guesses:
+        if guess and members.find(guess) is not None:
+            return f". Did you mean {guess!r}?"
+    return f" among {len(members):,} members, of which the first is {first!r}"
+
+
+def _recased(stem: str, dot: str, extension: str) -> tuple[str, ...]:
+    return tuple(stem + dot + other for other in (extension.lower(), extension.upper())) if dot else ()

@@ -1,0 +1,137 @@
+"""`IndexedTar`: in place of a `tarfile.TarFile` that a Dataset reads from at random."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import partial
+from typing import BinaryIO
+
+from headrace.data.archives.tar_index import MAX_LINKS, TarMembers
+from headrace.data.compressed import refuse_compressed
+from headrace.data.identity import Identity
+from headrace.data.reading import read_member
+from headrace.data.tar_member import TarMember
+from headrace.data.tar_sidecar import open_members
+from headrace.dropins.indexed_archive import IndexedArchive, Opened, Path
+from headrace.errors import ChangedError, MemberError, MissingMemberError, UnsupportedMemberError
+
+_BUFFER_BYTES = 1 << 16
+
+
+class IndexedTar(IndexedArchive[TarMember]):
+    """A tar whose members are found by name in O(1) and read at random, under the names that `tarfile` has for it.
+
+    The first opening scans the headers and keeps an index, `NAME.tar.headrace`, beside the tar, or in the cache folder
+    (`cache`, else the default one) where that is not writable; later ones map it and scan nothing. Any number of
+    threads and of forked or spawned processes may read at once. Each read checks the member's header, so a tar that is
+    replaced or cut short under its readers raises ChangedError.
+
+    Of members with one name the last counts, as with `tarfile`; links are followed inside the tar; "./a" and "a" name
+    the same member unless both are there. Compressed tars are refused.
+
+    Raises NotFoundError, ReadError, or DatasetError (compressed, damaged, not a tar).
+    """
+
+    def __init__(self, path: Path, *, cache: Path | None = None) -> None:
+        super().__init__(path, cache=cache)
+
+    def extractfile(self, name: str | TarMember) -> BinaryIO | None:
+        """The member as a seekable binary file with a position of its own; None for folders and devices.
+
+        It reads as it is asked to, never the whole member ahead. Raises as `read` does.
+        """
+        opened = self._open()
+        member = self._target(opened, self._member(opened, name))
+        return (
+            None
+            if member.isdir() or member.isdev()
+            else io.BufferedReader(_MemberFile(member, partial(self._read_range, opened, member)), _BUFFER_BYTES)
+        )
+
+    def _load(self, identity: Identity) -> TarMembers:
+        refuse_compressed(self._path)
+        return open_members(self._path, identity, cache=self._cache)
+
+    def _read(self, opened: Opened[TarMember], member: TarMember) -> bytes:
+        target = self._target(opened, member)
+        if target.isdir() or target.isdev():
+            kind = "a folder" if target.isdir() else "a device"
+            raise MemberError(f"{self._path}: expected a file, got {kind}: member {member.name!r}")
+        return self._read_range(opened, target, 0, target.size)
+
+    def _read_range(self, opened: Opened[TarMember], member: TarMember, start: int, length: int) -> bytes:
+        check = _members(opened).header_check(member.number)
+        try:
+            return read_member(opened.file, member.offset_data, length, check, skip=start)
+        except ChangedError as error:
+            if self._has_changed(opened):
+                raise
+            raise ChangedError(
+                f"{self._path} at byte {member.offset_data}: expected the header of member {member.name!r}, got "
+                f"another: the tar has been rewritten at the same size; {self._index_to_delete()}"
+            ) from error
+
+    def _target(self, opened: Opened[TarMember], member: TarMember) -> TarMember:
+        """The file that a member is, or that it leads to."""
+        target = member
+        for _ in range(MAX_LINKS):
+            if target.issparse():
+                raise UnsupportedMemberError(
+                    f"{self._path}: member {target.name!r} is a sparse file, whose bytes do not lie in one piece. "
+                    f"Pack it again without --sparse"
+                )
+            if not (target.issym() or target.islnk()):
+                return target
+            number = _members(opened).find_target(target)
+            if number is None:
+                raise MissingMemberError(
+                    f"{self._path}: linkname {target.linkname!r} of member {target.name!r} not found in the tar"
+                )
+            target = opened.members.member(number)
+        raise MemberError(f"{self._path}: member {member.name!r} is a link that leads in a circle")
+
+
+class _MemberFile(io.RawIOBase):
+    """A window on the tar with a position of its own."""
+
+    def __init__(self, member: TarMember, read_range: Callable[[int, int], bytes]) -> None:
+        self._member = member
+        self._read_range = read_range
+        self._at = 0
+        self.name = member.name
+        self.mode = "rb"
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._member.size}[whence]
+        if start + offset < 0:
+            raise ValueError(f"expected a position of 0 or more, got {start + offset}")
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # BufferedReader hands a memoryview
+        data = self._take(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        return self._take(self._member.size)
+
+    def _take(self, length: int) -> bytes:
+        data = self._read_range(self._at, max(0, min(length, self._member.size - self._at)))
+        self._at += len(data)
+        return data
+
+
+def _members(opened: Opened[TarMember]) -> TarMembers:
+    assert isinstance(opened.members, TarMembers)
+    return opened.members

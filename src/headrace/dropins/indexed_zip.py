@@ -1,0 +1,96 @@
+"""`IndexedZip`: in place of a `zipfile.ZipFile` that a Dataset reads from at random."""
+
+from __future__ import annotations
+
+import io
+from typing import BinaryIO, NoReturn
+
+from headrace.data.archives.zip_index import ZipMembers
+from headrace.data.identity import Identity
+from headrace.data.zip_member import ZipMember
+from headrace.data.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal
+from headrace.data.zip_sidecar import open_members
+from headrace.dropins.indexed_archive import IndexedArchive, Opened, Path
+from headrace.errors import ChangedError, DamagedMemberError, MemberLimitError, UnsupportedMemberError, UsageError
+
+
+class IndexedZip(IndexedArchive[ZipMember]):
+    """A zip whose members are found by name in O(1) and read at random, with the names of `zipfile` and of IndexedTar.
+
+    The first opening parses the central directory and keeps it as `NAME.zip.headrace` beside the zip, or in the cache
+    folder (`cache`, else the default one) where that is not writable; later ones map it. Any number of threads and of
+    forked or spawned processes may read at once.
+
+    Each read checks the member's local header and the CRC of its bytes. `max_member_bytes` bounds what a member may
+    say of its size, compressed or not, and no more than it says is ever inflated. Members that overlap, as those of
+    zip bombs do, are refused, and so are encrypted ones. Stored, deflated, bzip2 and LZMA members are read.
+
+    Raises NotFoundError, ReadError, or DatasetError (damaged, not a zip).
+    """
+
+    def __init__(self, path: Path, *, cache: Path | None = None, max_member_bytes: int = 1 << 30) -> None:
+        if type(max_member_bytes) is not int or max_member_bytes < 1:
+            raise UsageError(f"max_member_bytes: expected an int of 1 or more, got {max_member_bytes!r}")
+        self._max_member_bytes = max_member_bytes
+        super().__init__(path, cache=cache)
+
+    def extractfile(self, name: str | ZipMember) -> BinaryIO | None:
+        """The member's bytes, already read and checked, as a seekable file; None for folders. Raises as `read` does."""
+        opened = self._open()
+        member = self._member(opened, name)
+        return None if member.is_dir() else io.BytesIO(self._read(opened, member))
+
+    def open(self, name: str | ZipMember, mode: str = "r") -> BinaryIO:
+        """As `zipfile` has it: `extractfile`, but an empty file for a folder."""
+        if mode != "r":
+            raise UsageError(f"{self._path}: expected mode 'r', as nothing is written here, got {mode!r}")
+        return io.BytesIO(self.read(name))
+
+    def namelist(self) -> list[str]:
+        """`getnames()`, as `zipfile` calls it."""
+        return self.getnames()
+
+    def infolist(self) -> list[ZipMember]:
+        """`getmembers()`, as `zipfile` calls it."""
+        return self.getmembers()
+
+    def getinfo(self, name: str) -> ZipMember:
+        """`getmember()`, as `zipfile` calls it."""
+        return self.getmember(name)
+
+    def _load(self, identity: Identity) -> ZipMembers:
+        return open_members(self._path, identity, cache=self._cache)
+
+    def _read(self, opened: Opened[ZipMember], member: ZipMember) -> bytes:
+        entry = _members(opened).entry(member.number)
+        self._refuse(member, entry)
+        try:
+            return read_entry(opened.file, entry)
+        except DamagedEntryError as error:
+            self._fail(opened, member, error)
+
+    def _refuse(self, member: ZipMember, entry: ZipEntry) -> None:
+        """Raises where a member is not to be read, which is known without reading."""
+        why = refusal(entry)
+        if why is not None:
+            raise UnsupportedMemberError(f"{self._path}: member {member.name!r} {why}")
+        largest = max(entry.size, entry.packed)
+        if largest > self._max_member_bytes:
+            raise MemberLimitError(
+                f"{self._path}: member {member.name!r} has {largest:,} bytes, more than max_member_bytes = "
+                f"{self._max_member_bytes:,}. Raise the limit if you trust the file"
+            )
+
+    def _fail(self, opened: Opened[ZipMember], member: ZipMember, error: DamagedEntryError) -> NoReturn:
+        place = f"{self._path} at byte {member.header_offset}: member {member.name!r}: {error}"
+        if self._has_changed(opened):
+            raise ChangedError(f"{place}: the file has changed since it was opened. Open it again") from error
+        raise DamagedMemberError(
+            f"{place}. Check it with `unzip -t`, and copy or write it again; where that finds nothing, "
+            f"{self._index_to_delete()}"
+        ) from error
+
+
+def _members(opened: Opened[ZipMember]) -> ZipMembers:
+    assert isinstance(opened.members, ZipMembers)
+    return opened.members

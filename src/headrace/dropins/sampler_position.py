@@ -1,0 +1,184 @@
+"""What the samplers share: an order that is a plan, and a position in it that can be saved."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+from torch.utils.data import Sampler
+
+from headrace.compat.samplers.sampler_pass import SamplerPass
+from headrace.dropins.tracked_loader import DrawingLoader, TrackedIterator, TrackedLoader
+from headrace.errors import StateError, UsageError
+from headrace.plan import State, state_at
+from headrace.plan.state import Planned
+from headrace.system.rank import ProcessRank
+
+T = TypeVar("T")
+
+
+class RankPlan(Planned, Protocol):
+    """A plan of what one rank takes."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def left_out(self) -> int: ...
+    @property
+    def repeated(self) -> int: ...
+
+
+class PlannedSampler(Sampler[T]):
+    """Base of the samplers: passes over epochs, and where the training loop is in them.
+
+    A pass that reaches its end goes on to the next epoch; one that is broken off starts the same epoch again.
+    """
+
+    def __init__(self, plan: RankPlan, *, dataset: str, place: ProcessRank) -> None:
+        """`dataset` is what a state says of the dataset, and must be the same to resume."""
+        super().__init__()
+        self._plan = plan
+        self._dataset = dataset
+        self._place = place
+        self._pass = SamplerPass(0, 0, plan.steps)
+
+    @abstractmethod
+    def _steps_from(self, samples: int) -> int:
+        """Steps of the rest of an epoch, after its first `samples` over all ranks."""
+
+    @abstractmethod
+    def _samples_after(self, samples: int, steps: int) -> int:
+        """Samples of an epoch consumed over all ranks, `steps` steps after the first `samples`."""
+
+    @abstractmethod
+    def _draw(self, epoch: int, samples: int) -> Iterator[T]:
+        """The steps of the rest of an epoch, after its first `samples` over all ranks."""
+
+    @abstractmethod
+    def _resume(self, state: State) -> tuple[int, int]:
+        """(epoch, samples consumed in it over all ranks). Raises StateError for a state of another run."""
+
+    @property
+    def rank(self) -> int:
+        return self._plan.rank
+
+    @property
+    def world_size(self) -> int:
+        return self._plan.world_size
+
+    @property
+    def left_out(self) -> int:
+        """Samples that an epoch leaves out, over all ranks. Low is good."""
+        return self._plan.left_out
+
+    @property
+    def repeated(self) -> int:
+        """Samples that an epoch takes once more, over all ranks. Low is good."""
+        return self._plan.repeated
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next pass takes, or that the present one is in."""
+        return self._pass.epoch + 1 if self._pass.finished else self._pass.epoch
+
+    def __len__(self) -> int:
+        """Steps of a whole epoch, the same on every rank."""
+        return self._plan.steps
+
+    def __iter__(self) -> Iterator[T]:
+        self._place.check(type(self).__name__)
+        # A DataLoader with workers calls iter() twice before it draws: the second pass then is the first one again,
+        # as a pass of which nothing was taken does not move the position.
+        if not self._pass.awaits_draw:
+            self._pass = self._next_pass()
+        self._pass.ended |= self._pass.steps == 0
+        return self._counted(self._pass)
+
+    def _counted(self, current: SamplerPass) -> Iterator[T]:
+        for step in self._draw(current.epoch, current.start):
+            current.drawn += 1
+            yield step
+
+    def _next_pass(self) -> SamplerPass:
+        epoch, start = self._pass.next_position()
+        return SamplerPass(epoch, start, self._steps_from(start))
+
+    def begin_tracked(self, tracker: TrackedIterator) -> SamplerPass:
+        """For the tracked loader: the next pass, whose `received` its iterator counts."""
+        self._pass = self._next_pass()
+        self._pass.tracker, self._pass.received = weakref.ref(tracker), 0
+        return self._pass
+
+    def track(self, loader: DrawingLoader) -> TrackedLoader:
+        """`loader`, with each batch counted as the training loop receives it.
+
+        `loader` is a DataLoader that has this sampler as its `batch_sampler` or `sampler`. Iterate over what this
+        returns: its `state_dict`, and this sampler's, count exactly what came out of it, whatever workers have
+        prefetched.
+        """
+        return TrackedLoader(self, loader)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass takes this epoch. For the current one, a restored position is kept."""
+        if type(epoch) is not int or epoch < 0:
+            raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
+        if epoch != self._pass.epoch or self._pass.finished:
+            self._pass = SamplerPass(epoch, 0, self._plan.steps)
+
+    def state_dict(self, *, received: int | None = None) -> dict[str, int | str | bool]:
+        """Where the training loop is: JSON of a few hundred bytes, the same on every rank.
+
+        A DataLoader draws ahead of the loop, so somebody must count what arrives: `track` does, torchdata's
+        StatefulDataLoader does, or the caller, who passes how many of this pass's steps (lists, of a sampler of
+        batches; indices, of one of samples) the loop has `received`. Raises StateError where nobody has counted.
+        """
+        current = self._pass
+        if received is not None:
+            return self._state_after(current, _checked(received, current))
+        if _asked_by_torchdata():
+            return self._state_at(current.epoch, self._samples_after(current.start, current.drawn))
+        if not current.known:
+            raise StateError(
+                f"state_dict: expected to know what the training loop has received, got only that the DataLoader has "
+                f"drawn {current.drawn} of the {current.steps} steps of this pass over epoch {current.epoch}, ahead of "
+                "the loop; iterate over sampler.track(loader), or count and pass state_dict(received=...)"
+            )
+        return self._state_after(current, current.taken)
+
+    def _state_after(self, current: SamplerPass, taken: int) -> dict[str, int | str | bool]:
+        if current.ended_after(taken):
+            return self._state_at(current.epoch + 1, 0)
+        return self._state_at(current.epoch, self._samples_after(current.start, taken))
+
+    def _state_at(self, epoch: int, samples: int) -> dict[str, int | str | bool]:
+        # A sampler decodes nothing, so no codec's version is part of its state.
+        return state_at(self._plan, epoch=epoch, samples=samples, dataset=self._dataset, core="").to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next pass goes on where `state` was saved.
+
+        Raises StateError for a state of another dataset, seed or order.
+        """
+        epoch, start = self._resume(State.from_dict(state))
+        self._pass = SamplerPass(epoch, start, self._steps_from(start))
+
+
+def _checked(received: int, current: SamplerPass) -> int:
+    if type(received) is not int or not 0 <= received <= current.drawn:
+        raise UsageError(
+            f"received: expected an int from 0 to the {current.drawn} steps drawn in this pass, got {received!r}; "
+            "count from where the pass began, also in a pass that was resumed"
+        )
+    return received
+
+
+def _asked_by_torchdata() -> bool:
+    """Whether torchdata's StatefulDataLoader called `state_dict`.
+
+    It asks right after it has drawn, and keeps the answer until the loop has what it drew: there what is drawn is the
+    right count, and nowhere else. It passes nothing by which it could be told from other callers.
+    """
+    return str(sys._getframe(2).f_globals.get("__name__")).startswith("torchdata.stateful_dataloader.")

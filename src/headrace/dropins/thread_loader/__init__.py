@@ -1,0 +1,1 @@
+"""ThreadDataLoader: torch's DataLoader on threads."""

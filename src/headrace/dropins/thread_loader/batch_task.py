@@ -1,0 +1,139 @@
+"""One batch on its way: parts that threads load side by side, and the last of them collates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from headrace.dropins.random_sources import enter, present_sample
+from headrace.dropins.thread_loader.fetching import EndOfData, Fetcher
+
+_MISSING = object()
+
+
+class BatchTask:
+    """Loads one batch. `claim` and `complete` are called with the workers' lock held, `load` and `collate` without.
+
+    After a failure no further part is begun, and the part that comes first in the batch says what failed: the same
+    one whichever thread is quicker, and the one at which DataLoader stops.
+    """
+
+    def __init__(self, fetcher: Fetcher, indices: Any, *, step: int, pin: Callable[[Any], Any] | None) -> None:
+        self.indices = indices
+        self.step = step
+        self.done = False
+        """Whether `result` may be asked; changed with the workers' lock held."""
+        self._fetcher = fetcher
+        self._pin = pin
+        self._parts = fetcher.parts(indices)
+        self._loaded: list[Any] = [_MISSING] * len(self._parts)
+        self._claimed = 0
+        self._in_progress = 0
+        self._failed_row = len(self._parts)
+        self._error: BaseException | None = None
+        self._batch: Any = None
+
+    @property
+    def claimable(self) -> bool:
+        """Whether a part is left to begin. A batch of nothing has one, so that somebody collates it."""
+        return self._claimed < max(1, len(self._parts)) and self._error is None and not self._fetcher.cancelled
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants it any more: it may never be done."""
+        return self._fetcher.cancelled
+
+    def claim(self) -> int:
+        """The row of the next part."""
+        row = self._claimed
+        self._claimed += 1
+        self._in_progress += 1
+        return row
+
+    def load(self, row: int) -> BaseException | None:
+        """Loads one part; gives what went wrong, for `complete`."""
+        if row >= len(self._parts):
+            return None
+        part = self._parts[row]
+        outer = present_sample()  # this may be a loader within another one's dataset
+        try:
+            self._loaded[row] = self._fetcher.load(part, step=self.step, row=row)
+        except EndOfData as end:
+            return end
+        except BaseException as error:
+            return placed(error, self._fetcher.where(part, step=self.step, row=row))
+        finally:
+            enter(outer)
+        return None
+
+    def complete(self, row: int, error: BaseException | None) -> bool:
+        """Notes that a part has ended. True for the last, whose thread then collates."""
+        if error is not None and (self._error is None or row < self._failed_row):
+            self._error, self._failed_row = error, row
+        self._in_progress -= 1
+        return self._in_progress == 0 and not self.claimable
+
+    def collate(self) -> None:
+        """Makes the batch of the parts, or leaves it at what went wrong."""
+        if self._error is not None or self._fetcher.cancelled:
+            return
+        doing = "collate_fn"
+        outer = present_sample()
+        try:
+            self._batch = self._fetcher.collate(self._loaded, step=self.step)
+            if self._pin is not None:
+                doing = "pin_memory"
+                self._batch = self._pin(self._batch)
+        except BaseException as error:
+            self._error = placed(error, f"{doing}, batch {self.step}")
+        finally:
+            enter(outer)
+            self._loaded = []
+
+    def run(self) -> None:
+        """All of it, in the calling thread."""
+        while self.claimable:
+            row = self.claim()
+            self.complete(row, self.load(row))
+        self.collate()
+        self.done = True
+
+    def result(self) -> Any:
+        """The batch, once. Raises what went wrong, or EndOfData."""
+        if self._error is None:
+            batch, self._batch = self._batch, None
+            return batch
+        error, self._error = self._error, None
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame: a cycle would keep what the dataset's frames hold
+
+    def under_way(self) -> str:
+        """What it waits for, in words."""
+        rows = [row for row in range(min(self._claimed, len(self._loaded))) if self._loaded[row] is _MISSING]
+        names = [self._fetcher.where(self._parts[row], step=self.step, row=row) for row in rows[:3]]
+        return "; ".join(names) + ("; …" if len(rows) > 3 else "") if rows else f"collate_fn, batch {self.step}"
+
+
+class FailedBatch:
+    """Takes the place of a batch whose indices could not be drawn."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def run(self) -> None:
+        """There is nothing to load."""
+
+    def result(self) -> NoReturn:
+        raise self._error
+
+
+def placed(error: BaseException, where: str) -> BaseException:
+    """The user's exception as it is, with its own traceback, and whose sample it was."""
+    if isinstance(error, StopIteration):  # would end the consumer's loop in silence (PEP 479)
+        stopped = RuntimeError(f"StopIteration raised in {where}")
+        stopped.__cause__ = error
+        return stopped
+    error.add_note(f"in {where}")
+    return error

@@ -1,0 +1,191 @@
+"""One pass of a ThreadDataLoader: keeps batches under way and hands them out in order."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from headrace.compat.thread_loader.global_random import GlobalRandomWatch
+from headrace.dropins.thread_loader.batch_task import BatchTask, FailedBatch
+from headrace.dropins.thread_loader.epoch_order import Draw, EpochOrder
+from headrace.dropins.thread_loader.fetching import EndOfData, Fetcher
+from headrace.dropins.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
+from headrace.errors import UsageError
+
+Pending: TypeAlias = tuple[Draw, BatchTask] | tuple[None, FailedBatch]
+
+
+class ThreadLoaderIterator(Iterator[Any]):
+    """Batches in the sampler's order. Ends at the end of the epoch, on `close`, on Ctrl-C, or when dropped.
+
+    A batch that fails is raised in its place, and the next call gives the batch after it, as DataLoader's workers do.
+    In a process forked in mid-epoch a map-style dataset goes on from the same batch, with threads of its own.
+    """
+
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        order: EpochOrder,
+        fetcher: Fetcher,
+        *,
+        start_workers: Callable[[], WorkerThreads],
+        pin: Callable[[Any], Any] | None,
+        watch: GlobalRandomWatch,
+    ) -> None:
+        """With `num_workers=0` all is done in the calling thread, when its batch is asked for."""
+        self._loader = loader
+        self._order = order
+        self._fetcher = fetcher
+        self._start_workers = start_workers
+        self._pin = pin
+        self._watch = watch
+        self._step = order.received  # of the next draw
+        self._pending: deque[Pending] = deque()
+        self._drawing = self._open = True
+        self._workers: WorkerThreads | None = None
+        if loader.num_workers:
+            self._employ()
+            for _ in range(loader.num_workers * (loader.prefetch_factor or 1)):
+                self._draw()
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        if not self._open:
+            raise StopIteration
+        try:
+            self._go_on_after_fork()
+            entry = self._next_entry()
+        except StopIteration:
+            self.close()
+            raise
+        except BaseException:  # Ctrl-C, worker_init_fn, a fork: it must not wait for a dataset that hangs
+            self._end(DROP_WAIT_S)
+            raise
+        if isinstance(entry, BatchTask):  # the pass goes on: the batch may still be waited for
+            raise RuntimeError(self._timed_out(entry))
+        return self._result(*entry)
+
+    def close(self) -> None:
+        """Ends the pass, in any thread: samples in progress are waited for, prefetched batches dropped."""
+        self._end(None)
+
+    def _result(self, draw: Draw | None, task: BatchTask | FailedBatch) -> Any:
+        try:
+            batch = task.result()
+        except EndOfData:
+            self._order.finish()
+            self.close()
+            raise StopIteration from None
+        except BaseException:
+            if draw is not None:
+                self._order.hand_out(draw, failed=True)
+            raise
+        assert draw is not None
+        self._order.hand_out(draw)
+        return batch
+
+    def _next_entry(self) -> Pending | BatchTask:
+        """The next batch, loaded; its task alone where it takes too long. Raises StopIteration after the last."""
+        if self._workers is None:
+            self._draw()
+        pending = self._pending
+        if not self._open:
+            raise StopIteration
+        if not pending:
+            self._order.end()
+            raise StopIteration
+        _, task = entry = pending[0]
+        if self._workers is None:
+            task.run()
+        elif isinstance(task, BatchTask) and not self._wait(self._workers, task):
+            return task
+        if not self._open:  # `close`, in another thread: the batch may never be done
+            raise StopIteration
+        pending.popleft()
+        if self._workers is not None:
+            self._draw()
+        return entry
+
+    def _wait(self, workers: WorkerThreads, task: BatchTask) -> bool:
+        if task.done:
+            return workers.wait(task, None)
+        before = self._watch.before_wait()
+        in_time = workers.wait(task, self._loader.timeout or None)
+        self._watch.after_wait(before)
+        return in_time
+
+    def _timed_out(self, task: BatchTask) -> str:
+        return (
+            f"DataLoader timed out after {self._loader.timeout} seconds; it waits for {task.under_way()}. "
+            "Raise timeout=, or see what the dataset waits for"
+        )
+
+    def _draw(self) -> None:
+        """Draws the next batch's indices and has it loaded. What the sampler raises takes the batch's place."""
+        if not self._drawing:
+            return
+        try:
+            draw = self._order.draw()
+        except StopIteration:
+            self._drawing = False
+        except Exception as error:
+            self._drawing = False
+            error.add_note(f"in the sampler, batch {self._step}")
+            self._pending.append((None, FailedBatch(error)))
+        else:
+            self._submit(draw, self._step)
+            self._step += 1
+
+    def _submit(self, draw: Draw, step: int) -> None:
+        task = BatchTask(self._fetcher, draw.indices, step=step, pin=self._pin)
+        self._pending.append((draw, task))
+        if self._workers is not None:
+            self._workers.submit(task)
+
+    def _employ(self) -> None:
+        """Persistent threads belong to the loader, others end with the pass."""
+        self._workers = workers = self._start_workers()
+        owned = None if self._loader.persistent_workers else workers
+        self._finalizer = weakref.finalize(self, _drop, self._fetcher, owned)
+
+    def _end(self, timeout_s: float | None) -> None:
+        self._open = False
+        self._fetcher.cancelled = True
+        self._pending = deque()  # another one: the consumer's thread may have this one in hand
+        if self._workers is None:
+            return
+        self._finalizer.detach()
+        self._workers.cancelled()
+        if not self._loader.persistent_workers or self._workers.failed:
+            self._workers.close(timeout_s)
+
+    def _go_on_after_fork(self) -> None:
+        if self._workers is None or not self._workers.foreign:
+            return
+        if isinstance(self._loader.dataset, IterableDataset):
+            raise UsageError(
+                "this process was forked in mid-epoch from the one whose thread reads the iterable dataset, and cannot "
+                "go on from there; begin a pass of its own with iter(loader)"
+            )
+        self._finalizer.detach()
+        self._employ()
+        pending, self._pending = self._pending, deque()
+        for entry in pending:
+            if entry[0] is None:
+                self._pending.append(entry)
+            else:
+                self._submit(entry[0], entry[1].step)
+
+
+def _drop(fetcher: Fetcher, workers: WorkerThreads | None) -> None:
+    """Ends a pass that nobody refers to any more."""
+    fetcher.cancelled = True
+    if workers is not None:
+        workers.close(DROP_WAIT_S)

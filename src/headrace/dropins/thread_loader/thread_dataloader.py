@@ -1,0 +1,308 @@
+"""`ThreadDataLoader`: torch's DataLoader on threads."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe, Sampler, default_collate
+from typing_extensions import TypeVar  # torch needs it, too; its TypeVar has a default
+
+from headrace.compat.thread_loader.collating import BatchMemory
+from headrace.compat.thread_loader.global_random import GlobalRandomWatch
+from headrace.compat.thread_loader.pinning import pin
+from headrace.compat.thread_loader.position import LoaderPosition
+from headrace.compat.thread_loader.worker_info import worker_info
+from headrace.cores import default_threads
+from headrace.dropins.random_sources import random_key
+from headrace.dropins.thread_loader.epoch_order import EpochOrder
+from headrace.dropins.thread_loader.fetching import Fetcher, IterableFetcher, MapFetcher
+from headrace.dropins.thread_loader.iterator import ThreadLoaderIterator
+from headrace.dropins.thread_loader.sampler_state import (
+    at_epoch_of,
+    epoch_sampler,
+    generators,
+    set_states,
+    stateful_sampler,
+    states_of,
+)
+from headrace.dropins.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
+from headrace.errors import StateError, UsageError
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
+    from headrace.loader.framework_dataloader import LoaderDataLoader
+
+
+T_co = TypeVar("T_co", covariant=True, default=Any)
+
+
+class ThreadDataLoader(DataLoader[T_co]):
+    """A DataLoader whose workers are threads, for datasets that release the GIL while they read and decode.
+
+    It takes DataLoader's arguments and gives DataLoader's batches: for one seed or generator the same samples in the
+    same order, collated alike. Workers start in a millisecond, see the dataset itself, and hand batches over without
+    pickling or shared memory. Samples, not batches, are loaded side by side, in the order of their batches.
+
+    `num_workers` is the number of threads; default: the cores available, shared by the ranks of the node. 0 loads in
+    the calling thread. `prefetch_factor` times `num_workers` batches are under way or ready, by default twice.
+    `worker_init_fn(worker_id)` is called in each thread; with `persistent_workers` threads outlive the epoch. An
+    iterable dataset is read by one thread, whatever `num_workers`: `get_worker_info()` says worker 0 of 1. `timeout`
+    names what is waited for.
+
+    `multiprocessing_context`, `pin_memory_device` and `in_order=False` mean nothing to threads: a warning says so.
+
+    Random draws in the dataset: see `sample_random`. Errors keep their type and traceback, and name the sample.
+    Raises UsageError, or DataLoader's own ValueError, for arguments that do not fit.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        num_workers: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], object] | None = None,
+        multiprocessing_context: str | BaseContext | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+    ) -> None:
+        threads = default_threads() if num_workers is None else num_workers
+        _check(dataset, threads, prefetch_factor, timeout)
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            threads,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,  # type: ignore[arg-type]  # what it returns is not looked at
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+        )
+        _warn_of_meaningless(multiprocessing_context, pin_memory_device, in_order)
+        self._next = LoaderPosition()  # where the next pass starts, unless one has begun
+        self._order: EpochOrder | None = None  # of the latest pass, or of the next once `seek` has drawn for it
+        self._sought = False
+        self._positioned = False
+        self._workers: WorkerThreads | None = None  # persistent ones
+        self._memory = BatchMemory(most_idle=1 + self.num_workers * (self.prefetch_factor or 0))
+        self._watch = GlobalRandomWatch()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next pass takes, or that the present one is in."""
+        return self._next_start().epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Hands the epoch to the sampler, if that has `set_epoch`. For the current one, a restored position is kept."""
+        if type(epoch) is not int or epoch < 0:
+            raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
+        if epoch != self.epoch:
+            start = LoaderPosition() if self._order is None else self._order.next_start()
+            self._begin_at(replace(start, epoch=epoch))
+        sampler = epoch_sampler(self)
+        if sampler is not None:
+            sampler.set_epoch(epoch)
+        self._positioned = True
+
+    @property
+    def next_step(self) -> int:
+        """The step at which the next pass starts: 0 unless a state was loaded, or `seek` called, since the last."""
+        if self._order is None:
+            return self._next_start().batches
+        return self._order.received if self._sought else 0
+
+    @property
+    def positioned(self) -> bool:
+        """Whether `set_epoch`, `seek` or `load_state_dict` has been called since the last pass began."""
+        return self._positioned
+
+    def seek(self, epoch: int, step: int) -> None:
+        """The next pass takes this epoch from this step on. Indices before it are drawn, and their samples not loaded.
+
+        Of an iterable dataset, samples are. The epoch's order must follow from the sampler's epoch, or be the next one;
+        `load_state_dict` restores any. Raises UsageError for a step beyond the epoch, or one before a restored one.
+        """
+        self.set_epoch(epoch)
+        order = EpochOrder(self, self._next_start())
+        if type(step) is not int or step < order.received:
+            raise UsageError(f"seek: expected step to be an int, {order.received} or more, got {step!r}")
+        for _ in range(step - order.received):
+            try:
+                order.hand_out(order.draw())
+            except StopIteration:
+                raise UsageError(f"seek: expected a step of the epoch's {order.received}, got {step}") from None
+        self._order, self._sought = order, True
+
+    def _begin_at(self, start: LoaderPosition) -> None:
+        self._next, self._order, self._sought, self._positioned = start, None, False, True
+
+    def _next_start(self) -> LoaderPosition:
+        return at_epoch_of(epoch_sampler(self), self._next) if self._order is None else self._order.next_start()
+
+    def check_worker_number_rationality(self) -> None:
+        """DataLoader warns of more processes than cores; threads that wait for files may well be more."""
+
+    def __iter__(self) -> ThreadLoaderIterator:  # type: ignore[override]  # torch names a private class
+        pins = self._pins()
+        order = self._order if self._sought else None
+        self._order = order = EpochOrder(self, self._next_start()) if order is None else order
+        self._sought = self._positioned = False
+        return ThreadLoaderIterator(
+            self,
+            order,
+            self._fetcher(order),
+            start_workers=partial(self._start_workers, pins, order.base_seed),
+            pin=pin if pins else None,
+            watch=self._watch,
+        )
+
+    def _fetcher(self, order: EpochOrder) -> Fetcher:
+        key = random_key(order.base_seed, order.seeded_epochs)
+        collate = self._memory.collate if self.collate_fn is default_collate else self.collate_fn
+        batched = self.batch_sampler is not None
+        if not isinstance(self.dataset, IterableDataset):
+            return MapFetcher(self.dataset, collate, batched=batched, key=key)
+        return IterableFetcher(
+            self.dataset,
+            collate,
+            batched=batched,
+            drop_last=self.drop_last,
+            key=key,
+            skip=order.received,
+            workers=self.num_workers,
+        )
+
+    def _pins(self) -> bool:
+        if self.pin_memory and not torch.cuda.is_available():
+            warnings.warn("pin_memory=True: no CUDA device is found, so batches are not pinned", stacklevel=3)
+        return self.pin_memory and torch.cuda.is_available()
+
+    def _start_workers(self, pins: bool, seed: int) -> WorkerThreads:
+        kept = self._workers
+        if kept is not None and not kept.foreign and not kept.failed:
+            return kept
+        count = 1 if isinstance(self.dataset, IterableDataset) else self.num_workers
+        workers = WorkerThreads(
+            count,
+            init=self.worker_init_fn,
+            info=worker_info(0, count, seed, self.dataset),
+            device=torch.cuda.current_device() if pins else None,
+        )
+        if self.persistent_workers:
+            self._workers = workers
+            weakref.finalize(self, workers.close, DROP_WAIT_S)
+        return workers
+
+    def as_dataloader(self) -> LoaderDataLoader:
+        """For frameworks that would make a plain DataLoader, with processes, of this one's parts: a DataLoader of these
+        batches. It adds no copy, thread or process.
+
+        Raises UsageError for a loader without a length, and where a sampler gives all samples to each of several ranks.
+        """
+        from headrace.loader.framework_dataloader import as_dataloader
+
+        return as_dataloader(self)
+
+    # --- state ---
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the consumer is, as JSON: it counts batches received, not those prefetched.
+
+        A few hundred bytes, and 7 KB for each torch.Generator that the loader and its sampler were given.
+        """
+        if self._order is not None:
+            return self._order.position().to_dict()
+        sampler = stateful_sampler(self)
+        position = replace(
+            self._next_start(),
+            generators=states_of(generators(self)),
+            sampler=None if sampler is None else sampler.state_dict(),
+        )
+        return position.to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next pass goes on where `state` was saved, with the same order and random sources.
+
+        The sampler's indices of the batches before are drawn and dropped; of an iterable dataset, the samples are.
+        The orders of later epochs follow as well if the loader, or its sampler, has a generator or state of its own;
+        otherwise they depend on torch's default generator, as always.
+
+        Raises StateError for a state of another loader; on the next iter() if its sampler draws other indices now.
+        """
+        position = LoaderPosition.from_dict(state)
+        sampler = stateful_sampler(self)
+        if (sampler is None) != (position.sampler is None):
+            here, there = ("none", "one") if sampler is None else ("one", "none")
+            raise StateError(
+                f"state['sampler']: expected the state of {here}, as in this loader, got {there}; make the loader with "
+                "the kind of sampler that it had"
+            )
+        set_states(generators(self), position.generators)
+        if sampler is not None:
+            sampler.load_state_dict(position.sampler)
+        elif position.sampler_epoch is not None and (counting := epoch_sampler(self)) is not None:
+            counting.set_epoch(position.sampler_epoch)
+        self._begin_at(replace(position, generators=[], sampler=None))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, or a pickled loader, has no threads, and starts where this one's next pass does."""
+        return {**self.__dict__, "_next": self._next_start(), "_order": None, "_sought": False, "_workers": None}
+
+
+def _check(dataset: object, threads: object, prefetch_factor: object, timeout: float) -> None:
+    if isinstance(dataset, IterDataPipe | MapDataPipe):
+        raise UsageError(
+            f"dataset: expected a Dataset or an IterableDataset, got the data pipe {type(dataset).__name__}; "
+            "DataLoader shards and seeds data pipes by process, so keep DataLoader for it"
+        )
+    # The first words of torch's own messages are in these, as people match them.
+    if type(threads) is not int or threads < 0:
+        raise UsageError(
+            "num_workers option should be non-negative: expected a number of threads, 0 or more, or None for the cores "
+            f"available, got {threads!r}"
+        )
+    if prefetch_factor is not None and (type(prefetch_factor) is not int or prefetch_factor < 1):
+        raise UsageError(
+            "prefetch_factor option should be non-negative, and more than 0: expected an int of at least 1, got "
+            f"{prefetch_factor!r}; it counts batches a thread"
+        )
+    if threads == 0 and timeout > 0:
+        raise UsageError(
+            f"timeout: expected 0 with num_workers=0, got {timeout!r}: the calling thread loads, and nobody is left to "
+            "watch it; set num_workers=1"
+        )
+
+
+def _warn_of_meaningless(context: object, pin_memory_device: str, in_order: bool) -> None:
+    """Warn, and no more: such a script gets the same batches. These are about processes, or allow less than it gets."""
+    for given, text in (
+        (context is not None, f"multiprocessing_context={context!r}: the workers are threads of this process"),
+        (pin_memory_device, f"pin_memory_device={pin_memory_device!r}: batches are pinned for the current device"),
+        (not in_order, "in_order=False: batches come in order, and a slow sample holds up one thread only"),
+    ):
+        if given:
+            warnings.warn(f"{text}; leave it out", stacklevel=3)

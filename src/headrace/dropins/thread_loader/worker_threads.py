@@ -1,0 +1,175 @@
+"""The threads of a ThreadDataLoader: they load the batches that are submitted, the oldest first, sample by sample."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import torch
+from torch.utils.data._utils.worker import WorkerInfo
+
+from headrace.compat.thread_loader.worker_info import tell_worker_info, worker_info
+from headrace.cores import share_cores
+from headrace.dropins.thread_loader.batch_task import BatchTask, placed
+from headrace.threads import THREAD_PREFIX, close_at_exit, in_own_thread
+
+DROP_WAIT_S = 1.0
+"""Far longer than a sample takes, unless the dataset hangs. Whoever lets go of a pass may hold what it hangs on."""
+
+EXIT_WAIT_S = 5.0
+"""When Python ends, a dataset that hangs is left behind rather than waited for."""
+
+
+class WorkerThreads:
+    """Owns `count` threads. `close` ends them and may be called twice; in a forked child there are none."""
+
+    def __init__(
+        self, count: int, *, init: Callable[[int], object] | None, info: WorkerInfo, device: int | None
+    ) -> None:
+        """`init` is called in each thread with its number, 0 to count - 1. `info` is what `get_worker_info()` says in
+        the first. `device` is the CUDA device that pinned memory is for, or None."""
+        self._init = init
+        self._info = info
+        self._device = device
+        self._pid = os.getpid()
+        # Reentrant: the garbage collector may call `close` anywhere.
+        lock = threading.RLock()
+        self._work = threading.Condition(lock)  # for the threads: there is something to begin
+        self._news = threading.Condition(lock)  # for consumers: a batch is done, or a thread has started
+        self._tasks: deque[BatchTask] = deque()
+        self._prepared = self._initialised = 0
+        self._error: BaseException | None = None
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._run, args=(i,), name=f"{THREAD_PREFIX}loader-{i}", daemon=True)
+            for i in range(count)
+        ]
+        close_at_exit(self)
+        own = torch.get_num_threads()  # asked first: afterwards a new thread would learn what `_prepare` sets
+        try:
+            for thread in self._threads:
+                thread.start()
+            with self._news:
+                self._news.wait_for(lambda: self._prepared == count)
+        except BaseException:  # Ctrl-C, or no thread to be had: nobody else has this object yet
+            self.close()
+            raise
+        torch.set_num_threads(own)  # for threads that begin later; this one has had it all along
+
+    @property
+    def foreign(self) -> bool:
+        """Whether this process is a fork of the one that has the threads."""
+        return os.getpid() != self._pid
+
+    @property
+    def failed(self) -> bool:
+        """Whether `init` has."""
+        return self._error is not None
+
+    def submit(self, task: BatchTask) -> None:
+        with self._work:
+            self._tasks.append(task)
+            self._work.notify_all()
+
+    def wait(self, task: BatchTask, timeout_s: float | None) -> bool:
+        """Whether the batch is done, or cancelled, within the time. Raises what `worker_init_fn` raised.
+
+        No batch is handed out before `worker_init_fn` is through in every thread, so that a failure comes before the
+        first batch and not somewhere among them.
+        """
+        with self._news:
+            self._news.wait_for(lambda: self._ready(task), timeout_s)
+            if self._error is not None:
+                raise self._error
+            return self._ready(task)
+
+    def _ready(self, task: BatchTask) -> bool:
+        if self._error is not None or task.cancelled:
+            return True
+        return task.done and self._initialised == len(self._threads)
+
+    def cancelled(self) -> None:
+        """Batches have been: whoever waits for one shall look again."""
+        if not self.foreign:  # a fork has no consumers of these, and perhaps a lock that nobody will release
+            with self._news:
+                self._news.notify_all()
+
+    def close(self, timeout_s: float | None = EXIT_WAIT_S) -> None:
+        """Ends the threads once the samples in progress are done; those that take longer end by themselves."""
+        if self.foreign:
+            return
+        with self._work:
+            self._closed = True
+            self._work.notify_all()
+        if in_own_thread():  # must not wait for itself, nor for one that waits for it
+            return
+        for thread in self._threads:
+            if thread.ident is None:  # never started
+                continue
+            thread.join(timeout_s)
+            if thread.is_alive():
+                timeout_s = 0  # the others had as long
+
+    # --- in the threads ---
+
+    def _run(self, worker: int) -> None:
+        self._prepare()
+        share_cores(len(self._threads))
+        error = self._initialise(worker)
+        with self._news:
+            self._initialised += 1
+            self._error = error if self._error is None else self._error
+            self._news.notify_all()
+        del error  # its traceback holds this frame
+        while (claim := self._claim()) is not None:
+            task, row = claim
+            self._work_on(task, row)
+            del task, claim  # a thread that waits must not keep a batch
+
+    def _prepare(self) -> None:
+        """One thread of torch's own to each of ours, as in DataLoader's workers: n teams of n would fight for cores.
+
+        It also sets the number for threads that begin later, which `__init__` takes back.
+        """
+        if torch.backends.openmp.is_available():
+            torch.get_num_threads()  # a thread takes the number set for all when it is first asked, and keeps the next
+            torch.set_num_threads(1)
+        with self._news:
+            self._prepared += 1
+            self._news.notify_all()
+
+    def _initialise(self, worker: int) -> BaseException | None:
+        try:
+            if self._device is not None:
+                torch.cuda.set_device(self._device)  # of this thread: pinning would wake another GPU
+            info = self._info
+            tell_worker_info(worker_info(worker, info.num_workers, info.seed + worker, info.dataset))
+            if self._init is not None:
+                self._init(worker)
+        except BaseException as error:
+            return placed(error, f"worker_init_fn({worker})")
+        return None
+
+    def _claim(self) -> tuple[BatchTask, int] | None:
+        """The next part to load; None once closed."""
+        with self._work:
+            while not self._closed:
+                while self._tasks and not self._tasks[0].claimable:
+                    self._tasks.popleft()
+                if self._tasks:
+                    return self._tasks[0], self._tasks[0].claim()
+                self._work.wait()
+            return None
+
+    def _work_on(self, task: BatchTask, row: int) -> None:
+        error = task.load(row)
+        with self._work:
+            last = task.complete(row, error)
+        del error
+        if last:
+            task.collate()
+            with self._news:
+                task.done = True
+                self._news.notify_all()

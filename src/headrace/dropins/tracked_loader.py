@@ -1,0 +1,174 @@
+"""A DataLoader whose batches are counted as the training loop receives them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch.utils.data import BatchSampler
+
+from headrace.device import workers
+from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
+from headrace.errors import StateError, UsageError
+
+if TYPE_CHECKING:
+    from headrace.dropins.sampler_position import PlannedSampler
+
+
+class DrawingLoader(Protocol):
+    """A DataLoader, or what has its attributes."""
+
+    @property
+    def batch_sampler(self) -> Any: ...
+    @property
+    def sampler(self) -> Any: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __len__(self) -> int: ...
+
+
+class TrackedLoader:
+    """A DataLoader and the position in its sampler. All other attributes are the DataLoader's.
+
+    It has one pass at a time: beginning another ends the one before. An exception ends the pass as well; the batch
+    that raised it, of which the loop has nothing, is the first one of a resume.
+    """
+
+    def __init__(self, sampler: PlannedSampler[Any], loader: DrawingLoader) -> None:
+        self._sampler = sampler
+        self._loader = loader
+        self._steps_a_batch, self._drop_last = _batching(sampler, loader)
+        if isinstance(loader, ThreadDataLoader):
+            raise UsageError(
+                "track: expected a DataLoader, got a ThreadDataLoader, which counts what the loop receives by itself; "
+                "iterate over it and take its state_dict"
+            )
+        self._latest: weakref.ref[TrackedIterator] | None = None
+        if not getattr(loader, "in_order", True):
+            raise UsageError(
+                "track: expected a DataLoader that gives batches in the order they were drawn, got in_order=False: a "
+                "count of batches does not say which ones came; leave in_order out"
+            )
+
+    def __iter__(self) -> TrackedIterator:
+        before = None if self._latest is None else self._latest()
+        if before is not None:
+            before.replace()
+        iterator = TrackedIterator(
+            self._sampler, self._loader, steps_a_batch=self._steps_a_batch, drop_last=self._drop_last
+        )
+        self._latest = weakref.ref(iterator)
+        return iterator
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, the same on every rank."""
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # copy and pickle ask for these before there is a _loader
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self._loader, name)
+
+    @property
+    def rank(self) -> int:
+        return self._sampler.rank
+
+    @property
+    def world_size(self) -> int:
+        return self._sampler.world_size
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next pass takes, or that the present one is in."""
+        return self._sampler.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass takes this epoch. For the current one, a restored position is kept."""
+        self._sampler.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, int | str | bool]:
+        """The sampler's state: what the training loop has received."""
+        return self._sampler.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next pass goes on where `state` was saved."""
+        self._sampler.load_state_dict(state)
+
+
+class TrackedIterator(Iterator[Any]):
+    """One pass. Its DataLoader's workers end with it, unless they are persistent."""
+
+    def __init__(
+        self, sampler: PlannedSampler[Any], loader: DrawingLoader, *, steps_a_batch: int, drop_last: bool
+    ) -> None:
+        self._replaced = False
+        self._pass = sampler.begin_tracked(self)
+        self._steps_a_batch = steps_a_batch
+        whole, rest = divmod(self._pass.steps, steps_a_batch)
+        self._batches = whole + (rest > 0 and not drop_last)
+        self._received = 0
+        self._iterator: Iterator[Any] | None = iter(loader)
+
+    def __next__(self) -> Any:
+        if self._iterator is None:
+            self._check_not_replaced()
+            raise StopIteration
+        try:
+            batch = next(self._iterator)
+        except StopIteration:
+            self._pass.ended = True
+            self.close()
+            raise
+        except Exception as error:
+            lost = workers.lost(self._iterator, error)
+            self.close()
+            if lost is None:
+                raise
+            raise lost from error
+        except BaseException:
+            self.close()
+            raise
+        self._count()
+        return batch
+
+    def _count(self) -> None:
+        steps = min((self._received + 1) * self._steps_a_batch, self._pass.steps)
+        if steps > self._pass.drawn:
+            raise StateError(
+                f"tracked loader: expected each batch to be drawn from the sampler that tracks it, got batch "
+                f"{self._received + 1} when {self._pass.drawn} steps were drawn; iterate over the tracked loader only"
+            )
+        self._received += 1
+        self._pass.received = steps
+        self._pass.ended = self._received == self._batches
+
+    def _check_not_replaced(self) -> None:
+        if self._replaced:
+            raise UsageError(
+                "this pass has ended, because another one over the same tracked loader has begun; for loops within "
+                "each other make a DataLoader and a sampler each"
+            )
+
+    def close(self) -> None:
+        """Ends the pass: what was prefetched is dropped, and not counted."""
+        iterator, self._iterator = self._iterator, None
+        if iterator is not None:
+            workers.end(iterator)
+
+    def replace(self) -> None:
+        """Ends the pass for another, which may go on with the same workers: drawing from both would mix them."""
+        self._replaced = self._iterator is not None
+        self.close()
+
+
+def _batching(sampler: PlannedSampler[Any], loader: DrawingLoader) -> tuple[int, bool]:
+    """Steps of the sampler in one batch of the loader, and whether a last batch of fewer is dropped."""
+    batches = loader.batch_sampler
+    if batches is sampler or (batches is None and loader.sampler is sampler):
+        return 1, False
+    if isinstance(batches, BatchSampler) and batches.sampler is sampler:
+        return batches.batch_size, batches.drop_last
+    raise UsageError(
+        f"track: expected a DataLoader with batch_sampler= or sampler= this {type(sampler).__name__}, got one that "
+        f"draws from {type(loader.sampler if batches is None else batches).__name__}"
+    )

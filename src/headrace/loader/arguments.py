@@ -1,0 +1,159 @@
+"""What a Loader's arguments have to be. Each check raises UsageError before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from headrace import _core
+from headrace.errors import UnknownArgumentError, UsageError
+from headrace.fields import Field, Spatial
+from headrace.loader import BatchMap, SampleMap
+from headrace.packing import Pack
+from headrace.plan import EpochPlan
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
+    import torch
+
+    from headrace.device import Placement
+
+
+COUNTERPARTS = {
+    "dataset": "it is the first argument: a path, or what headrace.open gave. A Dataset of Python code takes "
+    "headrace.ThreadDataLoader",
+    "num_workers": "native threads do the work, as many as threads= says (left out, the loader finds them); "
+    "map_workers= are processes for the Python of map=",
+    "drop_last": 'remainder="drop" for True; "short", which is the default, for False',
+    "sampler": "shuffle= and seed= make the order, and each rank takes its part without a DistributedSampler; "
+    "data.select(indices) chooses and repeats samples, headrace.mix weighs sources",
+    "batch_sampler": "batch_size= and shuffle= cut the batches; buckets= or batch_size=headrace.Budget(…) group "
+    "samples of like size",
+    "collate_fn": "batches are made natively, of equal shapes by view= or buckets=; batch_map= changes whole batches",
+    "pin_memory": 'device="cuda": batches are made in pinned memory and copied on a side stream',
+    "pin_memory_device": 'device="cuda:1" or another: batches are handed out there',
+    "persistent_workers": "nothing: native threads start in a moment; leave it out",
+    "worker_init_fn": "nothing: threads share one process; what map= draws comes from the rng that it is given",
+    "generator": "seed=: the order and every random view follow from it and the epoch",
+    "prefetch_factor": "prefetch=, batches ahead in all and not a worker (left out, the loader finds it)",
+    "timeout": "nothing: no worker process can be lost; leave it out",
+    "in_order": "nothing: batches always come in order, and a slow sample holds up one thread; leave it out",
+    "transform": "view= for geometry, map= for your own function of a sample and its rng",
+    "target_transform": "map=, a function of a sample and its rng",
+}
+"""What a Loader has in place of the arguments of torch's DataLoader and datasets."""
+
+
+def refuse_unknown(unknown: Mapping[str, object], known: Iterable[str]) -> None:
+    """Raise UnknownArgumentError for any argument that a Loader does not have, with what it has instead."""
+    if not unknown:
+        return
+    told = [f"{name}=: {COUNTERPARTS[name]}" for name in unknown if name in COUNTERPARTS]
+    for name in unknown.keys() - COUNTERPARTS.keys():
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, [*known, *COUNTERPARTS], n=1)
+        told.append(f"{name}=: did you mean {near[0]}=?" if near else f"{name}=: leave it out")
+    names = ", ".join(f"{name}=" for name in unknown)
+    raise UnknownArgumentError(
+        f"Loader: expected arguments of its own, got {names}; instead of {'; instead of '.join(told)} (a script that "
+        "keeps its Dataset can keep all of DataLoader's: headrace.ThreadDataLoader)"
+    )
+
+
+def check_fields(fields: object) -> None:
+    if fields is not None and not isinstance(fields, Mapping):
+        raise UsageError(f"fields: expected a dict of names to fields, such as {{'image': hr.Image()}}, got {fields!r}")
+
+
+def check_values(
+    threads: int | None, prefetch: int | None, on_error: str, max_bad: float, output: str, fields: Mapping[str, Field]
+) -> None:
+    for name, value in (("threads", threads), ("prefetch", prefetch)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise UsageError(f"{name}: expected an int of at least 1, got {value!r}")
+    if on_error not in ("replace", "raise", "skip"):
+        raise UsageError(f"on_error: expected 'replace', 'raise' or 'skip', got {on_error!r}")
+    if type(max_bad) not in (int, float) or not 0 <= max_bad <= 1:
+        raise UsageError(f"max_bad: expected a share from 0 to 1, got {max_bad!r}")
+    if output not in ("torch", "numpy"):
+        raise UsageError(f"output: expected 'torch' or 'numpy', got {output!r}")
+    for name, field in fields.items():
+        if output == "numpy" and isinstance(field, Spatial) and field.dtype == "bfloat16":
+            raise UsageError(f"field {name!r}: numpy has no bfloat16; use output='torch' or dtype='float32'")
+    if output == "torch":
+        need_torch("output='torch'", instead="; or pass output='numpy'")
+
+
+def check_skip(on_error: str, world_size: int) -> None:
+    """Ranks that skip would have unequal batches, and one whose batch is skipped as a whole a step less."""
+    if on_error == "skip" and world_size > 1:
+        raise UsageError(
+            f"on_error: expected 'replace' or 'raise' with world_size={world_size}, got 'skip'; the ranks' batches "
+            "would be unequal, and a rank whose batch is skipped as a whole would take a step less"
+        )
+
+
+def check_map_workers(workers: int, context: str | BaseContext | None, map: SampleMap | None) -> None:
+    if type(workers) is not int or workers < 0:
+        raise UsageError(f"map_workers: expected an int of at least 0, got {workers!r}")
+    if workers and map is None:
+        raise UsageError(f"map_workers: expected map= beside it, got map_workers={workers} and nothing to run in them")
+    if not workers and context is not None:
+        raise UsageError(
+            f"multiprocessing_context: expected map_workers= of at least 1 beside it, got {context!r} for no process"
+        )
+    if workers:
+        from headrace.loader.map_workers.processes import check_context, check_may_start
+
+        check_context(context)
+        check_may_start(workers)
+
+
+def check_pack_and_map(pack: Pack | None, map: SampleMap | None) -> None:
+    """A packed text is no longer a row a sample."""
+    if pack is not None and map is not None:
+        raise UsageError(
+            "map: expected None beside pack=, got a function of a sample, whose text lies in a row with others; use "
+            "batch_map=, which is given the rows"
+        )
+
+
+def check_level(instruction_set: str) -> None:
+    try:
+        _core.parse_level(instruction_set)
+    except ValueError as error:
+        raise UsageError(f"instruction_set: {error}; leave it out to take the best") from None
+
+
+def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:
+    """A rank without a sample cannot know what `map` would have made of one: its batch would have other fields."""
+    if map is not None and plan.empty_parts:
+        raise UsageError(
+            f"map: expected a sample for each of the {plan.world_size} ranks in every batch of an epoch, got "
+            f"{plan.empty_parts} parts without any; use remainder='drop' or 'wrap'"
+        )
+
+
+def place_fields(
+    device: str | torch.device,
+    output: str,
+    fields: Mapping[str, Field],
+    map: SampleMap | None,
+    batch_map: BatchMap | None,
+) -> Placement | None:
+    """None on the CPU, where batches are made anyway."""
+    if output != "torch":
+        raise UsageError(f"device: expected output='torch' beside it, got output={output!r}; leave device out")
+    from headrace.device import place
+
+    placement = place(device, fields, host_floats=map is not None or batch_map is not None)
+    return None if placement.device.type == "cpu" else placement
+
+
+def need_torch(what: str, *, instead: str = "") -> None:
+    try:
+        import torch  # noqa: F401  # asked for here, so that the error comes before any work
+    except ImportError as error:
+        raise UsageError(f"{what} needs PyTorch: pip install torch{instead}") from error

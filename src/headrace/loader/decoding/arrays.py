@@ -1,0 +1,110 @@
+"""Arrays of a batch, out of `.npy` members, lists of numbers, or numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace._core import Limits
+from headrace.data import Dataset, HeldColumn, ListColumn, ValueColumn, array_files
+from headrace.data.pillow_images import TooLargeError
+from headrace.data.strings import Strings
+from headrace.errors import DecodeError, LimitError, SampleError, UsageError
+from headrace.feed.contents import Ints, Origin, Places, Raws, Rows
+from headrace.fields import Array
+
+Numbers: TypeAlias = NDArray[Any]
+
+_KINDS = "biufc"
+_MOST_BYTES = {"c": 16}
+"""Of a number, where it is not 8: what numpy calls longdouble is another type on each machine."""
+
+
+@dataclass(frozen=True)
+class ArrayContent:
+    """An array field of a dataset."""
+
+    dataset: Dataset
+    name: str
+    field: Array
+    column: str
+    raw: int | None
+    """Its number among the recipe's raw fields; None where the dataset holds its numbers."""
+    limits: Limits
+
+    def take(self, rows: Rows, raws: Raws) -> list[Any]:
+        if self.raw is not None:
+            return [self._read(data, int(sample)) for data, sample in zip(raws[self.raw], rows.samples, strict=True)]
+        found = self.dataset.columns[self.column]
+        assert isinstance(found, ListColumn | ValueColumn), "`check_held` has seen to it"
+        values = found.take(rows.base_ids)
+        return [
+            self._fitting(np.asarray(value), int(sample)) for value, sample in zip(values, rows.samples, strict=True)
+        ]
+
+    def _read(self, data: bytes, sample: int) -> Numbers | SampleError:
+        try:
+            return self._fitting(array_files.read_numbers(data, self.limits), sample)
+        except TooLargeError as error:
+            why = f"{error}; raise it with limits=headrace.Limits(...) if you trust the file"
+            return self._origin.error(LimitError, why, sample)
+        except ValueError as error:
+            return self._origin.error(DecodeError, str(error), sample)
+
+    def _fitting(self, values: Numbers, sample: int) -> Numbers | SampleError:
+        """In the field's type and shape."""
+        shape, dtype = self.field.shape, self.field.dtype
+        if values.dtype.kind not in _KINDS:
+            return self._origin.error(DecodeError, f"expected numbers, got an array of {values.dtype}", sample)
+        if shape is not None and values.shape != shape:
+            why = f"expected an array of shape {list(shape)}, got {list(values.shape)}"
+            return self._origin.error(DecodeError, why, sample)
+        if dtype is None and values.dtype.itemsize > _MOST_BYTES.get(values.dtype.kind, 8):
+            why = f"expected numbers of a type that tensors have, got {values.dtype}; take them with Array(dtype=…)"
+            return self._origin.error(DecodeError, why, sample)
+        if dtype is None:
+            return values.astype(values.dtype.newbyteorder("="), copy=False)
+        if not np.can_cast(values.dtype, dtype, "same_kind"):
+            why = f"expected numbers that dtype={dtype!r} takes, got {values.dtype}"
+            return self._origin.error(DecodeError, why, sample)
+        with np.errstate(over="ignore"):  # infinite, as the field says
+            return values.astype(dtype, copy=False)
+
+    @property
+    def _origin(self) -> Origin:
+        return Origin(self.dataset, self.name, self.column, read=self.raw is not None)
+
+    def join(
+        self, contents: list[Numbers], samples: Ints, places: Places | None, longest: int
+    ) -> dict[str, NDArray[Any]]:
+        if not contents:
+            return {self.name: np.empty((0, *(self.field.shape or ())), self.field.dtype or np.float32)}
+        first = contents[0]
+        for row, values in enumerate(contents):
+            if values.shape != first.shape or values.dtype != first.dtype:
+                raise self._unequal(first, values, int(samples[0]), int(samples[row]))
+        return {self.name: np.stack(contents)}
+
+    def _unequal(self, first: Numbers, other: Numbers, sample: int, odd: int) -> UsageError:
+        advice = (
+            "Array(shape=…), which makes the others bad samples" if first.shape != other.shape else "Array(dtype=…)"
+        )
+        return UsageError(
+            f"field {self.name!r}: expected arrays of one shape and type in a batch, got {first.dtype} "
+            f"{list(first.shape)} (sample {self.dataset.key(sample)!r}) and {other.dtype} {list(other.shape)} (sample "
+            f"{self.dataset.key(odd)!r}); give {advice}, or take them as they are with Raw()"
+        )
+
+
+def check_held(field: str, name: str, found: HeldColumn) -> None:
+    """Raises UsageError for a column of that name which has no numbers."""
+    lists = isinstance(found, ListColumn) and not isinstance(found.items, Strings)
+    numbers = lists or isinstance(found, ValueColumn)
+    if not numbers:
+        raise UsageError(
+            f"field {field!r}: expected a column of .npy members or files, of lists of numbers, or of numbers, got the "
+            f"{found.kind}s of {name!r}"
+        )

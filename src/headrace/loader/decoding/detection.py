@@ -1,0 +1,318 @@
+"""Boxes and keypoints under the views of a batch, and these views themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.data import Dataset, ListColumn
+from headrace.errors import UsageError
+from headrace.feed.instances import Instances, as_boxes, as_points, not_a_list
+from headrace.feed.nesting import part_name
+from headrace.fields import Boxes, Field, Geometry, InstanceMasks, Keypoints
+from headrace.loader.decoding.instances import InstanceMaskField, resolve_masks
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+GEOMETRY_PARTS = ("window", "scale", "flip", "original_size")
+
+
+class PerSample(list[Any]):
+    """One value a sample, of shapes that differ: a list whatever `map` makes of its values."""
+
+
+@dataclass(frozen=True)
+class Views:
+    """What the views of a batch do to places in their images. All arrays [N]."""
+
+    rows: Floats
+    """[N, 16], as core/batch/job.hpp has them."""
+    sizes: NDArray[np.int32]
+    """[N, 2]: width and height of the images."""
+
+    def of(self, row: Ints) -> Views:
+        """One for each instance, of whose sample `row` is the place in the batch."""
+        return Views(self.rows[row], self.sizes[row])
+
+    def image(self, axis: int) -> tuple[Floats, Floats]:
+        """From where to where the images reach."""
+        return np.zeros(len(self.sizes)), self.sizes[:, axis].astype(np.float64)
+
+    def window(self, axis: int) -> tuple[Floats, Floats]:
+        """What is seen of them, in their pixels. Empty where a crop fell into its padding."""
+        return self.rows[:, axis], self.rows[:, 2 + axis]
+
+    def flipped(self, axis: int) -> Mask:
+        return self.rows[:, 14 + axis].astype(bool)
+
+    def on_canvas(self, axis: int, places: Floats) -> Floats:
+        """Where places [N] in the images come to lie on the output. 0 where nothing is seen."""
+        begin, end = self.window(axis)
+        size, at, length = self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
+        scale = np.divide(length, end - begin, out=np.zeros(len(begin)), where=end > begin)
+        lying = at + (places - begin) * scale
+        return np.where(self.flipped(axis), size - lying, lying)
+
+    def covered(self, axis: int) -> tuple[Floats, Floats, Floats]:
+        """Return where in the source the output begins and ends, padding included, and pixels of the output for one
+        of the source. Without extent and 0 where nothing is seen."""
+        begin, end = self.window(axis)
+        size, at, length = self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
+        seen = (end > begin) & (length > 0)
+        pixel = np.divide(end - begin, length, out=np.zeros(len(begin)), where=seen)
+        scale = np.divide(length, end - begin, out=np.zeros(len(begin)), where=seen)
+        return begin - at * pixel, np.where(seen, end + (size - at - length) * pixel, begin), scale
+
+    def geometry(self) -> dict[str, NDArray[Any]]:
+        """Return the parts of a field of Geometry."""
+        (left, right, across), (top, bottom, down) = self.covered(0), self.covered(1)
+        values = (
+            np.stack([left, top, right, bottom], 1).astype(np.float32),
+            np.stack([across, down], 1).astype(np.float32),
+            np.stack([self.flipped(0), self.flipped(1)], 1),
+            self.sizes[:, ::-1].astype(np.int64),
+        )
+        return dict(zip(GEOMETRY_PARTS, values, strict=True))
+
+    def inner(self, axis: int) -> tuple[Floats, Floats]:
+        """From where to where the image lies on the output; the rest is padding."""
+        size, at, length = self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
+        begin = np.where(self.flipped(axis), size - at - length, at)
+        return begin, begin + length
+
+
+def see_boxes(boxes: Floats, views: Views, *, min_size: float, min_visible: float) -> tuple[NDArray[np.float32], Mask]:
+    """Boxes [M, 4] as xyxy, under a view each: float32 [M, 4] on the output, and which of them are kept."""
+    seen = np.empty((len(boxes), 4), np.float32)
+    whole, left = np.ones(len(boxes)), np.ones(len(boxes))  # areas in the image
+    kept = np.ones(len(boxes), bool)
+    for axis in (0, 1):
+        low, high = (np.clip(boxes[:, side], *views.image(axis)) for side in (axis, 2 + axis))
+        whole *= high - low
+        kept &= high > low
+        low, high = np.clip(low, *views.window(axis)), np.clip(high, *views.window(axis))
+        left *= high - low
+        ends = np.stack([views.on_canvas(axis, low), views.on_canvas(axis, high)])
+        ends.sort(axis=0)
+        kept &= (high > low) & (ends[1] - ends[0] >= min_size)
+        seen[:, axis], seen[:, 2 + axis] = (np.clip(end, *views.inner(axis)) for end in ends)
+        kept &= seen[:, 2 + axis] > seen[:, axis]
+    return seen, kept & (left >= min_visible * whole)
+
+
+def see_points(points: Floats, views: Views, pairs: Ints) -> NDArray[np.float32]:
+    """Points [M, K, 3], under a view an instance: float32 [M, K, 3] on the output. `pairs` [P, 2] change places where
+    the image is mirrored."""
+    count = points.shape[1]
+    seen = points.astype(np.float32)
+    visible = (points[..., 2] > 0) & np.isfinite(points[..., :2]).all(-1)
+    each = views.of(np.repeat(np.arange(len(points)), count))
+    for axis in (0, 1):
+        places = np.where(visible, points[..., axis], 0.0).reshape(-1)
+        lying = each.on_canvas(axis, places).astype(np.float32)
+        begin, end = each.inner(axis)
+        visible &= ((lying >= begin) & (lying < end)).reshape(visible.shape)
+        seen[..., axis] = lying.reshape(visible.shape)
+    seen[~visible] = 0
+    if len(pairs):
+        order = np.arange(count)
+        order[pairs[:, 0]], order[pairs[:, 1]] = pairs[:, 1], pairs[:, 0]
+        mirrored = views.flipped(0) != views.flipped(1)
+        seen[mirrored] = seen[mirrored][:, order]
+    return seen
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Which of a batch's instances are in it."""
+
+    which: Mask
+    counts: Ints
+    """How many each sample had."""
+
+    def by_sample(self) -> list[Mask]:
+        """Return which instances of each sample are kept."""
+        return np.split(self.which, np.cumsum(self.counts)[:-1])
+
+    def of(self, values: Any) -> PerSample:
+        """Their values by sample, each with memory of its own, so that who keeps one does not keep the batch's."""
+        row = np.repeat(np.arange(len(self.counts)), self.counts)
+        ends = np.cumsum(np.bincount(row[self.which], minlength=len(self.counts))).tolist()
+        if isinstance(values, list):
+            chosen = [values[at] for at in np.flatnonzero(self.which)]
+            return PerSample(chosen[start:end] for start, end in pairwise([0, *ends]))
+        chosen = values[self.which]
+        return PerSample(chosen[start:end].copy() for start, end in pairwise([0, *ends]))
+
+
+@dataclass(frozen=True)
+class BoxField:
+    """A field of boxes, and the columns beside it."""
+
+    name: str
+    field: Boxes
+    boxes: Instances
+
+    def make(self, samples: Ints, views: Views) -> tuple[dict[str, PerSample], Kept]:
+        """The parts of the batch, and which boxes are in it."""
+        boxes, counts = self.boxes.take(samples)
+        row = np.repeat(np.arange(len(samples)), counts)
+        self._expect_finite(boxes, samples, row)
+        seen, which = see_boxes(
+            _corners(boxes, self.field.format),
+            views.of(row),
+            min_size=self.field.min_size,
+            min_visible=self.field.min_visible,
+        )
+        kept = Kept(which, counts)
+        beside = {beside_name(self.name, name): self._beside(name, samples, kept) for name in self.field.beside}
+        return {self.name: kept.of(seen), **beside}, kept
+
+    def _expect_finite(self, boxes: Floats, samples: Ints, row: Ints) -> None:
+        odd = np.flatnonzero(~np.isfinite(boxes).all(1))
+        if len(odd):
+            at = int(odd[0])
+            raise self.boxes.error(int(samples[row[at]]), f"expected finite numbers, got the box {boxes[at].tolist()}")
+
+    def _beside(self, name: str, samples: Ints, kept: Kept) -> PerSample:
+        column = self.boxes.dataset.columns[name]
+        assert isinstance(column, ListColumn)
+        values, counts = column.take_joined(self.boxes.base_ids(samples))
+        odd = np.flatnonzero(counts != kept.counts)
+        if len(odd):
+            at = int(odd[0])
+            why = f"expected an item of column {name!r} for each of {kept.counts[at]} boxes, got {counts[at]}"
+            raise self.boxes.error(int(samples[at]), why)
+        return kept.of(values)
+
+
+@dataclass(frozen=True)
+class PointField:
+    """A field of keypoints."""
+
+    name: str
+    field: Keypoints
+    points: Instances
+
+    def make(self, samples: Ints, views: Views, of: Kept | None) -> PerSample:
+        """`of`: the boxes that these belong to."""
+        points, counts = self.points.take(samples)
+        if of is None:
+            of = Kept(np.ones(len(points), bool), counts)
+        self._expect_counts(samples, counts, of.counts)
+        points[..., :2] += self.field.offset
+        row = np.repeat(np.arange(len(samples)), counts)
+        pairs = np.array(self.field.flip_pairs if points.shape[1] else (), np.int64).reshape(-1, 2)
+        return of.of(see_points(points, views.of(row), pairs))
+
+    def _expect_counts(self, samples: Ints, counts: Ints, boxes: Ints) -> None:
+        odd = np.flatnonzero(counts != boxes)
+        if len(odd):
+            at = int(odd[0])
+            why = f"expected points of each of {boxes[at]} boxes of field {self.field.of!r}, got {counts[at]}"
+            raise self.points.error(int(samples[at]), why)
+
+
+@dataclass(frozen=True)
+class PointFields:
+    """All boxes, keypoints and instance masks of a batch, and the names of fields of its views' geometry."""
+
+    boxes: tuple[BoxField, ...] = ()
+    points: tuple[PointField, ...] = ()
+    masks: tuple[InstanceMaskField, ...] = ()
+    geometry: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.boxes or self.points or self.masks or self.geometry)
+
+    def make(self, samples: Ints, rows: Floats, sizes: NDArray[np.int32]) -> dict[str, PerSample | NDArray[Any]]:
+        """The parts of a batch by name: of the samples at these positions, under these views (core/batch/job.hpp), of
+        images of these sizes (width, height). Raises DatasetError."""
+        views = Views(rows, sizes)
+        batch: dict[str, PerSample | NDArray[Any]] = {}
+        kept: dict[str, Kept] = {}
+        for boxes in self.boxes:
+            parts, kept[boxes.name] = boxes.make(samples, views)
+            batch |= parts
+        for points in self.points:
+            of = points.field.of
+            batch[points.name] = points.make(samples, views, None if of is None else kept[of])
+        for masks in self.masks:
+            of = masks.field.of
+            chosen = None if of is None else kept[of].by_sample()
+            batch[masks.name] = PerSample(masks.make(samples, rows, sizes, chosen))
+        for name in self.geometry:
+            batch |= {part_name(name, part): values for part, values in views.geometry().items()}
+        return batch
+
+
+def resolve_points(dataset: Dataset, fields: Mapping[str, Field]) -> PointFields:
+    """Find the columns of all boxes, keypoints and instance masks among `fields`, and the fields of geometry.
+
+    Raises UsageError where there is none, or of another kind, and DatasetError where what tells the number of keypoints
+    is damaged.
+    """
+    boxes = {name: _box_field(dataset, name, field) for name, field in fields.items() if isinstance(field, Boxes)}
+    points = [_point_field(dataset, name, field) for name, field in fields.items() if isinstance(field, Keypoints)]
+    for each in boxes.values():
+        taken = [beside_name(each.name, column) for column in each.field.beside]
+        if clash := [name for name in taken if name in fields or taken.count(name) > 1]:
+            raise UsageError(f"field {each.name!r}: expected beside= to give new names, got {clash[0]!r} twice")
+    masks = [resolve_masks(dataset, name, field) for name, field in fields.items() if isinstance(field, InstanceMasks)]
+    followers: list[PointField | InstanceMaskField] = [*points, *masks]
+    for follower in followers:
+        if follower.field.of is not None and follower.field.of not in boxes:
+            raise UsageError(
+                f"field {follower.name!r}: expected of= to name a field of Boxes, one of {list(boxes)}, got "
+                f"{follower.field.of!r}"
+            )
+    geometry = tuple(name for name, field in fields.items() if isinstance(field, Geometry))
+    return PointFields(tuple(boxes.values()), tuple(points), tuple(masks), geometry)
+
+
+def beside_name(field: str, column: str) -> str:
+    """What a column beside boxes is called in the batch."""
+    return f"{field}_{column}"
+
+
+def _box_field(dataset: Dataset, name: str, field: Boxes) -> BoxField:
+    for column in field.beside:
+        if not isinstance(dataset.columns.get(column), ListColumn):
+            raise UsageError(f"field {name!r}: beside: {not_a_list(dataset, column)}")
+    column = name if field.source is None else field.source
+    boxes = Instances(dataset, name, column, as_boxes, "lists of 4 numbers a box")
+    boxes.first()  # what is no list at all is found out now
+    return BoxField(name, field, boxes)
+
+
+def _point_field(dataset: Dataset, name: str, field: Keypoints) -> PointField:
+    column = name if field.source is None else field.source
+    points = Instances(dataset, name, column, as_points, "lists of [K, 3], [K, 2] or 3K numbers an instance")
+    first = points.first()
+    if first is None:
+        return PointField(name, field, points)
+    count = first.shape[1]
+    most = max((index for pair in field.flip_pairs for index in pair), default=-1)
+    if most >= count:
+        raise UsageError(f"field {name!r}: expected flip_pairs of points 0 to {count - 1}, got {most}")
+    expected = f"lists of [{count}, 3], [{count}, 2] or {3 * count} numbers an instance, as in the first"
+    form = partial(as_points, count=count)
+    return PointField(name, field, Instances(dataset, name, column, form, expected))
+
+
+def _corners(boxes: Floats, format: str) -> Floats:
+    """As xyxy."""
+    if format == "xyxy":
+        return boxes
+    first, size = boxes[:, :2], boxes[:, 2:]
+    begin = first if format == "xywh" else first - size / 2
+    return np.concatenate([begin, begin + size], 1)

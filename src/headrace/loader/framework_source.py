@@ -1,0 +1,200 @@
+"""What `as_dataloader` asks of a loader, and how loaders that have less of it are given the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+from headrace.device import DevicePrefetcher
+from headrace.errors import StateError, UsageError
+from headrace.system.rank import ProcessRank, rank_of_process
+
+
+class Iterates(Protocol):
+    """The least: an epoch's batches each time, and how many there are."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+@runtime_checkable
+class LoaderSource(Protocol):
+    """A loader whose passes can start at any step. `Loader` is one, and says what each name means."""
+
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def next_step(self) -> int: ...
+    @property
+    def positioned(self) -> bool: ...
+    @property
+    def samples(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def set_epoch(self, epoch: int, /) -> None: ...
+    def seek(self, epoch: int, step: int, /) -> None: ...
+    def state_at(self, epoch: int, step: int, /) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
+
+
+def source_of(loader: LoaderSource | Iterates) -> LoaderSource:
+    """`loader` itself where it can do all that is asked. Raises UsageError where it has no length."""
+    if isinstance(loader, LoaderSource):
+        return loader
+    try:
+        len(loader)
+    except TypeError as error:
+        raise UsageError(
+            f"as_dataloader: expected a loader with a length, got {type(loader).__name__}: frameworks count an "
+            "epoch's steps by it"
+        ) from error
+    return CountedLoader(loader)
+
+
+class CountedLoader:
+    """Keeps the count of epochs and steps for a loader that is asked for no more than its batches.
+
+    A pass that is broken off starts again: a DevicePrefetcher, which would go on, is put back to where the pass began.
+    It comes to a later step by dropping the batches before it, which costs their loading. Its state holds the loader's
+    own beside the count, where the loader has one. Whatever moves the loader must go through here to be counted.
+    """
+
+    def __init__(self, loader: Iterates) -> None:
+        self._loader = loader
+        self._epoch: int = getattr(loader, "epoch", 0)
+        self._received = 0
+        self._next_step = 0
+        self._drop = 0  # batches to drop when the next pass starts
+        self._latest: object = None  # the latest pass: an older one moves nothing when it is closed
+        self._restart: Mapping[str, Any] | None = None  # the loader's state where the pass broken off began
+        self.positioned = False
+        self._place = _place(loader)
+        self.rank, self.world_size = self._place.rank, self._place.world_size
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per rank; 1 where the loader does not say, as a DataLoader with a batch sampler does not."""
+        return getattr(self._loader, "batch_size", None) or 1
+
+    @property
+    def samples(self) -> int:
+        """As many as whole batches hold: which of them repeat others is not known here."""
+        return len(self) * self.batch_size * self.world_size
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def next_step(self) -> int:
+        return self._next_step
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._place.check("as_dataloader")
+        self._received, self._next_step, self.positioned = self._next_step, 0, False
+        drop, self._drop = self._drop, 0
+        restart, self._restart = self._restart, None
+        if restart is not None and _has_state(self._loader):
+            self._loader.load_state_dict(restart)
+        set_epoch = getattr(self._loader, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(self._epoch)
+        return self._pass(drop)
+
+    def _pass(self, drop: int) -> Iterator[Any]:
+        latest = self._latest = object()
+        epoch, first_step = self._epoch, self._received
+        began = None
+        if isinstance(self._loader, DevicePrefetcher) and _has_state(self._loader):
+            began = self._loader.state_dict()
+        iterator = iter(self._loader)
+        try:
+            for batch in islice(iterator, drop, None):
+                self._received += 1
+                if self._received == len(self):
+                    self._end_epoch()
+                yield batch
+            if self._epoch == epoch:  # it had fewer left than the count says
+                self._end_epoch()
+        finally:
+            close(iterator)
+            broken_off = self._latest is latest and self._epoch == epoch and not self.positioned
+            if broken_off and began is not None:
+                self._restart, self._next_step, self._drop = began, first_step, drop
+
+    def _end_epoch(self) -> None:
+        self._epoch, self._received = self._epoch + 1, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass takes this epoch. For the current one, a restored position is kept."""
+        if epoch != self._epoch:
+            self.seek(epoch, 0)
+        self.positioned = True
+
+    def seek(self, epoch: int, step: int) -> None:
+        """The next pass takes this epoch from this step on; within an epoch, no earlier than the next."""
+        self._drop = step if epoch != self._epoch else self._drop + step - self._next_step
+        self._epoch, self._received, self._next_step = epoch, step, step
+        self.positioned = True
+
+    def state_at(self, epoch: int, step: int) -> dict[str, Any]:
+        raise UsageError(
+            f"expected a headrace.Loader, got {type(self._loader).__name__}: it does not know its state at a step that "
+            "it is not at. Leave Accelerate's use_stateful_dataloader off, and pass what as_dataloader made to "
+            "register_for_checkpointing"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        count = {"epoch": self._epoch, "step": self._received}
+        return count | ({"loader": self._loader.state_dict()} if _has_state(self._loader) else {})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises StateError for anything but what `state_dict` gave."""
+        expected = {"epoch", "step"} | ({"loader"} if _has_state(self._loader) else set())
+        if not isinstance(state, Mapping) or set(state) != expected:
+            got = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
+            raise StateError(f"state: expected the keys {sorted(expected)}, got {got}; pass the saved dict unchanged")
+        self._epoch, self._received, self._next_step = state["epoch"], state["step"], state["step"]
+        self._drop, self._restart = state["step"], None
+        if _has_state(self._loader):
+            self._loader.load_state_dict(state["loader"])
+            self._drop = 0
+        self.positioned = True
+
+
+class HasState(Protocol):
+    """State as torch has it."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
+
+
+def _has_state(loader: object) -> TypeGuard[HasState]:
+    # Not isinstance(): it looks at the class, and a wrapper may have what the loader in it has.
+    return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+
+
+def close(iterator: Iterator[Any]) -> None:
+    """Ends a pass. A DataLoader's iterator has no `close`: its workers end when it is dropped."""
+    end = getattr(iterator, "close", None)
+    if end is not None:
+        end()
+
+
+def _place(loader: object) -> ProcessRank:
+    """Rank and world size as the loader has them, which looks after them itself, else this process's."""
+    rank, world_size = getattr(loader, "rank", None), getattr(loader, "world_size", None)
+    if rank is not None and world_size is not None:
+        return rank_of_process(rank, world_size)
+    return rank_of_process()

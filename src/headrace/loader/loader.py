@@ -1,0 +1,307 @@
+"""`Loader`: a description of what to load, and where its consumer is."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Never
+
+from headrace import _core
+from headrace._core import Limits
+from headrace.data import Dataset, Where
+from headrace.data import open as open_dataset
+from headrace.errors import UsageError
+from headrace.feed.memory import PinnedMemory, PooledMemory
+from headrace.fields import Field, Image
+from headrace.fields.tokens import resolve_texts
+from headrace.grouping import Images, Order, plan_of, text_of_buckets, text_packed
+from headrace.loader import BatchMap, OnError, Output, Quarantine, Recipe, Runner, SampleMap, Tuner, tuner_of
+from headrace.loader.arguments import (
+    check_fields,
+    check_last_batch,
+    check_level,
+    check_map_workers,
+    check_pack_and_map,
+    check_skip,
+    check_values,
+    place_fields,
+    refuse_unknown,
+)
+from headrace.loader.cache import open_cache
+from headrace.loader.position import LoaderPosition
+from headrace.loader.recipe import Columns, obvious_fields, resolve_columns
+from headrace.packing import Pack
+from headrace.passes import DevicePass, Pass
+from headrace.plan import Remainder, State, state_after
+from headrace.plan.batching import Buckets, Budget
+from headrace.plan.resume import resume
+from headrace.system.rank import rank_of_process
+from headrace.views.views import View, compile_view
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
+    import torch
+
+    from headrace.device import Placement
+
+
+class Loader(LoaderPosition):
+    """Batches of a dataset, decoded and cut by native threads, the same on every machine and at every thread count.
+
+    `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask,
+    Depth, Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label or Raw; without it the obvious
+    columns are taken. Each batch is a dict: images [N, C, H, W], masks [N, H, W], labels [N], boxes a list of N,
+    texts a dict of ids and mask [N, L].
+
+    `view`       one geometry for every field of pixels of a sample, or a list of views that compose
+    `view_from`  the field of pixels whose size the view is drawn from (default: the first)
+    `batch_size` samples per rank; the global batch is `batch_size * world_size`. Or a Budget: as many as it bears
+    `buckets`    which samples may share a batch. With these, a Budget or a RandomScale, all images of a global batch
+                 have one shape, the same on every rank; without, batches of unequal images are refused
+    `pack`       texts that share rows of tokens. `batch_size` then counts rows
+    `shuffle`, `seed`  the order of each epoch, and every random view, follow from these two and the epoch
+    `remainder`  the last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
+    `threads`    native threads that read, decode and resample; default: set while the loader runs, beginning with and
+                 never more than the cores available, shared by the ranks of the node
+    `prefetch`   batches under way or ready beyond the one that the consumer has; default: set while it runs, from 3 on
+    `on_error`   a sample that cannot be decoded is replaced by another, named in `quarantine` and counted in
+                 `stats()`: "replace". "raise" raises instead. "skip", for one rank only, leaves it out: its batch is
+                 shorter, a batch that loses all of its samples does not come, so that a pass may have fewer batches
+                 than `len(loader)`, and the state counts both as consumed. More than `max_bad` of the samples that
+                 this rank takes in a pass end the run in any case
+    `map`        `map(sample, rng)` for each sample, in threads; `batch_map(batch, rng)` for each batch
+    `map_workers`  that many processes for `map` instead of threads, for Python that holds the GIL. Results are the
+                 same for any number; processes start with each pass, and know what `map` knows then
+    `multiprocessing_context`  how they start: "fork", "forkserver", "spawn" or a context; default: the program's
+    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else as the launcher's variables
+                 have them (torchrun, Lightning, MPI, SLURM), else 0 and 1
+    `output`     "torch" tensors or "numpy" arrays
+    `device`     where batches are handed out, such as "cuda": they are made in pinned memory and copied on a side
+                 stream, images of floats as bytes that become floats there (the same bits), unless `map` or
+                 `batch_map` has to see them
+    `cache`      "ram:8GB" or "disk:/nvme/cache:200GB": what is the same in each epoch is kept, as far as that goes
+                 (finished pixels, pixels of a bounded size, tokens, or files' bytes), for all ranks of the node
+    `limits`     what one image may cost (pixels, JPEG scans, bytes); beyond them a sample is bad
+    `instruction_set`  "scalar", "portable", "avx2" or "avx512" forces a level; all give the same bits
+
+    Iterating takes one epoch. A pass that reaches its end goes on to the next epoch; one that is broken off starts the
+    same epoch again. Raises UsageError for arguments that do not fit the dataset, before anything is read, and
+    UnknownArgumentError, a TypeError, for those of torch's DataLoader, with what is here in their place.
+    """
+
+    def __init__(
+        self,
+        data: Dataset | Where,
+        fields: Mapping[str, Field] | None = None,
+        *,
+        view: View | Sequence[View] | None = None,
+        view_from: str | None = None,
+        batch_size: int | Budget,
+        buckets: Buckets | None = None,
+        pack: Pack | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        remainder: Remainder = "short",
+        threads: int | None = None,
+        prefetch: int | None = None,
+        on_error: OnError = "replace",
+        max_bad: float = 0.01,
+        quarantine: str | os.PathLike[str] | None = None,
+        map: SampleMap | None = None,
+        map_workers: int = 0,
+        multiprocessing_context: str | BaseContext | None = None,
+        batch_map: BatchMap | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        output: Output = "torch",
+        device: str | torch.device | None = None,
+        cache: str | None = None,
+        limits: Limits | None = None,
+        instruction_set: str = "best",
+        **unknown: Never,
+    ) -> None:
+        super().__init__()
+        refuse_unknown(unknown, Loader.__init__.__annotations__)
+        dataset = data if isinstance(data, Dataset) else open_dataset(data)
+        self._place = rank_of_process(rank, world_size)
+        order = Order(
+            world_size=self._place.world_size, rank=self._place.rank, shuffle=shuffle, seed=seed, remainder=remainder
+        )
+        _ = dataset.occurrences  # more than random draws can tell apart is an error here, not in a feed's thread
+        check_fields(fields)
+        chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
+        columns = resolve_columns(dataset, chosen, view_from)
+        if view is not None and not columns.images:
+            raise UsageError("view: expected a field of pixels to cut, got none; leave view out")
+        check_values(threads, prefetch, on_error, max_bad, output, chosen)
+        check_skip(on_error, self._place.world_size)
+        check_map_workers(map_workers, multiprocessing_context, map)
+        check_pack_and_map(pack, map)
+        self._placement = None if device is None else place_fields(device, output, chosen, map, batch_map)
+        if self._placement is not None:
+            chosen = self._placement.fields
+            columns = resolve_columns(dataset, chosen, view_from)
+        check_level(instruction_set)
+        program = compile_view(view)
+        texts = resolve_texts(dataset, chosen)
+        plan = plan_of(
+            dataset,
+            order,
+            batch_size=batch_size,
+            buckets=buckets,
+            program=program,
+            images=_first_images(columns, threads, limits),
+            texts=texts,
+            pack=pack,
+        )
+        packed = None if pack is None else text_packed(pack, texts).name
+        measured = text_of_buckets(buckets, texts)
+        check_last_batch(plan, map)
+        bounds = Limits() if limits is None else limits
+        kept_of = columns.images, columns.raws, texts
+        self._tuner = tuner_of(threads, prefetch)
+        self._recipe = Recipe(
+            dataset=dataset,
+            plan=plan,
+            program=program,
+            fields=chosen,
+            images=columns.images,
+            raws=columns.raws,
+            values=columns.values,
+            points=columns.points,
+            texts=texts,
+            packed=packed,
+            measured=None if measured is None else measured.name,
+            threads=self._tuner.bounds.most.threads,
+            prefetch=self._tuner.bounds.most.prefetch,
+            on_error=on_error,
+            max_bad=max_bad,
+            quarantine=None if quarantine is None else Quarantine(Path(quarantine)),
+            output=output,
+            map=map,
+            map_workers=map_workers,
+            multiprocessing_context=multiprocessing_context,
+            batch_map=batch_map,
+            level=instruction_set,
+            limits=bounds,
+            cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds).owned_by(self),
+        )
+        self._budget = isinstance(batch_size, Budget)
+        self._memory: PinnedMemory | PooledMemory = PooledMemory(self._tuner.setting.prefetch, len(self._recipe.parts))
+        if self._placement is not None and self._placement.pinned:
+            self._memory = PinnedMemory(self._placement.device)
+
+    @property
+    def dataset(self) -> Dataset:
+        return self._recipe.dataset
+
+    @property
+    def recipe(self) -> Recipe:
+        """For what is built on loaders: all that a feed needs to know."""
+        return self._recipe
+
+    @property
+    def placement(self) -> Placement | None:
+        """For what is built on loaders: what of the fields is done on the device; None without one."""
+        return self._placement
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per rank, or rows with `pack`; under a Budget about their mean over an epoch's batches."""
+        return self._recipe.plan.batch_size
+
+    @property
+    def rank(self) -> int:
+        return self._recipe.plan.rank
+
+    @property
+    def world_size(self) -> int:
+        return self._recipe.plan.world_size
+
+    @property
+    def samples(self) -> int:
+        """Samples of an epoch over all ranks; those that "wrap" repeats count once."""
+        plan = self._recipe.plan
+        return plan.length - plan.left_out
+
+    @property
+    def threads(self) -> int:
+        """Native threads that read, decode and resample now; what was given, or what the loader has set."""
+        return self._tuner.setting.threads
+
+    @property
+    def prefetch(self) -> int:
+        """Batches under way or ready beyond the consumer's; what was given, or what the loader has set."""
+        return self._tuner.setting.prefetch
+
+    def __len__(self) -> int:
+        """Steps of an epoch, the same on every rank."""
+        return self._recipe.plan.steps
+
+    def __repr__(self) -> str:
+        plan = self._recipe.plan
+        fields = ", ".join(self._recipe.fields)
+        ranks = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
+        size = f"about {plan.batch_size}" if self._budget else f"{plan.batch_size}"
+        size += "" if self._recipe.packed is None else " rows"
+        return f"Loader: {len(self):,} batches of {size}{ranks} of {fields} from {self.dataset!r}"
+
+    def state_at(self, epoch: int, step: int) -> dict[str, int | str | bool]:
+        """What `state_dict` says once the consumer has received the first `step` batches of `epoch`."""
+        state = state_after(
+            self._recipe.plan,
+            epoch=epoch,
+            steps=step,
+            dataset=self.dataset.fingerprint,
+            core=_core.codec_versions(),
+        )
+        return state.to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next pass goes on where `state` was saved, also at another world size of the same global batch.
+
+        Raises StateError for a state of another dataset, seed, order or global batch.
+        """
+        found = resume(
+            State.from_dict(state),
+            self._recipe.plan,
+            dataset=self.dataset.fingerprint,
+            core=_core.codec_versions(),
+            repeats=self.dataset.occurrences is not None,
+        )
+        if found.warning is not None:
+            warnings.warn(found.warning, stacklevel=2)
+        self._move(found.epoch, found.step)
+
+    def check_place(self) -> None:
+        self._place.check(type(self).__name__)
+
+    def begin_pass(self, epoch: int, step: int) -> Pass:
+        """For an iterator: starts what makes the batches of `epoch` from `step` on."""
+        # The lane first: what it may raise leaves no thread behind, and pinned memory, which the runner allocates in a
+        # thread of its own, finds the device's context and does not make one on device 0.
+        lane = None if self._placement is None else self._placement.lane()
+        runner = self.begin_feed(self._recipe, self._tuner, epoch, step)
+        self._pass = runner if lane is None else DevicePass(runner, lane)
+        return self._pass
+
+    def begin_feed(self, recipe: Recipe, tuner: Tuner, epoch: int, step: int) -> Runner:
+        """For a pass, also one of a mixture, whose recipe has another plan: starts what works on the host."""
+        return Runner(recipe, self._memory, tuner=tuner, epoch=epoch, step=step)
+
+    def mind(self, begun: Pass, *, within: int = 0) -> None:
+        """For an iterator: a consumer that holds many batches is told so. `within`: so many loaders around this."""
+        if isinstance(self._memory, PooledMemory):
+            self._memory.set_prefetch(self._tuner.setting.prefetch)
+            self._memory.mind(begun.batch_bytes, begun.held_batches, within=within)
+
+
+def _first_images(columns: Columns, threads: int | None, limits: Limits | None) -> Images | None:
+    """The column whose sizes views are drawn from."""
+    if not columns.images:
+        return None
+    _, field, column = columns.images[0]
+    return Images(column=column, exif=isinstance(field, Image) and field.exif, threads=threads, limits=limits)

@@ -1,0 +1,207 @@
+"""The stage between decoded batches and the consumer's: `map=` in threads or in processes, then what comes after it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from headrace.feed.decoded import Decoded
+from headrace.feed.python_threads import PythonThreads
+from headrace.loader import user_functions
+from headrace.loader.batch_values import SMALL_BYTES, Plain
+from headrace.loader.recipe import Batch, Output, SampleMap
+from headrace.loader.stats import StageStats
+from headrace.system.channel import Closed
+from headrace.threads import THREAD_PREFIX
+
+if TYPE_CHECKING:
+    from headrace.loader.map_workers import MapWorkers
+
+Deliver: TypeAlias = Callable[[Decoded, Batch], None]
+
+
+class MapStage(Protocol):
+    """Takes batches in order, and delivers them in order. Owned by the feeding thread."""
+
+    def put(self, decoded: Decoded) -> None:
+        """Takes a batch; may wait until it is delivered. Raises what went wrong with it, or Closed."""
+        ...
+
+    def finish(self) -> None:
+        """Returns once all are delivered. Raises what went wrong with one."""
+        ...
+
+    def cancel(self) -> None:
+        """Rows not yet begun are left. From any thread, at any time."""
+        ...
+
+    def close(self) -> BaseException | None:
+        """Ends all threads and processes. Returns what went wrong that has not been raised."""
+        ...
+
+    def stats(self) -> StageStats:
+        """Time in the user's function over all threads or processes, its calls, and the bytes that it was given."""
+        ...
+
+    @property
+    def python_s(self) -> float:
+        """CPU time of threads of its own in this process."""
+        ...
+
+    @property
+    def held_batches(self) -> int | None:
+        """How many batches of memory that processes share the consumer has; None where there is none."""
+        ...
+
+
+class NoMap:
+    """Without a map: batches are delivered as they are."""
+
+    python_s = 0.0
+    held_batches = None
+
+    def __init__(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+
+    def put(self, decoded: Decoded) -> None:
+        self._deliver(decoded, decoded.batch)
+
+    def finish(self) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
+
+    def close(self) -> None:
+        return None
+
+    def stats(self) -> StageStats:
+        return StageStats(0.0, 0, 0)
+
+
+class ThreadedMap(NoMap):
+    """Rows of one batch side by side in threads."""
+
+    def __init__(self, function: SampleMap, output: Output, threads: PythonThreads, deliver: Deliver) -> None:
+        super().__init__(deliver)
+        self._function = function
+        self._output = output
+        self._threads = threads
+        self._busy_s = 0.0
+        self._mapped = self._bytes = 0
+
+    def put(self, decoded: Decoded) -> None:
+        if len(decoded) == 0:
+            return self._deliver(decoded, decoded.batch)
+        rows = self._threads.each(lambda row: self._map_row(decoded, row), range(len(decoded)))
+        self._busy_s += sum(busy_s for _, busy_s in rows)
+        self._mapped += len(rows)
+        self._bytes += decoded.nbytes
+        samples = [sample for sample, _ in rows]
+        return self._deliver(decoded, user_functions.collate(samples, decoded.batch, {}, self._output))
+
+    def _map_row(self, decoded: Decoded, row: int) -> tuple[Any, float]:
+        began = time.perf_counter()
+        try:
+            sample = user_functions.map_row(self._function, decoded.batch, row, decoded.rng(row), _seen_by_all)
+        except Exception as error:
+            error.add_note(f"in map=, {decoded.name(row)}")
+            raise
+        return sample, time.perf_counter() - began
+
+    def stats(self) -> StageStats:
+        return StageStats(self._busy_s, self._mapped, self._bytes)
+
+
+class WorkerMap:
+    """Rows of several batches side by side in processes; a thread takes what they have done, in order."""
+
+    def __init__(self, workers: MapWorkers, output: Output, deliver: Deliver, failed: Callable[[], None]) -> None:
+        """`failed` is called, in this stage's thread, where no more batches are wanted."""
+        self.python_s = 0.0
+        self._blocks_a_batch = 1
+        self._workers = workers
+        self._output = output
+        self._deliver = deliver
+        self._failed = failed
+        self._error: BaseException | None = None
+        self._submitted = self._bytes = 0
+        self._queue: SimpleQueue[tuple[int, Decoded] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}map", daemon=True)
+        self._thread.start()
+
+    def put(self, decoded: Decoded) -> None:
+        number, self._submitted = self._submitted, self._submitted + 1
+        if len(decoded):
+            self._workers.submit(number, decoded)
+        self._queue.put((number, decoded))
+
+    def finish(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        if self._error is not None:
+            raise Closed  # `close` tells why
+
+    def cancel(self) -> None:
+        self._workers.hang_up()
+
+    def close(self) -> BaseException | None:
+        self._queue.put(None)
+        self._workers.hang_up()
+        self._workers.end()
+        self._thread.join()
+        self._workers.give_back()
+        error, self._error = self._error, None
+        return error
+
+    @property
+    def held_batches(self) -> int | None:
+        held = self._workers.held_blocks
+        return None if held is None else held // self._blocks_a_batch
+
+    def stats(self) -> StageStats:
+        return StageStats(self._workers.busy_s, self._workers.mapped, self._bytes)
+
+    def _run(self) -> None:
+        try:
+            while (item := self._queue.get()) is not None:
+                self._finish(*item)
+                del item  # its memory goes back while this thread waits
+                self.python_s = time.thread_time()
+        except Closed:
+            self._failed()
+        except BaseException as error:
+            self._error = error
+            self._failed()
+        finally:
+            self._queue = SimpleQueue()  # batches that nobody will deliver
+
+    def _finish(self, number: int, decoded: Decoded) -> None:
+        if len(decoded) == 0:
+            return self._deliver(decoded, decoded.batch)
+        mapped = self._workers.collect(number)
+        self._bytes += decoded.nbytes
+        batch = user_functions.collate(mapped.rows, decoded.batch, mapped.placed, self._output)
+        small = [name for name, value in batch.items() if _is_small(value)]
+        self._blocks_a_batch = max(1, len(batch) - len(small))
+        return self._deliver(decoded, batch | {name: _copied(batch[name]) for name in small})
+
+
+def _seen_by_all(name: str, value: Any) -> bool:
+    return True
+
+
+def _is_small(value: Any) -> bool:
+    plain = Plain.of(value)
+    return plain is None or plain.array.nbytes < SMALL_BYTES
+
+
+def _copied(value: Any) -> Any:
+    """An array with memory of its own: whoever keeps the labels of an epoch must not keep a block for each batch."""
+    plain = Plain.of(value)
+    return value if plain is None else Plain(np.array(plain.array, order="K"), plain.tensor).restore()

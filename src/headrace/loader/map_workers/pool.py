@@ -1,0 +1,222 @@
+"""The map workers of one pass, as the parent has them: batches are submitted, and collected in their order."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from typing import Any, NoReturn
+
+from headrace import _core
+from headrace.errors import MapWorkerError
+from headrace.feed.decoded import Decoded
+from headrace.feed.map_workers import pickling
+from headrace.feed.map_workers.counters import Counters, CountersPlace
+from headrace.feed.map_workers.inbox import LEAVE_S
+from headrace.feed.map_workers.messages import Begun, Done, FromWorker, NoPlace, Places, Work
+from headrace.feed.map_workers.under_way import Mapped, Shapes, UnderWay
+from headrace.loader.batch_memory import SharedBlocks, SharedFile
+from headrace.loader.batch_values import Layout
+from headrace.loader.map_workers.messages import SentField, send, send_rows, share
+from headrace.loader.map_workers.processes import (
+    WorkerProcess,
+    check_may_start,
+    context_of,
+    start_method,
+    warm_fork_server,
+)
+from headrace.loader.map_workers.worker import Setup
+from headrace.loader.recipe import Recipe
+from headrace.system.channel import Closed
+
+
+class MapWorkers:
+    """Owns the processes and the memory that they share.
+
+    `submit` is one thread's and `collect` another's; `hang_up` is anybody's. `end` comes when nobody submits any
+    more, and `give_back` when nobody collects.
+    """
+
+    def __init__(self, recipe: Recipe, *, seed: int) -> None:
+        """Raises UsageError for a map that the start method cannot take, MapWorkerError where no process starts."""
+        file = SharedFile.make()
+        self.memory: SharedBlocks | None = None
+        self._counters: Counters | None = None
+        self._counters_place: CountersPlace | None = None
+        if file is not None:
+            self.memory = SharedBlocks(file, most_idle=2 * (recipe.prefetch + 1) * len(recipe.fields))
+            self._counters, self._counters_place = _place_counters(self.memory, recipe)
+        self._lock = threading.RLock()  # reentrant: the garbage collector may hang up anywhere
+        self._hung_up = False
+        self.processes: list[WorkerProcess] = []
+        self._sending: list[threading.Lock] = []
+        self._heard: dict[Connection, WorkerProcess] = {}
+        self._lost: set[int] = set()
+        self._under_way: dict[int, UnderWay] = {}
+        self._at: dict[int, tuple[int, int]] = {}  # of workers that say it, for want of shared memory
+        self._expected: tuple[Shapes, dict[str, Layout]] | None = None
+        self._kept: dict[tuple[int, int], list[Any]] = {}  # memory that a worker's map still refers to, by batch
+        self.busy_s = 0.0
+        self.mapped = 0
+        try:
+            self._start(recipe, seed)
+        except BaseException:
+            self.end(0)
+            self.give_back()
+            raise
+
+    def _start(self, recipe: Recipe, seed: int) -> None:
+        assert recipe.map is not None, "there is something to run in them"
+        context, method = context_of(recipe.multiprocessing_context), start_method(recipe.multiprocessing_context)
+        check_may_start(recipe.map_workers)
+        warm_fork_server(method)
+        file = None if self.memory is None else self.memory.file
+        for index in range(recipe.map_workers):
+            setup = Setup(index, recipe.map, recipe.output, file, self._counters_place, _core.hash64(seed, index))
+            try:
+                self.processes.append(WorkerProcess(context, method, setup))
+            except OSError as error:
+                raise MapWorkerError(
+                    f"map_workers: expected to start {recipe.map_workers} processes, got {index} before the system "
+                    f"refused: {error.strerror}; use fewer, or raise its limits (ulimit -u, memory, a container's pids)"
+                ) from error
+            self._sending.append(threading.Lock())
+        self._heard = {process.connection: process for process in self.processes}
+
+    @property
+    def held_blocks(self) -> int | None:
+        """Blocks of shared memory that are neither this object's own, under way, nor kept by a worker; None where none
+        is shared."""
+        if self.memory is None:
+            return None
+        under_way = sum(batch.blocks for batch in list(self._under_way.values()))
+        kept = {number: len(blocks) for (_, number), blocks in list(self._kept.items())}
+        return self.memory.held() - 1 - under_way - sum(kept.values())
+
+    # --- the thread that submits ---
+
+    def submit(self, number: int, decoded: Decoded) -> None:
+        """Hands a batch to the workers; `number` counts the pass's batches."""
+        batch = UnderWay(decoded, {process.index for process in self.processes})
+        self._under_way[number] = batch
+        if self.memory is None:
+            for process in self.processes:
+                rows = range((process.index - number) % len(self.processes), len(decoded), len(self.processes))
+                fields = {name: send_rows(value, rows) for name, value in decoded.batch.items()}
+                self._send(process.index, pickling.dumps(_work(number, batch, fields, tuple(rows))))
+        else:
+            work = pickling.dumps(self._shared_work(number, batch, self.memory))
+            for process in self.processes:
+                self._send(process.index, work)
+
+    def _shared_work(self, number: int, batch: UnderWay, memory: SharedBlocks) -> Work:
+        assert self._counters is not None
+        decoded = batch.decoded
+        decoded.batch = {name: share(value, memory) for name, value in decoded.batch.items()}
+        if self._expected is not None and self._expected[0] == batch.shapes:
+            batch.add_places(self._expected[1], memory)
+        self._counters.begin_batch(number)
+        return _work(number, batch, {name: send(value, memory, batch.keep) for name, value in decoded.batch.items()})
+
+    def _send(self, index: int, message: bytes) -> None:
+        with suppress(OSError), self._sending[index]:  # one that has ended is found, and told of, by `collect`
+            self.processes[index].connection.send_bytes(message)
+
+    # --- the thread that collects ---
+
+    def collect(self, number: int) -> Mapped:
+        """The batch, once all workers have done their part. Raises what the user's function raised, MapWorkerError for
+        a worker that ended, and Closed after `hang_up`."""
+        batch = self._under_way[number]
+        while batch.waiting:
+            for index in batch.waiting & self._lost:  # one that has done its part is missed by the next batch
+                self._raise_ended(index)
+            for connection in wait(list(self._heard)):
+                self._hear(self._heard[connection])  # type: ignore[index]  # typed as anything with a fileno
+        del self._under_way[number]
+        return batch.mapped()
+
+    def _raise_ended(self, index: int) -> NoReturn:
+        if self._hung_up:
+            raise Closed
+        raise self.processes[index].ended(self._sample_at(index))
+
+    def _hear(self, process: WorkerProcess) -> None:
+        try:
+            message: FromWorker = pickle.loads(process.connection.recv_bytes())
+        except (EOFError, OSError):
+            self._lost.add(process.index)
+            del self._heard[process.connection]
+            return
+        if isinstance(message, Begun):
+            self._at[process.index] = message.number, message.row
+        elif isinstance(message, NoPlace):
+            self._give_places(process.index, message)
+        else:
+            self._take(process.index, message)
+
+    def _give_places(self, index: int, asked: NoPlace) -> None:
+        assert self.memory is not None, "nothing is placed without shared memory"
+        batch = self._under_way[asked.number]
+        batch.add_places(asked.layouts, self.memory)
+        self._expected = batch.shapes, {name: place.layout for name, place in batch.places.items()}
+        self._send(index, pickling.dumps(Places(batch.places)))
+
+    def _take(self, index: int, done: Done) -> None:
+        batch = self._under_way[done.number]
+        batch.add(index, done)
+        self._at.pop(index, None)
+        self.busy_s += done.busy_s
+        self.mapped += done.count
+        if done.kept:
+            self._kept[index, done.number] = batch.keep
+        for number in done.let_go:
+            self._kept.pop((index, number), None)
+
+    def _sample_at(self, index: int) -> str | None:
+        at = self._at.get(index) if self._counters is None else self._counters.at(index)
+        return None if at is None or at[0] not in self._under_way else self._under_way[at[0]].decoded.name(at[1])
+
+    # --- the end ---
+
+    def hang_up(self) -> None:
+        """Each worker ends after the row that it is at, and `submit` and `collect` raise Closed. From any thread."""
+        with self._lock:
+            self._hung_up = True
+            for process in self.processes:
+                process.hang_up()
+
+    def end(self, wait_s: float | None = None) -> None:
+        """Waits for the workers, and kills those that are not done by then (None: `LEAVE_S`)."""
+        self.hang_up()
+        deadline = time.monotonic() + (LEAVE_S if wait_s is None else wait_s)
+        for process in self.processes:
+            process.end(max(0.0, deadline - time.monotonic()))
+
+    def give_back(self) -> None:
+        """Descriptors and memory, after `end`. Then there are no workers, and both may be called again."""
+        with self._lock:
+            processes, self.processes = self.processes, []
+        for process in processes:
+            process.give_back()
+        self._under_way.clear()
+        self._kept.clear()
+        self._counters = None
+        if self.memory is not None:
+            self.memory.retire()
+
+
+def _place_counters(memory: SharedBlocks, recipe: Recipe) -> tuple[Counters, CountersPlace]:
+    place = CountersPlace(0, recipe.prefetch, recipe.map_workers)
+    block = memory.acquire(place.nbytes)
+    assert memory.offset_of(block) == place.offset, "it is the file's first block"
+    counters = Counters(place, block)
+    counters.reset()
+    return counters, place
+
+
+def _work(number: int, batch: UnderWay, fields: dict[str, SentField], rows: tuple[int, ...] | None = None) -> Work:
+    decoded = batch.decoded
+    return Work(number, len(decoded), rows, decoded.key, decoded.draw_ids, decoded.passes, fields, batch.places)

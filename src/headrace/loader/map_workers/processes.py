@@ -1,0 +1,168 @@
+"""Starts worker processes by any start method, and says how one ended."""
+
+from __future__ import annotations
+
+import multiprocessing.process
+import os
+import pickle
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import wait
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+
+from headrace.errors import MapWorkerError, UsageError
+from headrace.loader.map_workers.worker import Setup, run
+from headrace.system.forks import close_in_forks, kept_by_fork
+
+FORGOTTEN_GUARD = (
+    "Under {method!r} it imports the script anew: keep what the script does under `if __name__ == '__main__':`, and "
+    "map in a module that can be imported"
+)
+
+
+def start_method(context: str | BaseContext | None) -> str:
+    """ "fork", "forkserver" or "spawn"; None is the platform's default, unless the program has set another. Asking for
+    that does not settle it, as multiprocessing's own function would."""
+    if isinstance(context, str):
+        return context
+    found = (multiprocessing if context is None else context).get_start_method(allow_none=True)
+    return multiprocessing.get_all_start_methods()[0] if found is None else str(found)
+
+
+class WorkerProcess:
+    """One started process, and the parent's end of the connection to it."""
+
+    def __init__(self, context: BaseContext, method: str, setup: Setup) -> None:
+        """Raises UsageError for a map that cannot be pickled where that is needed."""
+        self.index = setup.index
+        self.connection, theirs = context.Pipe()
+        close_in_forks(self.connection)
+        close_in_forks(theirs)
+        close_in_forks(self)
+        kept = (theirs,) if setup.file is None else (theirs, setup.file)
+        # Any of the user's processes may have its own daemons; these end with the pass.
+        self._process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # of every context but the base
+            target=run, args=(setup, theirs), name=f"headrace-map-{setup.index}", daemon=True
+        )
+        self._method = method
+        try:
+            with kept_by_fork(*kept), _without_interrupts():
+                self._process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            self.connection.close()
+            raise UsageError(
+                f"map: expected a function that can be pickled, since map workers start by {method!r}, got "
+                f"{setup.function!r} ({error}); define it at the top level of a module, or pass "
+                "multiprocessing_context='fork'"
+            ) from error
+        except BaseException:
+            self.connection.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid = self._process.pid
+
+    def hang_up(self) -> None:
+        """The worker ends after the row that it is at. From any thread; whoever sends to it meanwhile is woken."""
+        try:
+            with socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
+                ours.shutdown(socket.SHUT_WR)
+        except OSError:  # it has ended, or was closed before
+            pass
+
+    def end(self, wait_s: float) -> None:
+        """Waits for its end, and kills it after that time."""
+        if not wait([self._process.sentinel], wait_s):
+            self._process.kill()
+        self._process.join()
+
+    def give_back(self) -> None:
+        """Its descriptors, once it has ended and nobody listens to it or asks how it did."""
+        self.connection.close()
+        with suppress(ValueError):  # multiprocessing cannot tell, since another has waited for the process
+            self._process.close()
+
+    def close(self) -> None:
+        """In a fork of this process, which is not the worker's parent: multiprocessing would end it at the fork's exit
+        (CPython's `_exit_function` asks whose child it is only after that)."""
+        multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]
+
+    def ended(self, at: str | None) -> MapWorkerError:
+        """What to raise once its connection has broken off; `at` names the sample that it was at."""
+        self._process.join()
+        where = f"at {at}" if at is not None else "between two samples"
+        return MapWorkerError(
+            f"map worker {self.index} (process {self.pid}) {self._how(self._process.exitcode)} {where}. "
+            f"{self._advice(self._process.exitcode, at)}"
+        )
+
+    def _how(self, code: int | None) -> str:
+        if code is not None and code < 0:
+            return f"was killed by {_signal_name(-code)}"
+        return f"ended with exit code {code}"
+
+    def _advice(self, code: int | None, at: str | None) -> str:
+        if code == -signal.SIGKILL:
+            return (
+                "The kernel kills so where memory runs out (see dmesg): use fewer map_workers, or a smaller prefetch "
+                "or batch_size"
+            )
+        if code in (-signal.SIGTERM, -signal.SIGHUP):
+            return "Something asked it to end, as job managers do with all processes of a job"
+        if code is not None and code < 0:
+            return "Native code that map calls crashed: try that sample with map_workers=0 and python -X faulthandler"
+        if at is None and self._method != "fork":
+            return "What it printed says why. " + FORGOTTEN_GUARD.format(method=self._method)
+        return "Something that map calls ended the process; what it printed may say why"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ctrl-C while a worker starts comes here when it has: the worker, which inherits this, shall never see one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def check_context(given: str | BaseContext | None) -> None:
+    """Raises UsageError for anything that is no start method of this platform, no context and not None."""
+    methods = multiprocessing.get_all_start_methods()
+    if isinstance(given, BaseContext) or given is None or given in methods:
+        return
+    names = ", ".join(map(repr, methods))
+    raise UsageError(f"multiprocessing_context: expected {names}, a context or None, got {given!r}")
+
+
+def check_may_start(workers: int) -> None:
+    """Raises UsageError in a process that multiprocessing lets start none."""
+    if multiprocessing.current_process().daemon:
+        raise UsageError(
+            f"map_workers: expected a process that may start others, got a daemonic one (such as a DataLoader's "
+            f"worker) and map_workers={workers}; use map_workers=0 there"
+        )
+
+
+def context_of(given: str | BaseContext | None) -> BaseContext:
+    """The context of that name, or as given; the program's own for None."""
+    return given if isinstance(given, BaseContext) else multiprocessing.get_context(given)
+
+
+def warm_fork_server(method: str) -> None:
+    """Starts the server of "forkserver" if need be: started under `_without_interrupts`, it and all that it forks
+    would never see Ctrl-C."""
+    if method == "forkserver":
+        from multiprocessing import forkserver
+
+        forkserver.ensure_running()

@@ -1,0 +1,199 @@
+"""`Recipe`: all that a feed needs to know, frozen, and resolved against the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from headrace._core import Limits
+from headrace.data import KEY, ByteColumn, Dataset, HeldColumn, KeyColumn
+from headrace.data.class_names import label_column
+from headrace.errors import UsageError
+from headrace.feed.nesting import part_name
+from headrace.feed.packed_text import PARTS as PACKED_PARTS
+from headrace.feed.quarantine import Quarantine
+from headrace.fields import Array, Boxes, Field, Geometry, Image, InstanceMasks, Keypoints, Label, Raw, Spatial, Text
+from headrace.fields.tokens import ResolvedText
+from headrace.loader.cache import FeedCache
+from headrace.loader.decoding.arrays import check_held
+from headrace.loader.decoding.detection import GEOMETRY_PARTS, PointFields, beside_name, resolve_points
+from headrace.loader.decoding.pixels import Part, parts_of
+from headrace.loader.decoding.texts import IDS, MASK
+from headrace.plan import EpochPlan
+from headrace.views.views import Program
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
+Sample: TypeAlias = dict[str, Any]
+Batch: TypeAlias = dict[str, Any]
+SampleMap: TypeAlias = Callable[[Sample, np.random.Generator], Sample]
+BatchMap: TypeAlias = Callable[[Batch, np.random.Generator], Batch]
+OnError: TypeAlias = Literal["replace", "raise", "skip"]
+Output: TypeAlias = Literal["torch", "numpy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What to make of which dataset, and how. `images`, the fields of pixels, come in the order in which the core works
+    on them: the first one's size is what views are drawn from."""
+
+    dataset: Dataset
+    plan: EpochPlan
+    program: Program
+    fields: Mapping[str, Field]
+    images: tuple[tuple[str, Spatial, str], ...]
+    """(field, description, column)."""
+    raws: tuple[tuple[str, Field, str], ...]
+    """Fields made of a column's undecoded bytes."""
+    values: tuple[tuple[str, HeldColumn], ...]
+    """(field, column) of what needs no reading."""
+    points: PointFields
+    """Fields of places in the images, which follow the views."""
+    texts: tuple[ResolvedText, ...]
+    packed: str | None
+    """The text field whose texts share rows, as the plan has them."""
+    measured: str | None
+    """The text field by whose lengths samples share batches."""
+    threads: int
+    """The most that work at a time; a pass's setting says how many do."""
+    prefetch: int
+    """The most batches under way or ready."""
+    on_error: OnError
+    max_bad: float
+    quarantine: Quarantine | None
+    output: Output
+    map: SampleMap | None
+    map_workers: int
+    """Processes for `map`; 0: threads."""
+    multiprocessing_context: str | BaseContext | None
+    batch_map: BatchMap | None
+    level: str
+    limits: Limits
+    cache: FeedCache | None = None
+    pass_samples: int | None = None
+    """Different ones that this rank takes in a pass; None: its part of an epoch of the plan's."""
+
+    @property
+    def parts(self) -> list[Part]:
+        """What the core writes for `images`, in their order."""
+        return [part for name, field, _ in self.images for part in parts_of(name, field)]
+
+    @property
+    def names(self) -> list[str]:
+        """Those of a batch, in order; flat, as feed/nesting.py has them."""
+        return names_of(self.fields, self.packed)
+
+
+def names_of(fields: Mapping[str, Field], packed: str | None = None) -> list[str]:
+    """What a batch of these fields holds, in order. Raises UsageError where two things have one name."""
+    names = [part for name, field in fields.items() for part in _names_of_field(name, field, packed)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(
+            f"field {twice[0]!r}: expected a name of its own, got that of what comes beside another field; rename it, "
+            "or leave the other out, with Depth(valid=False) or without beside="
+        )
+    return names
+
+
+def _names_of_field(name: str, field: Field, packed: str | None) -> list[str]:
+    if isinstance(field, Spatial):
+        return [part.name for part in parts_of(name, field)]
+    if isinstance(field, Text):
+        return [part_name(name, part) for part in (PACKED_PARTS if name == packed else (IDS, MASK))]
+    if isinstance(field, Geometry):
+        return [part_name(name, part) for part in GEOMETRY_PARTS]
+    beside = field.beside if isinstance(field, Boxes) else ()
+    return [name, *(beside_name(name, column) for column in beside)]
+
+
+_FOLLOWING = Boxes | Keypoints | InstanceMasks | Geometry
+"""Fields that follow the views of the images beside them."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Fields sorted by how they are made."""
+
+    images: tuple[tuple[str, Spatial, str], ...]
+    raws: tuple[tuple[str, Field, str], ...]
+    values: tuple[tuple[str, HeldColumn], ...]
+    points: PointFields
+
+
+def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: str | None) -> Columns:
+    """Finds each field's column. Raises UsageError where there is none, or of another kind."""
+    images: list[tuple[str, Spatial, str]] = []
+    raws: list[tuple[str, Field, str]] = []
+    values: list[tuple[str, HeldColumn]] = []
+    for name, field in fields.items():
+        if isinstance(field, _FOLLOWING):
+            continue
+        if not isinstance(field, Spatial | Text | Array | Label | Raw):
+            raise UsageError(
+                f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, Geometry, "
+                f"Text, Array, Label or Raw, got {type(field).__name__}"
+            )
+        column_name = field.source if field.source is not None else name
+        column = KeyColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
+        if column is None:
+            have = ", ".join(dataset.columns)
+            raise UsageError(
+                f"field {name!r}: expected a column of the dataset, got {column_name!r}; it has {have}. "
+                "Name one with source="
+            )
+        if isinstance(field, Spatial):
+            if not dataset.has_bytes(column_name):
+                raise UsageError(
+                    f"field {name!r}: expected a column of bytes or of paths, got the {column.kind}s of {column_name!r}"
+                )
+            dataset.expect_files(column_name)
+            images.append((name, field, column_name))
+        elif isinstance(column, ByteColumn) or (isinstance(field, Array) and dataset.has_bytes(column_name)):
+            dataset.expect_files(column_name)
+            raws.append((name, field, column_name))
+        elif isinstance(field, Array):
+            assert not isinstance(column, ByteColumn), "those come before"
+            check_held(name, column_name, column)
+        elif not isinstance(field, Text):  # whose columns `resolve_texts` finds
+            if isinstance(field, Label):
+                column = label_column(column, f"field {name!r}", advice="; use Raw()")
+            values.append((name, column))
+    points = resolve_points(dataset, fields)
+    if points and not images:
+        names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, _FOLLOWING))
+        raise UsageError(f"field {names}: expected an image field beside it, whose view it follows, got none")
+    names_of(fields)
+    return Columns(_view_first(images, view_from), tuple(raws), tuple(values), points)
+
+
+def _view_first(images: list[tuple[str, Spatial, str]], view_from: str | None) -> tuple[tuple[str, Spatial, str], ...]:
+    if view_from is None:
+        return tuple(images)
+    names = [name for name, _, _ in images]
+    if view_from not in names:
+        raise UsageError(f"view_from: expected the name of an image field, one of {names}, got {view_from!r}")
+    return tuple(sorted(images, key=lambda image: image[0] != view_from))
+
+
+def obvious_fields(dataset: Dataset) -> dict[str, Field]:
+    """The fields of a Loader that was given none: the image, the label, and the bytes of what remains.
+
+    Aliases win over the extensions that they stand for.
+    """
+    fields: dict[str, Field] = {}
+    if "image" in dataset.columns:
+        fields["image"] = Image()
+    if "label" in dataset.columns:
+        fields["label"] = Label()
+    for name in ("text", "json"):
+        if name in dataset.columns:
+            fields[name] = Raw()
+    if not fields:
+        have = ", ".join(dataset.columns)
+        raise UsageError(f"expected a column called image, label, text or json, got {have}; name the fields you want")
+    return fields

@@ -1,0 +1,285 @@
+"""Runs a plan: keeps the core busy with several batches, finishes them in order, hands them to the consumer.
+
+One thread, "headrace-feed", does the Python side. What belongs to one sample is done by the core's own threads, or,
+where it has to be Python (Pillow, `map`), by a pool of threads that exists only then. `map` may be given processes,
+with a thread that takes what they have done.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from headrace import _core
+from headrace.cache import CacheStats
+from headrace.data import retrying
+from headrace.errors import HeadraceError
+from headrace.feed.decoded import Decoded
+from headrace.feed.memory import BatchMemory
+from headrace.feed.nesting import nested
+from headrace.feed.python_threads import PythonThreads
+from headrace.loader import user_functions
+from headrace.loader.assembly import Assembly, Cancelled, Pending
+from headrace.loader.autotuning import Readings, Setting, TunedPass, Tuner
+from headrace.loader.bad_samples import BadSamples
+from headrace.loader.batch_decoder import BatchDecoder
+from headrace.loader.map_stage import MapStage, NoMap, ThreadedMap, WorkerMap
+from headrace.loader.recipe import Batch, Recipe
+from headrace.loader.stats import STAGES, StageStats, Stats
+from headrace.system.channel import Channel, Closed
+from headrace.threads import THREAD_PREFIX, Origin, close_at_exit, in_own_thread
+
+if TYPE_CHECKING:
+    from headrace.loader.map_workers import MapWorkers
+
+DROP_WAIT_S = 1.0
+"""Far longer than a batch in progress needs to be cancelled, unless the user's `map` is in the midst of something."""
+
+
+class Runner:
+    """The batches of one epoch from one step on. Owns its threads; `close` ends them all and may be called twice."""
+
+    def __init__(self, recipe: Recipe, memory: BatchMemory, *, tuner: Tuner, epoch: int, step: int) -> None:
+        self._recipe = recipe
+        self._tuner = tuner
+        self._tuned = TunedPass(tuner, self)
+        self._epoch = epoch
+        self._first_step = step
+        self._origin = Origin()
+        self._started = time.perf_counter()
+        self._ended: float | None = None
+        self._python_s = 0.0
+        self._samples = 0
+        self._cache_before = None if recipe.cache is None else recipe.cache.stats()
+        self.batch_bytes = 0
+        samples = recipe.pass_samples
+        if samples is None:
+            samples = -(-recipe.plan.length // recipe.plan.world_size)
+        self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
+        self._channel: Channel[tuple[Batch, int]] = Channel(self._tuned.setting.prefetch)
+        self._pending: deque[Pending] = deque()  # the feeding thread's own
+        self._python = PythonThreads(recipe.threads)
+        # Between the engine's end and whoever uses it. Reentrant: the garbage collector may call `close` anywhere.
+        self._lock = threading.RLock()
+        self._core: dict[str, tuple[int, int, int]] | None = None  # its counts once it has ended
+        with ExitStack() as undo:
+            self._start(memory, undo)
+            undo.pop_all()
+        close_at_exit(self)
+
+    def _start(self, memory: BatchMemory, undo: ExitStack) -> None:
+        recipe = self._recipe
+        workers = _start_workers(recipe, self._epoch)  # first: they may be forked, and this pass has no threads yet
+        if workers is not None:
+            undo.callback(workers.give_back)
+            undo.callback(workers.end, 0)
+            memory = memory if workers.memory is None else workers.memory
+        self._engine = _core.Engine(
+            self._tuned.setting.threads,
+            level=recipe.level,
+            limits=recipe.limits,
+            retry_waits_s=list(retrying.WAITS_S),
+            most_threads=recipe.threads,
+        )
+        undo.callback(self._engine.close)
+        self._assembly = Assembly(recipe, self._engine, memory)
+        self._decoder = BatchDecoder(recipe, self._assembly, self.bad, self._python)
+        self._map = self._make_map(workers)
+        undo.callback(self._map.close)
+        self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}feed", daemon=True)
+        self._thread.start()
+
+    def _make_map(self, workers: MapWorkers | None) -> MapStage:
+        recipe = self._recipe
+        if recipe.map is None:
+            return NoMap(self._deliver)
+        if workers is None:
+            return ThreadedMap(recipe.map, recipe.output, self._python, self._deliver)
+        return WorkerMap(workers, recipe.output, self._deliver, self._give_up)
+
+    def take(self) -> tuple[Batch, int]:
+        """The next batch, and the steps of the epoch that are done with it. Raises Closed after the last, or what went
+        wrong."""
+        ready, asked_s = self._channel.ready, time.perf_counter()
+        taken = self._channel.take()
+        self._tuned.took(asked_s, time.perf_counter(), ready)
+        return taken
+
+    @property
+    def held_batches(self) -> int | None:
+        """How many batches of memory that workers share somebody has; None where there is none."""
+        return self._map.held_batches
+
+    @property
+    def foreign(self) -> bool:
+        """Whether this process is a fork of the one that runs the feed: its threads are not here."""
+        return self._origin.is_elsewhere
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Cancels what is under way and joins every thread. In a forked child, where there are none, it does nothing.
+
+        With a timeout, threads that are not done by then end by themselves.
+        """
+        if self.foreign:
+            return
+        if self._ended is None:
+            self._ended = time.perf_counter()
+        self._channel.close()
+        with self._lock:
+            self._engine.cancel()
+        self._map.cancel()
+        # One of ours must not wait, and may hold what the executor's own lock protects. The feeding thread ends all.
+        if in_own_thread():
+            return
+        self._python.cancel()
+        self._thread.join(timeout_s)
+
+    def drop(self) -> None:
+        """Closes a feed that nobody refers to any more. Whoever lets go of it may hold a lock that `map` waits for, so
+        the wait is bounded."""
+        self.close(DROP_WAIT_S)
+
+    # --- the feeding thread ---
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            self._feed()
+        except (Closed, Cancelled):
+            pass
+        except BaseException as caught:
+            error = caught
+        try:
+            error = self._retire() or error  # that of an earlier batch comes first
+        finally:
+            self._channel.finish(error)
+            del error  # its traceback holds this frame
+
+    def _feed(self) -> None:
+        step, steps = self._first_step, self._recipe.plan.steps
+        error: Exception | None = None
+        while step < steps or self._pending:
+            if step < steps and self._channel.reserve(block=not self._pending):
+                try:
+                    self._pending.append(self._decoder.start(self._recipe.plan.batch(self._epoch, step)))
+                    step += 1
+                except (HeadraceError, OSError) as caught:  # the batches before it are still delivered
+                    error, steps = caught, step
+            else:
+                self._hand_on(self._pending[0])
+                self._pending.popleft()
+            self._python_s = time.thread_time()
+        self._map.finish()
+        if error is not None:
+            raise error
+
+    def _hand_on(self, pending: Pending) -> None:
+        decoded = self._decoder.finish(pending)
+        pending.memory.clear()
+        if len(decoded) == 0 and len(pending.plan.samples):  # all were skipped: no batch is better than an empty one
+            self._channel.give_back()
+        else:
+            self._map.put(decoded)
+
+    def _deliver(self, decoded: Decoded, batch: Batch) -> None:
+        """The last stages, in the thread that has the batch."""
+        batch_map, plan = self._recipe.batch_map, decoded.plan
+        batch = nested(batch)
+        if batch_map is not None:
+            rng = user_functions.batch_rng(decoded.key, step=plan.step, rank=self._recipe.plan.rank)
+            try:
+                batch = user_functions.call(lambda: batch_map(batch, rng), "batch_map=")
+            except Exception as error:
+                error.add_note(f"in batch_map=, epoch {plan.epoch}, step {plan.step}")
+                raise
+        self._channel.put((batch, plan.step + 1))
+        self._samples += len(decoded)
+        self.batch_bytes = decoded.nbytes
+
+    def _give_up(self) -> None:
+        """No more batches are wanted of the feeding thread, wherever it waits."""
+        self._channel.stop()
+        with self._lock:
+            self._engine.cancel()
+
+    def _retire(self) -> BaseException | None:
+        """Ends the other threads. Batches that nobody will take are cancelled first. Returns what went wrong there."""
+        with self._lock:
+            self._engine.cancel()
+        self._pending.clear()
+        self._python.join()
+        error = self._map.close()
+        with self._lock:
+            self._core = self._engine.counters()
+            self._engine.close()
+        self._assembly.close()
+        return error
+
+    # --- what is tuned ---
+
+    def readings(self) -> Readings:
+        with self._lock:
+            idle_ns = self._engine.idle_ns if self._core is None else self._core["idle"][0]
+        feed_wait_s = self._channel.statistics().producer_wait_s
+        return Readings(feed_wait_s, idle_ns / 1e9, time.process_time(), time.thread_time(), self.batch_bytes)
+
+    def set(self, setting: Setting) -> int | None:
+        with self._lock:
+            if self._core is not None:
+                return None
+            threads = self._engine.set_threads(setting.threads)
+        self._channel.set_capacity(setting.prefetch)
+        return threads
+
+    # --- statistics ---
+
+    def stats(self) -> Stats:
+        """What was counted so far, or in all once closed. Not in a forked child."""
+        with self._lock:
+            core = self._core if self._core is not None else self._engine.counters()
+        channel, plan = self._channel.statistics(), self._recipe.plan
+        stages = {name: StageStats(core[name][0] / 1e9, core[name][1], core[name][2]) for name in STAGES}
+        if self._recipe.texts:
+            stages["text"] = self._decoder.texts.stats()
+        if self._recipe.map is not None:
+            stages["map"] = self._map.stats()
+        ended = self._ended if self._ended is not None else time.perf_counter()
+        return Stats(
+            batches=channel.taken,
+            samples=self._samples,
+            wall_s=ended - self._started,
+            consumer_wait_s=channel.consumer_wait_s,
+            feed_wait_s=channel.producer_wait_s,
+            python_s=self._python_s + self._map.python_s,
+            idle_s=core["idle"][0] / 1e9,
+            threads=self._tuned.setting.threads,
+            ready_batches=channel.waiting,
+            batch_bytes=self.batch_bytes,
+            bad=len(self.bad),
+            replaced=self.bad.replaced,
+            skipped=self.bad.skipped,
+            declined=self.bad.declined,
+            retries=core["retry"][1],
+            left_out=plan.left_out,
+            repeated=plan.repeated,
+            map_workers=self._recipe.map_workers,
+            prefetch=self._tuned.setting.prefetch,
+            tuned=self._tuner.reasons,
+            stages=stages,
+            cache=self._cache_stats(),
+        )
+
+    def _cache_stats(self) -> CacheStats | None:
+        cache, before = self._recipe.cache, self._cache_before
+        return None if cache is None or before is None else cache.stats().since(before)
+
+
+def _start_workers(recipe: Recipe, epoch: int) -> MapWorkers | None:
+    if not recipe.map_workers:
+        return None
+    from headrace.loader.map_workers import MapWorkers  # here, since multiprocessing is slow to import
+
+    return MapWorkers(recipe, seed=recipe.plan.key(epoch))

@@ -1,0 +1,182 @@
+"""What samples are told apart by: a number each, or a category."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.data import ByteColumn, Dataset, ListColumn, TextColumn, ValueColumn
+from headrace.data.mapped import mapped, pieces
+from headrace.errors import UsageError
+from headrace.grouping.image_sizes import ImageSizes
+from headrace.plan.batching import MOST_BUCKETS
+
+Ints: TypeAlias = NDArray[np.int64]
+Numbers: TypeAlias = Callable[[Ints], NDArray[np.float64]]
+"""Positions to numbers; NaN where there is none."""
+Categories: TypeAlias = Callable[[Ints], Ints]
+"""Positions to whole numbers that stand for categories; -1 where there is none."""
+
+_CALLED = 1 << 12  # samples that a function is asked of in a row
+
+
+def aspects(sizes: ImageSizes) -> Numbers:
+    """Width / height."""
+
+    def of(positions: Ints) -> NDArray[np.float64]:
+        height, width = sizes(positions).astype(np.float64).T
+        found = np.full(len(positions), np.nan)
+        np.divide(width, height, out=found, where=height > 0)
+        return found
+
+    return of
+
+
+def areas(sizes: ImageSizes) -> Numbers:
+    """Pixels."""
+
+    def of(positions: Ints) -> NDArray[np.float64]:
+        area = sizes(positions).astype(np.float64).prod(axis=1)
+        return np.where(area > 0, area, np.nan)
+
+    return of
+
+
+def orientations(sizes: ImageSizes) -> Categories:
+    """0 for landscape and squares, 1 for portrait."""
+
+    def of(positions: Ints) -> Ints:
+        height, width = sizes(positions).astype(np.int64).T
+        return np.where(height > 0, height > width, -1)
+
+    return of
+
+
+def exact_sizes(sizes: ImageSizes) -> Categories:
+    """Height and width in one number."""
+
+    def of(positions: Ints) -> Ints:
+        height, width = sizes(positions).astype(np.int64).T
+        return np.where(height > 0, height << 32 | width, -1)
+
+    return of
+
+
+def lengths(dataset: Dataset, name: str) -> Numbers:
+    """A column's numbers, or how long its entries are. Raises UsageError where there is no such column."""
+    column = dataset.columns.get(name)
+    if column is None:
+        have = ", ".join(dataset.columns)
+        raise UsageError(f"Buckets: expected source to be a column of the dataset, got {name!r}; it has {have}")
+
+    def of(positions: Ints) -> NDArray[np.float64]:
+        ids = positions if dataset.base_ids is None else dataset.base_ids[positions]
+        if isinstance(column, ValueColumn):
+            found = column.take(ids).astype(np.float64)
+        elif isinstance(column, TextColumn):
+            found = column.strings.take(ids).lengths().astype(np.float64)
+        elif isinstance(column, ListColumn):
+            found = (column.offsets[ids + 1] - column.offsets[ids]).astype(np.float64)
+        else:
+            assert isinstance(column, ByteColumn)
+            found = _bytes(column, ids)
+        return np.where(found >= 0, found, np.nan)
+
+    return of
+
+
+def token_lengths(dataset: Dataset, known: NDArray[np.int32]) -> Numbers:
+    """Tokens, of what `known` says by base id; there it is below 0 where there are none."""
+
+    def of(positions: Ints) -> NDArray[np.float64]:
+        found = known[positions if dataset.base_ids is None else dataset.base_ids[positions]]
+        return np.where(found >= 0, found.astype(np.float64), np.nan)
+
+    return of
+
+
+def _bytes(column: ByteColumn, ids: Ints) -> NDArray[np.float64]:
+    at = column.locate(ids)
+    if at.length is not None:
+        return at.length.astype(np.float64)
+    return np.array([_file_bytes(column.path(at, row)) for row in range(len(ids))])
+
+
+def _file_bytes(path: bytes) -> float:
+    try:
+        return float(os.stat(path).st_size)
+    except OSError:
+        return np.nan
+
+
+def called_numbers(by: Callable[..., Any], dataset: Dataset, sizes: ImageSizes | None) -> Numbers:
+    """What a function returns, asked once of each sample."""
+    kept: NDArray[np.float64] = mapped((len(dataset),), np.float64)
+    for position, sample, value in _calls(by, dataset, sizes):
+        try:
+            kept[position] = float(value)
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"Buckets: expected by to return a number, as count or edges were given, got {value!r} for sample "
+                f"{sample['__key__']!r}"
+            ) from None
+    return lambda positions: kept[positions]
+
+
+def called_categories(by: Callable[..., Any], dataset: Dataset, sizes: ImageSizes | None) -> Categories:
+    """What a function returns, numbered as it appears, asked once of each sample."""
+    kept: NDArray[np.int64] = mapped((len(dataset),), np.int64)
+    seen: dict[Hashable, int] = {}
+    for position, sample, value in _calls(by, dataset, sizes):
+        if isinstance(value, float) and np.isnan(value):  # equal to nothing, so that each would be a bucket
+            raise UsageError(
+                f"Buckets: expected by to return a category, got nan for sample {sample['__key__']!r}; for numbers "
+                "give count or edges"
+            )
+        try:
+            kept[position] = seen.setdefault(value, len(seen))
+        except TypeError:
+            raise UsageError(
+                f"Buckets: expected by to return a hashable category, got {value!r} for sample {sample['__key__']!r}; "
+                "for numbers give count or edges"
+            ) from None
+        if len(seen) > MOST_BUCKETS:
+            raise too_many_buckets()
+    return lambda positions: kept[positions]
+
+
+def too_many_buckets() -> UsageError:
+    return UsageError(f"Buckets: expected at most {MOST_BUCKETS} different categories, got more; give count or edges")
+
+
+def _calls(
+    by: Callable[..., Any], dataset: Dataset, sizes: ImageSizes | None
+) -> Iterator[tuple[int, dict[str, Any], Any]]:
+    for piece in pieces(len(dataset)):
+        for first in range(0, len(piece), _CALLED):
+            positions = piece[first : first + _CALLED]
+            for position, sample in zip(positions.tolist(), _held(dataset, positions, sizes), strict=True):
+                try:
+                    value = by(sample)
+                except Exception as error:
+                    error.add_note(f"in by= of Buckets, for sample {sample['__key__']!r}")
+                    raise
+                yield position, sample, value
+
+
+def _held(dataset: Dataset, positions: Ints, sizes: ImageSizes | None) -> Iterator[dict[str, Any]]:
+    """What is known of these samples without reading one."""
+    ids = positions if dataset.base_ids is None else dataset.base_ids[positions]
+    columns: dict[str, list[Any]] = {"__key__": list(dataset.table.keys.take(ids))}
+    for name, column in dataset.columns.items():
+        if not isinstance(column, ByteColumn):
+            values = column.take(ids)
+            columns[name] = values.tolist() if isinstance(values, np.ndarray) else values
+    if sizes is not None:
+        columns["height"], columns["width"] = sizes(positions).T.tolist()
+    for row in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, row, strict=True))

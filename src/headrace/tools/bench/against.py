@@ -1,0 +1,138 @@
+"""The user's own loader, `module:make_loader`, as an iterator over the sizes of its batches.
+
+Their code runs in the process that measures (worker.py), and nowhere else. It is imported from the current folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.tools.bench.settings import Settings
+
+KEYWORDS = ("path", "batch_size", "num_workers", "seed")
+"""What a factory may ask for by name: PATH, --batch-size, --threads, and a number that differs from round to round."""
+
+
+def check_name(against: str) -> tuple[str, str]:
+    """Module and attribute of `module:attribute`. Raises UsageError where it is none."""
+    module, colon, name = against.partition(":")
+    if not colon or not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise UsageError(
+            f"--against: expected module:function, as in train:make_loader, got {against!r}. "
+            "The module is imported from the current folder."
+        )
+    return module, name
+
+
+def batch_sizes(settings: Settings, round_number: int) -> Iterator[int]:
+    """Make the loader and yield the size of each of its batches while it is held, epoch after epoch.
+
+    Raises HeadraceError where there is no such loader, or it has no batches or batches without samples.
+    """
+    assert settings.against is not None
+    batches = _made(settings.against, _wanted(settings, round_number))
+    while True:
+        count = 0
+        for batch in batches:
+            yield _checked(batch, settings.against, count)
+            count += 1
+        if not count:
+            raise HeadraceError(
+                f"--against {settings.against}: expected batches, and its loader gave none. A generator can be "
+                "iterated once only: return what begins anew each time, as a DataLoader does."
+            )
+
+
+def batch_size_of(batch: Any) -> int | None:
+    """Samples of a batch: the length of its first tensor, array or list, where it is a dict, a tuple or a list of such;
+    else its own. None where nothing tells."""
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
+    inner = next((length for part in parts if (length := _length(part)) is not None), None)
+    return inner if inner is not None or isinstance(batch, Mapping) else _length(batch)
+
+
+def _length(value: Any) -> int | None:
+    """Texts are samples, and no batches of letters."""
+    if isinstance(value, Mapping):
+        return batch_size_of(value)
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else None
+    return len(value) if hasattr(value, "__len__") and not isinstance(value, str | bytes) else None
+
+
+def _checked(batch: Any, against: str, number: int) -> int:
+    size = batch_size_of(batch)
+    if size:
+        return size
+    found = "no sample" if size == 0 else f"a {type(batch).__name__}, in which no tensor, array or list tells how many"
+    raise HeadraceError(
+        f"--against {against}: expected samples in batch {number}, got {found}. Give a batch of tensors, arrays or "
+        "lists, alone, in a tuple or in a dict, or one that has a len."
+    )
+
+
+def _wanted(settings: Settings, round_number: int) -> dict[str, object]:
+    values = (settings.path, settings.batch_size, settings.threads, settings.seed + round_number)
+    return dict(zip(KEYWORDS, values, strict=True))
+
+
+def _made(against: str, wanted: Mapping[str, object]) -> Iterable[Any]:
+    factory = _factory(against)
+    loader = factory(**_accepted(factory, wanted))
+    if not isinstance(loader, Iterable):
+        raise HeadraceError(
+            f"--against {against}: expected something to iterate over, got a {type(loader).__name__}. "
+            "Return the loader itself."
+        )
+    return loader
+
+
+def _accepted(factory: Callable[..., Any], wanted: Mapping[str, object]) -> dict[str, object]:
+    """Of the documented keywords those that it has parameters for."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # written in C, perhaps
+        return {}
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return dict(wanted)
+    named = {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    return {name: value for name, value in wanted.items() if name in named}
+
+
+def _is_own(value: object, module_name: str) -> bool:
+    """Whether it is a function, or a class, that the module itself defines."""
+    return callable(value) and getattr(value, "__module__", None) == module_name
+
+
+def _factory(against: str) -> Callable[..., Any]:
+    module_name, name = check_name(against)
+    sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # it is there, and lacks something itself
+        raise HeadraceError(
+            f"--against {against}: expected a module {module_name} that can be imported from {os.getcwd()}, and there "
+            f"is none. Run this in the folder that holds it, or set PYTHONPATH."
+        ) from None
+    factory = getattr(module, name, None)
+    if factory is None:
+        names = sorted(found for found, value in vars(module).items() if _is_own(value, module_name))
+        raise HeadraceError(
+            f"--against {against}: expected a function {name} in {module.__file__}, and there is none. "
+            f"It has: {', '.join(names) or 'nothing to call'}."
+        )
+    if not callable(factory):
+        raise HeadraceError(
+            f"--against {against}: expected a function that makes a loader, got a {type(factory).__name__}. "
+            "Wrap it in one, so that each round has a loader of its own."
+        )
+    return factory  # type: ignore[no-any-return]

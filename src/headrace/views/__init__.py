@@ -1,0 +1,1 @@
+"""Views: which window of a source becomes the output."""
