@@ -29,9 +29,9 @@ from pathlib import Path
 import numpy as np
 
 import headrace as hr
-from headrace.bench.environment import environment
-from headrace.cores import available_cores
 from headrace.loader.autotuning import Setting
+from headrace.system.resources import available_cores
+from headrace.tools.bench.comparison import environment
 
 PREFETCHES = (1, 2, 4, 8)
 WORST = Setting(1, 1)

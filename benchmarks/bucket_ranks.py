@@ -29,12 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import headrace as hr
-from headrace.data.columns import FileColumn, ValueColumn
-from headrace.data.files import Files
-from headrace.data.strings import StringColumn
-from headrace.data.table import Table
-from headrace.grouping import Images, Order, plan_of
-from headrace.plan import EpochPlan
+from headrace.data.columns import ColumnFiles, FileColumn, ValueColumn
+from headrace.data.storage.strings import StringColumn
+from headrace.data.table import SampleTable
+from headrace.plan import EpochPlan, Order, ViewedImages, plan_of
 from headrace.plan.step_views import output_sizes
 from headrace.views.views import compile_view
 
@@ -59,11 +57,11 @@ def dataset_of(sizes: NDArray[np.int32]) -> hr.Dataset:
     """Images that are not there, of known sizes."""
     keys = StringColumn.from_list(str(number) for number in range(len(sizes)))
     columns = {
-        "image": FileColumn(Files("/", keys, archives=False)),
+        "image": FileColumn(ColumnFiles("/", keys, archives=False)),
         "height": ValueColumn(sizes[:, 0]),
         "width": ValueColumn(sizes[:, 1]),
     }
-    return hr.Dataset(Table("made up", keys, columns, {}))
+    return hr.Dataset(SampleTable("made up", keys, columns, {}))
 
 
 @dataclass
@@ -153,7 +151,7 @@ def main() -> None:
                     batch_size=batch_size,
                     buckets=hr.Buckets("aspect", count=given.buckets),
                     program=program,
-                    images=Images(column="image", exif=False, threads=2, limits=None),
+                    images=ViewedImages(column="image", exif=False, threads=2, limits=None),
                 )
                 for rank in range(ranks)
             ]

@@ -26,10 +26,10 @@ import json, sys, threading, time
 import numpy as np
 import headrace as hr
 from headrace.data.columns import FileColumn, ValueColumn
-from headrace.data.files import Files
-from headrace.data.strings import StringColumn, Strings
-from headrace.data.table import Table
-from headrace.grouping import Images, Order, plan_of
+from headrace.data.columns import ColumnFiles as Files
+from headrace.data.storage.strings import StringColumn, Strings
+from headrace.data.table import SampleTable as Table
+from headrace.plan import ViewedImages as Images, Order, plan_of
 from headrace.views.views import compile_view
 
 folder, length, buckets, budget = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "True"

@@ -20,7 +20,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import headrace as hr
-from headrace.bench.environment import environment
+from headrace.tools.bench.comparison import environment
 
 LIMIT = 0.35
 LATER_EPOCHS = 3

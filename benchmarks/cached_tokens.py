@@ -29,10 +29,10 @@ from captioned_photos import Captions, train_tokenizer
 from tokenizers import Tokenizer
 
 import headrace as hr
-from headrace.bench.environment import environment
 from headrace.cache import Store, identity_of, parse_spec
-from headrace.feed.kept_tokens import KeptTokens
 from headrace.fields.tokens import Encoder, Sequences, resolve_tokenizer
+from headrace.loader.cache import TokenCache
+from headrace.tools.bench.comparison import environment
 
 COUNT = 2048
 WORDS = (2, 5, 10, 20, 40, 100, 400)
@@ -78,13 +78,13 @@ class Compared:
         for batch in self._batches:
             Sequences.of(self._encoder.encode(batch))
 
-    def store(self) -> KeptTokens:
+    def store(self) -> TokenCache:
         """An empty one."""
         self._made += 1
         identity = identity_of(self._count, [time.time_ns(), self._made])
-        return KeptTokens(Store(parse_spec(self._spec), identity), 0, MAX_LENGTH)
+        return TokenCache(Store(parse_spec(self._spec), identity), 0, MAX_LENGTH)
 
-    def look_up(self, kept: KeptTokens) -> None:
+    def look_up(self, kept: TokenCache) -> None:
         """The first time all is encoded and kept."""
         for batch, numbers in zip(self._batches, self._numbers, strict=True):
             kept.encoded(batch, numbers, self._encoder.encode)

@@ -29,7 +29,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from headrace import RandomResizedCrop, _core
-from headrace.compat.images.decoding import ImageReader
+from headrace.dropins.image_reader import ImageReader
 from headrace.views.views import compile_view
 
 SIZE = 224

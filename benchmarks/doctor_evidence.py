@@ -28,11 +28,11 @@ def report(folder: Path, *, is_rendered: bool) -> dict[str, float]:
     """Seconds of each part. Nothing that a report does not need is imported."""
     start = time.perf_counter()
     from headrace.doctor.causes import diagnose
-    from headrace.doctor.evidence.merge import read_session
-    from headrace.doctor.session.model import Outcome
+    from headrace.doctor.session.evidence_reader import read_session
+    from headrace.doctor.session.model import CommandOutcome
 
     imported = time.perf_counter()
-    outcome = Outcome(command=["train"], status=0, why="finished", duration=1)
+    outcome = CommandOutcome(command=["train"], status=0, why="finished", duration=1)
     session = read_session(folder, outcome=outcome, mode="observe", created="2026-01-01T00:00:00Z", headrace="0")
     merged = time.perf_counter()
     diagnosis = diagnose(session)

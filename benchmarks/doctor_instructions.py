@@ -21,8 +21,8 @@ from unittest import mock
 import paced_training
 from doctor_overhead import FOR_GOOD, observing
 
+from headrace.doctor.probe.overhead import PauseSchedule
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.rests import Rests
 
 RESTS = {"measured": 0, "let pass": FOR_GOOD}
 
@@ -32,7 +32,7 @@ def train(state: str, workers: int, steps: int) -> None:
     if state == "without":
         paced_training.train(0, workers, steps)
         return
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(Rests, "after", return_value=RESTS[state]):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(PauseSchedule, "after", return_value=RESTS[state]):
         settings = observing(Path(folder))
         settings.write()
         probe = Probe(settings)

@@ -37,13 +37,12 @@ from unittest import mock
 
 import paced_training
 
-from headrace.doctor.analyse.analysis import diagnose
-from headrace.doctor.probe.blocks import BLOCK
-from headrace.doctor.probe.clock import boot_id
+from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.probe.evidence_file import BLOCK
+from headrace.doctor.probe.overhead import PauseSchedule
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.rests import Rests
-from headrace.doctor.probe.settings import Settings
-from headrace.doctor.session.document import decode
+from headrace.doctor.probe.settings import ProbeSettings, boot_id
+from headrace.doctor.session.storage import decode_session
 
 TRAINING = Path(__file__).with_name("paced_training.py")
 FEWEST_STEPS, MOST_STEPS = 256, 1024
@@ -89,7 +88,7 @@ def paired(step_ms: float, workers: int, steps: int, *, doctor_first: bool) -> P
 
 def own_cost_us(session: Path) -> float | None:
     """A step's cost by the doctor's own accounting."""
-    return diagnose(decode(session.read_bytes())).cost.step_us
+    return diagnose(decode_session(session.read_bytes())).cost.step_us
 
 
 def compare(step_ms: float, workers: int, rounds: int, seconds: float) -> None:
@@ -132,7 +131,7 @@ def _mean_us(step_ms: float, workers: int) -> float:
 
 def _halvings(steps_us: list[float], own_us: list[float]) -> int:
     """What the probe would choose."""
-    chosen = Rests()
+    chosen = PauseSchedule()
     chosen.observed(round(statistics.median(steps_us) * 1000))
     chosen.spent(round(statistics.median(own_us) * 1000))
     chosen.after(BLOCK)
@@ -141,7 +140,7 @@ def _halvings(steps_us: list[float], own_us: list[float]) -> int:
 
 def _resting(steps: int) -> AbstractContextManager[Any]:
     """Makes every rest as long, instead of what cost and step would have."""
-    return mock.patch.object(Rests, "after", return_value=steps)
+    return mock.patch.object(PauseSchedule, "after", return_value=steps)
 
 
 @contextmanager
@@ -166,9 +165,9 @@ def _records(evidence: Path) -> list[list[Any]]:
     return [json.loads(line) for file in evidence.iterdir() for line in file.read_text().splitlines()]
 
 
-def observing(folder: Path) -> Settings:
+def observing(folder: Path) -> ProbeSettings:
     origin_us, wall_us = time.monotonic_ns() // 1000, time.time_ns() // 1000
-    return Settings(str(folder), origin_us, wall_us, boot_id(), observe=True)
+    return ProbeSettings(str(folder), origin_us, wall_us, boot_id(), observe=True)
 
 
 def main() -> None:

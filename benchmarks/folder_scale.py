@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import headrace as hr
-from headrace.bench.environment import environment
+from headrace.tools.bench.comparison import environment
 
 TREES: Mapping[str, Callable[[int], str]] = {
     "classes": lambda number: f"class_{number // 200:05d}",

@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.bench.environment import environment
 from headrace.dropins.indexed_tar import IndexedTar
 from headrace.dropins.indexed_zip import IndexedZip
+from headrace.tools.bench.comparison import environment
 
 LOOKUPS, SLOW_LOOKUPS = 20_000, 40
 Use = Callable[[str], Any]

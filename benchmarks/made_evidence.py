@@ -15,14 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.probe import batch_production, clock, overhead, stages
+from headrace.doctor.probe import batch_production, overhead, settings, stages
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.settings import Settings
-from headrace.doctor.probe.stack import stack_of
+from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.probe.stack_sampler import stack_of
 from headrace.doctor.probe.training import training
 from headrace.doctor.probe.training.device_marks import DeviceMarks
-from headrace.doctor.probe.training.step_records import Received
-from headrace.doctor.probe.training.training import Training
+from headrace.doctor.probe.training.step_records import FetchedBatch
+from headrace.doctor.probe.training.training import TrainingObserver
 
 SAMPLES = 8
 STEP_NS = 100_000_000
@@ -90,10 +90,10 @@ class OneLookABatch:
     def __init__(self, probe: Probe) -> None:
         self._look = probe.batches.lines.add
 
-    def begin(self, batch: batch_production.Batch) -> None:
+    def begin(self, batch: batch_production.ProducedBatch) -> None:
         pass
 
-    def end(self, batch: batch_production.Batch, wall_ns: int) -> None:
+    def end(self, batch: batch_production.ProducedBatch, wall_ns: int) -> None:
         self._look(stack_of(sys._getframe()), wall_ns)
 
     def stop(self) -> None:
@@ -102,7 +102,7 @@ class OneLookABatch:
 
 def make_evidence(folder: Path, *, steps: int, ranks: int, workers: int, seed: int = 0) -> None:
     """Writes the files of `ranks` trainers and `workers` workers of each into a session's folder."""
-    Settings(str(folder), origin_us=0, origin_wall_us=0, boot_id=clock.boot_id(), observe=True).write()
+    ProbeSettings(str(folder), origin_us=0, origin_wall_us=0, boot_id=settings.boot_id(), observe=True).write()
     for rank in range(ranks):
         _in_process(lambda rank=rank: _rank(folder, steps, rank, ranks, workers, random.Random(f"{seed} {rank}")))
 
@@ -124,10 +124,10 @@ def _rank(folder: Path, steps: int, rank: int, ranks: int, workers: int, draw: r
 
 def _probe(folder: Path) -> tuple[Probe, MadeTime]:
     made = MadeTime()
-    for module in (batch_production, clock, overhead, stages):
+    for module in (batch_production, settings, overhead, stages):
         module.time = made  # type: ignore[attr-defined]
     training.now = made.monotonic_ns
-    probe = Probe(Settings.read(str(folder)))
+    probe = Probe(ProbeSettings.read(str(folder)))
     probe.batches.sampler = OneLookABatch(probe)  # type: ignore[assignment]
     return probe, made
 
@@ -167,7 +167,7 @@ def _spend(probe: Probe, made: MadeTime, stage: int, ns: float) -> None:
 
 def _train(folder: Path, steps: int, pids: list[int], draw: random.Random) -> None:
     probe, made = _probe(folder)
-    loop = Training(probe)
+    loop = TrainingObserver(probe)
     loop.follow_device(DeviceMarks(MadeDevice(made)))
     shape = probe.evidence.name(SHAPE)
     facts = {"num_workers": len(pids), "batch_size": SAMPLES, "prefetch_factor": 2, "dataset": "made.Photos"}
@@ -177,7 +177,9 @@ def _train(folder: Path, steps: int, pids: list[int], draw: random.Random) -> No
         made.pass_by(draw.expovariate(1 / (0.3 * STEP_NS)))
         arrived = made.monotonic_ns() - 200_000
         end = loop.received()
-        loop.got(Received(0, index, start, end, arrived, 150_000, arrived, 100_000, BATCH_BYTES, shape, 120_000), True)
+        loop.got(
+            FetchedBatch(0, index, start, end, arrived, 150_000, arrived, 100_000, BATCH_BYTES, shape, 120_000), True
+        )
         _span(loop, made, "h", "i", 0.02 * STEP_NS)
         made.pass_by(0.2 * STEP_NS)
         _span(loop, made, "b", "c", draw.gauss(0.4, 0.02) * STEP_NS)
@@ -188,7 +190,7 @@ def _train(folder: Path, steps: int, pids: list[int], draw: random.Random) -> No
     probe.evidence.write_last(("end", probe.clock.now_us(), "exit"))
 
 
-def _span(loop: Training, made: MadeTime, kind: str, end_mark: str, ns: float) -> None:
+def _span(loop: TrainingObserver, made: MadeTime, kind: str, end_mark: str, ns: float) -> None:
     loop.enter(kind, kind)
     made.pass_by(ns)
     loop.leave(end_mark)

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from rich.progress import track
 
-from headrace.demo.dataset import write_dataset
-from headrace.tools.demo_dataset import find_source
+from headrace.tools.demo_dataset import find_source, write_dataset
 
 
 def main() -> None:

@@ -34,9 +34,9 @@ import pyarrow.parquet
 from PIL import Image
 
 import headrace as hr
-from headrace.bench.environment import environment
-from headrace.demo.natural import natural_image
-from headrace.plan import Plan
+from headrace.plan import UniformPlan
+from headrace.tools.bench.comparison import environment
+from headrace.tools.demo_dataset import natural_image
 
 CLASSES = 1000
 PIECE = 1 << 20
@@ -154,7 +154,7 @@ def run(script: str, *args: object) -> Any:
 def write_first_drawn(manifest: Path) -> None:
     """Photographs where the loader looks first: where it checks that files are there, and what it draws."""
     dataset = hr.open(manifest)
-    plan = Plan(length=len(dataset), batch_size=BATCH, shuffle=True)
+    plan = UniformPlan(length=len(dataset), batch_size=BATCH, shuffle=True)
     drawn = [plan.batch(0, step).samples for step in range(min(BATCHES + AHEAD, plan.steps))]
     photograph = io.BytesIO()
     Image.fromarray(natural_image(500, 375, seed=0)).save(photograph, "JPEG", quality=90)

@@ -36,9 +36,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import headrace as hr
 from headrace import _core
-from headrace.bench.processes import cpu_s, tree
-from headrace.demo.dataset import write_dataset
-from headrace.tools.demo_dataset import find_source
+from headrace.tools.bench.runs import cpu_s, tree
+from headrace.tools.demo_dataset import find_source, write_dataset
 
 WINDOW_PX, CROP_PX = 288, 224
 START_METHODS = ("fork", "forkserver", "spawn")

@@ -25,11 +25,10 @@ from typing import Any
 import numpy as np
 
 import headrace as hr
-from headrace.bench.environment import environment
-from headrace.demo.dataset import write_dataset
-from headrace.feed.memory import PooledMemory
+from headrace.loader.batch_memory import PooledMemory
 from headrace.loader.mixtures.joining import join
-from headrace.tools.demo_dataset import find_source
+from headrace.tools.bench.comparison import environment
+from headrace.tools.demo_dataset import find_source, write_dataset
 
 BASE = "together"
 JOINS = 100

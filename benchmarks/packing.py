@@ -26,7 +26,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.plan import CodedMembers, LengthOrder, PackPlan
+from headrace.plan import CodedMembers, LengthOrder, PackedPlan
 from headrace.plan.bucket_members import blank_codes
 
 Lengths = NDArray[np.int32]
@@ -87,13 +87,13 @@ def median_s(run: Callable[[], object], rounds: int) -> float:
     return statistics.median(taken)
 
 
-def make(lengths: Lengths, row: int, rows: int) -> PackPlan:
-    plan = PackPlan(order=LengthOrder.of(lengths, row), row=row, batch_size=rows)
+def make(lengths: Lengths, row: int, rows: int) -> PackedPlan:
+    plan = PackedPlan(order=LengthOrder.of(lengths, row), row=row, batch_size=rows)
     assert plan.steps
     return plan
 
 
-def table_bytes(plan: PackPlan) -> int:
+def table_bytes(plan: PackedPlan) -> int:
     arrays = [*vars(plan.order).values(), *vars(plan.patterns).values()]
     return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 

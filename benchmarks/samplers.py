@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler
 
-from headrace.bench.environment import environment
-from headrace.compat.samplers.buckets import BucketBatchSampler
-from headrace.dropins.resumable_samplers import ResumableBatchSampler, ResumableSampler
+from headrace.dropins.resumable_samplers import BucketBatchSampler, ResumableBatchSampler, ResumableSampler
+from headrace.tools.bench.comparison import environment
 
 BATCHES = 500
 BASE = "RandomSampler (torch)"

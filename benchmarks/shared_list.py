@@ -22,8 +22,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-from headrace.bench.environment import environment
 from headrace.dropins.shared_sequence import shared_list
+from headrace.tools.bench.comparison import environment
 
 GETS = 200_000
 TIMEOUT_S = 600

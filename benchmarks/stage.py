@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.data.staging import Report, sources_of, stage, unstage
+from headrace.data.staging import StageReport, sources_of, stage, unstage
 
 
 def timed_s(work: Callable[[], object]) -> float:
@@ -35,7 +35,7 @@ def main() -> None:
     given = ask.parse_args()
     sources, to, by_cp = sources_of([str(given.source)]), str(given.to), given.to.with_name(given.to.name + "-cp")
 
-    def staged(*, verify: bool = False) -> Report:
+    def staged(*, verify: bool = False) -> StageReport:
         return stage(sources, to=to, threads=given.threads, verify=verify)
 
     found = staged()

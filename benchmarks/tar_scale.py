@@ -31,10 +31,10 @@ from PIL import Image
 
 import headrace as hr
 from headrace._core import scan_tar
-from headrace.bench.environment import environment
 from headrace.data.storage import safetensors
-from headrace.demo.natural import natural_image
-from headrace.plan import Plan
+from headrace.plan import UniformPlan
+from headrace.tools.bench.comparison import environment
+from headrace.tools.demo_dataset import natural_image
 
 BLOCK = 512
 BATCH, BATCHES = 64, 10
@@ -116,7 +116,7 @@ def show_indexing(path: Path, members: int, rounds: int, *, drop_caches: bool) -
 
 
 def show_sidecar(path: Path, members: int) -> None:
-    arrays, _ = safetensors.read(f"{path}.headrace")
+    arrays, _ = safetensors.read_arrays(f"{path}.headrace")
     names = arrays["names.blob"].nbytes
     beyond = (os.path.getsize(f"{path}.headrace") - names) / members
     print(f"sidecar                   {beyond:12.1f} bytes a member beyond {names / members:.1f} of names")
@@ -125,7 +125,7 @@ def show_sidecar(path: Path, members: int) -> None:
 def write_first_drawn(path: Path, size: int) -> None:
     """Pictures of the members' size into those that the loader draws first."""
     dataset = hr.open(path)
-    plan = Plan(length=len(dataset), batch_size=BATCH, shuffle=True)
+    plan = UniformPlan(length=len(dataset), batch_size=BATCH, shuffle=True)
     picture = _picture(size)
     with path.open("r+b", buffering=0) as file:
         for step in range(min(BATCHES + AHEAD, plan.steps)):

@@ -27,9 +27,9 @@ from captioned_photos import Captions, make
 from tokenizers import Tokenizer
 
 import headrace as hr
-from headrace.bench.environment import environment
 from headrace.fields.tokens import resolve_tokenizer
 from headrace.fields.values import most_bytes
+from headrace.tools.bench.comparison import environment
 
 
 def loaders(args: argparse.Namespace, tokenizer: Path, manifest: Path) -> dict[str, hr.Loader]:

@@ -30,10 +30,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from headrace import RandomResizedCrop, _core
-from headrace.bench.processes import cpu_s, tree
-from headrace.compat.images.decoding import ImageReader
+from headrace.dropins.image_reader import ImageReader
 from headrace.dropins.random_sources import sample_random
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
+from headrace.tools.bench.runs import cpu_s, tree
 
 VIEW = RandomResizedCrop(224, flip=0.5)
 T = TypeVar("T")

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 from headrace.doctor.prove.baseline import DIGESTS
-from headrace.doctor.prove.trial import Order, attempt
+from headrace.doctor.prove.trial import TrialRequest, attempt
 from headrace.doctor.report.outputs import Outputs
 from headrace.doctor.session.storage import session_folder
 from headrace.doctor.tune.run import Tuning, tune
@@ -47,7 +47,7 @@ def command(case):
 def step_ms(case, like, arguments, steps):
     """Mean measured step with these arguments; None where the run came to nothing."""
     ahead = arguments.in_flight  # made before the first step, as tune leaves them out
-    order = Order({"loaders": {"0": arguments.changes()}}, steps + ahead, None, MOST_S)
+    order = TrialRequest({"loaders": {"0": arguments.changes()}}, steps + ahead, None, MOST_S)
     trial = attempt(command(case), like, order)
     return statistics.fmean(trial.steps[ahead:]) / 1e3 if trial.why == "measured" else None
 

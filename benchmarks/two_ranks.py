@@ -39,8 +39,8 @@ from PIL import Image
 
 import headrace as hr
 from headrace.data.sizes import image_sizes
-from headrace.demo.natural import natural_image
 from headrace.plan.step_views import output_sizes
+from headrace.tools.demo_dataset import natural_image
 
 BATCH, AHEAD = 2, 4
 TIMES = 3

@@ -26,7 +26,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.bench.environment import environment
+from headrace.tools.bench.comparison import environment
 
 SMALL_BYTES, LARGE_BYTES = 78_000, 256_000_000
 UNPACK = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import headrace as hr
-from headrace.data import zip_sidecar
+from headrace.data.archives import zip_index
 
 CONTENT = bytes(100)
 
@@ -68,7 +68,7 @@ def main() -> None:
         path = Path(folder) / "large.zip"
         write_zip(path, arguments.members)
         before = peak_mb()
-        build_s = seconds(lambda: zip_sidecar.build_index(str(path)))
+        build_s = seconds(lambda: zip_index.build_zip_index(str(path)))
         print(f"index built from the directory: {build_s:.2f} s, {arguments.members / build_s:,.0f} members/s")
         open_s = seconds(lambda: hr.open(path))
         again_s = min(seconds(lambda: hr.open(path)) for _ in range(5))

@@ -16,7 +16,7 @@ from hypothesis import settings
 from leaks import inventory, leaks_of
 from PIL import Image
 
-from headrace.demo.natural import natural_image
+from headrace.tools.demo_dataset import natural_image
 
 # Machines that run this are shared: what is slow once is no fault. The same examples every time, so that a failure is
 # the change's.

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from processes import eventually, own_threads
 
-from headrace.bench.processes import tree
 from headrace.system.forks import forget_ended_forks
+from headrace.tools.bench.runs import tree
 
 SELF_FD = Path("/proc/self/fd")
 SHARED_MEMORY = Path("/dev/shm")

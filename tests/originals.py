@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 from png_writer import CHANNELS, write_png
 
-from headrace.demo.natural import natural_image
+from headrace.tools.demo_dataset import natural_image
 
 SIZES = ((1, 1), (3, 5), (8, 8), (17, 33), (40, 30), (100, 20))
 """Width and height: one MCU and less, odd edges, several MCU rows."""

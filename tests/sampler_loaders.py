@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from headrace.compat.samplers.buckets import BucketBatchSampler
-from headrace.dropins.resumable_samplers import ResumableBatchSampler, ResumableSampler
+from headrace.dropins.resumable_samplers import BucketBatchSampler, ResumableBatchSampler, ResumableSampler
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 
 LENGTH = 40

@@ -11,10 +11,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.feed.tuning.observation import Observation
-from headrace.feed.tuning.setting import Setting
 from headrace.loader.autotuning.climber import Climber
-from headrace.loader.autotuning.observation import Meter
+from headrace.loader.autotuning.observation import Observation, Setting, StepMeter
 
 MB = 1 << 20
 
@@ -42,7 +40,7 @@ class Machine:
         self.now_s = self.feed_wait_s = self.idle_s = self.cpu_s = self.consumer_cpu_s = 0.0
         self.changes: list[tuple[float, Setting]] = [(0.0, self.setting)]
         self._random = random.Random(seed)
-        self._meter = Meter(1 + self.setting.prefetch)
+        self._meter = StepMeter(1 + self.setting.prefetch)
         self._at_begin = (0.0, 0.0, 0.0, 0.0)
         self._ready = 0
         self._feed_left_s: float | None = None  # of the batch under way

@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 
 import headrace as hr
-from headrace.data.columns import Column, FileColumn, ListColumn, TextColumn, ValueColumn
-from headrace.data.files import Files
-from headrace.data.strings import StringColumn
-from headrace.data.table import Table
+from headrace.data.columns import Column, ColumnFiles, FileColumn, ListColumn, TextColumn, ValueColumn
+from headrace.data.storage.strings import StringColumn
+from headrace.data.table import SampleTable
 
 
 def sized(sizes: Sequence[tuple[int, int]], **columns: Sequence[Any]) -> hr.Dataset:
     """Images of these (height, width), with further columns of numbers, texts or lists of numbers."""
     keys = StringColumn.from_list(f"s{number}" for number in range(len(sizes)))
     height, width = np.array(sizes, np.int32).reshape(-1, 2).T
-    held = {"image": FileColumn(Files("/nowhere", keys, archives=False))}
+    held = {"image": FileColumn(ColumnFiles("/nowhere", keys, archives=False))}
     held |= {"height": ValueColumn(height), "width": ValueColumn(width)}
     held |= {name: _column(values) for name, values in columns.items()}
-    return hr.Dataset(Table("made up", keys, held, {}))
+    return hr.Dataset(SampleTable("made up", keys, held, {}))
 
 
 def _column(values: Sequence[Any]) -> Column:

@@ -14,7 +14,7 @@ from accelerate.utils import DataLoaderConfiguration
 from framework_data import MAKERS, STEPS, assert_not_copied, loader_only, run_recipe, state_at, threads_only, watched
 from processes import own_threads
 
-from headrace.bench.processes import tree
+from headrace.tools.bench.runs import tree
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata, of torch
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.loader.batch_values import Layout, Plain, memory_order
+from headrace.loader.batch_values import PlainArray, RowLayout, memory_order
 
 DTYPES = ("uint8", "int64", "float16", "float32", "bool", "complex64")
 ONLY_TORCH = ("bfloat16", "float8_e5m2")
@@ -34,8 +34,8 @@ def arrays(draw):
 
 @given(arrays(), st.integers(1, 3))
 def test_rows_that_are_written_are_the_batch(array, count):
-    row = Plain.of(array)
-    layout = Layout.of(row)
+    row = PlainArray.of(array)
+    layout = RowLayout.of(row)
     assert layout.fits(row)
     memory = np.full(count * layout.row_bytes + 8, 255, np.uint8)
     batch = layout.batch(memory, count)
@@ -52,10 +52,10 @@ def test_rows_that_are_written_are_the_batch(array, count):
 @pytest.mark.parametrize("dtype", [*DTYPES, *ONLY_TORCH])
 def test_a_tensor_comes_back_as_it_was(dtype):
     tensor = torch.arange(24).reshape(2, 3, 4).to(getattr(torch, dtype)).permute(1, 2, 0)
-    plain = Plain.of(tensor)
+    plain = PlainArray.of(tensor)
     again = plain.restore()
     assert (again.dtype, again.stride(), again.data_ptr()) == (tensor.dtype, tensor.stride(), tensor.data_ptr())
-    layout = Layout.of(plain)
+    layout = RowLayout.of(plain)
     batch = layout.batch(np.zeros(2 * layout.row_bytes, np.uint8), 2).restore()
     assert (batch.dtype, batch.shape) == (tensor.dtype, (2, *tensor.shape))
     assert batch.stride()[1:] == tensor.stride()
@@ -81,11 +81,11 @@ def test_a_tensor_comes_back_as_it_was(dtype):
     ids=lambda value: type(value).__name__,
 )
 def test_what_is_more_than_its_numbers_is_not_plain(value):
-    assert Plain.of(value) is None
+    assert PlainArray.of(value) is None
 
 
 @pytest.mark.parametrize(
     "other", [np.zeros((3, 5), np.uint8), np.zeros((3, 4), np.int8), torch.zeros((3, 4), dtype=torch.uint8)], ids=str
 )
 def test_another_type_or_shape_does_not_fit(other):
-    assert not Layout.of(Plain.of(np.zeros((3, 4), np.uint8))).fits(Plain.of(other))
+    assert not RowLayout.of(PlainArray.of(np.zeros((3, 4), np.uint8))).fits(PlainArray.of(other))

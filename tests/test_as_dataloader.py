@@ -14,12 +14,12 @@ from framework_data import MAKERS, STEPS, Samples, assert_not_copied, loader_onl
 from processes import own_threads, run_python
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
-from headrace.bench.processes import tree
 from headrace.device import DevicePrefetcher
 from headrace.dropins.resumable_samplers import ResumableBatchSampler, ResumableSampler
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import StateError, UsageError
 from headrace.loader.framework_dataloader import as_dataloader
+from headrace.tools.bench.runs import tree
 
 GLOBAL_BATCH = 12
 

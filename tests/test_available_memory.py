@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.system.resources import Memory, available_bytes, available_to_rank, memory
+from headrace.system.resources import ProcessMemory, available_bytes, available_to_rank, memory
 
 GB = 10**9
 MEMINFO = "MemTotal:       16000000 kB\nMemFree:         1000000 kB\nMemAvailable:    8000000 kB\n"
@@ -20,7 +20,7 @@ def kernel(root: Path, texts: dict[str, str]) -> Path:
 
 
 def test_memory_of_a_machine_without_limits(tmp_path):
-    assert memory(kernel(tmp_path, {})) == Memory(8_000_000 << 10, 16_000_000 << 10)
+    assert memory(kernel(tmp_path, {})) == ProcessMemory(8_000_000 << 10, 16_000_000 << 10)
 
 
 def test_the_tightest_group_on_the_way_up_binds(tmp_path):
@@ -32,7 +32,7 @@ def test_the_tightest_group_on_the_way_up_binds(tmp_path):
         f"{group}/memory.current": f"{3 * GB}\n",
         f"{group}/memory.stat": f"anon 1\ninactive_file {GB // 2}\n",
     }
-    assert memory(kernel(tmp_path, texts)) == Memory(GB + GB // 2, 4 * GB)
+    assert memory(kernel(tmp_path, texts)) == ProcessMemory(GB + GB // 2, 4 * GB)
 
 
 def test_version_1_of_control_groups(tmp_path):
@@ -44,7 +44,7 @@ def test_version_1_of_control_groups(tmp_path):
         "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
         "sys/fs/cgroup/memory/memory.usage_in_bytes": "7\n",
     }
-    assert memory(kernel(tmp_path, texts)) == Memory(GB, 4 * GB)
+    assert memory(kernel(tmp_path, texts)) == ProcessMemory(GB, 4 * GB)
 
 
 def test_ranks_of_a_node_share_it(tmp_path, monkeypatch):

@@ -20,20 +20,24 @@ from processes import eventually, start_python
 from rich.console import Console
 from scipy.stats import kstest
 
-from headrace.bench import peer
-from headrace.bench.environment import Environment, cpu_model
-from headrace.bench.listing import list_images
-from headrace.bench.measure import Run, measure
-from headrace.bench.preflight import available_images, check_cores, check_torch
-from headrace.bench.processes import cpu_s, pss_bytes, tree
-from headrace.bench.rounds import run_rounds
-from headrace.bench.table import show
 from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError, UsageError
-from headrace.tools.bench.comparison import METRICS, Result, digits
-from headrace.tools.bench.settings import Settings, Window, samples, window
+from headrace.tools.bench import peer
+from headrace.tools.bench.comparison import (
+    METRICS,
+    BenchEnvironment,
+    BenchResult,
+    available_images,
+    check_cores,
+    check_torch,
+    cpu_model,
+    digits,
+    show,
+)
+from headrace.tools.bench.runs import BenchRun, cpu_s, measure, pss_bytes, run_rounds, tree
+from headrace.tools.bench.settings import BenchSettings, RunWindow, list_images, samples, window
 
-SETTINGS = Settings(path="photos", threads=2)
-HERE = Environment(
+SETTINGS = BenchSettings(path="photos", threads=2)
+HERE = BenchEnvironment(
     date="2026-01-02T03:04:05+00:00",
     cpu="Some CPU",
     cores=2,
@@ -45,9 +49,9 @@ HERE = Environment(
 )
 
 
-def run(images_per_s: float, *, cpu_s_per_1000: float = 1.0, memory: int | None = 100_000_000) -> Run:
+def run(images_per_s: float, *, cpu_s_per_1000: float = 1.0, memory: int | None = 100_000_000) -> BenchRun:
     images = 1000
-    return Run(
+    return BenchRun(
         images=images,
         wall_s=images / images_per_s,
         cpu_s=cpu_s_per_1000,
@@ -56,24 +60,24 @@ def run(images_per_s: float, *, cpu_s_per_1000: float = 1.0, memory: int | None 
     )
 
 
-def result(*, memory: int | None = 100_000_000) -> Result:
+def result(*, memory: int | None = 100_000_000) -> BenchResult:
     own, others = (1800, 2200, 2000), (500, 400, 600)
     pairs = [
         (("headrace", run(mine)), ("torch", run(theirs, cpu_s_per_1000=4.0, memory=memory)))
         for mine, theirs in zip(own, others, strict=True)
     ]
     runs = [named for pair in pairs for named in pair]
-    return Result(settings=SETTINGS, environment=HERE, available=12_345, runs=runs)
+    return BenchResult(settings=SETTINGS, environment=HERE, available=12_345, runs=runs)
 
 
 class TestSettings:
     def test_counts_whole_batches_for_at_least_the_images_asked_for(self) -> None:
         cut = window(replace(SETTINGS, images=6001, batch_size=256))
-        assert cut == Window(warm=6, counted=24, tail=6)
+        assert cut == RunWindow(warm=6, counted=24, tail=6)
 
     def test_many_workers_get_a_longer_warm_up_and_more_batches(self) -> None:
         cut = window(replace(SETTINGS, threads=64, images=1))
-        assert cut == Window(warm=128, counted=256, tail=128)
+        assert cut == RunWindow(warm=128, counted=256, tail=128)
 
     def test_a_run_is_one_long_epoch_over_every_image_of_a_small_dataset(self) -> None:
         taken = samples(600, SETTINGS)
@@ -112,14 +116,14 @@ class FakeMeter:
 class TestMeasure:
     def test_counts_only_the_window(self) -> None:
         meter = FakeMeter([5, 9, 7, 6])
-        measured = measure(lambda: meter.batch_sizes(9), Window(warm=3, counted=5, tail=1), meter)
-        assert measured == Run(images=50, wall_s=5.0, cpu_s=10.0, first_batch_s=1.0, peak_memory_bytes=9)
+        measured = measure(lambda: meter.batch_sizes(9), RunWindow(warm=3, counted=5, tail=1), meter)
+        assert measured == BenchRun(images=50, wall_s=5.0, cpu_s=10.0, first_batch_s=1.0, peak_memory_bytes=9)
         assert measured.images_per_s == 10
         assert measured.cpu_s_per_1000 == 200
 
     def test_memory_that_cannot_be_read_is_none(self) -> None:
         meter = FakeMeter([None, None])
-        measured = measure(lambda: meter.batch_sizes(3), Window(warm=1, counted=1, tail=1), meter)
+        measured = measure(lambda: meter.batch_sizes(3), RunWindow(warm=1, counted=1, tail=1), meter)
         assert measured.peak_memory_bytes is None
 
 
@@ -245,8 +249,8 @@ class TestPeer:
 
 class TestPreflight:
     def test_counts_the_images_of_a_folder_and_a_tar(self, photos: Path, photo_tar: Path) -> None:
-        assert available_images(Settings(path=str(photos), threads=1)) == 60
-        assert available_images(Settings(path=str(photo_tar), threads=1)) == 60
+        assert available_images(BenchSettings(path=str(photos), threads=1)) == 60
+        assert available_images(BenchSettings(path=str(photo_tar), threads=1)) == 60
 
     def test_more_than_one_image_a_sample_is_refused(self, tmp_path: Path) -> None:
         buffer = io.BytesIO()
@@ -257,7 +261,7 @@ class TestPreflight:
                 member.size = buffer.tell()
                 tar.addfile(member, io.BytesIO(buffer.getvalue()))
         with pytest.raises(UsageError, match=r"expected one image a sample .* finds 2 samples, and 4 files"):
-            available_images(Settings(path=str(tmp_path / "pairs.tar"), threads=1))
+            available_images(BenchSettings(path=str(tmp_path / "pairs.tar"), threads=1))
 
     def test_more_threads_than_cores_are_refused(self) -> None:
         with pytest.raises(UsageError, match=r"expected at most \d+ threads, .*; got 100000"):
@@ -397,7 +401,7 @@ class TestResult:
         assert digits(figure) == text
 
 
-def shown(what: Result, *, encoding: str = "utf-8", width: int = 120) -> str:
+def shown(what: BenchResult, *, encoding: str = "utf-8", width: int = 120) -> str:
     raw = io.BytesIO()
     with io.TextIOWrapper(raw, encoding=encoding) as out:
         show(what, Console(file=out, width=width))
@@ -437,7 +441,7 @@ def test_reads_the_name_of_the_cpu() -> None:
 
 @pytest.mark.parametrize("output", [pytest.param("uint8", marks=pytest.mark.long), "float32"])
 def test_both_loaders_run_on_a_tar(photo_tar: Path, output: str) -> None:
-    settings = Settings(path=str(photo_tar), threads=1, batch_size=8, rounds=1, images=16, output=output)
+    settings = BenchSettings(path=str(photo_tar), threads=1, batch_size=8, rounds=1, images=16, output=output)
     runs = dict(run_rounds(settings))
     assert list(runs) == ["headrace", "torch"]
     for measured in runs.values():

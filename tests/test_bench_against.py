@@ -15,12 +15,11 @@ import pytest
 import torch
 from test_bench import HERE, SETTINGS, run, shown
 
-from headrace.bench.preflight import available_images
-from headrace.bench.rounds import run_rounds
 from headrace.errors import HeadraceError, UsageError
-from headrace.tools.bench.against import batch_size_of, batch_sizes, check_name
-from headrace.tools.bench.comparison import METRICS, Result
-from headrace.tools.bench.settings import Settings, window
+from headrace.tools.bench.against import against_batch_sizes, batch_size_of, check_name
+from headrace.tools.bench.comparison import METRICS, BenchResult, available_images
+from headrace.tools.bench.runs import run_rounds
+from headrace.tools.bench.settings import BenchSettings, window
 
 LOADER = """
 import sys
@@ -77,8 +76,8 @@ def yours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def settings(name: str, *, path: str = "photos") -> Settings:
-    return Settings(path=path, threads=1, batch_size=8, rounds=1, images=16, against=name)
+def settings(name: str, *, path: str = "photos") -> BenchSettings:
+    return BenchSettings(path=path, threads=1, batch_size=8, rounds=1, images=16, against=name)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,7 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
 
 
 def test_its_function_gets_what_it_asks_for(yours: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = batch_sizes(replace(settings("my_loaders:make_loader"), seed=3), 2)
+    sizes = against_batch_sizes(replace(settings("my_loaders:make_loader"), seed=3), 2)
     assert [next(sizes) for _ in range(20)] == [8] * 20, "expected it to begin again after eight batches"
     assert "photos 8 1 5" in capsys.readouterr().err
 
@@ -145,14 +144,14 @@ def test_its_function_gets_what_it_asks_for(yours: Path, capsys: pytest.CaptureF
     ],
 )
 def test_what_is_no_loader_is_named_with_what_to_do(name: str, text: str, yours: Path) -> None:
-    sizes = batch_sizes(settings(name), 0)
+    sizes = against_batch_sizes(settings(name), 0)
     with pytest.raises(HeadraceError, match=f"--against {name}: {text}"):
         list(zip(range(3), sizes, strict=False))
 
 
 def test_a_module_that_lacks_something_itself_says_what(yours: Path) -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
-        next(batch_sizes(settings("lacking:make"), 0))
+        next(against_batch_sizes(settings("lacking:make"), 0))
 
 
 def test_its_own_error_is_shown_with_where_it_was_raised(yours: Path) -> None:
@@ -182,7 +181,7 @@ def test_the_example_of_the_docs_is_a_loader(photos: Path, yours: Path) -> None:
     page = Path(__file__).parents[1] / "docs" / "benchmarks.md"
     (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     (yours / "of_the_docs.py").write_text(example)
-    sizes = batch_sizes(settings("of_the_docs:make_loader", path=str(photos)), 0)
+    sizes = against_batch_sizes(settings("of_the_docs:make_loader", path=str(photos)), 0)
     assert [next(sizes) for _ in range(9)] == [8] * 7 + [4, 8]
     sizes.close()  # type: ignore[attr-defined]
     sys.modules.pop("of_the_docs")
@@ -198,10 +197,10 @@ def test_an_error_in_a_later_round_is_shown(photos: Path, yours: Path) -> None:
 
 class TestReport:
     @staticmethod
-    def result() -> Result:
+    def result() -> BenchResult:
         runs = [("headrace", run(2000)), ("yours", run(400)), ("headrace", run(2200)), ("yours", run(500))]
         asked = replace(SETTINGS, rounds=2, against="train:make_loader")
-        return Result(settings=asked, environment=HERE, available=100, runs=runs)
+        return BenchResult(settings=asked, environment=HERE, available=100, runs=runs)
 
     def test_the_verdict_names_it(self) -> None:
         assert self.result().verdict == "Headrace: 4.7 × train:make_loader at 2 cores"

@@ -17,15 +17,22 @@ from scipy import stats
 from test_bench import HERE, SETTINGS, run
 from typer.testing import CliRunner
 
-from headrace.bench.listing import list_images
-from headrace.bench.measure import Run
-from headrace.bench.peer import Photos
-from headrace.bench.worth import preflight, rounds, sides, why_not_measured, worth
-from headrace.bench.worth_table import show_worth
 from headrace.errors import UsageError
-from headrace.tools.bench.peer import KEPT_IMAGES, SIDES, DecodedPhotos, DroppedPhotos, can_be_dropped, side
-from headrace.tools.bench.settings import Settings, samples, window
-from headrace.tools.bench.worth import COMPARISONS, Verdict, Worth, verdict
+from headrace.tools.bench.peer import KEPT_IMAGES, SIDES, DecodedPhotos, DroppedPhotos, Photos, can_be_dropped, side
+from headrace.tools.bench.runs import BenchRun
+from headrace.tools.bench.settings import BenchSettings, list_images, samples, window
+from headrace.tools.bench.worth import (
+    COMPARISONS,
+    Worth,
+    WorthVerdict,
+    preflight,
+    rounds,
+    show_worth,
+    sides,
+    verdict,
+    why_not_measured,
+    worth,
+)
 from headrace.tools.command_line import app
 
 ASKED = replace(SETTINGS, rounds=5, batch_size=4, images=8)
@@ -44,20 +51,20 @@ class TestVerdict:
     @pytest.mark.parametrize(
         ("found", "pays", "text"),
         [
-            (Verdict(1.8, 1.7, 1.9), True, "pays here: 1.80 × (1.70 to 1.90)"),
-            (Verdict(1.02, 0.99, 1.05), False, "does not pay here: 1.02 ×, within the noise of 3 %"),
-            (Verdict(1.01, 1.005, 1.015), False, "does not pay here: 1.01 ×, within the noise of 2 %"),
-            (Verdict(0.8, 0.75, 0.85), False, "costs here: 0.80 × (0.75 to 0.85)"),
-            (Verdict(0.5, 0.3, 0.8), False, "costs here: 0.50 × (0.30 to 0.80)"),
+            (WorthVerdict(1.8, 1.7, 1.9), True, "pays here: 1.80 × (1.70 to 1.90)"),
+            (WorthVerdict(1.02, 0.99, 1.05), False, "does not pay here: 1.02 ×, within the noise of 3 %"),
+            (WorthVerdict(1.01, 1.005, 1.015), False, "does not pay here: 1.01 ×, within the noise of 2 %"),
+            (WorthVerdict(0.8, 0.75, 0.85), False, "costs here: 0.80 × (0.75 to 0.85)"),
+            (WorthVerdict(0.5, 0.3, 0.8), False, "costs here: 0.50 × (0.30 to 0.80)"),
             (
-                Verdict(1.3, 0.8, 2.1),
+                WorthVerdict(1.3, 0.8, 2.1),
                 None,
                 "cannot be told: 1.30 × (0.80 to 2.10); more --rounds tell",
             ),
-            (Verdict(1.3, 0.0, math.inf), None, "cannot be told: 1.30 × in one round; more --rounds tell"),
+            (WorthVerdict(1.3, 0.0, math.inf), None, "cannot be told: 1.30 × in one round; more --rounds tell"),
         ],
     )
-    def test_says_whether_it_pays(self, found: Verdict, pays: bool | None, text: str) -> None:
+    def test_says_whether_it_pays(self, found: WorthVerdict, pays: bool | None, text: str) -> None:
         assert found.pays is pays
         assert str(found) == text
 
@@ -69,7 +76,7 @@ class TestRounds:
     def test_takes_every_side_once_a_round(self) -> None:
         asked: list[tuple[str, int]] = []
 
-        def made(settings: Settings, name: str, number: int) -> Run:
+        def made(settings: BenchSettings, name: str, number: int) -> BenchRun:
             asked.append((name, number))
             return run(100.0)
 
@@ -203,13 +210,13 @@ class TestReport:
         }
 
     def test_the_command_measures_and_tells(self, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen: list[Settings] = []
+        seen: list[BenchSettings] = []
 
-        def made(settings: Settings, name: str, number: int) -> Run:
+        def made(settings: BenchSettings, name: str, number: int) -> BenchRun:
             seen.append(settings)
             return run(100.0 + number)
 
-        monkeypatch.setattr("headrace.bench.worth.rounds.__kwdefaults__", {"run": made})
+        monkeypatch.setattr("headrace.tools.bench.worth.rounds.__kwdefaults__", {"run": made})
         options = ["--worth", "--threads", "1", "--rounds", "2", "--step", "5", "--json", "-"]
         result = CliRunner().invoke(app, ["bench", str(photos), *options])
         assert result.exit_code == 0, result.output

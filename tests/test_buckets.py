@@ -14,13 +14,10 @@ from sized_data import sized
 from twin.views import ViewError, short_side_size
 
 import headrace as hr
-from headrace.grouping import Images, Order, plan_of
-from headrace.grouping.bounds import shape_bounds
-from headrace.grouping.image_sizes import ImageSizes
-from headrace.plan import OneBucket, StepViews
-from headrace.plan.bucket_codes import by_categories, by_numbers, members_of
+from headrace.plan import OneBucket, Order, StepViews, ViewedImages, plan_of
+from headrace.plan.bucket_codes import by_categories, by_numbers, members_of, shape_bounds
 from headrace.plan.bucket_keys import aspects, exact_sizes
-from headrace.plan.step_views import output_sizes
+from headrace.plan.step_views import ImageSizes, output_sizes
 from headrace.views.views import compile_view
 
 SIZES = [(30, 40), (40, 30), (50, 50), (30, 90), (90, 30), (30, 40), (33, 44), (40, 30)]
@@ -35,7 +32,7 @@ def plan(dataset, *, view=FIXED, batch_size=2, buckets=None, images=True, **orde
         batch_size=batch_size,
         buckets=buckets,
         program=compile_view(view),
-        images=Images(column="image", exif=False, threads=1, limits=None) if images else None,
+        images=ViewedImages(column="image", exif=False, threads=1, limits=None) if images else None,
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from processes import in_fork, run_python, start_python
 
-from headrace.cache import CacheStats, Store, files, hand_out, identity_of, parse_spec
+from headrace.cache import CacheStats, Store, identity_of, parse_spec, storage
 from headrace.errors import SharedMemoryError, UsageError, WriteError
 
 ENTRIES = 64
@@ -502,7 +502,7 @@ def test_a_limit_below_the_index(tmp_path):
 
 
 def test_more_ram_than_is_free(monkeypatch):
-    monkeypatch.setattr(files, "available_bytes", lambda: 7_000_000)
+    monkeypatch.setattr(storage, "available_bytes", lambda: 7_000_000)
     with pytest.raises(
         UsageError, match=r"within the 7.0 MB of memory that are free, got 10.0 MB; lower it, or cache on"
     ):
@@ -522,8 +522,8 @@ def test_another_user_is_given_nothing(monkeypatch):
     """And what another user hands out is not taken."""
     store = in_ram()
     fill(store, 1)
-    monkeypatch.setattr(hand_out, "_peer_user", lambda connection: os.getuid() + 1)
-    monkeypatch.setattr(hand_out, "_WAIT_S", 0.05)
+    monkeypatch.setattr(storage, "_peer_user", lambda connection: os.getuid() + 1)
+    monkeypatch.setattr(storage, "_WAIT_S", 0.05)
     other = in_ram()
     assert other.get(0) is None
     assert other.put(0, b"own")
@@ -535,7 +535,7 @@ def test_an_owner_that_does_not_answer(monkeypatch):
     import socket
 
     identity = identity_of(4, ["silent", WHAT])
-    monkeypatch.setattr(hand_out, "_WAIT_S", 0.05)
+    monkeypatch.setattr(storage, "_WAIT_S", 0.05)
     name = f"\0headrace-cache-{os.getuid()}-{identity.name}-{identity.stamp[:8].hex()}-10000000"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
         silent.bind(name)
@@ -551,7 +551,7 @@ def test_a_system_without_such_sockets(monkeypatch):
     def refuse(*args):
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
 
-    monkeypatch.setattr(hand_out.socket, "socket", refuse)
+    monkeypatch.setattr(storage.socket, "socket", refuse)
     first, second = in_ram(), in_ram()
     assert first.put(0, b"own")
     assert (first.get(0), second.get(0)) == (b"own", None)
@@ -605,8 +605,8 @@ def test_memory_is_handed_out_again_once_descriptors_are_left():
     listening.bind(address)
     listening.listen()
     with open(os.devnull, "rb") as file:
-        gives = hand_out.HandOut(listening, file.fileno())
-        found = hand_out._ask(address)
+        gives = storage.DescriptorServer(listening, file.fileno())
+        found = storage._ask(address)
         gives.close()
         assert found is not None
         assert Full.refused == 2

@@ -17,7 +17,7 @@ from processes import in_fork, run_python
 from torch.utils.data import DataLoader, Subset
 
 import headrace as hr
-from headrace.compat.caching.sameness import PROBES
+from headrace.dropins.cached_dataset import PROBES
 from headrace.errors import UsageError
 
 CACHE = "ram:16MB"

@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from headrace.compat.caching.encoding import UndecodableError, decode_sample, encode_sample
-from headrace.demo.natural import natural_image
-from headrace.dropins.sample_encoding import MODES
+from headrace.dropins.sample_encoding import MODES, UndecodableError, decode_sample, encode_sample
 from headrace.errors import UsageError
+from headrace.tools.demo_dataset import natural_image
 
 Pair = namedtuple("Pair", "a b")
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary()

@@ -16,7 +16,7 @@ from text_data import EMPTY, MISSING, PAD, caption, is_trial, tokenizer, whitesp
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import headrace as hr
-from headrace.tokens.sequences import UNKNOWN, Sequences, from_entries, to_entries
+from headrace.fields.tokens.text_columns import ABSENT, Sequences, from_entries, to_entries
 
 LONG = 10
 SEVERAL = [1 + number % 4 for number in range(COUNT)]
@@ -300,7 +300,7 @@ def test_entries_hold_sequences(lists, data):
         assert size == 1 + len(each) * (2 if most < 2**16 else 4 if most < 2**32 else 8)
     gone = np.array([data.draw(st.booleans()) for _ in lists], bool)
     found = from_entries(made[~np.repeat(gone, lengths)], np.where(gone, -1, lengths), most=5)
-    assert found.lengths.tolist() == [UNKNOWN if away else len(each) for away, each in zip(gone, lists, strict=True)]
+    assert found.lengths.tolist() == [ABSENT if away else len(each) for away, each in zip(gone, lists, strict=True)]
     again = found.with_missing(Sequences.of([each for away, each in zip(gone, lists, strict=True) if away]))
     assert again.lengths.tolist() == [len(each) for each in lists]
     assert again.ids.tolist() == [number for each in lists for number in each]
@@ -312,5 +312,5 @@ def test_what_is_no_entry_is_not_there():
     entries = [b"\x01\x02\x03", b"\x01\x00", b"\x01\x00\x02\x00\x03\x00\x04\x00\x00", b"", bytes(fit)]
     data = np.frombuffer(b"".join(entries), np.uint8)
     found = from_entries(data, np.array([len(each) for each in entries]), most=3)
-    assert found.lengths.tolist() == [UNKNOWN] * 4 + [2]
+    assert found.lengths.tolist() == [ABSENT] * 4 + [2]
     assert found.ids.tolist() == [7, 8]

@@ -15,54 +15,56 @@ from processes import run_python
 from typer.testing import CliRunner
 
 import headrace
-from headrace.bench.measure import Run
-from headrace.demo.natural import natural_image
-from headrace.tools.bench.settings import Settings
+from headrace.tools.bench.runs import BenchRun
+from headrace.tools.bench.settings import BenchSettings
 from headrace.tools.command_line import app, main
+from headrace.tools.demo_dataset import natural_image
 
-RUN = Run(images=1000, wall_s=0.5, cpu_s=1.0, first_batch_s=0.1, peak_memory_bytes=None)
-SLOWER = Run(images=1000, wall_s=2.0, cpu_s=4.0, first_batch_s=0.3, peak_memory_bytes=None)
+RUN = BenchRun(images=1000, wall_s=0.5, cpu_s=1.0, first_batch_s=0.1, peak_memory_bytes=None)
+SLOWER = BenchRun(images=1000, wall_s=2.0, cpu_s=4.0, first_batch_s=0.3, peak_memory_bytes=None)
 VERDICT = "Headrace: 4.0 × torch DataLoader at 1 core"
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[BenchSettings]:
     """What would have been measured; the figures are given."""
-    seen: list[Settings] = []
+    seen: list[BenchSettings] = []
 
-    def run_rounds(settings: Settings) -> Iterator[tuple[str, Run]]:
+    def run_rounds(settings: BenchSettings) -> Iterator[tuple[str, BenchRun]]:
         seen.append(settings)
         for _ in range(settings.rounds):
             yield "headrace", RUN
             yield "torch", SLOWER
 
-    monkeypatch.setattr("headrace.bench.rounds.run_rounds", run_rounds)
+    monkeypatch.setattr("headrace.tools.bench.runs.run_rounds", run_rounds)
     return seen
 
 
-def test_prints_the_verdict_first(photos: Path, asked: list[Settings]) -> None:
+def test_prints_the_verdict_first(photos: Path, asked: list[BenchSettings]) -> None:
     result = CliRunner().invoke(app, ["bench", str(photos), "--threads", "1", "--dtype", "float32", "--rounds", "2"])
     assert result.exit_code == 0
     assert result.stdout.strip().startswith(VERDICT)
     assert "60 of 60 images" in result.stdout
-    assert asked == [Settings(path=str(photos), threads=1, output="float32", rounds=2)]
+    assert asked == [BenchSettings(path=str(photos), threads=1, output="float32", rounds=2)]
 
 
-def test_json_to_standard_output_stands_alone(photos: Path, asked: list[Settings]) -> None:
+def test_json_to_standard_output_stands_alone(photos: Path, asked: list[BenchSettings]) -> None:
     result = CliRunner().invoke(app, ["bench", str(photos), "--threads", "1", "--json", "-"])
     assert result.exit_code == 0
     assert json.loads(result.stdout)["verdict"] == VERDICT
     assert VERDICT in result.stderr
 
 
-def test_json_to_a_file_leaves_the_table(photos: Path, asked: list[Settings], tmp_path: Path) -> None:
+def test_json_to_a_file_leaves_the_table(photos: Path, asked: list[BenchSettings], tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
     result = CliRunner().invoke(app, ["bench", str(photos), "--threads", "1", "--json", str(out)])
     assert VERDICT in result.stdout
     assert json.loads(out.read_text())["verdict"] == VERDICT
 
 
-def test_the_demo_makes_its_images_once(asked: list[Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_makes_its_images_once(
+    asked: list[BenchSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
     photograph = tmp_path / "photos" / "one.jpg"
     photograph.parent.mkdir()
@@ -149,7 +151,7 @@ def test_a_path_that_is_no_text_is_told(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_figures_that_cannot_be_written_are_an_error(
     photos: Path,
-    asked: list[Settings],
+    asked: list[BenchSettings],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

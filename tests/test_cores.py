@@ -7,8 +7,8 @@ import os
 import pytest
 from torch.utils.data import Dataset
 
-from headrace.cores import available_cores, default_threads
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
+from headrace.system.resources import available_cores, default_threads
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -73,7 +73,7 @@ def test_affinity_is_taken_where_the_system_knows_none(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("alone")
 def test_threads_of_a_thread_data_loader_share_the_cores(monkeypatch):
     """Each would start as many again, and the square of the cores would fight for them."""
-    monkeypatch.setattr("headrace.cores.available_cores", lambda: 12)
+    monkeypatch.setattr("headrace.system.resources.available_cores", lambda: 12)
 
     class Asks(Dataset):
         def __len__(self):
@@ -94,6 +94,6 @@ def test_threads_default_to_the_cores():
 
 @pytest.mark.parametrize(("ranks", "threads"), [("1", 12), ("4", 3), ("5", 2), ("99", 1), ("0", 12), ("many", 12)])
 def test_ranks_of_a_node_share_its_cores(monkeypatch, ranks, threads):
-    monkeypatch.setattr("headrace.cores.available_cores", lambda: 12)
+    monkeypatch.setattr("headrace.system.resources.available_cores", lambda: 12)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
     assert default_threads() == threads

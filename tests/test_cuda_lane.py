@@ -10,9 +10,9 @@ import contextlib
 import pytest
 import torch
 
-from headrace.device import AnyImages, Conversion, DevicePrefetcher, fused, prefetcher, streams
+from headrace.device import AnyImages, Conversion, DevicePrefetcher, h2d_copy, image_conversion, prefetcher
 from headrace.device.h2d_copy import CudaLane
-from headrace.device.sparse import dense_parts
+from headrace.device.nested import dense_parts
 
 DEVICE = torch.device("meta")
 
@@ -40,7 +40,7 @@ class Event:
 
 @pytest.fixture
 def lane_to(monkeypatch):
-    monkeypatch.setattr(streams, "_idle", {})
+    monkeypatch.setattr(h2d_copy, "_idle", {})
     monkeypatch.setattr(Stream, "made", 0)
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "Event", Event)
@@ -116,8 +116,8 @@ def test_triton_that_cannot_compile_leaves_the_work_to_torch(monkeypatch):
             Kernel.launches += 1
             raise RuntimeError("Failed to find C compiler")
 
-    monkeypatch.setattr(fused, "_unusable", False)
-    monkeypatch.setattr(fused, "load_kernel", lambda: Kernel())
+    monkeypatch.setattr(image_conversion, "_unusable", False)
+    monkeypatch.setattr(image_conversion, "load_kernel", lambda: Kernel())
     monkeypatch.setattr(torch.cuda, "device_of", lambda tensor: contextlib.nullcontext())
 
     class OnDevice(torch.Tensor):
@@ -126,6 +126,6 @@ def test_triton_that_cannot_compile_leaves_the_work_to_torch(monkeypatch):
     image = torch.zeros(2, 3, 4, 4, dtype=torch.uint8).as_subclass(OnDevice)
     arguments = image, torch.empty(image.shape), (0.0,) * 3, (255.0,) * 3
     with pytest.warns(RuntimeWarning, match="Triton is installed but cannot be used .*Failed to find C compiler"):
-        assert not fused.convert(*arguments)
-    assert not fused.convert(*arguments), "no second warning"
+        assert not image_conversion.convert_fused(*arguments)
+    assert not image_conversion.convert_fused(*arguments), "no second warning"
     assert Kernel.launches == 1

@@ -16,7 +16,7 @@ from test_bad_input import animated, cmyk_jpeg
 
 import headrace as hr
 from headrace import _core
-from headrace.compat.images.decoding import ImageReader, decode_image
+from headrace.dropins.image_reader import ImageReader, decode_image
 from headrace.views.views import compile_view
 
 SEED = 5

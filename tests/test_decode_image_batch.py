@@ -12,8 +12,7 @@ from loader_data import encode, encoded, photograph
 from test_decode_image import by_loader
 
 import headrace as hr
-from headrace.compat.images.batch import decode_all
-from headrace.compat.images.decoding import ImageReader, decode_image, read_images
+from headrace.dropins.image_reader import ImageReader, decode_all, decode_image, read_images
 from headrace.errors import DecodeError, NotFoundError, ReadError, UsageError
 
 CROP = hr.RandomResizedCrop((24, 30), flip=0.5)

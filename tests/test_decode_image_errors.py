@@ -15,7 +15,7 @@ from PIL import Image
 from test_bad_input import BAD
 
 import headrace as hr
-from headrace.compat.images.decoding import ImageReader, decode_image
+from headrace.dropins.image_reader import ImageReader, decode_image
 from headrace.errors import (
     DecodeError,
     LimitError,

@@ -13,7 +13,7 @@ from processes import eventually, in_fork, run_python
 from torch.utils.data import DataLoader, Dataset
 
 import headrace as hr
-from headrace.compat.images.decoding import ImageReader, read_images
+from headrace.dropins.image_reader import ImageReader, read_images
 from headrace.dropins.random_sources import sample_random
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import DecodeError
@@ -253,7 +253,7 @@ def test_numpy_images_need_no_torch(tmp_path):
         """
         import sys
         from headrace import RandomCrop
-        from headrace.compat.images.decoding import decode_image
+        from headrace.dropins.image_reader import decode_image
         image = decode_image(sys.argv[1], view=RandomCrop(8), output="numpy")
         print(image.shape, "torch" in sys.modules)
         """,

@@ -11,11 +11,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from headrace.demo.cuts import Cut, draw_cuts
-from headrace.demo.dataset import cache_folder, cached_path, encode, write_dataset
-from headrace.demo.natural import natural_image, pink_noise
 from headrace.errors import EmptyDatasetError, NotFoundError
-from headrace.tools.demo_dataset import Source, find_source, photographs_in
+from headrace.tools.demo_dataset import (
+    PhotoCrop,
+    PhotoSource,
+    cache_folder,
+    cached_path,
+    draw_crops,
+    encode,
+    find_source,
+    natural_image,
+    photographs_in,
+    pink_noise,
+    write_dataset,
+)
 
 LARGE = (1200, 1000)
 
@@ -62,16 +71,16 @@ def test_drawn_images_follow_from_the_seed() -> None:
 
 def test_cuts_are_what_they_were() -> None:
     """The published figures were measured on these windows; other ones would be other data."""
-    assert draw_cuts([(3000, 2000), (1600, 1200)], 3, seed=0) == [
-        Cut(1, (750, 1000), (62, 0, 1536, 1200)),
-        Cut(1, (375, 500), (516, 35, 1231, 989)),
-        Cut(1, (500, 333), (931, 545, 1556, 961)),
+    assert draw_crops([(3000, 2000), (1600, 1200)], 3, seed=0) == [
+        PhotoCrop(1, (750, 1000), (62, 0, 1536, 1200)),
+        PhotoCrop(1, (375, 500), (516, 35, 1231, 989)),
+        PhotoCrop(1, (500, 333), (931, 545, 1556, 961)),
     ]
 
 
 def test_cuts_stay_inside_and_have_the_sizes_of_imagenet() -> None:
     sizes = [(3000, 2000), (901, 900), (300, 200)]
-    cuts = draw_cuts(sizes, 3000, seed=1)
+    cuts = draw_crops(sizes, 3000, seed=1)
     for cut in cuts:
         left, top, right, bottom = cut.window
         width, height = sizes[cut.photograph]
@@ -123,13 +132,13 @@ def test_prefers_wallpapers_then_packages_then_draws(tmp_path: Path, monkeypatch
 
 
 def test_picks_evenly() -> None:
-    source = Source("here", tuple(Path(str(number)) for number in range(10)))
+    source = PhotoSource("here", tuple(Path(str(number)) for number in range(10)))
     assert source.picked(3).files == (Path("0"), Path("3"), Path("6"))
     assert source.picked(10) is source
 
 
 def test_large_photographs_are_scaled_down(tmp_path: Path) -> None:
-    source = Source("here", (write_photograph(tmp_path / "wide.jpg", (4000, 1000)),))
+    source = PhotoSource("here", (write_photograph(tmp_path / "wide.jpg", (4000, 1000)),))
     assert [image.size for image in source.load()] == [(3000, 750)]
 
 
@@ -198,7 +207,7 @@ def test_other_photographs_give_another_place(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
     photograph = tmp_path / "one.jpg"
     photograph.write_bytes(b"1")
-    source = Source("here", (photograph,))
+    source = PhotoSource("here", (photograph,))
     first = cached_path(source, 600)
     assert first == cached_path(source, 600)
     assert first.is_relative_to(tmp_path / "cache")

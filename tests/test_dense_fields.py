@@ -15,7 +15,7 @@ from twin import dense
 import headrace as hr
 from headrace import _core
 from headrace.errors import UsageError
-from headrace.plan import Plan
+from headrace.plan import UniformPlan
 from headrace.views.views import compile_view
 
 SEED, BATCH = 3, 8
@@ -47,7 +47,7 @@ def load(dataset, fields, view, **options):
 
 def cut(view, step):
     """(scene, view by name) of each sample of a batch, the sizes by what was written."""
-    plan = Plan(length=COUNT, batch_size=BATCH, shuffle=True, seed=SEED)
+    plan = UniformPlan(length=COUNT, batch_size=BATCH, shuffle=True, seed=SEED)
     batch = plan.batch(0, step)
     heights, widths = (np.array(side, np.int32) for side in zip(*map(size_of, batch.samples.tolist()), strict=True))
     rows = _core.sample_views(compile_view(view).ops, plan.key(0), batch.samples, batch.passes, 0, widths, heights)
@@ -195,7 +195,7 @@ def test_normals_of_floats(tmp_path):
     view = [hr.Letterbox((40, 50)), hr.RandomHorizontalFlip(1.0), hr.RandomVerticalFlip(1.0)]
     dataset = one_sample(tmp_path, normals=npy(values))
     (batch,) = load(dataset, {"normals": hr.Normals()}, view, batch_size=1)
-    plan = Plan(length=1, batch_size=1, shuffle=True, seed=SEED)
+    plan = UniformPlan(length=1, batch_size=1, shuffle=True, seed=SEED)
     sizes = np.array([45], np.int32), np.array([31], np.int32)
     ids = np.zeros(1, np.int64), np.zeros(1, np.uint32)
     row = _core.sample_views(compile_view(view).ops, plan.key(0), *ids, 0, *sizes)[0]

@@ -8,7 +8,7 @@ import torch
 
 import headrace as hr
 from headrace.device import Conversion
-from headrace.device.fused import dense_strides
+from headrace.device.image_conversion import dense_strides
 
 LAYOUTS = {"channels-last": torch.channels_last, "planar": torch.contiguous_format}
 
@@ -90,15 +90,15 @@ def test_the_kernel_in_tritons_interpreter(channels, monkeypatch):
     a device rounds."""
     pytest.importorskip("triton", reason="needs Triton: pip install triton")
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    from headrace.device import fused
-    from headrace.device.conversion import scale
+    from headrace.device import image_conversion
+    from headrace.device.image_conversion import channel_scale
 
-    kernel = fused.load_kernel()
+    kernel = image_conversion.load_kernel()
     normalize = hr.IMAGENET if channels == 3 else None
     for image_layout in LAYOUTS.values():
         for out_layout in LAYOUTS.values():
             image = every_byte(channels).contiguous(memory_format=image_layout)
             out = torch.empty(image.shape, memory_format=out_layout)
             strides = dense_strides(image, out)
-            fused.launch(kernel, image, out, strides, *scale(normalize, channels))
+            image_conversion.launch_kernel(kernel, image, out, strides, *channel_scale(normalize, channels))
             assert torch.equal(out, expected(image, normalize, "float32"))

@@ -10,7 +10,7 @@ import torch
 from loader_data import write_folder
 
 import headrace as hr
-from headrace.device import Conversion, fused
+from headrace.device import Conversion, image_conversion
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 
@@ -74,7 +74,7 @@ def test_triton_is_used_where_it_is_installed():
     pytest.importorskip("triton", reason="needs Triton")
     image = torch.zeros(2, 3, 8, 8, dtype=torch.uint8, device="cuda")
     out = torch.empty(image.shape, device="cuda")
-    assert fused.convert(image, out, (0.0,) * 3, (255.0,) * 3)
+    assert image_conversion.convert_fused(image, out, (0.0,) * 3, (255.0,) * 3)
 
 
 def test_the_loader_gives_the_same_batches_on_the_device(tmp_path):

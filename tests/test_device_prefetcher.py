@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import headrace as hr
 from headrace.device import DevicePrefetcher, prefetcher
-from headrace.device.lanes import PlainLane
+from headrace.device.h2d_copy import PlainLane
 
 
 def numbers(count):

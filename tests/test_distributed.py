@@ -24,11 +24,20 @@ from torch.distributed import HashStore
 
 import headrace as hr
 from headrace.distributed import process_group
-from headrace.distributed.failures import LONGEST, Board, Failure, failure_of, is_of_a_collective
-from headrace.distributed.peers import is_gone, own_process
-from headrace.distributed.place import Place, device_of, place_of
-from headrace.distributed.seeds import seeds_of
-from headrace.distributed.wrapping import _with_sync_batchnorm
+from headrace.distributed.process_group import (
+    LONGEST,
+    Board,
+    RankFailure,
+    RankPlace,
+    _with_sync_batchnorm,
+    device_of,
+    failure_of,
+    is_gone,
+    is_of_a_collective,
+    own_process,
+    place_of,
+    seeds_of,
+)
 from headrace.errors import RankError, UsageError
 
 LAUNCHED = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
@@ -380,18 +389,18 @@ def test_variables_that_do_not_fit_are_refused(change, text):
 
 
 def test_places():
-    assert place_of(LAUNCHED) == Place(1, 4, 1, launched=True)
-    assert place_of({"MASTER_ADDR": "left over"}) == Place(0, 1, 0, launched=False)
+    assert place_of(LAUNCHED) == RankPlace(1, 4, 1, launched=True)
+    assert place_of({"MASTER_ADDR": "left over"}) == RankPlace(0, 1, 0, launched=False)
 
 
 def test_devices(monkeypatch):
-    second = Place(1, 4, 1, launched=True)
+    second = RankPlace(1, 4, 1, launched=True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert device_of(second, None) == torch.device("cuda", 1)
     assert device_of(second, "cpu") == torch.device("cpu")
     with pytest.raises(UsageError, match=r"got LOCAL_RANK=2 and 2 GPUs; start fewer ranks \(--nproc-per-node 2\)"):
-        device_of(Place(2, 4, 2, launched=True), None)
+        device_of(RankPlace(2, 4, 2, launched=True), None)
     with pytest.raises(UsageError, match="device: expected 'cuda', 'cpu' or None, got 'cuda:1'"):
         device_of(second, "cuda:1")
 
@@ -419,9 +428,9 @@ def boards(count: int) -> list[Board]:
 def test_the_first_failure_is_the_runs():
     first, second, third = boards(3)
     assert third.failure() is None
-    assert second.record(Failure(1, "ended: ValueError")) == Failure(1, "ended: ValueError")
-    assert first.record(Failure(0, "ended: OSError")) == Failure(1, "ended: ValueError")
-    assert third.failure() == Failure(1, "ended: ValueError")
+    assert second.record(RankFailure(1, "ended: ValueError")) == RankFailure(1, "ended: ValueError")
+    assert first.record(RankFailure(0, "ended: OSError")) == RankFailure(1, "ended: ValueError")
+    assert third.failure() == RankFailure(1, "ended: ValueError")
 
 
 def test_all_are_through_when_each_is():

@@ -10,7 +10,7 @@ import torch
 from cached_data import LENGTH, SIDE, Pictures
 
 import headrace
-from headrace.compat.caching.encoding import encode_sample
+from headrace.dropins.sample_encoding import encode_sample
 
 PAGE = Path(__file__).parents[1] / "docs" / "drop-ins" / "cached.md"
 

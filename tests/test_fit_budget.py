@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from processes import source_paths
 
 import headrace as hr
+from headrace.device.memory import CudaMemory, says_out_of_memory
 from headrace.device.memory_search import WARM_UPS
 from headrace.errors import BudgetError, UsageError
-from headrace.memory.device_memory import CudaMemory, says_out_of_memory
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 CAPACITY = 10_000_000

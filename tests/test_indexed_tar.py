@@ -23,7 +23,7 @@ from PIL import Image
 from processes import in_fork, run_python
 
 from headrace.data import open as open_dataset
-from headrace.data import tar_sidecar
+from headrace.data.archives import tar_index
 from headrace.data.storage import safetensors
 from headrace.data.storage.open_file import OpenFile
 from headrace.dropins.indexed_tar import IndexedTar
@@ -445,8 +445,8 @@ def test_a_tar_replaced_while_it_is_indexed(own_frames, monkeypatch, tmp_path):
         os.replace(write_tar(tmp_path / "new.tar", ["other"]), own_frames)
         return built
 
-    tar_sidecar_build = tar_sidecar.build_index
-    monkeypatch.setattr(tar_sidecar, "build_index", build)
+    tar_sidecar_build = tar_index.build_tar_index
+    monkeypatch.setattr(tar_index, "build_tar_index", build)
     with pytest.raises(ChangedError, match="it was replaced while it was indexed"):
         IndexedTar(own_frames)
     assert [entry.name for entry in own_frames.parent.iterdir()] == ["frames.tar"]
@@ -459,8 +459,8 @@ def test_a_tar_replaced_while_it_is_indexed(own_frames, monkeypatch, tmp_path):
 def scans(monkeypatch) -> list[str]:
     """Paths scanned, in order."""
     seen: list[str] = []
-    build = tar_sidecar.build_index
-    monkeypatch.setattr(tar_sidecar, "build_index", lambda path: seen.append(path) or build(path))
+    build = tar_index.build_tar_index
+    monkeypatch.setattr(tar_index, "build_tar_index", lambda path: seen.append(path) or build(path))
     return seen
 
 
@@ -491,11 +491,11 @@ def test_one_scan_serves_members_and_samples(own_frames, scans):
 def test_a_damaged_index_is_built_again(own_frames, scans, name, change):
     IndexedTar(own_frames).close()
     kept = f"{own_frames}.headrace"
-    arrays, metadata = safetensors.read(kept)
+    arrays, metadata = safetensors.read_arrays(kept)
     arrays = {key: values.copy() for key, values in arrays.items()}
     arrays[name] = np.ascontiguousarray(change(arrays[name]))
     with open(kept, "wb") as file:
-        safetensors.write(file, arrays, metadata)
+        safetensors.write_arrays(file, arrays, metadata)
     with IndexedTar(own_frames) as tar:
         assert all(tar.read(name) == content_of(name) for name in NAMES[::20])
     assert len(scans) == 2

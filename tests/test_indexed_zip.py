@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zip_files import CENTRAL, LOCAL, Stream, patched, sized, zip_of
 
-from headrace.data import zip_sidecar
+from headrace.data.archives import zip_index
 from headrace.data.archives.zip_reading import InflateError, inflate
 from headrace.data.storage import safetensors
 from headrace.dropins.indexed_zip import IndexedZip
@@ -387,17 +387,17 @@ def test_a_zip_replaced_by_name_goes_on_as_it_was_opened(own_frames, tmp_path):
 )
 def test_a_damaged_index_is_built_again(own_frames, monkeypatch, name, change):
     builds: list[str] = []
-    build = zip_sidecar.build_index
-    monkeypatch.setattr(zip_sidecar, "build_index", lambda path: builds.append(path) or build(path))
+    build = zip_index.build_zip_index
+    monkeypatch.setattr(zip_index, "build_zip_index", lambda path: builds.append(path) or build(path))
     for _ in range(2):
         IndexedZip(own_frames).close()
     assert len(builds) == 1
     kept = f"{own_frames}.headrace"
-    arrays, metadata = safetensors.read(kept)
+    arrays, metadata = safetensors.read_arrays(kept)
     arrays = {key: values.copy() for key, values in arrays.items()}
     arrays[name] = np.ascontiguousarray(change(arrays[name]))
     with open(kept, "wb") as file:
-        safetensors.write(file, arrays, metadata)
+        safetensors.write_arrays(file, arrays, metadata)
     with pytest.warns(UserWarning, match="got a damaged file"):
         archive = IndexedZip(own_frames)
     with archive:
@@ -408,13 +408,13 @@ def test_a_damaged_index_is_built_again(own_frames, monkeypatch, name, change):
 def test_a_tar_index_is_not_taken_for_a_zips(own_frames):
     IndexedZip(own_frames).close()
     kept = f"{own_frames}.headrace"
-    arrays, metadata = safetensors.read(kept)
+    arrays, metadata = safetensors.read_arrays(kept)
     arrays = {key: values.copy() for key, values in arrays.items()}
     with open(kept, "wb") as file:
-        safetensors.write(file, arrays, metadata | {"format": "headrace tar index 2"})
+        safetensors.write_arrays(file, arrays, metadata | {"format": "headrace tar index 2"})
     with IndexedZip(own_frames) as archive:
         assert archive.read(NAMES[0]) == content_of(NAMES[0])
-    assert safetensors.read(kept)[1]["format"] == zip_sidecar.FORMAT
+    assert safetensors.read_arrays(kept)[1]["format"] == zip_index.ZIP_INDEX_FORMAT
 
 
 def test_an_empty_zip(tmp_path):

@@ -26,8 +26,8 @@ from processes import (
 )
 
 import headrace as hr
-from headrace.feed import pillow
 from headrace.loader import runner
+from headrace.loader.decoding import pillow
 
 MB = 1 << 20
 
@@ -195,14 +195,14 @@ def test_dropping_does_not_wait_for_a_map_that_hangs(photos, monkeypatch):
 
 def test_closing_while_pillow_works(tmp_path, monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
-    decode = pillow.decode
+    decode = pillow.decode_picture
 
     def slow(data, image, limits):
         begun.set()
         assert go_on.wait(DEADLINE_S)
         return decode(data, image, limits)
 
-    monkeypatch.setattr(pillow, "decode", slow)
+    monkeypatch.setattr(pillow, "decode_picture", slow)
     for number in range(8):
         (tmp_path / f"{number}.bmp").write_bytes(encode(photograph(number, 30, 20), "BMP"))
     iterator = iter(load(hr.open(tmp_path), fields={"image": hr.Image()}, batch_size=8))
@@ -219,7 +219,7 @@ def test_memory_that_runs_out_in_pillow_is_no_bad_sample(tmp_path, monkeypatch):
     def fails(data, image, limits):
         raise MemoryError("too much")
 
-    monkeypatch.setattr(pillow, "decode", fails)
+    monkeypatch.setattr(pillow, "decode_picture", fails)
     (tmp_path / "a.bmp").write_bytes(encode(photograph(1, 30, 20), "BMP"))
     loader = load(hr.open(tmp_path), fields={"image": hr.Image()})
     with pytest.raises(MemoryError, match="too much"):

@@ -16,7 +16,7 @@ from processes import eventually, in_fork, own_threads
 
 import headrace as hr
 from headrace.device import place
-from headrace.feed.outputs import Converter
+from headrace.loader.batch_decoder import Converter
 from headrace.loader.decoding.pixels import parts_of
 
 GLOBAL_BATCH = 12
@@ -166,7 +166,7 @@ def test_a_device_that_fails_leaves_nothing_behind(make, monkeypatch):
         raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
 
     loader = make()
-    monkeypatch.setattr("headrace.device.placement.lane_to", fail)
+    monkeypatch.setattr("headrace.device.h2d_copy.lane_to", fail)
     with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA"):
         iter(loader)
     assert own_threads() == []

@@ -12,7 +12,7 @@ from PIL import Image
 
 import headrace as hr
 from headrace import _core
-from headrace.plan import Plan
+from headrace.plan import UniformPlan
 from headrace.views.views import compile_view
 
 BATCH = 16
@@ -39,12 +39,12 @@ def image(**options):
 
 
 def planned(loader, step, epoch=0):
-    return Plan(length=len(loader.dataset), batch_size=BATCH, shuffle=True, seed=SEED).batch(epoch, step)
+    return UniformPlan(length=len(loader.dataset), batch_size=BATCH, shuffle=True, seed=SEED).batch(epoch, step)
 
 
 def views_of(view, plan, sizes):
     """One view a sample, as numbers named by `_core.VIEW_COLUMNS`."""
-    key = Plan(length=COUNT, batch_size=BATCH, shuffle=True, seed=SEED).key(plan.epoch)
+    key = UniformPlan(length=COUNT, batch_size=BATCH, shuffle=True, seed=SEED).key(plan.epoch)
     widths, heights = (np.array(side, np.int32) for side in zip(*sizes, strict=True))
     rows = _core.sample_views(compile_view(view).ops, key, plan.samples, plan.passes, 0, widths, heights)
     return [dict(zip(_core.VIEW_COLUMNS, row, strict=True)) for row in rows]
@@ -248,7 +248,7 @@ def test_a_replacement_has_the_view_of_its_own_pass(tmp_path):
     path = next(write_folder(tmp_path / "photos").glob(f"*/{bad:04}.*"))
     path.write_bytes(b"")
     loader = load(hr.open(tmp_path / "photos"), {"image": image()}, view=view, on_error="replace")
-    plan = Plan(length=COUNT, batch_size=BATCH, shuffle=True, seed=SEED)
+    plan = UniformPlan(length=COUNT, batch_size=BATCH, shuffle=True, seed=SEED)
     for step, batch in enumerate(loader):
         planned_batch = plan.batch(0, step)
         for row in np.flatnonzero(planned_batch.samples == bad):

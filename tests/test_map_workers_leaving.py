@@ -527,7 +527,7 @@ def test_a_parent_killed_under_other_start_methods(folder, method):
 def test_a_parent_that_is_killed_while_map_hangs(folder):
     """Its workers give the call of map a moment, and end."""
     body = """
-from headrace.feed.map_workers import inbox
+from headrace.loader.map_workers import worker as inbox
 inbox.LEAVE_S = 0.05
 
 def hangs(sample, rng):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.memory.line import CLOSE, GROWTH, Measured, fit_line, largest_that_fits, next_samples
+from headrace.device.memory_search import CLOSE, GROWTH, MeasuredPeak, fit_line, largest_that_fits, next_samples
 
 MOST = 1 << 20
 ENOUGH = 60
@@ -19,14 +19,14 @@ def searched(peak_of, *, limit, most=MOST, capacity=None):
     measured, samples = [], 1
     while samples is not None:
         peak = peak_of(samples)
-        measured.append(Measured(samples, None if capacity is not None and peak > capacity else peak))
+        measured.append(MeasuredPeak(samples, None if capacity is not None and peak > capacity else peak))
         samples = next_samples(measured, limit_bytes=limit, most=most)
         assert len(measured) < ENOUGH
     return measured
 
 
 def test_a_line_through_points_on_it():
-    line = fit_line([Measured(n, 1000 + 30 * n) for n in (1, 2, 4)] + [Measured(99, None)])
+    line = fit_line([MeasuredPeak(n, 1000 + 30 * n) for n in (1, 2, 4)] + [MeasuredPeak(99, None)])
     assert line.fixed_bytes == pytest.approx(1000)
     assert line.bytes_per_sample == pytest.approx(30)
     assert line.residual_bytes == pytest.approx(0, abs=1e-6)
@@ -34,7 +34,7 @@ def test_a_line_through_points_on_it():
 
 
 def test_the_residual_is_the_largest_distance():
-    assert fit_line([Measured(1, 10), Measured(2, 26), Measured(3, 30)]).residual_bytes == pytest.approx(4)
+    assert fit_line([MeasuredPeak(1, 10), MeasuredPeak(2, 26), MeasuredPeak(3, 30)]).residual_bytes == pytest.approx(4)
 
 
 @given(fixed=st.integers(0, 10**9), slope=st.integers(1000, 10**8), room=st.integers(1, 5000))
@@ -52,7 +52,7 @@ def test_of_memory_that_grows_faster_a_size_is_found_that_ran(square, room):
     limit = 10**6 + square * room * room
     measured = searched(lambda samples: 10**6 + square * samples * samples, limit=limit)
     found = largest_that_fits(measured, limit_bytes=limit)
-    assert Measured(found, 10**6 + square * found * found) in measured
+    assert MeasuredPeak(found, 10**6 + square * found * found) in measured
     assert 0.9 * room - 1 <= found <= room
 
 
@@ -90,14 +90,14 @@ def test_memory_that_does_not_grow_leads_to_the_most():
 
 
 def test_nothing_fits():
-    assert searched(lambda samples: 11, limit=10) == [Measured(1, 11)]
-    assert largest_that_fits([Measured(1, 11)], limit_bytes=10) is None
+    assert searched(lambda samples: 11, limit=10) == [MeasuredPeak(1, 11)]
+    assert largest_that_fits([MeasuredPeak(1, 11)], limit_bytes=10) is None
 
 
 def test_a_size_above_one_that_did_not_fit_does_not_count():
-    assert largest_that_fits([Measured(4, None), Measured(8, 3), Measured(2, 3)], limit_bytes=10) == 2
+    assert largest_that_fits([MeasuredPeak(4, None), MeasuredPeak(8, 3), MeasuredPeak(2, 3)], limit_bytes=10) == 2
 
 
 def test_from_the_top_down_when_the_top_does_not_fit():
-    assert next_samples([Measured(64, None)], limit_bytes=10, most=64) == 32
-    assert next_samples([Measured(64, 10)], limit_bytes=10, most=64) is None
+    assert next_samples([MeasuredPeak(64, None)], limit_bytes=10, most=64) == 32
+    assert next_samples([MeasuredPeak(64, 10)], limit_bytes=10, most=64) is None

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.feed.memory import PooledMemory
+from headrace.loader.batch_memory import PooledMemory
 from headrace.loader.decoding.detection import PerSample
 from headrace.loader.mixtures.joining import join
 

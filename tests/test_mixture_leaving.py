@@ -164,7 +164,7 @@ def test_a_device_that_fails_leaves_nothing_behind(places, host_as_device, monke
         raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
 
     mixed = on_device(places, "mixed", device="cuda")()
-    monkeypatch.setattr("headrace.device.placement.lane_to", fail)
+    monkeypatch.setattr("headrace.device.h2d_copy.lane_to", fail)
     with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA"):
         iter(mixed)
     assert own_threads() == []

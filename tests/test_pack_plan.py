@@ -13,16 +13,16 @@ from scipy import stats
 from twin import rng as twin
 
 from headrace.errors import StateError, UsageError
-from headrace.packing import MOST_TOKENS
-from headrace.plan import LengthOrder, PackPlan, State, resume, state_after
-from headrace.plan.ranks import world_sizes
+from headrace.plan import LengthOrder, PackedPlan, State, resume, state_after
+from headrace.plan.batching import MOST_TOKENS
+from headrace.plan.order import world_sizes
 
 ROW = 64
 EXACT = 4096
 
 
 def plan_of(lengths, row=ROW, batch_size=3, **parameters):
-    return PackPlan(order=LengthOrder.of(np.asarray(lengths), row), row=row, batch_size=batch_size, **parameters)
+    return PackedPlan(order=LengthOrder.of(np.asarray(lengths), row), row=row, batch_size=batch_size, **parameters)
 
 
 def log_normal(count, mean, *, sigma=0.9, seed=0):
@@ -159,7 +159,7 @@ def test_samples_in_order_of_length(dtype):
 def test_samples_in_order_of_length_over_several_pieces(monkeypatch):
     lengths = np.random.default_rng(3).integers(0, 50, 3000)
     expected = LengthOrder.of(lengths, 40)
-    monkeypatch.setattr("headrace.plan.length_order._PIECE", 512)
+    monkeypatch.setattr("headrace.plan.best_fit._PIECE", 512)
     order = LengthOrder.of(lengths, 40)
     assert order.samples.tolist() == expected.samples.tolist()
     assert order.digest == expected.digest

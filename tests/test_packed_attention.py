@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from headrace.feed.packed_text import packed
 from headrace.fields.tokens import Sequences
+from headrace.loader.decoding.texts import packed
 
 VOCABULARY, WIDTH, HEADS, LENGTH = 50, 16, 2, 24
 

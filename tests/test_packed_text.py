@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.feed.packed_text import PARTS, RowOverflowError, packed
 from headrace.fields.tokens import Sequences
+from headrace.loader.decoding.texts import PARTS, RowOverflowError, packed
 
 LENGTH, PAD = 12, 99
 

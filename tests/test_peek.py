@@ -20,12 +20,9 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.errors import HeadraceError, NotFoundError
-from headrace.peek.duplicates import MOST_BITS, MOST_LEVELS, near_duplicates
-from headrace.peek.fingerprint import Fingerprint
-from headrace.peek.histogram import histogram
-from headrace.peek.sheet import contact_sheet
 from headrace.tools.command_line import app
-from headrace.tools.peek_survey import spread, survey
+from headrace.tools.peek_page import contact_sheet, histogram
+from headrace.tools.peek_survey import MOST_BITS, MOST_LEVELS, Fingerprint, near_duplicates, spread, survey
 
 
 def picture(seed: int, size: tuple[int, int] = (64, 48)) -> PIL.Image.Image:

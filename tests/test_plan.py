@@ -13,8 +13,8 @@ from scipy import stats
 from twin import rng as twin
 
 from headrace.errors import UsageError
-from headrace.plan import Plan
-from headrace.plan.ranks import rank_part, world_sizes
+from headrace.plan import UniformPlan
+from headrace.plan.order import rank_part, world_sizes
 
 
 def joined(plan_of_rank, world_size, epoch, step):
@@ -40,12 +40,12 @@ def plans(draw, remainders=("short", "drop", "wrap")):
 
 @given(plans(), st.integers(0, 5))
 def test_ranks_joined_are_the_batch_of_world_size_one(parameters, epoch):
-    alone = Plan(**parameters)
+    alone = UniformPlan(**parameters)
     for world_size in world_sizes(alone.global_batch):
         split = {**parameters, "batch_size": alone.global_batch // world_size, "world_size": world_size}
         for step in {0, alone.steps // 2, alone.steps - 1}:
             whole = alone.batch(epoch, step)
-            got = joined(lambda rank, split=split: Plan(**split, rank=rank), world_size, epoch, step)
+            got = joined(lambda rank, split=split: UniformPlan(**split, rank=rank), world_size, epoch, step)
             for part, expected in zip(got, (whole.samples, whole.passes, whole.positions), strict=True):
                 assert np.array_equal(part, expected)
                 assert part.dtype == expected.dtype
@@ -53,7 +53,7 @@ def test_ranks_joined_are_the_batch_of_world_size_one(parameters, epoch):
 
 @given(plans(), st.integers(0, 2**40))
 def test_an_epoch_holds_every_sample_once_and_counts_what_it_leaves_out_or_repeats(parameters, epoch):
-    plan = Plan(**parameters)
+    plan = UniformPlan(**parameters)
     batches = [plan.batch(epoch, step) for step in range(plan.steps)]
     samples = np.concatenate([batch.samples for batch in batches])
     positions = np.concatenate([batch.positions for batch in batches])
@@ -73,13 +73,13 @@ def test_an_epoch_holds_every_sample_once_and_counts_what_it_leaves_out_or_repea
     [("short", 3, 2, 0, 0), ("drop", 2, 4, 2, 0), ("wrap", 3, 4, 0, 2)],
 )
 def test_what_becomes_of_the_last_samples(remainder, steps, last, left_out, repeated):
-    plan = Plan(length=10, batch_size=4, remainder=remainder)
+    plan = UniformPlan(length=10, batch_size=4, remainder=remainder)
     assert (plan.steps, len(plan.batch(0, steps - 1).samples)) == (steps, last)
     assert (plan.left_out, plan.repeated) == (left_out, repeated)
 
 
 def test_wrap_goes_on_from_the_start_of_the_same_epoch_in_the_next_pass():
-    plan = Plan(length=3, batch_size=8, remainder="wrap", seed=5)
+    plan = UniformPlan(length=3, batch_size=8, remainder="wrap", seed=5)
     batch = plan.batch(2, 0)
     order = batch.samples[:3]
     assert batch.samples.tolist() == np.resize(order, 8).tolist()
@@ -89,12 +89,12 @@ def test_wrap_goes_on_from_the_start_of_the_same_epoch_in_the_next_pass():
 
 
 def test_without_shuffle_samples_come_in_order():
-    plan = Plan(length=10, batch_size=2, world_size=2, rank=1, shuffle=False)
+    plan = UniformPlan(length=10, batch_size=2, world_size=2, rank=1, shuffle=False)
     assert [plan.batch(9, step).samples.tolist() for step in range(3)] == [[2, 3], [6, 7], [9]]
 
 
 def test_the_order_is_the_keyed_permutation():
-    plan = Plan(length=1000, batch_size=10, seed=2**64 - 1)
+    plan = UniformPlan(length=1000, batch_size=10, seed=2**64 - 1)
     expected = [twin.permute(1000, twin.hash64(2**64 - 1, 3), position) for position in range(20, 30)]
     assert plan.batch(3, 2).samples.tolist() == expected
     assert plan.key(3) == twin.hash64(2**64 - 1, 3)
@@ -102,7 +102,7 @@ def test_the_order_is_the_keyed_permutation():
 
 def test_epochs_and_seeds_give_other_orders():
     def order(seed, epoch):
-        return tuple(Plan(length=100, batch_size=100, seed=seed).batch(epoch, 0).samples.tolist())
+        return tuple(UniformPlan(length=100, batch_size=100, seed=seed).batch(epoch, 0).samples.tolist())
 
     assert order(0, 0) == order(0, 0)
     assert len({order(seed, epoch) for seed in range(4) for epoch in range(4)}) == 16
@@ -120,7 +120,7 @@ def test_a_short_batch_is_split_evenly(world_size, batch_size, count):
 
 
 def test_a_rank_that_a_short_batch_leaves_nothing_still_takes_the_step():
-    plans = [Plan(length=9, batch_size=2, world_size=4, rank=rank) for rank in range(4)]
+    plans = [UniformPlan(length=9, batch_size=2, world_size=4, rank=rank) for rank in range(4)]
     assert [plan.steps for plan in plans] == [2] * 4
     assert [len(plan.batch(0, 1).samples) for plan in plans] == [0, 0, 0, 1]
     assert plans[0].empty_parts == 3
@@ -128,7 +128,7 @@ def test_a_rank_that_a_short_batch_leaves_nothing_still_takes_the_step():
 
 @pytest.mark.parametrize(("length", "remainder"), [(8, "short"), (12, "short"), (9, "drop"), (9, "wrap")])
 def test_no_part_is_empty_where_each_rank_has_a_sample_in_the_last_batch(length, remainder):
-    assert Plan(length=length, batch_size=2, world_size=4, remainder=remainder).empty_parts == 0
+    assert UniformPlan(length=length, batch_size=2, world_size=4, remainder=remainder).empty_parts == 0
 
 
 @given(st.integers(1, 5000))
@@ -137,9 +137,9 @@ def test_world_sizes_are_the_divisors(global_batch):
 
 
 def test_replacements_are_keyed_and_in_a_pass_of_their_own():
-    plan = Plan(length=1000, batch_size=8, seed=3)
+    plan = UniformPlan(length=1000, batch_size=8, seed=3)
     got = plan.replacement(4, (1 << 40) + 5, 6)
-    assert got == Plan(length=1000, batch_size=2, world_size=4, rank=2, seed=3).replacement(4, (1 << 40) + 5, 6)
+    assert got == UniformPlan(length=1000, batch_size=2, world_size=4, rank=2, seed=3).replacement(4, (1 << 40) + 5, 6)
     block = twin.philox(twin.hash64(3, 4), np.array([5, 1 << 8, 6, 255 << 8], np.uint32))
     first = int(block[0]) | int(block[1]) << 32
     assert got == (first * 1000 >> 64, 0x8000_0000 | int(block[2]) & 0x7FFF_FFFF)
@@ -148,7 +148,7 @@ def test_replacements_are_keyed_and_in_a_pass_of_their_own():
 
 
 def test_replacements_are_uniform_over_the_dataset():
-    plan = Plan(length=20, batch_size=8)
+    plan = UniformPlan(length=20, batch_size=8)
     counts = np.bincount([plan.replacement(0, position, 0)[0] for position in range(2000)], minlength=20)
     assert stats.chisquare(counts).pvalue > 1e-3
 
@@ -173,17 +173,17 @@ def test_replacements_are_uniform_over_the_dataset():
 )
 def test_a_wrong_argument_is_named_with_what_was_expected(change, says):
     with pytest.raises(UsageError, match=says):
-        Plan(**{"length": 10, "batch_size": 4, **change})
+        UniformPlan(**{"length": 10, "batch_size": 4, **change})
 
 
 @pytest.mark.parametrize(("epoch", "step"), [(-1, 0), (0, -1), (0, 3), (True, 0), (0, 1.0)])
 def test_a_step_outside_the_epoch_is_refused(epoch, step):
     with pytest.raises(UsageError, match=r"epoch: expected|step: expected"):
-        Plan(length=10, batch_size=4).batch(epoch, step)
+        UniformPlan(length=10, batch_size=4).batch(epoch, step)
 
 
 def test_a_batch_of_256_takes_well_under_a_millisecond():
-    plan = Plan(length=1_281_167, batch_size=256)
+    plan = UniformPlan(length=1_281_167, batch_size=256)
     times = []
     for step in range(200):
         begin = time.perf_counter()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from twin import rng as twin
 
 from headrace.errors import UsageError
-from headrace.plan import Mixture, Plan, SourceBatches, SourceSamples, counts_of
-from headrace.plan.shares import MAX_WINDOW
+from headrace.plan import Mixture, SourceBatches, SourceSamples, UniformPlan, counts_of
+from headrace.plan.mixture import MAX_WINDOW
 
 COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=5).map(tuple)
 SEEDS = st.integers(0, 2**64 - 1)
@@ -151,7 +151,7 @@ def test_weights_that_are_none(weight, says):
 
 
 def test_a_sources_own_batches_are_numbered_through_its_epochs():
-    plan = Plan(length=10, batch_size=4, seed=3)
+    plan = UniformPlan(length=10, batch_size=4, seed=3)
     numbered = SourceBatches(plan, steps=7)
     for number in range(7):
         mine, own = numbered.batch(5, number), plan.batch(number // 3, number % 3)
@@ -166,13 +166,13 @@ def test_a_sources_samples_come_one_epoch_of_it_after_another(length, counts, ra
     for epoch in range(epochs):
         for step in range(steps):
             for rank in range(ranks):
-                plan = Plan(length=length, batch_size=global_batch // ranks, rank=rank, world_size=ranks, seed=2)
+                plan = UniformPlan(length=length, batch_size=global_batch // ranks, rank=rank, world_size=ranks, seed=2)
                 batch = SourceSamples(plan, steps, mixture, 0).batch(epoch, step)
                 assert batch.positions.tolist() == list(range(len(samples), len(samples) + len(batch.samples)))
                 samples += batch.samples.tolist()
                 passes += batch.passes.tolist()
     assert len(samples) == mixture.taken(epochs * steps * global_batch)[0]
-    alone = Plan(length=length, batch_size=length, seed=2)
+    alone = UniformPlan(length=length, batch_size=length, seed=2)
     expected = [sample for epoch in range(len(samples) // length + 1) for sample in alone.batch(epoch, 0).samples]
     assert samples == expected[: len(samples)]
     assert passes == [position // length for position in range(len(samples))]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import StateError, UsageError
-from headrace.plan import Plan, SamplePlan, resume_samples, state_at
+from headrace.plan import SamplePlan, UniformPlan, resume_samples, state_at
 
 
 def rounds(plans, epoch, consumed, start, stop):
@@ -30,7 +30,7 @@ def test_what_was_consumed_is_a_prefix_and_any_world_size_goes_on_from_it(data):
         "remainder": data.draw(st.sampled_from(["drop", "wrap"])),
     }
     epoch = data.draw(st.integers(0, 3))
-    whole = Plan(length=length, batch_size=length, shuffle=parameters["shuffle"], seed=parameters["seed"])
+    whole = UniformPlan(length=length, batch_size=length, shuffle=parameters["shuffle"], seed=parameters["seed"])
     order = whole.batch(epoch, 0).samples.tolist()
     first = ranks_of(data.draw(st.integers(1, 6)), **parameters)
     taken = data.draw(st.integers(0, length // len(first)))
@@ -107,7 +107,11 @@ def test_resume_refuses_another_order_and_whole_batches():
         (state_at(plan, epoch=3, samples=41, dataset="d", core=""), "at most the 40 samples of an epoch, got 41"),
         (
             state_at(
-                Plan(length=40, batch_size=4, seed=5, remainder="wrap"), epoch=3, samples=12, dataset="d", core=""
+                UniformPlan(length=40, batch_size=4, seed=5, remainder="wrap"),
+                epoch=3,
+                samples=12,
+                dataset="d",
+                core="",
             ),
             "expected one of a sampler of single samples .* got global batch 4; load it into a sampler of batches",
         ),

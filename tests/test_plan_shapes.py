@@ -13,8 +13,8 @@ from test_plan_members import coded
 from twin import rng as twin
 
 from headrace.errors import UsageError
-from headrace.plan import BudgetCapacity, FixedCapacity, ShapePlan, StepViews
-from headrace.plan.ranks import world_sizes
+from headrace.plan import BudgetCapacity, FixedCapacity, ShapedPlan, StepViews
+from headrace.plan.order import world_sizes
 
 
 def views(scales):
@@ -24,7 +24,7 @@ def views(scales):
 
 def plan_of(codes, buckets, scales, capacity, **parameters):
     given = {"joined": True, "grouping": "made up"} | parameters
-    return ShapePlan(members=coded(codes, buckets), capacity=capacity, views=views(scales), **given)
+    return ShapedPlan(members=coded(codes, buckets), capacity=capacity, views=views(scales), **given)
 
 
 # --- a slow plan ---

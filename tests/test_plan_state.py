@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import StateError
-from headrace.plan import Plan, Resume, State, resume, state_after
+from headrace.plan import Resume, State, UniformPlan, resume, state_after
 
 DATASET, CORE = "sha256:0123", "libjpeg-turbo 2.1.5"
 
@@ -32,8 +32,10 @@ def batches_of(plans, epoch, step):
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_resume_at_every_step_on_every_world_size(remainder, world_size):
     parameters = {"length": 50, "seed": 9, "remainder": remainder}
-    before = Plan(**parameters, batch_size=8)
-    after = [Plan(**parameters, batch_size=8 // world_size, world_size=world_size, rank=r) for r in range(world_size)]
+    before = UniformPlan(**parameters, batch_size=8)
+    after = [
+        UniformPlan(**parameters, batch_size=8 // world_size, world_size=world_size, rank=r) for r in range(world_size)
+    ]
     for epoch in range(2):
         whole = batches_of([before], epoch, 0)
         for steps in range(before.steps):
@@ -43,7 +45,7 @@ def test_resume_at_every_step_on_every_world_size(remainder, world_size):
 
 
 def test_resumed_twice_is_the_same_place():
-    plan = Plan(length=50, batch_size=8)
+    plan = UniformPlan(length=50, batch_size=8)
     first = resume(saved(plan, 3, 2), plan, dataset=DATASET, core=CORE)
     second = resume(saved(plan, first.epoch, first.step), plan, dataset=DATASET, core=CORE)
     assert first == second
@@ -51,7 +53,7 @@ def test_resumed_twice_is_the_same_place():
 
 @pytest.mark.parametrize("remainder", ["short", "drop", "wrap"])
 def test_an_epochs_edge_is_the_start_of_the_next(remainder):
-    plan = Plan(length=50, batch_size=8, remainder=remainder)
+    plan = UniformPlan(length=50, batch_size=8, remainder=remainder)
     state = saved(plan, 3, plan.steps)
     assert (state.epoch, state.samples) == (4, 0)
     assert resume(state, plan, dataset=DATASET, core=CORE).step == 0
@@ -67,18 +69,18 @@ def test_a_state_past_the_end_is_taken_where_it_is_asked_for():
 
 
 def test_samples_are_counted_over_all_ranks():
-    assert saved(Plan(length=50, batch_size=4, world_size=2, rank=1), 0, 3).samples == 24
+    assert saved(UniformPlan(length=50, batch_size=4, world_size=2, rank=1), 0, 3).samples == 24
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**40), st.integers(1, 2**40), st.booleans())
 def test_a_state_survives_json(seed, epoch, length, shuffle):
-    state = saved(Plan(length=length, batch_size=4, seed=seed, shuffle=shuffle), epoch, 0)
+    state = saved(UniformPlan(length=length, batch_size=4, seed=seed, shuffle=shuffle), epoch, 0)
     assert (state.seed, state.epoch, state.length, state.shuffle) == (seed, epoch, length, shuffle)
     assert len(json.dumps(state.to_dict())) < 400
 
 
 def test_the_dict_is_the_documented_one():
-    state = state_after(Plan(length=50, batch_size=8, seed=7), epoch=1, steps=2, dataset=DATASET, core=CORE)
+    state = state_after(UniformPlan(length=50, batch_size=8, seed=7), epoch=1, steps=2, dataset=DATASET, core=CORE)
     assert state.to_dict() == {
         "version": 2,
         "plan": 2,
@@ -96,7 +98,7 @@ def test_the_dict_is_the_documented_one():
     }
 
 
-GOOD = Plan(length=50, batch_size=8, seed=7)
+GOOD = UniformPlan(length=50, batch_size=8, seed=7)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_a_state_of_another_run_is_refused(change, says):
 
 
 def test_a_world_size_that_cannot_split_the_batch_is_told_which_can():
-    plan = Plan(length=50, batch_size=3, world_size=3, seed=7)
+    plan = UniformPlan(length=50, batch_size=3, world_size=3, seed=7)
     with pytest.raises(StateError, match=r"3 ranks cannot split 8 evenly; world sizes that can: 1, 2, 4, 8$"):
         resume(saved(GOOD, 0, 2), plan, dataset=DATASET, core=CORE)
 

@@ -21,7 +21,7 @@ from twin.views import sample_view
 import headrace as hr
 from headrace.data.selection import DRAW_BITS, draw_ids, occurrences
 from headrace.errors import UsageError
-from headrace.plan.order_old import epoch_key
+from headrace.plan.order import epoch_key
 from headrace.views.views import compile_view
 
 VIEW = hr.RandomResizedCrop(16, flip=0.5)

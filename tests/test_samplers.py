@@ -29,10 +29,9 @@ from sampler_loaders import (
 )
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
-from headrace.compat.samplers.buckets import BucketBatchSampler
-from headrace.dropins.resumable_samplers import ResumableBatchSampler, ResumableSampler
+from headrace.dropins.resumable_samplers import BucketBatchSampler, ResumableBatchSampler, ResumableSampler
 from headrace.errors import HeadraceError, StateError, UsageError
-from headrace.plan import Plan
+from headrace.plan import UniformPlan
 
 # Of torch, on machines with fewer cores than the battery has threads.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -121,14 +120,14 @@ def test_every_sample_comes_once_in_an_epoch_over_all_ranks(kind):
 
 
 def test_batches_are_the_plans():
-    plan = Plan(length=LENGTH, batch_size=6, world_size=2, rank=1, seed=5)
+    plan = UniformPlan(length=LENGTH, batch_size=6, world_size=2, rank=1, seed=5)
     sampler = sampler_of("batches", batch_size=6, world_size=2, rank=1)
     for epoch in range(2):
         assert list(sampler) == [plan.batch(epoch, step).samples.tolist() for step in range(plan.steps)]
 
 
 def test_single_samples_are_the_plans_order_dealt_out_in_turn():
-    order = Plan(length=2500, batch_size=2500, seed=5).batch(0, 0).samples.tolist()
+    order = UniformPlan(length=2500, batch_size=2500, seed=5).batch(0, 0).samples.tolist()
     for rank in range(3):
         sampler = ResumableSampler(2500, seed=5, rank=rank, world_size=3)
         assert list(sampler) == (order + order)[rank:2502:3]
@@ -562,7 +561,7 @@ def test_ranks_of_a_real_process_group_share_the_epoch(tmp_path):
     """Without torchrun's variables, as under mp.spawn; test_a_process_group_is_asked… is its short cut."""
     source = """
         import sys, torch.distributed as dist
-        from headrace.compat.samplers.buckets import BucketBatchSampler
+        from headrace.dropins.resumable_samplers import BucketBatchSampler
         dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
         sampler = BucketBatchSampler("a" * 9 + "b" * 7, 2, seed=3)
         print(sampler.rank, sampler.world_size, list(sampler))

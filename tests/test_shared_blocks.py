@@ -11,8 +11,8 @@ import pytest
 from processes import in_fork
 
 from headrace import _core
-from headrace.feed.map_workers.counters import Counters, CountersPlace
 from headrace.loader.batch_memory import MappedBlocks, SharedBlocks, SharedFile
+from headrace.loader.map_workers.messages import CountersPlace, MapCounters
 from headrace.system.forks import forget_ended_forks
 
 PAGE = 4096
@@ -202,7 +202,7 @@ def test_rows_are_taken_once_each(blocks):
     """Over as many processes as there may be; two here."""
     place = CountersPlace(0, batches=3, workers=2)
     memory = blocks.acquire(place.nbytes)
-    counters = Counters(place, memory)
+    counters = MapCounters(place, memory)
     counters.reset()
     counters.begin_batch(5)
     children = [in_fork(lambda: bytes(counters.take_row(5) for _ in range(100))) for _ in range(2)]
@@ -215,7 +215,7 @@ def test_rows_are_taken_once_each(blocks):
 
 def test_where_a_worker_is(blocks):
     place = CountersPlace(0, batches=1, workers=2)
-    counters = Counters(place, blocks.acquire(place.nbytes))
+    counters = MapCounters(place, blocks.acquire(place.nbytes))
     counters.reset()
     assert counters.at(0) is None
     counters.set_at(1, 70_000, 123_456)

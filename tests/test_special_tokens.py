@@ -9,7 +9,7 @@ from text_data import caption, tokenizer
 from tokenizers import Tokenizer, processors
 
 from headrace.fields.tokens import resolve_tokenizer
-from headrace.tokens.special_tokens import Frame, frame_of
+from headrace.fields.tokens.native_tokenizer import SpecialTokens, special_tokens_of
 
 A, B = ("[a]", 3), ("[b]", 5)
 TEXTS = ["", *(caption(number) for number in range(12))]
@@ -20,13 +20,13 @@ def template(single):
 
 
 PROCESSORS = {
-    "both ends": (template("[a] $A [b]"), Frame([3], [5])),
-    "begin, twice": (template("[a] [b] $A"), Frame([3, 5], [])),
-    "end, another type": (template("$A:0 [b]:1"), Frame([], [5])),
-    "BERT": (processors.BertProcessing(B, A), Frame([3], [5])),
-    "RoBERTa": (processors.RobertaProcessing(B, A), Frame([3], [5])),
-    "bytes": (processors.ByteLevel(trim_offsets=True), Frame([], [])),
-    "Llama": (processors.Sequence([processors.ByteLevel(), template("[a] $A")]), Frame([3], [])),
+    "both ends": (template("[a] $A [b]"), SpecialTokens([3], [5])),
+    "begin, twice": (template("[a] [b] $A"), SpecialTokens([3, 5], [])),
+    "end, another type": (template("$A:0 [b]:1"), SpecialTokens([], [5])),
+    "BERT": (processors.BertProcessing(B, A), SpecialTokens([3], [5])),
+    "RoBERTa": (processors.RobertaProcessing(B, A), SpecialTokens([3], [5])),
+    "bytes": (processors.ByteLevel(trim_offsets=True), SpecialTokens([], [])),
+    "Llama": (processors.Sequence([processors.ByteLevel(), template("[a] $A")]), SpecialTokens([3], [])),
     "one after another": (processors.Sequence([template("[a] $A"), template("$A [b]")]), None),
     "the text twice": (template("[a] $A $A"), None),
 }
@@ -43,12 +43,12 @@ def case(request):
 
 def test_what_the_description_says(case):
     own, frame = case
-    assert frame_of(own.to_str()) == frame
+    assert special_tokens_of(own.to_str()) == frame
 
 
 def test_a_tokenizer_without_a_processor():
     description = json.loads(tokenizer().to_str()) | {"post_processor": None}
-    assert frame_of(json.dumps(description)) == Frame([], [])
+    assert special_tokens_of(json.dumps(description)) == SpecialTokens([], [])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

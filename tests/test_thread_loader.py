@@ -31,7 +31,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from headrace.compat.thread_loader.pinning import pin
+from headrace.dropins.thread_loader.batch_task import pin
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import UsageError
 

@@ -23,8 +23,9 @@ from processes import eventually, own_threads, run_python
 
 import headrace as hr
 from headrace import _core
-from headrace.data import Dataset, Files, RangeColumn, StringColumn, retrying
-from headrace.data.table import Table
+from headrace.data import ColumnFiles, Dataset, RangeColumn, StringColumn
+from headrace.data.storage import open_file
+from headrace.data.table import SampleTable
 from headrace.errors import ReadError
 
 FOREVER_S = 3600.0
@@ -32,11 +33,11 @@ FOREVER_S = 3600.0
 
 def memory_dataset(samples: int = 1) -> Dataset:
     """Samples that all lie at the same place of this process's memory."""
-    files = Files(os.path.dirname(PATH), StringColumn.from_list([os.path.basename(PATH)]), archives=True)
+    files = ColumnFiles(os.path.dirname(PATH), StringColumn.from_list([os.path.basename(PATH)]), archives=True)
     places = np.full(samples, OFFSET, np.int64)
     column = RangeColumn(files, np.zeros(samples, np.int32), places, np.full(samples, 5, np.int64), None)
     keys = StringColumn.from_list(f"page {number}" for number in range(samples))
-    return Dataset(Table("memory", keys, {"image": column}, {}))
+    return Dataset(SampleTable("memory", keys, {"image": column}, {}))
 
 
 def load(dataset: Dataset, **options: object) -> hr.Loader:
@@ -46,7 +47,7 @@ def load(dataset: Dataset, **options: object) -> hr.Loader:
 @pytest.fixture
 def waits(monkeypatch):
     """Sets the pauses of what is loaded next."""
-    return lambda *waits_s: monkeypatch.setattr(retrying, "WAITS_S", waits_s)
+    return lambda *waits_s: monkeypatch.setattr(open_file, "RETRY_PAUSES_S", waits_s)
 
 
 def test_what_fails_for_good_is_raised_with_its_attempts(waits):
@@ -169,7 +170,7 @@ def places(tmp_path_factory) -> dict[str, Path]:
 SOURCE = """
 import hashlib, sys
 import headrace as hr
-from headrace.data import retrying
+from headrace.data.storage import open_file as retrying
 from headrace.errors import ReadError
 
 retrying.WAITS_S = (0.0, 0.0, 0.0, 0.0)

@@ -13,8 +13,8 @@ from processes import eventually, in_fork
 
 import headrace as hr
 from headrace import _core
-from headrace.cores import available_cores
-from headrace.loader.autotuning import Bounds, Setting, Tuner
+from headrace.loader.autotuning import Setting, Tuner, TuningBounds
+from headrace.system.resources import available_cores
 
 MOST = Setting(4, 9)
 
@@ -23,7 +23,7 @@ class Restless(Tuner):
     """Asks for another setting at every look."""
 
     def __init__(self, seed):
-        super().__init__(Setting(1, 1), Bounds((1, MOST.threads), (1, MOST.prefetch)))
+        super().__init__(Setting(1, 1), TuningBounds((1, MOST.threads), (1, MOST.prefetch)))
         self._random = random.Random(seed)
         self.asked = []
 
@@ -84,7 +84,7 @@ def test_ranks_of_a_node_share_the_cores(photos, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "999")
     loader = load(photos)
     assert loader._tuner.bounds.threads == (1, 1)
-    monkeypatch.setattr("headrace.feed.tuning.tuner.default_threads", lambda: 6)
+    monkeypatch.setattr("headrace.loader.autotuning.tuner.default_threads", lambda: 6)
     assert load(photos)._tuner.bounds.threads == (1, 6)
 
 
@@ -99,7 +99,7 @@ def test_ranks_of_a_node_share_the_cores(photos, monkeypatch):
     ids=["neither given", "threads given", "prefetch given", "both given"],
 )
 def test_stats_say_what_is_set_and_why(photos, monkeypatch, options, tuned, lines):
-    monkeypatch.setattr("headrace.feed.tuning.tuner.default_threads", lambda: 5)
+    monkeypatch.setattr("headrace.loader.autotuning.tuner.default_threads", lambda: 5)
     loader = load(photos, **options)
     list(loader)
     stats = loader.stats()
@@ -111,7 +111,7 @@ def test_stats_say_what_is_set_and_why(photos, monkeypatch, options, tuned, line
 
 
 def test_the_one_thread_of_a_rank_with_one_core_is_not_said_to_be_given(photos, monkeypatch):
-    monkeypatch.setattr("headrace.feed.tuning.tuner.default_threads", lambda: 1)
+    monkeypatch.setattr("headrace.loader.autotuning.tuner.default_threads", lambda: 1)
     loader = load(photos)
     list(loader)
     assert "  threads 1 (tuned: there are no more cores)" in str(loader.stats()).splitlines()
@@ -135,7 +135,7 @@ class Stepwise(Tuner):
     """A setting that the test sets."""
 
     def __init__(self, setting):
-        super().__init__(setting, Bounds((1, 4), (1, 9)))
+        super().__init__(setting, TuningBounds((1, 4), (1, 9)))
         self.now = setting
 
     setting = property(lambda self: self.now)
@@ -195,7 +195,7 @@ def test_a_consumer_that_only_waits_is_measured(photos):
 
     data = photos.select(np.resize(np.arange(COUNT), 200_000))
     loader = load(data, batch_size=16)
-    loader._tuner = Hears(Setting(1, 2), Bounds((1, 4), (1, 8)))
+    loader._tuner = Hears(Setting(1, 2), TuningBounds((1, 4), (1, 8)))
     iterator = iter(loader)
     while not heard:
         next(iterator)

@@ -10,8 +10,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from simulated_feed import MB, Load, Machine
 
-from headrace.feed.tuning.setting import Bounds, Setting
 from headrace.loader.autotuning.climber import Climber
+from headrace.loader.autotuning.observation import Setting, TuningBounds
 
 WORST = Setting(1, 1)
 LOADS = {
@@ -27,12 +27,12 @@ LOADS = {
 
 
 def climber(start, *, cores=2, threads=None, prefetch=None):
-    bounds = Bounds(threads or (1, cores), prefetch or (1, 16))
+    bounds = TuningBounds(threads or (1, cores), prefetch or (1, 16))
     return Climber(start, bounds)
 
 
 def fixed(setting):
-    return Climber(setting, Bounds((setting.threads,) * 2, (setting.prefetch,) * 2))
+    return Climber(setting, TuningBounds((setting.threads,) * 2, (setting.prefetch,) * 2))
 
 
 @functools.cache

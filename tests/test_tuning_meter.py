@@ -6,10 +6,9 @@ import threading
 
 import pytest
 
-from headrace.feed.tuning.observation import Observation
-from headrace.feed.tuning.words import Reasons
-from headrace.loader.autotuning import Bounds, Readings, Setting, TunedPass, Tuner
-from headrace.loader.autotuning.observation import Meter
+from headrace.loader.autotuning import Readings, Setting, TunedPass, Tuner, TuningBounds
+from headrace.loader.autotuning.climber import Reasons
+from headrace.loader.autotuning.observation import Observation, StepMeter
 
 
 def take(meter, steps, *, work_s, wait_s=0.0, ready=1, now_s=0.0):
@@ -24,7 +23,7 @@ def take(meter, steps, *, work_s, wait_s=0.0, ready=1, now_s=0.0):
 
 
 def test_a_window_sums_its_steps():
-    windows, _ = take(Meter(0), 1 + 8, work_s=0.06, wait_s=0.04)
+    windows, _ = take(StepMeter(0), 1 + 8, work_s=0.06, wait_s=0.04)
     assert [window.steps for window in windows] == [4, 4]
     for window in windows:
         assert window.wall_s == pytest.approx(0.4)
@@ -34,14 +33,14 @@ def test_a_window_sums_its_steps():
 
 
 def test_fast_steps_make_long_windows_and_slow_ones_short_ones():
-    (fast, *_), _ = take(Meter(0), 200, work_s=0.002)
+    (fast, *_), _ = take(StepMeter(0), 200, work_s=0.002)
     assert fast.steps == 150
-    (slow, *_), _ = take(Meter(0), 5, work_s=1.5)
+    (slow, *_), _ = take(StepMeter(0), 5, work_s=1.5)
     assert slow.steps == 2
 
 
 def test_what_was_promised_before_is_left_out():
-    meter = Meter(3)
+    meter = StepMeter(3)
     assert not meter.begins
     windows, now_s = take(meter, 4, work_s=9.0)
     assert (windows, meter.begins) == ([], True)
@@ -50,7 +49,7 @@ def test_what_was_promised_before_is_left_out():
 
 
 def test_a_pause_is_no_step_and_neither_are_the_batches_made_meanwhile():
-    meter = Meter(0)
+    meter = StepMeter(0)
     _, now_s = take(meter, 3, work_s=0.1)
     assert meter.took(now_s + 30, now_s + 30, 5) is None
     now_s += 30
@@ -62,7 +61,7 @@ def test_a_pause_is_no_step_and_neither_are_the_batches_made_meanwhile():
 
 
 def test_steps_that_stay_long_are_no_pause():
-    meter = Meter(0)
+    meter = StepMeter(0)
     _, now_s = take(meter, 3, work_s=0.01)
     windows, _ = take(meter, 12, work_s=1.0, now_s=now_s, ready=2)
     assert windows
@@ -70,7 +69,7 @@ def test_steps_that_stay_long_are_no_pause():
 
 
 def test_a_wait_is_never_a_pause():
-    meter = Meter(0)
+    meter = StepMeter(0)
     _, now_s = take(meter, 3, work_s=0.01)
     (window,), _ = take(meter, 2, work_s=0.01, wait_s=5.0, now_s=now_s)
     assert window.wait_s == pytest.approx(5.0)
@@ -121,7 +120,7 @@ class Scripted(Tuner):
     """Goes from setting to setting, one for each observation."""
 
     def __init__(self, *settings):
-        super().__init__(settings[0], Bounds((1, 8), (1, 16)))
+        super().__init__(settings[0], TuningBounds((1, 8), (1, 16)))
         self.left = list(settings[1:])
         self.seen = []
         self.refused = []
@@ -197,14 +196,14 @@ def test_a_refused_thread_is_told():
 
 def test_nothing_is_read_where_both_are_given():
     feed = Feed()
-    tuned = TunedPass(Tuner(Setting(2, 3), Bounds((2, 2), (3, 3))), feed)
+    tuned = TunedPass(Tuner(Setting(2, 3), TuningBounds((2, 2), (3, 3))), feed)
     taken(tuned, 50, 0.0)
     assert (feed.looks, feed.set_to) == (0, [])
 
 
 def test_a_tuner_listens_to_one_pass_at_a_time(monkeypatch):
     """Two passes on their way to a device tell it in two threads; the climber is not made for that."""
-    tuner = Tuner(Setting(1, 1), Bounds((1, 8), (1, 16)))
+    tuner = Tuner(Setting(1, 1), TuningBounds((1, 8), (1, 16)))
     heard = []
 
     def observe(climber, found):
@@ -230,4 +229,4 @@ def test_reasons_may_be_asked_for_while_they_change():
             return found
 
     reasons = Reasons(Vanishing(threads="2 made a step 5% longer"), Vanishing(prefetch="9 were no faster"))
-    assert set(reasons.of(Setting(3, 3), Bounds((1, 8), (1, 16)))) == {"threads", "prefetch"}
+    assert set(reasons.of(Setting(3, 3), TuningBounds((1, 8), (1, 16)))) == {"threads", "prefetch"}

@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.feed.tuning.judging import Verdict, judge
-from headrace.feed.tuning.moves import Move, moves
-from headrace.feed.tuning.observation import Observation
-from headrace.feed.tuning.setting import Bounds, Setting
+from headrace.loader.autotuning.climber import Move, MoveVerdict, judge, moves
+from headrace.loader.autotuning.observation import Observation, Setting, TuningBounds
 
 STEPS = 200
-BOUNDS = Bounds((1, 8), (1, 16))
+BOUNDS = TuningBounds((1, 8), (1, 16))
 
 
 def seen(step_s=0.1, *, wait=0.0, busy=2.0, cores=2.0, own=0.0, full=0.0, ready=1, jitter=0.0, threads=4, steps=STEPS):
@@ -65,7 +63,9 @@ def test_training_on_cores_lets_busy_threads_be_fewer():
     assert all(move.up for move in moves(at_most, starving, starving, BOUNDS))
 
 
-@pytest.mark.parametrize("bounds", [Bounds((4, 4), (1, 16)), Bounds((1, 8), (4, 4)), Bounds((4, 4), (4, 4))])
+@pytest.mark.parametrize(
+    "bounds", [TuningBounds((4, 4), (1, 16)), TuningBounds((1, 8), (4, 4)), TuningBounds((4, 4), (4, 4))]
+)
 def test_a_given_knob_is_not_tried(bounds):
     for observation in (seen(wait=0.5, busy=3.0), seen(busy=0.5, cores=0.5, ready=4)):
         for move in moves(Setting(4, 4), observation, observation, bounds):
@@ -79,21 +79,21 @@ FEWER, LESS_AHEAD = Move("threads", 3, False), Move("prefetch", 3, False)
 @pytest.mark.parametrize(
     ("move", "before", "now", "verdict"),
     [
-        (MORE, seen(0.100, wait=0.1), seen(0.097), Verdict.KEEP),
-        (MORE, seen(0.100, wait=0.1), seen(0.099), Verdict.BACK),
-        (MORE, seen(0.100, wait=0.1), seen(0.110), Verdict.BACK),
-        (MORE, seen(0.100, wait=1.0), seen(0.100, wait=1.0), Verdict.KEEP),
-        (MORE, seen(0.100, wait=1.0), seen(0.110, wait=1.0), Verdict.BACK),
-        (MORE, seen(0.100, wait=0.1, jitter=1.0), seen(0.097, jitter=1.0), Verdict.LONGER),
-        (AHEAD, seen(0.100, wait=0.04), seen(0.099, wait=0.01), Verdict.KEEP),
-        (AHEAD, seen(0.100, wait=0.04), seen(0.099, wait=0.035), Verdict.BACK),
-        (FEWER, seen(0.100), seen(0.090), Verdict.KEEP),
-        (FEWER, seen(0.100), seen(0.1005, full=0.1), Verdict.KEEP),
-        (FEWER, seen(0.100), seen(0.1005, full=0.0), Verdict.BACK),
-        (FEWER, seen(0.100), seen(0.1005, full=0.1, wait=0.02), Verdict.BACK),
-        (FEWER, seen(0.100), seen(0.102, full=0.1), Verdict.BACK),
-        (LESS_AHEAD, seen(0.100), seen(0.100), Verdict.KEEP),
-        (LESS_AHEAD, seen(0.100), seen(0.100, wait=0.02), Verdict.BACK),
+        (MORE, seen(0.100, wait=0.1), seen(0.097), MoveVerdict.KEEP),
+        (MORE, seen(0.100, wait=0.1), seen(0.099), MoveVerdict.BACK),
+        (MORE, seen(0.100, wait=0.1), seen(0.110), MoveVerdict.BACK),
+        (MORE, seen(0.100, wait=1.0), seen(0.100, wait=1.0), MoveVerdict.KEEP),
+        (MORE, seen(0.100, wait=1.0), seen(0.110, wait=1.0), MoveVerdict.BACK),
+        (MORE, seen(0.100, wait=0.1, jitter=1.0), seen(0.097, jitter=1.0), MoveVerdict.LONGER),
+        (AHEAD, seen(0.100, wait=0.04), seen(0.099, wait=0.01), MoveVerdict.KEEP),
+        (AHEAD, seen(0.100, wait=0.04), seen(0.099, wait=0.035), MoveVerdict.BACK),
+        (FEWER, seen(0.100), seen(0.090), MoveVerdict.KEEP),
+        (FEWER, seen(0.100), seen(0.1005, full=0.1), MoveVerdict.KEEP),
+        (FEWER, seen(0.100), seen(0.1005, full=0.0), MoveVerdict.BACK),
+        (FEWER, seen(0.100), seen(0.1005, full=0.1, wait=0.02), MoveVerdict.BACK),
+        (FEWER, seen(0.100), seen(0.102, full=0.1), MoveVerdict.BACK),
+        (LESS_AHEAD, seen(0.100), seen(0.100), MoveVerdict.KEEP),
+        (LESS_AHEAD, seen(0.100), seen(0.100, wait=0.02), MoveVerdict.BACK),
     ],
 )
 def test_when_a_try_has_paid(move, before, now, verdict):
@@ -102,4 +102,4 @@ def test_when_a_try_has_paid(move, before, now, verdict):
 
 def test_nobody_looks_for_ever():
     before, now = seen(0.100, wait=0.1, jitter=1.0), seen(0.097, jitter=1.0)
-    assert [judge(MORE, before, now, windows) for windows in (2, 3)] == [Verdict.LONGER, Verdict.BACK]
+    assert [judge(MORE, before, now, windows) for windows in (2, 3)] == [MoveVerdict.LONGER, MoveVerdict.BACK]

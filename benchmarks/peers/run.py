@@ -25,7 +25,7 @@ from registry import BY_NAME, OWN, PEERS
 from results import Results
 from task import TASKS, WORKERS
 
-from headrace.bench.environment import environment
+from headrace.tools.bench.comparison import environment
 
 WARM = 6
 START_UP_BATCHES = 20

@@ -48,15 +48,14 @@ if _TYPE_CHECKING:
     from headrace.loader.loader import Loader
     from headrace.loader.mixtures import mix
     from headrace.opening import open_dataset as open
-    from headrace.packing import Pack
-    from headrace.plan.batching import Buckets, Budget
-    from headrace.random_scale import RandomScale
+    from headrace.plan.batching import Buckets, Budget, Pack
     from headrace.views.views import (
         CenterCrop,
         Letterbox,
         RandomCrop,
         RandomHorizontalFlip,
         RandomResizedCrop,
+        RandomScale,
         RandomVerticalFlip,
         Resize,
     )
@@ -65,7 +64,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "headrace._core": ("Limits",),
-    "headrace.plan.batching": ("Buckets", "Budget"),
+    "headrace.plan.batching": ("Buckets", "Budget", "Pack"),
     "headrace.dropins": (
         "BucketBatchSampler",
         "DevicePrefetcher",
@@ -103,14 +102,13 @@ _HOMES = {
     "headrace.device.memory_budget": ("fit_budget",),
     "headrace.loader.mixtures": ("mix",),
     "headrace.opening": ("open",),
-    "headrace.packing": ("Pack",),
-    "headrace.random_scale": ("RandomScale",),
     "headrace.views.views": (
         "CenterCrop",
         "Letterbox",
         "RandomCrop",
         "RandomHorizontalFlip",
         "RandomResizedCrop",
+        "RandomScale",
         "RandomVerticalFlip",
         "Resize",
     ),
@@ -119,7 +117,7 @@ _HOMES = {
 take 150 ms, also in a process that only wants a drop-in or the doctor, and some need torch. No name is kept here: the
 doctor puts functions of its own in place of some where they are defined, and takes them back."""
 
-_PACKAGES = ("compat", "data", "fields")
+_PACKAGES = ("data", "dropins", "fields")
 """Attributes too, though no public names: `import headrace` used to import them."""
 
 __all__ = [

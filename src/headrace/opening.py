@@ -1,4 +1,4 @@
-"""`open`: a dataset where it lies, or where it was staged."""
+"""`headrace.open`: a dataset where it lies, or where it was staged."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from headrace.data import Dataset, Where
 from headrace.data import open as open_in_place
 from headrace.data.class_names import Classes
-from headrace.data.open_arguments import OpenArguments
-from headrace.data.opening import find_source
+from headrace.data.opening import OpenArguments, find_source
 from headrace.data.sources.path_root import Root
 
 Path = str | os.PathLike[str]

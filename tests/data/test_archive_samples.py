@@ -12,9 +12,8 @@ from webdataset.tariterators import base_plus_ext
 
 from headrace._core import SampleFinder
 from headrace.data.archives.archive_columns import ArchiveKeys, ArchiveSamples
-from headrace.data.archives.archive_members import Samples
-from headrace.data.joined import JoinedArray
-from headrace.data.strings import StringColumn
+from headrace.data.archives.archive_members import GroupedMembers, JoinedArray
+from headrace.data.storage.strings import StringColumn
 
 EXTENSIONS = ["jpg", "png", "cls"]
 names_of_archives = st.lists(
@@ -28,7 +27,7 @@ def archives(names: list[list[str]]) -> ArchiveSamples:
     columns = tuple(StringColumn.from_list(part) for part in names)
     types = [np.full(len(part), ord("0"), np.uint8) for part in names]
     return ArchiveSamples(
-        columns, tuple(Samples.group(column, kind, {}) for column, kind in zip(columns, types, strict=True))
+        columns, tuple(GroupedMembers.group(column, kind, {}) for column, kind in zip(columns, types, strict=True))
     )
 
 

@@ -27,7 +27,7 @@ def test_ordinary_headers_are_read_without_evaluating_them(shape, dtype, order, 
     """Which no two threads could do at once in some versions of Python."""
     monkeypatch.delattr(npy, "read_array_header_1_0")
     values = np.random.default_rng(1).integers(0, 2, shape).astype(dtype, order=order)
-    found = array_files.read(saved(values), Limits())
+    found = array_files.read_array(saved(values), Limits())
     assert found.dtype == values.dtype
     np.testing.assert_array_equal(found, values)
 
@@ -45,14 +45,14 @@ def test_headers_of_other_writers(text):
     for version, length in ((1, "<H"), (2, "<I")):
         header = text.encode() + b" " * 9 + b"\n"
         data = b"\x93NUMPY" + bytes([version, 0]) + struct.pack(length, len(header)) + header + values.tobytes()
-        np.testing.assert_array_equal(array_files.read(data, Limits()), values)
+        np.testing.assert_array_equal(array_files.read_array(data, Limits()), values)
 
 
 @pytest.mark.parametrize("wrong", [b"<f3", b"|i0", b"<x4", b"ff4"])
 def test_a_type_that_there_is_not(wrong):
     data = saved(np.zeros((2, 3), "<f4")).replace(b"<f4", wrong)
     with pytest.raises(ValueError, match="header that cannot be read"):
-        array_files.read(data, Limits())
+        array_files.read_array(data, Limits())
     assert array_files.array_size(data) == (0, 0)
 
 
@@ -63,4 +63,4 @@ def test_an_exr_of_many_channels_is_not_decoded(tmp_path, monkeypatch):
     OpenEXR.File({"compression": OpenEXR.ZIP_COMPRESSION, "type": OpenEXR.scanlineimage}, channels).write(str(path))
     monkeypatch.delattr(OpenEXR.File, "channels")
     with pytest.raises(ValueError, match=r"one channel, or of R, G and B, got C00, C01, .*C07, …$"):
-        array_files.read(path.read_bytes(), Limits())
+        array_files.read_array(path.read_bytes(), Limits())

@@ -19,7 +19,7 @@ from processes import run_python
 
 import headrace as hr
 import headrace.data as data
-from headrace.data.manifest.checked_text import MAX_LINE_BYTES
+from headrace.data.manifest.text_files import MAX_LINE_BYTES
 from headrace.data.storage import safetensors
 from headrace.errors import DatasetError, EmptyDatasetError, ReadError, UsageError
 
@@ -222,8 +222,8 @@ def test_lines_of_a_gigabyte_are_refused_in_little_memory(tmp_path):
 
 READ_A_GIGABYTE = """
 import os, resource, sys, threading
-import headrace.data.manifest.building
-from headrace.data.manifest.formats import read_manifest
+import headrace.data.manifest.column_builders
+from headrace.data.manifest.manifest_table import read_manifest
 from headrace.errors import DatasetError
 
 def fill(path):
@@ -397,7 +397,7 @@ def test_no_room_for_what_is_mapped(tmp_path, monkeypatch):
 
     path = write_csv(tmp_path / "list.csv", {"image": ["a"]})
     monkeypatch.setattr(safetensors, "_IN_MEMORY_BYTES", 0)
-    monkeypatch.setattr(safetensors, "write", write)
+    monkeypatch.setattr(safetensors, "write_arrays", write)
     with pytest.raises(
         DatasetError, match=r"room for an index, got: No space left on device\. Free some, or set TMPDIR"
     ):

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import headrace.data as data
-from headrace.data.formats import IMAGE_EXTENSIONS
+from headrace.data.sources.file_kind import IMAGE_EXTENSIONS
 from headrace.errors import DatasetError, EmptyDatasetError, ReadError
 
 TREE = [

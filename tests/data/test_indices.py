@@ -20,8 +20,9 @@ from processes import finish, interrupt_when_ready, source_paths, start_python
 from typer.testing import CliRunner, Result
 
 import headrace.data as data
-from headrace.data import indexing, partial_file, tar_sidecar
-from headrace.data.sources.index_building import Indexed, NotIndexed, build_indices, index_file, indexable_paths
+from headrace.data.archives import tar_index
+from headrace.data.sources.index_building import IndexedFile, UnindexedFile, build_indices, index_file, indexable_paths
+from headrace.data.storage import file_writing
 from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError, NotFoundError
 from headrace.tools.command_line import app
 
@@ -48,8 +49,8 @@ def test_says_what_there_is(make_tar):
     path = make_tar("a.tar", MEMBERS)
     first, second = (index_file(str(path), cache=None) for _ in range(2))
     size = path.stat().st_size
-    assert first == Indexed(str(path), "tar", size, 4, 3, f"{path}.headrace", True, first.wall_s)
-    assert second == Indexed(str(path), "tar", size, 4, 3, f"{path}.headrace", False, second.wall_s)
+    assert first == IndexedFile(str(path), "tar", size, 4, 3, f"{path}.headrace", True, first.wall_s)
+    assert second == IndexedFile(str(path), "tar", size, 4, 3, f"{path}.headrace", False, second.wall_s)
     assert len(data.open(path)) == 3
 
 
@@ -114,11 +115,11 @@ def test_files_are_indexed_side_by_side_and_a_bad_one_keeps_no_other_from_it(mak
     seen = []
     outcomes = build_indices(paths, cache=None, threads=3, tick=lambda done: seen.append(len(done)))
     assert [outcome.path for outcome in outcomes] == paths
-    assert [isinstance(outcome, Indexed) for outcome in outcomes] == [True, True, False, True, True, True]
-    assert isinstance(outcomes[2], NotIndexed)
+    assert [isinstance(outcome, IndexedFile) for outcome in outcomes] == [True, True, False, True, True, True]
+    assert isinstance(outcomes[2], UnindexedFile)
     assert "expected a tar header" in str(outcomes[2].error)
     assert seen[-1] <= 6
-    assert not any(name.endswith(partial_file.PARTIAL_SUFFIX) for name in names(tmp_path))
+    assert not any(name.endswith(file_writing.PARTIAL_SUFFIX) for name in names(tmp_path))
 
 
 def test_nowhere_to_keep_it_is_an_error(make_tar, monkeypatch):
@@ -126,9 +127,9 @@ def test_nowhere_to_keep_it_is_an_error(make_tar, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     path = make_tar("a.tar", MEMBERS)
-    monkeypatch.setattr("headrace.data.storage.safetensors.write", full)
+    monkeypatch.setattr("headrace.data.storage.safetensors.write_arrays", full)
     (outcome,) = build_indices([str(path)], cache=None, threads=1)
-    assert isinstance(outcome, NotIndexed)
+    assert isinstance(outcome, UnindexedFile)
     assert isinstance(outcome.error, DatasetError)
     assert "cannot be kept" in str(outcome.error)
     assert "No space left on device" in str(outcome.error)
@@ -196,7 +197,7 @@ def kill_and_go_on(folder: Path, kill: object) -> None:
     kill(lambda: build_indices(paths, cache=None, threads=2))
     for path in folder.glob("*.headrace"):
         assert path.read_bytes() == (folder / "whole" / path.name).read_bytes()
-    left = {name for name in names(folder) if name.endswith(partial_file.PARTIAL_SUFFIX)}
+    left = {name for name in names(folder) if name.endswith(file_writing.PARTIAL_SUFFIX)}
     assert left <= {f"{os.path.basename(path)}.headrace.partial" for path in paths}
     outcomes = build_indices(paths, cache=None, threads=2)
     assert [outcome.members for outcome in outcomes] == [3_000] * 3
@@ -248,7 +249,7 @@ def test_killed_at_any_moment(three_tars):
 def test_ctrl_c_leaves_nothing(make_tar, tmp_path):
     source = """
         import sys, time
-        from headrace.data import tar_sidecar
+        from headrace.data.archives import tar_index as tar_sidecar
         def build(path):
             print("scanning", flush=True)
             while True:
@@ -287,7 +288,11 @@ def test_the_command_ends_with_an_error_where_one_could_not_be_indexed(make_tar,
     assert isinstance(result.exception, HeadraceError)
     assert str(result.exception).startswith("2 of 3 files could not be indexed: ")
     files = json.loads(result.stdout)["files"]
-    assert [set(file) for file in files] == [set(Indexed.__dataclass_fields__), {"path", "error"}, {"path", "error"}]
+    assert [set(file) for file in files] == [
+        set(IndexedFile.__dataclass_fields__),
+        {"path", "error"},
+        {"path", "error"},
+    ]
     assert "compressed with gzip" in files[2]["error"]
 
 
@@ -301,8 +306,8 @@ def test_one_scan_serves_samples_and_members(make_tar, monkeypatch):
 
     def counted(path: str) -> object:
         scans.append(path)
-        return indexing.build_index(path)
+        return tar_index.build_tar_index(path)
 
-    monkeypatch.setattr(tar_sidecar, "build_index", counted)
+    monkeypatch.setattr(tar_index, "build_tar_index", counted)
     index_file(str(make_tar("a.tar", MEMBERS)), cache=None)
     assert len(scans) == 1

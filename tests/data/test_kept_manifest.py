@@ -25,13 +25,11 @@ from processes import run_python
 
 import headrace as hr
 import headrace.data as data
-from headrace.data import identity
-from headrace.data.manifest import building, manifest_table
-from headrace.data.manifest.untyped import Untyped
-from headrace.data.storage import safetensors, strings
+from headrace.data.manifest import column_builders, manifest_table
+from headrace.data.manifest.text_columns import UntypedRows
+from headrace.data.storage import safetensors, sidecar, strings
 from headrace.data.storage.open_file import OpenFile
-from headrace.data.storage.strings import StoredStrings
-from headrace.data.strings import StringColumn
+from headrace.data.storage.strings import StoredStrings, StringColumn
 from headrace.errors import ChangedError, DatasetError, ReadError
 
 ROWS = 40_000
@@ -64,8 +62,8 @@ def built(monkeypatch):
         seen.append(source)
         return build(source, **where)
 
-    build = building.build_columns
-    monkeypatch.setattr(building, "build_columns", counted)
+    build = column_builders.build_columns
+    monkeypatch.setattr(column_builders, "build_columns", counted)
     return seen
 
 
@@ -120,7 +118,7 @@ def test_later_openings_do_without_pyarrow(manifest):
 def test_another_of_the_same_size_and_time(manifest, built, monkeypatch, how, whole):
     """Changed in a place that no sample of the content reaches."""
     if not whole:
-        monkeypatch.setattr(identity, "_WHOLE_BYTES", 0)
+        monkeypatch.setattr(sidecar, "_WHOLE_BYTES", 0)
     before = data.open(manifest)
     status, content = manifest.stat(), bytearray(manifest.read_bytes())
     at = content.index(b"00000321.jpg")
@@ -141,14 +139,14 @@ def test_another_of_the_same_size_and_time(manifest, built, monkeypatch, how, wh
 @pytest.mark.parametrize("count", [ROWS, 10], ids=["kept", "small"])
 def test_replaced_while_it_is_read(tmp_path, monkeypatch, count):
     manifest = write_csv(tmp_path / "list.csv", rows(count))
-    build = building.build_columns
+    build = column_builders.build_columns
 
     def replaced(source, **where):
         found = build(source, **where)
         manifest.write_bytes(manifest.read_bytes().replace(b"class 1", b"class 8"))
         return found
 
-    monkeypatch.setattr(building, "build_columns", replaced)
+    monkeypatch.setattr(column_builders, "build_columns", replaced)
     with pytest.raises(ChangedError, match="it was replaced while it was indexed"):
         data.open(manifest)
     assert os.listdir(manifest.parent) == ["list.csv"]
@@ -158,14 +156,14 @@ def test_replaced_while_it_is_read(tmp_path, monkeypatch, count):
 def test_replaced_between_two_looks_at_it(tmp_path, monkeypatch, count):
     """What were numbers at the first are none at the second: that is not the manifest's fault."""
     manifest = write_csv(tmp_path / "list.csv", rows(count))
-    find_schema = Untyped.schema
+    find_schema = UntypedRows.schema
 
     def replaced(source):
         found = find_schema(source)
         write_csv(manifest, rows(count) | {"number": ["none"] * count})
         return found
 
-    monkeypatch.setattr(Untyped, "schema", replaced)
+    monkeypatch.setattr(UntypedRows, "schema", replaced)
     with pytest.raises(ChangedError, match="it was replaced while it was indexed"):
         data.open(manifest)
     assert os.listdir(manifest.parent) == ["list.csv"]
@@ -232,7 +230,7 @@ def full_in(monkeypatch, folder):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return pwrite(descriptor, content, at)
 
-    monkeypatch.setattr("headrace.data.manifest.spill.os.pwrite", write)
+    monkeypatch.setattr("headrace.data.storage.file_writing.os.pwrite", write)
     return seen
 
 
@@ -262,12 +260,12 @@ def test_a_full_disk_is_left_for_the_next_place(manifest, own_cache, monkeypatch
 def edited(path, edit):
     """The sidecar of `path` with its arrays and outline changed by `edit`."""
     place = f"{path}.headrace"
-    arrays, metadata = safetensors.read(place)
+    arrays, metadata = safetensors.read_arrays(place)
     arrays = {name: array.copy() for name, array in arrays.items()}
     outline = json.loads(metadata["outline"])
     edit(arrays, outline)
     with open(place + ".new", "wb") as file:
-        safetensors.write(file, arrays, metadata | {"outline": json.dumps(outline)})
+        safetensors.write_arrays(file, arrays, metadata | {"outline": json.dumps(outline)})
     os.replace(place + ".new", place)
 
 
@@ -387,7 +385,7 @@ def test_a_fork_reads_beside_its_parent(manifest):
 BUILD_WHEN_TOLD = """
 import sys
 import headrace.data as data
-from headrace.data.manifest import building
+from headrace.data.manifest import column_builders as building
 build = building.build_columns
 def told(source, **where):
     print("building", flush=True)

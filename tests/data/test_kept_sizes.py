@@ -148,13 +148,15 @@ def test_a_cache_that_cannot_be_written(tmp_path, probes, monkeypatch):
 def test_what_lies_in_a_read_only_cache_is_used(tmp_path, probes, own_cache, as_nobody):
     """As a cluster's nodes may have one that was filled before."""
     dataset, column = open_folder(tmp_path)
-    place = sizes.kept_place(dataset, column, dataset.columns[column], exif=False, limits=_core.Limits(), cache=None)
+    place = sizes.cached_sizes_path(
+        dataset, column, dataset.columns[column], exif=False, limits=_core.Limits(), cache=None
+    )
     image_sizes(dataset, column)
     with tempfile.TemporaryDirectory() as folder:  # which nobody may enter, other than pytest's
         shutil.copy(place, folder)
         os.chmod(folder, 0o555)
         with as_nobody():
-            kept = sizes.keep_sizes(os.path.join(folder, os.path.basename(place)), len(dataset), lambda: None)
+            kept = sizes.cache_sizes(os.path.join(folder, os.path.basename(place)), len(dataset), lambda: None)
         os.chmod(folder, 0o700)
     np.testing.assert_array_equal(kept, EXPECTED)
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace.data as data
-from headrace.data.stems import _expression
+from headrace.data.sources.image_folders import _expression
 from headrace.errors import DatasetError, EmptyDatasetError, NotFoundError, ReadError, UsageError
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.data.names import NameTable
-from headrace.data.strings import StringColumn
+from headrace.data.archives.archive_members import NameTable
+from headrace.data.storage.strings import StringColumn
 
 
 @given(

@@ -50,9 +50,9 @@ def test_paths_and_patterns(shards, where, expected):
     "pattern", ["a{1..3}b", "{a,b{1,2},}c", "x{09..11}", "{c..a}{1,2}", "p{3..1..2}", r"\{a,b\}{1,2}"]
 )
 def test_braces_are_webdatasets(pattern):
-    from headrace.data.patterns import expand
+    from headrace.data.storage.paths import expand_pattern
 
-    assert expand(pattern) == list(braceexpand(pattern))
+    assert expand_pattern(pattern) == list(braceexpand(pattern))
 
 
 def test_a_name_that_exists_is_no_pattern(make_tar, tmp_path):
@@ -183,13 +183,13 @@ def test_unreadable_tar(make_tar, as_nobody):
     try:
         os.fchdir(fd)
         os.chmod("a.tar", 0)
-        from headrace.data.tar_sidecar import open_index
+        from headrace.data.archives.tar_index import open_tar_index
 
         with (
             as_nobody(),
             pytest.raises(ReadError, match=r"a\.tar at byte 0: could not be read: Permission denied; check its perm"),
         ):
-            open_index("a.tar", cache=None)
+            open_tar_index("a.tar", cache=None)
     finally:
         os.chdir(before)
         os.close(fd)

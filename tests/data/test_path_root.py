@@ -16,8 +16,8 @@ from zip_files import zip_members
 import headrace as hr
 import headrace.data as data
 from headrace._core import NameLookup, leads_out
-from headrace.data.names import NameTable
-from headrace.data.strings import StringColumn
+from headrace.data.archives.archive_members import NameTable
+from headrace.data.storage.strings import StringColumn
 from headrace.errors import ChangedError, DatasetError, NotFoundError, OutsideRootError, ReadError, UsageError
 
 

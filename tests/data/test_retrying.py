@@ -12,10 +12,8 @@ from memory_window import OFFSET, PATH, MemoryWindow, memory_window
 
 import headrace.data as data
 from headrace._core import RETRY_WAITS_S, may_pass
-from headrace.data import retrying
-from headrace.data.reading import read_file
-from headrace.data.retrying import patiently
-from headrace.data.storage.open_file import OpenFile
+from headrace.data.storage import open_file
+from headrace.data.storage.open_file import OpenFile, read_file, with_retries
 from headrace.errors import ReadError
 
 PASSING = [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.ENETDOWN, errno.EREMOTEIO, errno.ENOTCONN]
@@ -27,7 +25,7 @@ ATTEMPTS = 1 + len(RETRY_WAITS_S)
 def pauses(monkeypatch) -> list[float]:
     """Which were asked for; none is made."""
     asked: list[float] = []
-    monkeypatch.setattr(retrying, "pause", asked.append)
+    monkeypatch.setattr(open_file, "pause", asked.append)
     return asked
 
 
@@ -49,7 +47,7 @@ class Fails:
 @pytest.mark.parametrize("code", PASSING, ids=errno.errorcode.get)
 def test_what_may_pass_is_tried_again(pauses, code):
     read = Fails(code, code)
-    assert patiently(read) == "read"
+    assert with_retries(read) == "read"
     assert (read.calls, pauses) == (3, list(RETRY_WAITS_S[:2]))
 
 
@@ -57,7 +55,7 @@ def test_what_may_pass_is_tried_again(pauses, code):
 def test_what_does_not_pass_is_raised_after_the_last_attempt(pauses, code):
     read = Fails(*[code] * 100)
     with pytest.raises(OSError, match=os.strerror(code)):
-        patiently(read)
+        with_retries(read)
     assert (read.calls, pauses) == (ATTEMPTS, list(RETRY_WAITS_S))
 
 
@@ -65,7 +63,7 @@ def test_what_does_not_pass_is_raised_after_the_last_attempt(pauses, code):
 def test_what_lasts_is_raised_at_once(pauses, code):
     for read, calls in ((Fails(code), 1), (Fails(errno.EIO, code), 2)):
         with pytest.raises(OSError, match=os.strerror(code)):
-            patiently(read)
+            with_retries(read)
         assert read.calls == calls
     assert len(pauses) == 1
 
@@ -83,15 +81,15 @@ def test_the_core_knows_the_same_errors():
 @pytest.mark.parametrize("code", [errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN], ids=errno.errorcode.get)
 def test_a_lost_descriptor_is_opened_again(code):
     reopen = Fails(errno.EIO)  # which may fail as well
-    assert patiently(Fails(code), reopen=reopen) == "read"
+    assert with_retries(Fails(code), reopen=reopen) == "read"
     assert reopen.calls == 1
-    assert patiently(Fails(errno.EIO), reopen=reopen) == "read"
+    assert with_retries(Fails(errno.EIO), reopen=reopen) == "read"
     assert reopen.calls == 1, "the descriptor was not lost"
 
 
 def test_a_file_that_is_gone_cannot_be_opened_again():
     with pytest.raises(FileNotFoundError):
-        patiently(Fails(errno.ESTALE), reopen=Fails(errno.ENOENT))
+        with_retries(Fails(errno.ESTALE), reopen=Fails(errno.ENOENT))
 
 
 # --- real files ---
@@ -113,7 +111,7 @@ def test_a_read_that_fails_for_good(pauses):
 def test_a_read_that_fails_at_first(monkeypatch):
     with memory_window() as window:
         opened = OpensAt(2, window)
-        monkeypatch.setattr(retrying, "pause", opened)
+        monkeypatch.setattr(open_file, "pause", opened)
         assert OpenFile(PATH.encode()).read(OFFSET, 5) == b"there"
         assert opened.pauses == 2
 

@@ -248,13 +248,13 @@ def test_lists_of_paths_in_several_files(tmp_path, loose, write):
 
 
 def test_a_large_set_of_files_is_indexed_once(tmp_path, monkeypatch):
-    from headrace.data.manifest import building
+    from headrace.data.manifest import column_builders
 
     for name in "ab":
         rows = {"image": [f"{name}{number:0200}.jpg" for number in range(4000)], "n": range(4000)}
         write_csv(tmp_path / f"{name}.csv", rows)
     first = data.open([tmp_path / "a.csv", tmp_path / "b.csv"])
-    monkeypatch.setattr(building, "build_columns", None)
+    monkeypatch.setattr(column_builders, "build_columns", None)
     again = data.open(tmp_path / "*.csv")
     assert (len(again), again.fingerprint) == (8000, first.fingerprint)
     assert again[7999]["n"] == 3999
@@ -360,7 +360,7 @@ def test_decoded_values_are_cached_beside_and_taken_from_there(tmp_path, monkeyp
     monkeypatch.setattr(spilled, "_KEPT_FROM_BYTES", 1)
     expected = data.open(path).fingerprint
     (values,) = tmp_path.glob("*.values.headrace")
-    monkeypatch.setattr(spilled, "_spill", None)
+    monkeypatch.setattr(spilled, "_decode", None)
     ds = data.open(path)
     assert (ds.fingerprint, ds.read("image", 9)) == (expected, FILES[9])
     assert ds.where("image", 9)[0] == str(values)
@@ -437,11 +437,11 @@ def test_values_that_others_put_there_lie_within_their_file(tmp_path, monkeypatc
     monkeypatch.setattr(spilled, "_KEPT_FROM_BYTES", 1)
     data.open(path)
     (index,) = (each for each in tmp_path.glob("a.parquet.*.headrace") if ".values." not in each.name)
-    arrays, metadata = safetensors.read(str(index))
+    arrays, metadata = safetensors.read_arrays(str(index))
     for name, value in (("offset", 1 << 40), ("length", 1 << 40), ("offset", -5), ("length", -7)):
         odd = {key: array.copy() for key, array in arrays.items()}
         odd[name][4] = value
         with index.open("wb") as file:
-            safetensors.write(file, odd, metadata)
+            safetensors.write_arrays(file, odd, metadata)
         with pytest.warns(UserWarning, match="the values are gone"):
             assert data.open(path).read("image", 4) == FILES[4]

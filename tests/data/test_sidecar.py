@@ -23,9 +23,9 @@ from index_checksums import put_together, taken_apart
 from safetensors.numpy import load_file
 
 import headrace.data as data
-from headrace.data import indexing, tar_sidecar
+from headrace.data.archives import tar_index
+from headrace.data.archives.tar_index import open_tar_index
 from headrace.data.storage import safetensors, sidecar
-from headrace.data.tar_sidecar import open_index
 from headrace.dropins.indexed_tar import IndexedTar
 from headrace.errors import ChangedError, DatasetError
 
@@ -50,7 +50,7 @@ SCAN_WHEN_TOLD = """
 import sys
 import headrace.data as data
 from headrace.dropins.indexed_tar import IndexedTar
-from headrace.data import tar_sidecar
+from headrace.data.archives import tar_index as tar_sidecar
 build = tar_sidecar.build_index
 def told(path):
     print("scanning", flush=True)
@@ -85,9 +85,9 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def counted(path: str) -> tuple[safetensors.Arrays, str]:
         seen.append(path)
-        return indexing.build_index(path)
+        return tar_index.build_tar_index(path)
 
-    monkeypatch.setattr(tar_sidecar, "build_index", counted)
+    monkeypatch.setattr(tar_index, "build_tar_index", counted)
     return seen
 
 
@@ -340,7 +340,7 @@ def test_error_while_writing_leaves_nothing(make_tar, own_cache, monkeypatch):
         raise OSError(28, "No space left on device")
 
     path = make_tar("a.tar", MEMBERS)
-    monkeypatch.setattr(safetensors, "write", full)
+    monkeypatch.setattr(safetensors, "write_arrays", full)
     with pytest.warns(UserWarning, match=r"a\.tar cannot be kept.*No space left on device.*Set HEADRACE_CACHE"):
         assert len(data.open(path)) == 3
     assert [entry.name for entry in path.parent.iterdir()] == ["a.tar"]
@@ -350,7 +350,7 @@ def test_error_while_writing_leaves_nothing(make_tar, own_cache, monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*got a damaged file:UserWarning")  # at the second opening, which is so
 def test_an_index_that_does_not_come_back_is_scanned_again_each_time(make_tar, scans, monkeypatch):
     path = make_tar("a.tar", MEMBERS)
-    monkeypatch.setattr(safetensors, "write", lambda file, *_: file.write(b"what a broken disk makes of it"))
+    monkeypatch.setattr(safetensors, "write_arrays", lambda file, *_: file.write(b"what a broken disk makes of it"))
     for _ in range(2):
         with pytest.warns(UserWarning, match=r"a\.tar cannot be kept.*what was written there does not come back"):
             assert len(data.open(path)) == 3
@@ -425,7 +425,7 @@ def test_cache_folder_follows_the_environment(monkeypatch):
 def test_no_descriptor_is_left_open(make_tar):
     path = make_tar("a.tar", MEMBERS)
     before = len(os.listdir("/proc/self/fd"))
-    indices = [open_index(str(path), cache=None) for _ in range(5)]
+    indices = [open_tar_index(str(path), cache=None) for _ in range(5)]
     assert len(os.listdir("/proc/self/fd")) - before <= len(indices)  # a map holds at most its own duplicate
     del indices
     assert len(os.listdir("/proc/self/fd")) == before

@@ -15,7 +15,7 @@ from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expan
 import headrace.data as data
 from headrace.data import StringColumn
 from headrace.data.archives.archive_columns import ArchiveKeys, ArchiveSamples
-from headrace.data.archives.archive_members import Samples
+from headrace.data.archives.archive_members import GroupedMembers
 from headrace.errors import DatasetError, EmptyDatasetError
 
 PHOTO = {
@@ -56,7 +56,7 @@ part = st.text(st.sampled_from("ab.AB_é"), min_size=1, max_size=4)
 @settings(max_examples=300, deadline=None)
 def test_keys_and_extensions_are_webdatasets(names):
     column = StringColumn.from_list(names)
-    samples = Samples.group(column, np.full(len(names), ord("0"), np.uint8), {})
+    samples = GroupedMembers.group(column, np.full(len(names), ord("0"), np.uint8), {})
     keys = ArchiveKeys(ArchiveSamples((column,), (samples,)))
     found = {
         (keys[sample], samples.extensions[samples.extension[at]]): names[samples.member[at]]

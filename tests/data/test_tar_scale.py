@@ -18,7 +18,7 @@ from processes import run_python
 import headrace as hr
 import headrace.data as data
 from headrace._core import scan_tar
-from headrace.data import archive_columns, table
+from headrace.data import table
 from headrace.data.archives import archive_columns
 from headrace.data.storage import safetensors
 
@@ -43,14 +43,14 @@ def many(path: Path, count: int, name_of: Callable[[int], str]) -> Path:
 
 def bytes_beyond_names(path: Path) -> int:
     kept = f"{path}.headrace"
-    return os.path.getsize(kept) - safetensors.read(kept)[0]["names.blob"].nbytes
+    return os.path.getsize(kept) - safetensors.read_arrays(kept)[0]["names.blob"].nbytes
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_sidecar_takes_at_most_64_bytes_a_member(tmp_path, layout):
     path = many(tmp_path / "a.tar", COUNT, LAYOUTS[layout])
     data.open(path)
-    names = safetensors.read(f"{path}.headrace")[0]["names.blob"].nbytes
+    names = safetensors.read_arrays(f"{path}.headrace")[0]["names.blob"].nbytes
     assert names == sum(len(LAYOUTS[layout](number)) for number in range(COUNT))
     assert bytes_beyond_names(path) <= 64 * COUNT
 
@@ -177,7 +177,7 @@ def test_a_state_does_not_look_at_the_samples(make_tar, monkeypatch):
     path = make_tar("a.tar", {"1.jpg": b"J", "2.jpg": b"J"})
     loader = hr.Loader(path, {"image": hr.Raw()}, batch_size=1, output="numpy")
     expected = loader.state_dict()["dataset"]
-    monkeypatch.setattr(table, "digest_of", None)
+    monkeypatch.setattr(table, "table_digest", None)
     assert hr.Loader(path, {"image": hr.Raw()}, batch_size=1, output="numpy").state_dict()["dataset"] == expected
     with pytest.raises(TypeError):  # of two tars together nothing is kept
         _ = data.open([path, path]).fingerprint

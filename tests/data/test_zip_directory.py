@@ -16,7 +16,7 @@ from zip_files import Stream, patched, written_by_hand, zip_members, zip_of
 
 from headrace._core import read_zip_directory
 from headrace.data import StringColumn
-from headrace.data.zip_reading import local_header_check
+from headrace.data.archives.zip_reading import local_header_check
 
 UTF8 = 0x800
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from zip_files import DAMAGE, DAMAGED_CONTENT, READABLE, Stream, patched, sized, written_by_hand, zip_members, zip_of
 
 import headrace.data as data
-from headrace.data import zip_sidecar
+from headrace.data.archives import zip_index
 from headrace.data.storage import safetensors
 from headrace.errors import (
     ChangedError,
@@ -215,15 +215,15 @@ def test_a_zip_cut_short(tmp_path):
 )
 def test_a_damaged_index_is_built_again(tmp_path, monkeypatch, name, change):
     builds: list[str] = []
-    build = zip_sidecar.build_index
-    monkeypatch.setattr(zip_sidecar, "build_index", lambda path: builds.append(path) or build(path))
+    build = zip_index.build_zip_index
+    monkeypatch.setattr(zip_index, "build_zip_index", lambda path: builds.append(path) or build(path))
     path = zip_members(tmp_path / "a.zip", MEMBERS)
     expected = samples_of(data.open(path))
-    arrays, metadata = safetensors.read(f"{path}.headrace")
+    arrays, metadata = safetensors.read_arrays(f"{path}.headrace")
     arrays = {key: values.copy() for key, values in arrays.items()}
     arrays[name] = np.ascontiguousarray(change(arrays[name]))
     with open(f"{path}.headrace", "wb") as file:
-        safetensors.write(file, arrays, metadata)
+        safetensors.write_arrays(file, arrays, metadata)
     assert samples_of(data.open(path)) == expected
     assert len(builds) == 2
 

@@ -16,11 +16,10 @@ from typing import Any
 
 from processes import DEADLINE_S, source_paths
 
-from headrace.bench.processes import tree
-from headrace.doctor.attach.command import Ended, run
-from headrace.doctor.attach.leftovers import Patience
-from headrace.doctor.probe.clock import boot_id
-from headrace.doctor.probe.settings import Settings
+from headrace.doctor.attach.command import CommandResult, run_command
+from headrace.doctor.attach.process_tree import Patience
+from headrace.doctor.probe.settings import ProbeSettings, boot_id
+from headrace.tools.bench.runs import tree
 
 IMPATIENT = Patience(grace_s=0.05, terminate_s=5.0, kill_s=5.0)
 """Long enough for what ends when told, no grace to speak of for what does not."""
@@ -28,9 +27,9 @@ IMPATIENT = Patience(grace_s=0.05, terminate_s=5.0, kill_s=5.0)
 DOCTOR = """
 import dataclasses, json, sys
 from attach_runs import IMPATIENT
-from headrace.bench.processes import tree
-from headrace.doctor.attach.command import run
-from headrace.doctor.probe.settings import Settings
+from headrace.tools.bench.runs import tree
+from headrace.doctor.attach.command import run_command as run
+from headrace.doctor.probe.settings import ProbeSettings as Settings
 
 folder, relay, *command = sys.argv[1:]
 ended = run(command, Settings.read(folder), relay=relay == "relay", patience=IMPATIENT)
@@ -39,17 +38,17 @@ sys.exit(ended.status)
 """
 
 
-def begin_session(folder: Path) -> Settings:
+def begin_session(folder: Path) -> ProbeSettings:
     """Of a run that nobody ends but itself."""
     origin_us, wall_us = time.monotonic_ns() // 1000, time.time_ns() // 1000
-    settings = Settings(str(folder), origin_us, wall_us, boot_id(), observe=True)
+    settings = ProbeSettings(str(folder), origin_us, wall_us, boot_id(), observe=True)
     settings.write()
     return settings
 
 
-def observed(command: list[str], folder: Path, *, relay: bool = False, **options: Any) -> Ended:
+def observed(command: list[str], folder: Path, *, relay: bool = False, **options: Any) -> CommandResult:
     options.setdefault("patience", IMPATIENT)
-    return run(command, begin_session(folder), relay=relay, **options)
+    return run_command(command, begin_session(folder), relay=relay, **options)
 
 
 def python(source: str, *arguments: str) -> list[str]:

@@ -15,8 +15,8 @@ from observed_runs import CASES, DEADLINE_S, headrace, python, torchrun
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure.diagnosis import Diagnosis, Finding
-from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session
+from headrace.doctor.session.storage import decode_session
 
 HEALTHY = "Not input-bound"
 HEAVY = 0.05
@@ -116,7 +116,7 @@ def examine(
     )
     assert path.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     content = path.read_bytes()
-    return Examined(case, decode(content), json.loads(content), ran.stdout)
+    return Examined(case, decode_session(content), json.loads(content), ran.stdout)
 
 
 def _case(path: Path) -> Case | None:

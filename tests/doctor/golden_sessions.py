@@ -32,9 +32,9 @@ from observed_runs import CASES, FEW_STEPS, headrace, python, torchrun
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.conclusion import concluded
-from headrace.doctor.remedies.sources import Sources
-from headrace.doctor.session.document import decode, encode
-from headrace.doctor.session.model import Note, Session
+from headrace.doctor.edits.script_source import ScriptSources
+from headrace.doctor.session.model import Session, SessionNote
+from headrace.doctor.session.storage import decode_session, encode_session
 
 FOLDER = Path(__file__).parent / "golden" / "sessions"
 KEPT, PROJECT, DATA = "/golden/session", "/golden/project", "/golden/data"
@@ -103,7 +103,7 @@ def expected(name: str) -> dict[str, Any]:
 
 def read_again(session: Session) -> Session:
     """Return what a reader of the session's file gets."""
-    return decode(encode(session))
+    return decode_session(encode_session(session))
 
 
 def differences(want: Any, got: Any, where: str = "$") -> Iterator[str]:
@@ -131,7 +131,7 @@ def _session(recording: dict[str, Any], folder: Path) -> Session:
     (folder / "settings.json").write_text(recording["settings"])
     for name, text in recording["evidence"].items():
         (folder / "evidence" / name).write_text(text)
-    beside = decode(json.dumps(recording["beside"]).encode())
+    beside = decode_session(json.dumps(recording["beside"]).encode())
     session = concluded(
         folder,
         outcome=beside.outcome,
@@ -147,7 +147,7 @@ def _session(recording: dict[str, Any], folder: Path) -> Session:
 
 def _figures(session: Session, sources: dict[str, str]) -> dict[str, Any]:
     diagnosis = diagnose(session)
-    prescription = prescribe(session, diagnosis, Sources(sources.get, PROJECT))
+    prescription = prescribe(session, diagnosis, ScriptSources(sources.get, PROJECT))
     whole = {"diagnosis": diagnosis, "prescription": prescription}
     figures: dict[str, Any] = {name: _bare(msgspec.to_builtins(part)) for name, part in whole.items()}
     return figures | {"notes": sorted(note.code for note in session.notes)}
@@ -239,7 +239,7 @@ def _anywhere(text: str, stands_for: list[tuple[str, str]]) -> str:
     return text
 
 
-def _fields(note: Note) -> Any:
+def _fields(note: SessionNote) -> Any:
     return msgspec.to_builtins(note)
 
 

@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 
 from made_reports import balanced_prescription, made_diagnosis, made_prescription, made_ranks, made_session
 
-from headrace.doctor.analyse.analysis import diagnose
-from headrace.doctor.report.html.page_old import html_page
+from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.report.html.page import html_page
 from headrace.doctor.session.model import Session
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "base"}

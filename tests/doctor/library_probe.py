@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.probe.clock import boot_id
-from headrace.doctor.probe.hooks.libraries import LIBRARIES
+from headrace.doctor.probe.hooks import LIBRARIES
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.settings import Settings
+from headrace.doctor.probe.settings import ProbeSettings, boot_id
 
 
 class LibraryProbe:
@@ -20,7 +19,7 @@ class LibraryProbe:
 
     def __init__(self, folder: Path) -> None:
         origin_us = time.monotonic_ns() // 1000
-        settings = Settings(str(folder), origin_us, time.time_ns() // 1000, boot_id())
+        settings = ProbeSettings(str(folder), origin_us, time.time_ns() // 1000, boot_id())
         settings.write()
         self.probe = Probe(settings)
 

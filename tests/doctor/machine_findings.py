@@ -5,9 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.doctor.analyse.environment import findings
+from headrace.doctor.causes.diagnose import machine_findings
 from headrace.doctor.measure.diagnosis import Finding
-from headrace.doctor.session.model import Loader, Machine, Maker, Outcome, Pass, Process, Session, Steps, Trainer
+from headrace.doctor.session.model import (
+    BatchProducer,
+    CommandOutcome,
+    LoaderFacts,
+    Machine,
+    OptimizerSteps,
+    ProbedProcess,
+    Session,
+    Trainer,
+    TrainerPass,
+)
 
 GB = 10**9
 TRAINER = 100
@@ -33,11 +43,13 @@ class Run:
             TRAINER,
             self.host,
             0,
-            steps=Steps(number=[0], start=[0], end=[ROWS], spans=[[]], probe=[None], device=[None], ready=[None]),
-            passes=[Pass(0, 0, 0, 1, 0, pids or [TRAINER])],
-            loaders=[Loader(0, {"num_workers": self.workers})],
+            steps=OptimizerSteps(
+                number=[0], start=[0], end=[ROWS], spans=[[]], probe=[None], device=[None], ready=[None]
+            ),
+            passes=[TrainerPass(0, 0, 0, 1, 0, pids or [TRAINER])],
+            loaders=[LoaderFacts(0, {"num_workers": self.workers})],
         )
-        makers = [Maker(pid, self.host, TRAINER, worker) for worker, pid in enumerate(pids)]
+        makers = [BatchProducer(pid, self.host, TRAINER, worker) for worker, pid in enumerate(pids)]
         trainers_facts = {"facts": {"device": self.device, **self.trainer_facts}}
         return Session(
             created="",
@@ -45,13 +57,13 @@ class Run:
             headrace="",
             warmup=None,
             steps=1,
-            outcome=Outcome([], 0, "finished", ROWS),
+            outcome=CommandOutcome([], 0, "finished", ROWS),
             trainers=[trainer],
-            makers=makers or [Maker(TRAINER, self.host, TRAINER, None)],
+            makers=makers or [BatchProducer(TRAINER, self.host, TRAINER, None)],
             processes=[
-                Process(TRAINER, 1, self.host, "trainer", 0, ROWS, "exit", trainers_facts),
+                ProbedProcess(TRAINER, 1, self.host, "trainer", 0, ROWS, "exit", trainers_facts),
                 *(
-                    Process(pid, TRAINER, self.host, "worker", 0, ROWS, "exit", {"facts": self.worker_facts})
+                    ProbedProcess(pid, TRAINER, self.host, "worker", 0, ROWS, "exit", {"facts": self.worker_facts})
                     for pid in pids
                 ),
             ],
@@ -70,13 +82,13 @@ class Run:
 
 
 def only(run: Run) -> Finding:
-    found = findings(run.session())
+    found = machine_findings(run.session())
     assert len(found) == 1, f"expected one finding, got {[finding.code for finding in found]}"
     return found[0]
 
 
 def codes(run: Run) -> list[str]:
-    return [finding.code for finding in findings(run.session())]
+    return [finding.code for finding in machine_findings(run.session())]
 
 
 THREADS = Run(

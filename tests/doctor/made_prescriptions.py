@@ -10,11 +10,11 @@ from typing import Any
 
 from made_sessions import HOST, MadeRun, made_session
 
-from headrace.doctor.analyse.analysis import diagnose
+from headrace.doctor.causes.diagnose import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.causes.remedy import Prescription, Remedy
-from headrace.doctor.remedies.sources import Sources
-from headrace.doctor.session.model import Machine, Pass, Session, Survey
+from headrace.doctor.edits.script_source import ScriptSources
+from headrace.doctor.session.model import Machine, MachineSurvey, Session, TrainerPass
 
 GB = 10**9
 ROOMY: dict[str, Any] = {"cores": 8, "memory_bytes": 64 * GB, "shm_bytes": 16 * GB}
@@ -41,7 +41,7 @@ def with_batches(session: Session, shape: str, size: int) -> Session:
     return session
 
 
-def with_survey(session: Session, survey: Survey) -> Session:
+def with_survey(session: Session, survey: MachineSurvey) -> Session:
     session.survey = survey
     return session
 
@@ -64,7 +64,7 @@ def with_copies(session: Session, us: int) -> Session:
 
 def prescribed(session: Session, files: Mapping[str, str] | None = None) -> Prescription:
     """With these files of the user's, by path."""
-    sources = Sources((files or {}).get, "/home/ada")
+    sources = ScriptSources((files or {}).get, "/home/ada")
     return prescribe(session, diagnose(session), sources)
 
 
@@ -109,7 +109,7 @@ def respawned(run: MadeRun, *, passes: int = 3, start_us: int = 30_000) -> Sessi
         _append(trainer.gets, other.gets)
         before = trainer.passes[-1]
         before.last_start, before.last = end, 0
-        trainer.passes.append(Pass(number, 0, end, end, 0, [maker.pid for maker in session.makers]))
+        trainer.passes.append(TrainerPass(number, 0, end, end, 0, [maker.pid for maker in session.makers]))
         whole.makers += session.makers
         whole.machines[0].processes |= {maker.pid: {"private_bytes_peak": GB // 2} for maker in session.makers}
     return whole

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.doctor.causes.remedy import Edit, Floors, Prediction, Prescription, Remedy
-from headrace.doctor.causes.remedy import Outcome as Proved
+from headrace.doctor.causes.remedy import Edit, LowerBounds, Prediction, Prescription, Remedy
+from headrace.doctor.causes.remedy import ProofOutcome as Proved
 from headrace.doctor.measure.diagnosis import (
-    Cost,
     Diagnosis,
     Finding,
     LinePart,
-    Making,
-    Part,
+    LoaderProduction,
+    ProbeCost,
     RankView,
     SlowSampleFinding,
     StagePart,
     StepBudget,
+    TimePart,
     WaitSplit,
 )
 from headrace.doctor.session.model import (
-    Batches,
-    Gets,
-    Loader,
+    BatchProducer,
+    CommandOutcome,
+    LoaderFacts,
     Machine,
-    Maker,
-    Note,
-    Outcome,
-    Pass,
-    Process,
+    OptimizerSteps,
+    ProbedProcess,
+    ProducedBatches,
+    ReceivedBatches,
     Session,
-    Steps,
+    SessionNote,
     Trainer,
-    Unreached,
+    TrainerPass,
+    UnreachedProcess,
 )
 
 STEP_US = 100_000
@@ -48,13 +48,13 @@ def made_session(steps: int = 4) -> Session:
         headrace="0.1.0",
         warmup=None,
         steps=steps,
-        outcome=Outcome(["python", "train.py", "--lr", "1e-3"], 0, "steps", 41_300_000),
+        outcome=CommandOutcome(["python", "train.py", "--lr", "1e-3"], 0, "steps", 41_300_000),
         processes=[_process(TRAINER, 1, "trainer"), *(_process(pid, TRAINER, "worker") for pid in WORKERS)],
         trainers=[_trainer(steps)],
         makers=[_maker(worker, pid, steps) for worker, pid in enumerate(WORKERS)],
         machines=[_machine(steps)],
-        unreached=[Unreached(300, "python -I tool.py", "it was started with -I")],
-        notes=[Note("scaler", "3 steps were skipped by GradScaler", TRAINER, 5)],
+        unreached=[UnreachedProcess(300, "python -I tool.py", "it was started with -I")],
+        notes=[SessionNote("scaler", "3 steps were skipped by GradScaler", TRAINER, 5)],
     )
 
 
@@ -64,7 +64,11 @@ def made_diagnosis() -> Diagnosis:
         wait_share=0.7,
         seen_by="gpu",
         budgets=[_budget()],
-        waits=[WaitSplit(TRAINER, [Part("not ready", 68_600, 0.98), Part("pin", 1_400, 0.02), Part("unknown", 0, 0)])],
+        waits=[
+            WaitSplit(
+                TRAINER, [TimePart("not ready", 68_600, 0.98), TimePart("pin", 1_400, 0.02), TimePart("unknown", 0, 0)]
+            )
+        ],
         makings=[_making()],
         findings=[
             Finding(
@@ -82,7 +86,7 @@ def made_diagnosis() -> Diagnosis:
                 "Set persistent_workers=True.",
             ),
         ],
-        cost=Cost(step_us=48.0, step_share=0.00048, worker_share=0.003, evidence_bytes=1_234_567),
+        cost=ProbeCost(step_us=48.0, step_share=0.00048, worker_share=0.003, evidence_bytes=1_234_567),
     )
 
 
@@ -99,7 +103,7 @@ def made_prescription() -> Prescription:
     """Two that help, of which one was proved and the other broke the run; the two together; two that would not."""
     best = Prediction(33_400, 31_000, 39_800, 2.99)
     return Prescription(
-        floors=Floors(observed_us=STEP_US, replay_us=31_000, load_us=33_200, drain_us=92_000),
+        floors=LowerBounds(observed_us=STEP_US, replay_us=31_000, load_us=33_200, drain_us=92_000),
         why_no_windows="",
         stop="",
         remedies=[_indexed(), _workers(), *_idle()],
@@ -171,19 +175,19 @@ def _idle() -> list[Remedy]:
 
 def _budget() -> StepBudget:
     parts = [
-        Part("data wait", 70_000, 0.70),
-        Part("host to device", 1_200, 0.012),
-        Part("forward", 9_000, 0.09),
-        Part("backward", 16_000, 0.16),
-        Part("optimizer", 3_400, 0.034),
-        Part("collective", 0, 0.0),
-        Part("other", 400, 0.004),
+        TimePart("data wait", 70_000, 0.70),
+        TimePart("host to device", 1_200, 0.012),
+        TimePart("forward", 9_000, 0.09),
+        TimePart("backward", 16_000, 0.16),
+        TimePart("optimizer", 3_400, 0.034),
+        TimePart("collective", 0, 0.0),
+        TimePart("other", 400, 0.004),
     ]
-    device = [Part("data wait", 69_100, 0.691), Part("backward", 17_000, 0.17)]
+    device = [TimePart("data wait", 69_100, 0.691), TimePart("backward", 17_000, 0.17)]
     return StepBudget(TRAINER, 0, "step", 200, 16.0, 100_000, 98_000, 131_000, parts, device)
 
 
-def _making() -> Making:
+def _making() -> LoaderProduction:
     stages = [
         StagePart("lookup", "tarfile.getmember", 0.58, 6_525, 6_300, 16),
         StagePart("decode", "PIL.Image.load", 0.27, 3_040, 3_000, 16),
@@ -199,11 +203,11 @@ def _making() -> Making:
         SlowSampleFinding("17", 90_000, 8.0, "lookup tarfile.getmember"),
         SlowSampleFinding("18", 80_000, 7.0, "lookup tarfile.getmember"),
     ]
-    return Making(TRAINER, 0, 2, 200, 0.99, 1.9, BATCH_US, stages, lines, slow, 1_200_000, None, 3, True)
+    return LoaderProduction(TRAINER, 0, 2, 200, 0.99, 1.9, BATCH_US, stages, lines, slow, 1_200_000, None, 3, True)
 
 
-def _process(pid: int, parent: int, role: str) -> Process:
-    return Process(pid, parent, "box", role, 0, 40_000_000, "steps", facts={"argv": ["python", "train.py"]})
+def _process(pid: int, parent: int, role: str) -> ProbedProcess:
+    return ProbedProcess(pid, parent, "box", role, 0, 40_000_000, "steps", facts={"argv": ["python", "train.py"]})
 
 
 def _trainer(steps: int) -> Trainer:
@@ -212,7 +216,7 @@ def _trainer(steps: int) -> Trainer:
         pid=TRAINER,
         host="box",
         rank=0,
-        steps=Steps(
+        steps=OptimizerSteps(
             number=list(range(steps)),
             start=starts,
             end=[start + STEP_US for start in starts],
@@ -227,7 +231,7 @@ def _trainer(steps: int) -> Trainer:
             ],
             ready=[None] * steps,
         ),
-        gets=Gets(
+        gets=ReceivedBatches(
             pass_=[0] * steps,
             index=list(range(steps)),
             start=starts,
@@ -239,16 +243,16 @@ def _trainer(steps: int) -> Trainer:
             bytes=[19_267_584] * steps,
             shape=[0] * steps,
         ),
-        passes=[Pass(0, 0, 100_000, 900_000, 0, list(WORKERS))],
-        loaders=[Loader(0, {"num_workers": 2, "prefetch_factor": 2, "dataset": "data.Pairs"})],
+        passes=[TrainerPass(0, 0, 100_000, 900_000, 0, list(WORKERS))],
+        loaders=[LoaderFacts(0, {"num_workers": 2, "prefetch_factor": 2, "dataset": "data.Pairs"})],
         shapes=["float32[32,3,224,224]"],
     )
 
 
-def _maker(worker: int, pid: int, steps: int) -> Maker:
+def _maker(worker: int, pid: int, steps: int) -> BatchProducer:
     indices = list(range(worker, steps, len(WORKERS)))
     starts = [1_000_000 + index * STEP_US - BATCH_US for index in indices]
-    return Maker(
+    return BatchProducer(
         pid=pid,
         host="box",
         trainer=TRAINER,
@@ -256,7 +260,7 @@ def _maker(worker: int, pid: int, steps: int) -> Maker:
         started=200_000,
         begun=700_000,
         stages=["lookup:tarfile.getmember", "decode:PIL.Image.load"],
-        batches=Batches(
+        batches=ProducedBatches(
             epoch=[0] * len(indices),
             index=indices,
             start=starts,

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.evidence.merge import read_session
-from headrace.doctor.probe.settings import Settings
-from headrace.doctor.session.model import Machine, Outcome, Session
+from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.session.evidence_reader import read_session
+from headrace.doctor.session.model import CommandOutcome, Machine, Session
 
 HOST = "host"
 Records = list[list[Any]]
@@ -70,11 +70,13 @@ def write_evidence(folder: Path, name: str, records: Records) -> Path:
 
 
 def write_settings(folder: Path, **settings: Any) -> None:
-    Settings(**({"folder": str(folder), "origin_us": 0, "origin_wall_us": 0, "boot_id": ""} | settings)).write()
+    ProbeSettings(**({"folder": str(folder), "origin_us": 0, "origin_wall_us": 0, "boot_id": ""} | settings)).write()
 
 
-def outcome(**changes: Any) -> Outcome:
-    return replace(Outcome(command=["python", "train.py"], status=0, why="finished", duration=1_000_000), **changes)
+def outcome(**changes: Any) -> CommandOutcome:
+    return replace(
+        CommandOutcome(command=["python", "train.py"], status=0, why="finished", duration=1_000_000), **changes
+    )
 
 
 def process(pid: int, *, parent: int = 1, host: str = HOST, t: int = 0, **facts: Any) -> list[Any]:

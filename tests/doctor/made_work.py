@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.doctor.predict.pipeline import simulated
-from headrace.doctor.predict.setup import Setup
-from headrace.doctor.predict.work import BatchWork, PassCosts, StepWork, Work
+from headrace.doctor.simulate.pipeline import simulated
+from headrace.doctor.simulate.work import BatchWork, FeedSetup, PassCosts, SimulatedWork, StepWork
 
 NO_COSTS = PassCosts(0, 0, 0, 0, 0, 0, False)
 
 
-def setup(**changes: Any) -> Setup:
+def setup(**changes: Any) -> FeedSetup:
     usual: dict[str, Any] = {
         "workers": 2,
         "prefetch": 2,
@@ -24,7 +23,7 @@ def setup(**changes: Any) -> Setup:
         "worker_threads": 1.0,
         "pass_batches": None,
     }
-    return Setup(**(usual | changes))
+    return FeedSetup(**(usual | changes))
 
 
 def batch(
@@ -43,7 +42,7 @@ def step(compute: float = 0, *, wait: float = 0, gets: int = 1, device: float = 
     return StepWork(gets, compute, wait, device)
 
 
-def step_ends(setup: Setup, work: Work, *, first: int = 0, steps: int) -> list[float]:
+def step_ends(setup: FeedSetup, work: SimulatedWork, *, first: int = 0, steps: int) -> list[float]:
     """When each simulated step ends."""
     return simulated(setup, work, first=first, steps=steps).ends
 
@@ -55,5 +54,5 @@ def work(
     passes: PassCosts = NO_COSTS,
     draw: float = 0,
     team: int = 1,
-) -> Work:
-    return Work(batches, steps, passes, draw, team)
+) -> SimulatedWork:
+    return SimulatedWork(batches, steps, passes, draw, team)

@@ -13,8 +13,8 @@ from processes import source_paths
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure.diagnosis import Diagnosis
-from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session
+from headrace.doctor.session.storage import decode_session
 
 CASES = Path(__file__).parent / "cases"
 DEADLINE_S = 280
@@ -63,7 +63,7 @@ def observe(command: list[str], folder: Path, *options: str, environment: dict[s
     document = folder / "session.json"
     ran = headrace("doctor", "--observe", "--json", str(document), *options, "--", *command, environment=environment)
     assert document.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
-    session = decode(document.read_bytes())
+    session = decode_session(document.read_bytes())
     return Observed(ran.returncode, ran.stdout, ran.stderr, session, diagnose(session))
 
 
@@ -77,7 +77,7 @@ def measured(command: list[str], folder: Path, *options: str, replay_steps: int 
         replay_steps=replay_steps,
     )
     assert document.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
-    session = decode(document.read_bytes())
+    session = decode_session(document.read_bytes())
     return Observed(ran.returncode, ran.stdout, ran.stderr, session, diagnose(session))
 
 

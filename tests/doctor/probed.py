@@ -8,18 +8,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.attach.environment import environment
-from headrace.doctor.evidence.merge import read_session
-from headrace.doctor.probe.clock import boot_id
-from headrace.doctor.probe.settings import Settings
-from headrace.doctor.session.model import Outcome, Session
+from headrace.doctor.attach.injection import probe_environment
+from headrace.doctor.probe.settings import ProbeSettings, boot_id
+from headrace.doctor.session.evidence_reader import read_session
+from headrace.doctor.session.model import CommandOutcome, Session
 
 DEADLINE_S = 500
 
 
 def run_probed(command: list[str], folder: Path, **changed: Any) -> subprocess.CompletedProcess[str]:
     """Runs `command` to its end, its evidence going to `folder`, with these settings."""
-    settings = Settings(
+    settings = ProbeSettings(
         str(folder),
         origin_us=time.monotonic_ns() // 1000,
         origin_wall_us=time.time_ns() // 1000,
@@ -28,10 +27,10 @@ def run_probed(command: list[str], folder: Path, **changed: Any) -> subprocess.C
     )
     settings.write()
     return subprocess.run(
-        command, env=environment(folder, os.environ), capture_output=True, text=True, timeout=DEADLINE_S
+        command, env=probe_environment(folder, os.environ), capture_output=True, text=True, timeout=DEADLINE_S
     )
 
 
 def merged(folder: Path) -> Session:
-    outcome = Outcome(command=["train"], status=0, why="finished", duration=1_000_000)
+    outcome = CommandOutcome(command=["train"], status=0, why="finished", duration=1_000_000)
     return read_session(folder, outcome=outcome, mode="observe", created="2026-01-01T00:00:00Z", headrace="0")

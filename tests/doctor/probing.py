@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.probe.clock import boot_id
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.settings import Settings
+from headrace.doctor.probe.settings import ProbeSettings, boot_id
 
 
-def settings(folder: Path, **changed: Any) -> Settings:
+def settings(folder: Path, **changed: Any) -> ProbeSettings:
     """Of a session in `folder` that begins now and ends nothing, but for what is changed."""
     values: dict[str, Any] = {
         "folder": str(folder),
@@ -23,7 +22,7 @@ def settings(folder: Path, **changed: Any) -> Settings:
         "boot_id": boot_id(),
         "observe": True,
     }
-    return Settings(**{**values, **changed})
+    return ProbeSettings(**{**values, **changed})
 
 
 @contextmanager

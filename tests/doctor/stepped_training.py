@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headrace.doctor.predict.setup import Setup
-from headrace.doctor.predict.work import BatchWork, StepWork
+from headrace.doctor.simulate.work import BatchWork, FeedSetup, StepWork
 
 EPSILON = 1e-9
 
@@ -40,7 +39,7 @@ class Actor:
 class SteppedTraining:
     """Runs until so many steps have ended: `ends` are their times."""
 
-    def __init__(self, setup: Setup, batches: Sequence[BatchWork], steps: Sequence[StepWork], tick: float) -> None:
+    def __init__(self, setup: FeedSetup, batches: Sequence[BatchWork], steps: Sequence[StepWork], tick: float) -> None:
         self.setup, self.batches, self.steps, self.tick = setup, batches, steps, tick
         self.now = 0.0
         self.ends: list[float] = []

@@ -12,15 +12,14 @@ from made_sessions import MadeRun
 from PIL import Image
 
 import headrace as hr
-from headrace.compat.caching.encoding import encode_sample
-from headrace.doctor.analyse.analysis import diagnose
-from headrace.doctor.analyse.join import Join
 from headrace.doctor.causes.case import case_of
-from headrace.doctor.causes.decoding import cut_of
-from headrace.doctor.measure.view import View
-from headrace.doctor.remedies.cache import sample_bytes
-from headrace.doctor.remedies.sources import Sources
-from headrace.doctor.session.model import Calibration, Session, Survey
+from headrace.doctor.causes.decoding import cut_of, sample_bytes
+from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.edits.script_source import ScriptSources
+from headrace.doctor.measure.batches import Join
+from headrace.doctor.measure.view import TrainerView
+from headrace.doctor.session.model import Calibration, MachineSurvey, Session
+from headrace.dropins.sample_encoding import encode_sample
 
 HEIGHT, WIDTH = 240, 320
 DECODED = MadeRun(stages={"decode:Pillow load": 9_000, "transform:RandomResizedCrop": 500}, facts={"length": 10})
@@ -32,7 +31,9 @@ RESIZED = MadeRun(
 
 def sizes_told(session: Session) -> float:
     (trainer,) = session.trainers
-    case = case_of(session, diagnose(session), View.of(session, trainer, Join(session)), Sources({}.get, "/home/ada"))
+    case = case_of(
+        session, diagnose(session), TrainerView.of(session, trainer, Join(session)), ScriptSources({}.get, "/home/ada")
+    )
     assert case is not None
     told = sample_bytes(case, cut_of(case))
     assert told is not None
@@ -42,7 +43,7 @@ def sizes_told(session: Session) -> float:
 def decoded() -> tuple[Session, Any]:
     """Decoded once more after the run; kept as Pillow's."""
     timed = Calibration("native-decode", "image", ["/data/0.jpg"], [2e3], [5e2], [HEIGHT * WIDTH * 3])
-    return with_survey(made(DECODED), Survey(calibrations=[timed])), Image.new("RGB", (WIDTH, HEIGHT))
+    return with_survey(made(DECODED), MachineSurvey(calibrations=[timed])), Image.new("RGB", (WIDTH, HEIGHT))
 
 
 def in_bytes() -> tuple[Session, Any]:

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.session.model import Gets, Loader, LoaderFeed, Machine, Outcome, Pass, Session, Steps, Trainer
+from headrace.doctor.session.model import (
+    CommandOutcome,
+    LoaderFacts,
+    LoaderFeed,
+    Machine,
+    OptimizerSteps,
+    ReceivedBatches,
+    Session,
+    Trainer,
+    TrainerPass,
+)
 
 STEPS = 40
 STEP_US = 100_000
@@ -38,7 +48,7 @@ def verdict(wait_us: int, cores: int = 8, **of_feed: Any) -> str:
         pid=7,
         host=HOST,
         rank=0,
-        steps=Steps(
+        steps=OptimizerSteps(
             number=list(range(STEPS)),
             start=starts,
             end=[start + STEP_US for start in starts],
@@ -49,7 +59,7 @@ def verdict(wait_us: int, cores: int = 8, **of_feed: Any) -> str:
             cpu=none,
             delay=none,
         ),
-        gets=Gets(
+        gets=ReceivedBatches(
             pass_=[0] * STEPS,
             index=list(range(STEPS)),
             start=starts,
@@ -62,11 +72,11 @@ def verdict(wait_us: int, cores: int = 8, **of_feed: Any) -> str:
             shape=none,
             unpickle_cpu=none,
         ),
-        passes=[Pass(0, 0, -10, -5, 0, [7])],
-        loaders=[Loader(0, {"num_workers": 0, "threads": 2, "dataset": "headrace.loader.loader.Loader"})],
+        passes=[TrainerPass(0, 0, -10, -5, 0, [7])],
+        loaders=[LoaderFacts(0, {"num_workers": 0, "threads": 2, "dataset": "headrace.loader.loader.Loader"})],
         feeds=[LoaderFeed(0, step * STEP_US, facts(step, **of_feed)) for step in range(0, STEPS, 5)],
     )
-    session = Session("", "observe", "0", 0, STEPS, Outcome(["python"], 0, "finished", 1), trainers=[trainer])
+    session = Session("", "observe", "0", 0, STEPS, CommandOutcome(["python"], 0, "finished", 1), trainers=[trainer])
     session.machines = [Machine(HOST, {"cores": cores})]
     return diagnose(session).verdict
 

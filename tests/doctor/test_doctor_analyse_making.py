@@ -5,17 +5,14 @@ from __future__ import annotations
 import pytest
 from made_sessions import MadeRun, machine, made_session, process, read, simulate, write_evidence, write_settings
 
-from headrace.doctor.analyse import environment
-from headrace.doctor.analyse.join import Made
-from headrace.doctor.analyse.loaders import with_loaders_as_one
-from headrace.doctor.analyse.slow import slow_samples
-from headrace.doctor.analyse.threads import with_threads
 from headrace.doctor.causes import diagnose
-from headrace.doctor.measure.diagnosis import Diagnosis, Finding, Making
-from headrace.doctor.session.model import Batches, Loader, Maker, Pass, SlowSample, Trainer
+from headrace.doctor.measure.batches import MadeBatch, slow_samples, with_threads
+from headrace.doctor.measure.diagnosis import Diagnosis, Finding, LoaderProduction
+from headrace.doctor.measure.steps import with_loaders_as_one
+from headrace.doctor.session.model import BatchProducer, LoaderFacts, ProducedBatches, SlowSample, Trainer, TrainerPass
 
 
-def making_of(tmp_path, run=None, **arguments) -> Making:
+def making_of(tmp_path, run=None, **arguments) -> LoaderProduction:
     (making,) = diagnose(made_session(tmp_path, run or MadeRun(), **arguments)).makings
     return making
 
@@ -244,7 +241,7 @@ def test_cores_that_other_programs_use_are_not_left_for_workers(tmp_path):
 def test_workers_that_have_too_few_cores_are_not_called_too_few(tmp_path, monkeypatch, code):
     """Threads of libraries are not in their CPU time, so that cores seem free."""
     crowded = Finding(code, 0.3, "They share 16 cores.", "", "")
-    monkeypatch.setattr(environment, "findings", lambda session: [crowded])
+    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [crowded])
     diagnosis = diagnose(made_session(tmp_path, machines=[machine(cores=16)]))
     assert finding(diagnosis, "few-workers") is None
     assert diagnosis.verdict.endswith("They share 16 cores.")
@@ -323,20 +320,20 @@ def test_loaders_that_differ_are_several(tmp_path):
 
 def test_equal_loaders_that_take_turns_are_several():
     facts = {"dataset": "train.Images"}
-    loaders = [Loader(0, facts), Loader(1, facts)]
-    passes = [Pass(number, number % 2, number * 100, number * 100 + 1, 0, [9]) for number in range(4)]
+    loaders = [LoaderFacts(0, facts), LoaderFacts(1, facts)]
+    passes = [TrainerPass(number, number % 2, number * 100, number * 100 + 1, 0, [9]) for number in range(4)]
     trainer = Trainer(7, "host", 0, loaders=loaders, passes=passes)
     assert with_loaders_as_one(trainer) == trainer
 
 
 def slow_keys(maker):
-    made = [Made(maker, row) for row in range(len(maker.batches.index))]
+    made = [MadeBatch(maker, row) for row in range(len(maker.batches.index))]
     return [sample.key for sample in slow_samples([maker], made, 2)]
 
 
 def test_slow_samples_without_keys_are_told_apart_by_their_batch():
     samples = [SlowSample("('sample', 1)", 0, batch, 900 - batch, []) for batch in (3, 8)]
     keyed = [SlowSample("'a.jpg'", epoch, 5, 500, []) for epoch in (0, 1)]
-    batches = Batches([0], [0], [0], [100], [None], [None], [2], [[]])
-    maker = Maker(9, "host", 7, 0, batches=batches, slow=[*samples, *keyed])
+    batches = ProducedBatches([0], [0], [0], [100], [None], [None], [2], [[]])
+    maker = BatchProducer(9, "host", 7, 0, batches=batches, slow=[*samples, *keyed])
     assert slow_keys(maker) == ["1 of batch 3", "1 of batch 8", "'a.jpg'"]

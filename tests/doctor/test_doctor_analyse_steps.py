@@ -9,15 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_sessions import MadeRun, made_session, process, read, write_evidence, write_settings
 
-from headrace.doctor.analyse.budget import step_budget
-from headrace.doctor.analyse.device import clock_lag, device_spans
-from headrace.doctor.analyse.spans import Span, segments
 from headrace.doctor.causes import diagnose
-from headrace.doctor.measure.steps import training
-from headrace.doctor.session.model import Gets, Outcome, Pass, Session, Steps, Trainer
+from headrace.doctor.measure.steps import TimeSpan, segments, training
+from headrace.doctor.measure.view import clock_lag, device_spans, step_budget
+from headrace.doctor.session.model import CommandOutcome, OptimizerSteps, ReceivedBatches, Session, Trainer, TrainerPass
 
 times = st.integers(-50, 1_050)
-spans = st.builds(Span, st.sampled_from("abc"), times, times)
+spans = st.builds(TimeSpan, st.sampled_from("abc"), times, times)
 
 
 @given(st.lists(spans, max_size=12))
@@ -41,14 +39,14 @@ def test_each_moment_belongs_to_the_span_that_began_last(found):
 
 
 def session_of(trainer: Trainer, **changes) -> Session:
-    outcome = Outcome(["python"], 0, "finished", 1)
+    outcome = CommandOutcome(["python"], 0, "finished", 1)
     given = {"created": "", "mode": "observe", "headrace": "0", "warmup": 0, "steps": 100}
     return Session(**(given | changes), outcome=outcome, trainers=[trainer])
 
 
 def trainer_of(steps, gets=(), passes=()) -> Trainer:
     """Steps as (start, end, spans), gets as (start, duration)."""
-    columns = Steps(
+    columns = OptimizerSteps(
         number=list(range(len(steps))),
         start=[start for start, _, _ in steps],
         end=[end for _, end, _ in steps],
@@ -58,7 +56,7 @@ def trainer_of(steps, gets=(), passes=()) -> Trainer:
         ready=[None] * len(steps),
     )
     none = [None] * len(gets)
-    received = Gets(
+    received = ReceivedBatches(
         pass_=[0] * len(gets),
         index=list(range(len(gets))),
         start=[start for start, _ in gets],
@@ -86,7 +84,7 @@ received = st.tuples(st.integers(0, 3_000), st.integers(0, 900))
 @given(st.lists(kinds, max_size=15), st.lists(received, max_size=6))
 def test_parts_sum_to_the_step_whatever_its_spans_are(found, gets):
     steps = [(0, 1_000, found), (1_000, 2_500, found), (2_500, 3_000, [])]
-    trainer = trainer_of(steps, sorted(gets), [Pass(0, 0, 0, 40, 0, [2])])
+    trainer = trainer_of(steps, sorted(gets), [TrainerPass(0, 0, 0, 40, 0, [2])])
     budget = step_budget(training(session_of(trainer), trainer))
     assert budget is not None
     assert sum(part.share for part in budget.parts) == pytest.approx(1, abs=1e-9)
@@ -132,19 +130,19 @@ def test_an_evaluation_is_other_and_its_batches_are_none_of_the_step():
 
 
 def test_starting_and_ending_a_pass_is_waiting_for_data():
-    passes = [Pass(0, 0, 100, 160, 0, [2], last=30, last_start=50)]
+    passes = [TrainerPass(0, 0, 100, 160, 0, [2], last=30, last_start=50)]
     parts = shares(trainer_of([(0, 300, [("b", 250, 50)])], [(160, 40)], passes))
     assert parts == {"data wait": 30 + 60 + 40, "other": 50 + 20, "forward": 50, "backward": 50}
 
 
 def test_a_pass_that_begins_with_its_first_batch_hides_it_not():
     """Both at the same moment, the one of no length."""
-    trainer = trainer_of([(0, 300, [("b", 200, 100)])], [(0, 90)], [Pass(0, 0, 0, 0, 0, [2])])
+    trainer = trainer_of([(0, 300, [("b", 200, 100)])], [(0, 90)], [TrainerPass(0, 0, 0, 0, 0, [2])])
     assert shares(trainer)["data wait"] == 90
 
 
 def test_a_wait_that_was_measured_and_was_none_is_zero():
-    parts = shares(trainer_of([(0, 300, [("b", 200, 100)])], [(0, 0)], [Pass(0, 0, 0, 0, 0, [2])]))
+    parts = shares(trainer_of([(0, 300, [("b", 200, 100)])], [(0, 0)], [TrainerPass(0, 0, 0, 0, 0, [2])]))
     assert parts["data wait"] == 0
 
 
@@ -212,7 +210,7 @@ def test_the_gpu_sees_less_wait_where_it_is_behind(tmp_path):
 
 def test_marks_without_a_partner_bound_nothing():
     marks = [("s", 0.0), ("r", 1.0), ("w", 2.0), ("w", 3.0), ("r", 5.0), ("h", 6.0)]
-    assert device_spans(marks) == [Span("data wait", 3.0, 5.0)]
+    assert device_spans(marks) == [TimeSpan("data wait", 3.0, 5.0)]
 
 
 def test_the_clocks_lie_apart_by_the_pair_that_lies_closest():

@@ -9,13 +9,12 @@ import pytest
 from made_sessions import MadeRun, machine, made_session, outcome, process, read, write_evidence, write_settings
 from report_pages import printed
 
-from headrace.doctor.analyse import environment
-from headrace.doctor.analyse.find_notes import NOTES, PLAIN
 from headrace.doctor.causes import diagnose
+from headrace.doctor.causes.processes import NOTES, PLAIN
 from headrace.doctor.causes.stage_names import named
 from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.quantities import counted, percent, time
-from headrace.doctor.session.model import Note, Process, Unreached
+from headrace.doctor.session.model import ProbedProcess, SessionNote, UnreachedProcess
 
 LOOKUP = {"lookup:tarfile": 12_000, "decode:PIL": 3_000, "collate:default": 200}
 
@@ -108,7 +107,9 @@ def test_the_exception_that_ended_it_is_its_last_line(tmp_path):
 
 def test_an_exception_is_named_by_its_own_line_and_a_trainers_before_its_launchers(tmp_path):
     session = made_session(tmp_path, outcome=outcome(status=1, why="failed"))
-    session.processes.insert(0, Process(1, 0, "host", "other", 0, None, "error", error="ChildFailedError: rank 0"))
+    session.processes.insert(
+        0, ProbedProcess(1, 0, "host", "other", 0, None, "error", error="ChildFailedError: rank 0")
+    )
     session.processes[1].error = "Traceback:\n  File x\ntorch.cuda.OutOfMemoryError: no memory\n  of 3 GB left\nat all"
     assert "after 40 steps: torch.cuda.OutOfMemoryError: no memory. The training" in diagnose(session).verdict
 
@@ -131,7 +132,7 @@ def test_a_command_without_torch(tmp_path):
 
 def test_processes_out_of_reach_are_counted_and_found(tmp_path):
     write_settings(tmp_path)
-    unreached = [Unreached(9, "python -I train.py", "-I keeps PYTHONPATH from it")]
+    unreached = [UnreachedProcess(9, "python -I train.py", "-I keeps PYTHONPATH from it")]
     diagnosis = diagnose(read(tmp_path, unreached=unreached))
     assert diagnosis.verdict == (
         "No training was seen: no Python process that could be observed imported torch; 1 process could not be "
@@ -204,8 +205,8 @@ def test_a_hung_worker_is_named_with_its_stack(tmp_path):
 
 def test_notes_are_findings_once_however_many_processes_say_them(tmp_path):
     session = made_session(tmp_path)
-    session.notes = [Note("hook-off", "Image.load: TypeError", pid) for pid in (101, 102, 102)]
-    session.notes += [Note("new-code", "odd")]
+    session.notes = [SessionNote("hook-off", "Image.load: TypeError", pid) for pid in (101, 102, 102)]
+    session.notes += [SessionNote("new-code", "odd")]
     findings = {one.code: one for one in diagnose(session).findings}
     assert findings["hook-off"].text == "A hook of the doctor failed and was taken off: Image.load: TypeError"
     assert findings["hook-off"].evidence == "process 101 and 1 other"
@@ -222,7 +223,7 @@ def test_every_code_of_a_note_has_words_of_its_own():
 
 def test_a_note_of_a_newer_probe_puts_no_empty_advice_before_a_reader(tmp_path):
     session = made_session(tmp_path, MadeRun(stages={"decode:PIL": 100}))
-    session.notes = [Note("new-code", "odd")]
+    session.notes = [SessionNote("new-code", "odd")]
     diagnosis = diagnose(session)
     assert [one.advice for one in diagnosis.findings if one.code == "new-code"] == [""]
     page = printed(session, diagnosis, verbose=True)
@@ -234,7 +235,7 @@ def test_a_note_of_a_newer_probe_puts_no_empty_advice_before_a_reader(tmp_path):
 def spread(tmp_path, run):
     """A run whose model nn.DataParallel spreads over devices."""
     session = made_session(tmp_path, run)
-    session.notes = [Note("data-parallel", "nn.DataParallel spreads each batch over 2 devices.", 100)]
+    session.notes = [SessionNote("data-parallel", "nn.DataParallel spreads each batch over 2 devices.", 100)]
     return session, diagnose(session)
 
 
@@ -336,7 +337,7 @@ def test_an_empty_session_has_a_diagnosis(tmp_path):
 
 def test_a_process_of_no_role_is_only_listed(tmp_path):
     session = made_session(tmp_path)
-    session.processes.append(Process(1, 0, "host", "other", 0, None, None))
+    session.processes.append(ProbedProcess(1, 0, "host", "other", 0, None, None))
     assert diagnose(session).verdict == diagnose(made_session(tmp_path)).verdict
 
 
@@ -382,7 +383,7 @@ KILLED = Finding("oom-kill", 1.0, "The kernel killed it.", "limit", "Raise the l
 
 @pytest.fixture
 def of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "findings", lambda session: [KILLED, BUSY])
+    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [KILLED, BUSY])
 
 
 @pytest.mark.usefixtures("of_machines")
@@ -397,13 +398,13 @@ def test_unequal_batches_are_said_only_where_nothing_else_makes_them_so(tmp_path
     session = made_session(tmp_path, run)
     assert diagnose(session).verdict.endswith("while a later batch is ready and the next in order is not.")
     threads = Finding("threads", 0.1, "17 threads want to run on 2 cores.", "", "")
-    monkeypatch.setattr(environment, "findings", lambda session: [threads])
+    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [threads])
     assert diagnose(session).verdict.endswith("17 threads want to run on 2 cores.")
 
 
 def test_memory_that_workers_copy_is_said_whatever_it_weighs(tmp_path, monkeypatch):
     copied = Finding("copy-on-write", 0.0, "Workers copied 700 MB.", "", "")
-    monkeypatch.setattr(environment, "findings", lambda session: [copied])
+    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [copied])
     verdict = diagnose(made_session(tmp_path, MadeRun(stages={"decode:PIL": 100}))).verdict
     assert verdict.startswith("Not input-bound")
     assert verdict.endswith("Workers copied 700 MB.")
@@ -411,7 +412,7 @@ def test_memory_that_workers_copy_is_said_whatever_it_weighs(tmp_path, monkeypat
 
 def test_what_is_read_from_disk_weighs_what_is_waited_for_reading(tmp_path, monkeypatch):
     from_disk = Finding("reads-from-disk", 0.1, "All of it comes from disk.", "", "")
-    monkeypatch.setattr(environment, "findings", lambda session: [from_disk])
+    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [from_disk])
     stages = {"read:file": 9_000, "decode:PIL": 3_000}
     diagnosis = diagnose(made_session(tmp_path, MadeRun(stages=stages)))
     (found,) = [one for one in diagnosis.findings if one.code == "reads-from-disk"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_run, write_settings
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.measure.waits import split
+from headrace.doctor.measure.waits import split_wait
 
 LONG = 10_000
 
@@ -31,13 +31,17 @@ def cause_shares(session) -> dict[str, float]:
     st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(-50, 250)), max_size=6),
 )
 def test_a_split_sums_to_the_wait(start, duration, cuts):
-    parts = split(start, start + duration, cuts, "last")
+    parts = split_wait(start, start + duration, cuts, "last")
     assert sum(parts.values()) == duration
     assert all(us > 0 for us in parts.values())
 
 
 def test_cuts_that_lie_behind_take_nothing():
-    assert split(10, 30, [("a", 5), ("b", 20), ("c", 15), ("d", None), ("e", 28)], "f") == {"b": 10, "e": 8, "f": 2}
+    assert split_wait(10, 30, [("a", 5), ("b", 20), ("c", 15), ("d", None), ("e", 28)], "f") == {
+        "b": 10,
+        "e": 8,
+        "f": 2,
+    }
 
 
 def one_get(tmp_path, get, batch, *, pids=(8,), begun=0, facts=None):

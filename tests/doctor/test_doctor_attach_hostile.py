@@ -11,7 +11,7 @@ import pytest
 from attach_runs import begin_session, doctor, ended, evidence, observed, records, stub_torch
 from processes import eventually, source_paths
 
-from headrace.doctor.attach import proc
+from headrace.doctor.attach import process_tree
 
 NAMESPACE = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m"]
 
@@ -111,7 +111,7 @@ def test_a_double_fork_leaves_nobody(script, tmp_path):
     ended = observed(script(source), tmp_path)
     assert ended.status == 0
     assert [(leftover.command, leftover.fate) for leftover in ended.leftovers] == [(["sleep", "1000"], "terminated")]
-    assert proc.stat(ended.leftovers[0].pid) is None
+    assert process_tree.process_stat(ended.leftovers[0].pid) is None
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["ours", "the user's hook"])

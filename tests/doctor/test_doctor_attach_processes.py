@@ -14,10 +14,9 @@ import pytest
 from attach_runs import evidence, observed, python, stub_torch
 from processes import eventually
 
-from headrace.doctor.attach import proc
-from headrace.doctor.attach.injection import Unreached, ignoring_option
-from headrace.doctor.attach.leftovers import Patience
-from headrace.doctor.attach.process_tree import Descendants, adopting_orphans
+from headrace.doctor.attach import process_tree
+from headrace.doctor.attach.injection import UnreachedWatch, ignoring_option
+from headrace.doctor.attach.process_tree import Descendants, Patience, adopting_orphans
 
 UNTIL_SEEN = """
 import os, sys
@@ -39,19 +38,19 @@ def fifo(tmp_path):
 def seen(monkeypatch, fifo):
     """Lets UNTIL_SEEN go on once so many processes have been judged."""
 
-    def let_go(unreached: Unreached, expected: int) -> None:
+    def let_go(unreached: UnreachedWatch, expected: int) -> None:
         if len(unreached.missed) + len(unreached.reached) >= expected:
             with contextlib.suppress(OSError):  # ENXIO: it has not come to open it
                 os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
 
     def after(expected: int) -> str:
-        look = Unreached.look
+        look = UnreachedWatch.look
 
-        def watched(self: Unreached, descendants: Descendants) -> None:
+        def watched(self: UnreachedWatch, descendants: Descendants) -> None:
             look(self, descendants)
             let_go(self, expected)
 
-        monkeypatch.setattr(Unreached, "look", watched)
+        monkeypatch.setattr(UnreachedWatch, "look", watched)
         return str(fifo)
 
     return after
@@ -157,7 +156,7 @@ def test_what_the_command_leaves_running_is_ended_and_named(source, fate, tmp_pa
     assert ended.status == 0
     assert {leftover.fate for leftover in ended.leftovers} <= {fate, "terminated"}
     assert fate in {leftover.fate for leftover in ended.leftovers}
-    assert all(proc.stat(leftover.pid) is None for leftover in ended.leftovers)
+    assert all(process_tree.process_stat(leftover.pid) is None for leftover in ended.leftovers)
 
 
 @pytest.mark.parametrize("detach", ["setsid", "nohup"])
@@ -169,7 +168,7 @@ def test_what_has_detached_itself_is_left_alone_and_named(detach, orphan, fifo, 
     ended = observed(script, tmp_path, relay=True, on_line=lines.append)
     try:
         assert [(str(leftover.pid), leftover.fate) for leftover in ended.leftovers] == [(lines[0], "left")]
-        assert proc.stat(ended.leftovers[0].pid) is not None
+        assert process_tree.process_stat(ended.leftovers[0].pid) is not None
     finally:
         for leftover in ended.leftovers:
             os.kill(leftover.pid, signal.SIGKILL)
@@ -194,12 +193,12 @@ def test_orphans_are_found_and_buried():
         assert command.stdout is not None
         orphan = int(command.stdout.readline())
         descendants.started(command.pid)
-        assert eventually(lambda: proc.stat(orphan).parent == os.getpid())
+        assert eventually(lambda: process_tree.process_stat(orphan).parent == os.getpid())
         descendants.look()
         assert set(descendants.live) == {orphan}
         descendants.signal_all(signal.SIGKILL)
         assert eventually(lambda: [descendants.look(), descendants.live] == [None, {}])
-        assert proc.stat(orphan) is None
+        assert process_tree.process_stat(orphan) is None
         command.wait()
         command.stdout.close()
 
@@ -210,12 +209,14 @@ def test_one_whose_parent_ends_during_a_look_is_seen_by_the_next(monkeypatch):
         command = subprocess.Popen(["sh", "-c", "sleep 1000 & echo $!"], process_group=0, stdout=subprocess.PIPE)
         assert command.stdout is not None
         orphan = int(command.stdout.readline())
-        assert eventually(lambda: proc.stat(orphan).parent == os.getpid())
+        assert eventually(lambda: process_tree.process_stat(orphan).parent == os.getpid())
         descendants = Descendants()
         with monkeypatch.context() as earlier:
-            stat = proc.stat
+            stat = process_tree.process_stat
             earlier.setattr(
-                proc, "stat", lambda pid: replace(stat(pid), parent=command.pid) if pid == orphan else stat(pid)
+                process_tree,
+                "process_stat",
+                lambda pid: replace(stat(pid), parent=command.pid) if pid == orphan else stat(pid),
             )
             descendants.started(command.pid)
         assert descendants.live == {}
@@ -253,17 +254,17 @@ def test_a_pid_that_is_another_process_by_now_is_not_signalled():
 def test_proc_of_what_is_not_there():
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    assert proc.stat(process.pid) is None
-    assert proc.arguments(process.pid) == []
-    assert proc.environment(process.pid) is None
-    assert proc.maps(process.pid) == ""
-    assert not proc.ignores_hangup(process.pid)
+    assert process_tree.process_stat(process.pid) is None
+    assert process_tree.command_line(process.pid) == []
+    assert process_tree.process_environment(process.pid) is None
+    assert process_tree.mapped_files(process.pid) == ""
+    assert not process_tree.ignores_hangup(process.pid)
 
 
 def test_a_name_with_anything_in_it(tmp_path):
     path = Path(tmp_path / "a) R 1 (b")
     path.symlink_to("/bin/sleep")
     with subprocess.Popen([path, "1000"]) as process:
-        assert eventually(lambda: proc.arguments(process.pid) == [str(path), "1000"])
-        assert proc.stat(process.pid).parent == os.getpid()
+        assert eventually(lambda: process_tree.command_line(process.pid) == [str(path), "1000"])
+        assert process_tree.process_stat(process.pid).parent == os.getpid()
         process.kill()

@@ -16,9 +16,9 @@ import pytest
 from attach_runs import doctor, ended, python
 from processes import eventually
 
-from headrace.doctor.attach import proc
-from headrace.doctor.attach.group import ProcessGroup
-from headrace.doctor.attach.signals import Signals
+from headrace.doctor.attach import process_tree
+from headrace.doctor.attach.process_tree import ProcessGroup
+from headrace.doctor.attach.relay import SignalRelay
 
 SAY = """
 import os
@@ -115,7 +115,9 @@ def test_a_second_request_terminates_and_a_third_kills(tmp_path):
         heard(process, "got")
         process.send_signal(signal.SIGINT)
         assert heard(process, "asked") == ["to", "end"]
-        assert eventually(lambda: proc.stat(child) is None or proc.stat(child).state == "Z")  # in a session of its own
+        assert eventually(
+            lambda: process_tree.process_stat(child) is None or process_tree.process_stat(child).state == "Z"
+        )  # in a session of its own
         process.send_signal(signal.SIGINT)
         said = ended(process)
     assert (said["status"], said["why"]) == (128 + signal.SIGKILL, "interrupted")
@@ -123,7 +125,7 @@ def test_a_second_request_terminates_and_a_third_kills(tmp_path):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_comes_before_the_command_is_not_lost(signum):
-    with closing(ProcessGroup()) as group, Signals(group.signal, lambda _: None, lambda: None) as signals:
+    with closing(ProcessGroup()) as group, SignalRelay(group.signal, lambda _: None, lambda: None) as signals:
         signal.raise_signal(signum)
         command = subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=group.number)
         signals.started(command.pid)
@@ -135,7 +137,7 @@ def test_a_signal_that_comes_before_the_command_is_not_lost(signum):
 
 def test_what_was_there_before_is_there_again():
     before = [signal.getsignal(signum) for signum in signal.valid_signals()]
-    with Signals(lambda *_: None, lambda _: None, lambda: None):
+    with SignalRelay(lambda *_: None, lambda _: None, lambda: None):
         assert signal.getsignal(signal.SIGINT) != signal.default_int_handler
     assert [signal.getsignal(signum) for signum in signal.valid_signals()] == before
     assert signal.set_wakeup_fd(-1) == -1
@@ -218,5 +220,5 @@ def test_ctrl_z_stops_both_and_both_go_on(tmp_path):
 
 
 def state(pid: int) -> str:
-    now = proc.stat(pid)
+    now = process_tree.process_stat(pid)
     return "" if now is None else now.state

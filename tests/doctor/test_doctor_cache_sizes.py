@@ -11,7 +11,7 @@ from made_sessions import MadeRun
 
 import headrace as hr
 from headrace.doctor.quantities import size
-from headrace.doctor.session.model import Calibration, Survey
+from headrace.doctor.session.model import Calibration, MachineSurvey
 
 COUNT = 8
 
@@ -56,6 +56,6 @@ def test_after_decoding(folder):
     pixels = [3 * (48 + 5 * (number % 7)) * (40 + 3 * (number % 11)) for number in range(COUNT)]
     files = [f"/data/{number}.png" for number in range(COUNT)]
     timed = Calibration("native-decode", "image", files, [2e3] * COUNT, [5e2] * COUNT, pixels)
-    survey = Survey(calibrations=[timed])
+    survey = MachineSurvey(calibrations=[timed])
     session = with_survey(made(MadeRun(stages=stages, facts={"length": 10})), survey)
     assert f"samples of {size(kept)}," in helping(session, "cache").costs[0]

@@ -16,11 +16,10 @@ from made_sessions import MadeRun
 from patching import patch
 from typer.testing import CliRunner
 
-from headrace.doctor.report.document import document
-from headrace.doctor.report.outputs import Outputs
+from headrace.doctor.attach.command import DOCTOR_FAILED, FAILED_ABOVE, exit_status
+from headrace.doctor.report.outputs import Outputs, document
 from headrace.doctor.run import Examination
 from headrace.doctor.session.model import Proof
-from headrace.doctor.status import DOCTOR_FAILED, FAILED_ABOVE, exit_status
 from headrace.errors import UsageError
 from headrace.tools.command_line import app
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from processes import run_python
 
-from headrace.doctor.probe.settings import Settings
+from headrace.doctor.attach.command import DOCTOR_FAILED
+from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.report.outputs import Outputs
 from headrace.doctor.run import Examination, examine
-from headrace.doctor.session.document import decode
-from headrace.doctor.status import DOCTOR_FAILED
+from headrace.doctor.session.storage import decode_session
 from headrace.errors import UsageError
 
 Out = pytest.CaptureFixture[str]
@@ -57,7 +57,7 @@ def test_a_command_that_is_not_there(capfd: Out, temporary: Path) -> None:
 
 def test_what_is_kept_can_be_shown_again(tmp_path: Path, capfd: Out) -> None:
     examine(Examination(python("pass"), keep=tmp_path / "kept", observe=True), Outputs())
-    assert decode((tmp_path / "kept" / "session.json").read_bytes()).mode == "observe"
+    assert decode_session((tmp_path / "kept" / "session.json").read_bytes()).mode == "observe"
     assert f"headrace doctor show {tmp_path}/kept/session.json" in capfd.readouterr().out
     with pytest.raises(UsageError, match=r"expected a new folder, got .*kept, which holds a session"):
         examine(Examination(python("pass"), keep=tmp_path / "kept"), Outputs())
@@ -91,14 +91,14 @@ def test_where_there_is_no_room_for_evidence_nothing_is_started(
     witness = tmp_path / "ran"
     command = python(f"open({str(witness)!r}, 'w')")
 
-    def full(self: Settings) -> None:
+    def full(self: ProbeSettings) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr("tempfile.tempdir", str(tmp_path / "none"))
         with pytest.raises(UsageError, match=r"expected a folder for the evidence, got none \(No such file .*TMPDIR"):
             examine(Examination(command), Outputs())
-    monkeypatch.setattr(Settings, "write", full)
+    monkeypatch.setattr(ProbeSettings, "write", full)
     with pytest.raises(UsageError, match=r"got .* \(No space left on device\); make room there, set TMPDIR"):
         examine(Examination(command), Outputs())
     assert not witness.exists()
@@ -217,5 +217,5 @@ def test_hostile_arguments_reach_the_command_and_come_back_harmless(tmp_path: Pa
     out = capfd.readouterr().out
     assert "\x1b" not in out
     assert "\u202e" not in out
-    assert decode((tmp_path / "s.json").read_bytes()).outcome.command[-4:-2] == ["[red]x", "\\xff"]
+    assert decode_session((tmp_path / "s.json").read_bytes()).outcome.command[-4:-2] == ["[red]x", "\\xff"]
     json.loads((tmp_path / "t.json").read_text())

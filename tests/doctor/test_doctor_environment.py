@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from machine_findings import GB, THREADS, Run, codes, gpu
 
-from headrace.doctor.analyse.environment import findings
+from headrace.doctor.causes.diagnose import machine_findings
 from headrace.doctor.quantities import number, size
 
 
@@ -16,7 +16,7 @@ def test_nothing_measured_finds_nothing() -> None:
 def test_no_machine_finds_nothing() -> None:
     session = Run().session()
     session.machines = []
-    assert findings(session) == []
+    assert machine_findings(session) == []
 
 
 def test_only_the_measured_steps_count() -> None:
@@ -24,18 +24,18 @@ def test_only_the_measured_steps_count() -> None:
     session = run.session()
     session.machines[0].columns["cpu_cores_stolen"] = [None, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 0.0, 0.0, 0.0]
     session.trainers[0].steps.start = [7]
-    assert findings(session) == []
+    assert machine_findings(session) == []
 
 
 def test_a_machine_is_named_where_there_are_several() -> None:
     session = Run(facts={"cores": 4}, columns={"cpu_cores_stolen": 0.4}).session()
     session.machines.append(Run(facts={"cores": 4}, columns={"cpu_cores_stolen": 0.8}, host="there").machine([]))
-    assert [finding.text.split(":")[0] for finding in findings(session)] == ["there", "here"]
+    assert [finding.text.split(":")[0] for finding in machine_findings(session)] == ["there", "here"]
 
 
 def test_each_finding_says_what_to_do() -> None:
     for run in (THREADS, gpu({"memory_used_bytes": 1.0}), Run(facts={"oom_kills": 1})):
-        assert all(finding.advice and finding.evidence for finding in findings(run.session()))
+        assert all(finding.advice and finding.evidence for finding in machine_findings(run.session()))
 
 
 def test_words() -> None:

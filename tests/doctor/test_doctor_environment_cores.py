@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from machine_findings import THREADS, Run, codes, only
 
-from headrace.doctor.analyse.environment import findings
+from headrace.doctor.causes.diagnose import machine_findings
 
 
 def test_threads_that_share_cores() -> None:
@@ -97,7 +97,7 @@ def test_other_processes_take_cores() -> None:
 
 def test_waiting_that_others_cause_is_not_laid_to_threads() -> None:
     columns = {"cpu_cores_busy": 4.0, "cpu_cores_other": 3.0, "cpu_cores_command": 1.0}
-    found = findings(Run(**{**vars(THREADS), "columns": columns}).session())
+    found = machine_findings(Run(**{**vars(THREADS), "columns": columns}).session())
     assert [(finding.code, finding.weight) for finding in found] == [
         ("cpu-others", pytest.approx(0.3)),
         ("threads", pytest.approx(0.1)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from machine_findings import GB, GPU, TRAINER, Run, codes, gpu, only
 
-from headrace.doctor.analyse.environment import findings
+from headrace.doctor.causes.diagnose import machine_findings
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_gpu_of_another_command_is_left_alone() -> None:
     run.facts["gpus"]["gpu0"]["pids"] = [TRAINER + 1]
     run.facts["gpus"]["gpu1"] = {**GPU, "pids": [9]}
     run.columns["gpu1_memory_used_bytes"] = 1.0 * GB
-    assert [finding.text[:5] for finding in findings(run.session())] == ["GPU 0"]
+    assert [finding.text[:5] for finding in machine_findings(run.session())] == ["GPU 0"]
 
 
 def test_in_a_container_whose_processes_have_other_numbers_the_gpus_in_use_count() -> None:

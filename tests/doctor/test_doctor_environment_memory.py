@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from machine_findings import GB, Run, codes, only
 
-from headrace.doctor.analyse.environment import findings
+from headrace.doctor.causes.diagnose import machine_findings
 
 
 def test_an_out_of_memory_kill_comes_first() -> None:
     columns = {"command_pss_bytes": 7.9 * GB, "cpu_cores_stolen": 0.4}
-    found = findings(Run(facts={"oom_kills": 1, "memory_limit_bytes": 8 * GB, "cores": 4}, columns=columns).session())
+    found = machine_findings(
+        Run(facts={"oom_kills": 1, "memory_limit_bytes": 8 * GB, "cores": 4}, columns=columns).session()
+    )
     assert [finding.code for finding in found] == ["oom-kill", "cpu-stolen"]
     assert found[0].text == "The kernel killed 1 process for want of memory during the run."
     assert found[0].evidence == "In a control group of 8.0 GB; the command held 7.9 GB at most, as far as was seen."

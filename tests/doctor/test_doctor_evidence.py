@@ -10,29 +10,28 @@ from pathlib import Path
 import pytest
 from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_run, write_settings
 
-from headrace.doctor.evidence.lines import read_lines
-from headrace.doctor.session.evidence_records import Get, Process, Step
+from headrace.doctor.session.evidence_records import GetRecord, ProcessRecord, StepRecord, read_evidence_lines
 
 STEP = ["step", 0, 10, 30, [["b", 5, 7], ["o", 13, 2]], 25, 18, 1]
 
 
 def test_a_record_becomes_what_it_says(tmp_path):
     path = write_evidence(tmp_path, "one", [process(7), STEP])
-    first, step = read_lines(path).records
-    assert isinstance(first, Process)
-    assert step == Step(0, 10, 30, [("b", 5, 7), ("o", 13, 2)], 25, 18, 1)
+    first, step = read_evidence_lines(path).records
+    assert isinstance(first, ProcessRecord)
+    assert step == StepRecord(0, 10, 30, [("b", 5, 7), ("o", 13, 2)], 25, 18, 1)
 
 
 def test_fields_and_kinds_of_a_newer_probe_are_passed_over(tmp_path):
     path = write_evidence(tmp_path, "one", [process(7), ["weather", 1, "fine"], [*STEP, "more", 3]])
-    lines = read_lines(path)
-    assert [type(record) for record in lines.records] == [Process, Step]
+    lines = read_evidence_lines(path)
+    assert [type(record) for record in lines.records] == [ProcessRecord, StepRecord]
     assert lines.damaged == 0
 
 
 def test_a_get_that_measured_less_is_null_elsewhere(tmp_path):
     path = write_evidence(tmp_path, "one", [["get", 0, 4, 100, 7]])
-    assert read_lines(path).records == [Get(0, 4, 100, 7, None, None, None, None, None, None)]
+    assert read_evidence_lines(path).records == [GetRecord(0, 4, 100, 7, None, None, None, None, None, None)]
 
 
 @pytest.mark.parametrize(
@@ -54,8 +53,8 @@ def test_a_get_that_measured_less_is_null_elsewhere(tmp_path):
 def test_a_damaged_line_costs_itself_only_and_is_counted(tmp_path, line):
     path = write_evidence(tmp_path, "one", [process(7), STEP])
     path.write_bytes(path.read_bytes() + line + b"\n" + json.dumps([*STEP[:1], 1, *STEP[2:]]).encode() + b"\n")
-    lines = read_lines(path)
-    assert [type(record) for record in lines.records] == [Process, Step, Step]
+    lines = read_evidence_lines(path)
+    assert [type(record) for record in lines.records] == [ProcessRecord, StepRecord, StepRecord]
     assert lines.damaged == 1
 
 
@@ -65,7 +64,7 @@ def test_a_file_cut_anywhere_gives_the_records_before_the_cut(tmp_path):
     ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        lines = read_lines(path)
+        lines = read_evidence_lines(path)
         assert len(lines.records) == sum(end <= length for end in ends)
         assert lines.damaged == (0 if length == 0 or length in ends else 1)
         assert lines.bytes == length

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from made_sessions import MadeRun, made_session
 
-from headrace.doctor.analyse.join import Join
-from headrace.doctor.causes.remedy import Floors
-from headrace.doctor.measure.view import View
-from headrace.doctor.remedies.floors import floors, why_no_floors
-from headrace.doctor.session.model import Note, Session, Window
+from headrace.doctor.causes.prescription import lower_bounds, why_no_lower_bounds
+from headrace.doctor.causes.remedy import LowerBounds
+from headrace.doctor.measure.batches import Join
+from headrace.doctor.measure.view import TrainerView
+from headrace.doctor.session.model import MeasuredWindow, Session, SessionNote
 
 STEPS, WARMUP = 20, 5
 LOADED = MadeRun(steps=WARMUP + STEPS, stages={"decode:a": 10_000}, workers=2, forward=1_000, backward=0, optimizer=500)
@@ -24,7 +24,7 @@ def _session(folder: Path, run: MadeRun = LOADED) -> Session:
     settings = {"warmup": WARMUP, "steps": STEPS}
     session = made_session(folder, run, settings=settings, mode="measure")
     steps = session.trainers[0].steps
-    window = Window("observe", WARMUP, STEPS, 0, steps.start[WARMUP], steps.end[-1])
+    window = MeasuredWindow("observe", WARMUP, STEPS, 0, steps.start[WARMUP], steps.end[-1])
     session.trainers[0].windows.append(window)
     return session
 
@@ -50,22 +50,24 @@ def _add_window(
         trainer.replays.start.append(now)
         trainer.replays.duration.append(COPY_US)
         now += duration
-    trainer.windows.append(Window(name, first, settling + 10, settling, begun, now))
+    trainer.windows.append(MeasuredWindow(name, first, settling + 10, settling, begun, now))
 
 
-def _floors(session: Session) -> Floors | None:
-    return floors(session, _view(session))
+def _floors(session: Session) -> LowerBounds | None:
+    return lower_bounds(session, _view(session))
 
 
-def _view(session: Session) -> View:
-    return View.of(session, session.trainers[0], Join(session))
+def _view(session: Session) -> TrainerView:
+    return TrainerView.of(session, session.trainers[0], Join(session))
 
 
 def test_replay_and_load_are_mean_steps_without_settling_and_copying(tmp_path: Path) -> None:
     session = _session(tmp_path)
     _add_window(session, "replay", COMPUTE_US)
     _add_window(session, "load", COMPUTE_US + 200)
-    assert _floors(session) == Floors(observed_us=5_000, replay_us=COMPUTE_US, load_us=COMPUTE_US + 200, drain_us=None)
+    assert _floors(session) == LowerBounds(
+        observed_us=5_000, replay_us=COMPUTE_US, load_us=COMPUTE_US + 200, drain_us=None
+    )
 
 
 def test_the_diagnosis_is_of_the_observed_steps_alone(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def _drain(session: Session, ready: int, made: int, each_us: int) -> None:
             batches.index[-1] = index
         batches.sent[batches.index.index(index)] = came - 5 if number >= ready else start - 100
     end = trainer.drained.start[-1] + 10
-    trainer.windows.append(Window("drain", trainer.steps.number[-1] + 1, 0, 0, start, end))
+    trainer.windows.append(MeasuredWindow("drain", trainer.steps.number[-1] + 1, 0, 0, start, end))
 
 
 def test_the_drain_counts_only_what_was_made_meanwhile(tmp_path: Path) -> None:
@@ -158,19 +160,19 @@ def test_a_drain_of_fewer_batches_than_workers_tells_nothing(tmp_path: Path) -> 
 def test_where_there_are_none_it_says_why(tmp_path: Path) -> None:
     session = _session(tmp_path)
     view = _view(session)
-    assert floors(session, view) is None
-    assert why_no_floors(session, view) == "The run ended before anything was replayed."
-    session.notes.append(Note("no-replay", "The run was only observed: it rains."))
-    assert why_no_floors(session, view) == "The run was only observed: it rains."
+    assert lower_bounds(session, view) is None
+    assert why_no_lower_bounds(session, view) == "The run ended before anything was replayed."
+    session.notes.append(SessionNote("no-replay", "The run was only observed: it rains."))
+    assert why_no_lower_bounds(session, view) == "The run was only observed: it rains."
     session.notes.clear()
     session.trainers[0].windows.clear()
     expected = "The run ended before all steps that were asked for had been observed."
-    assert why_no_floors(session, _view(session)) == why_no_floors(session, None) == expected
+    assert why_no_lower_bounds(session, _view(session)) == why_no_lower_bounds(session, None) == expected
     session.mode = "observe"
-    assert why_no_floors(session, None) == "The run was only observed, as it was asked to be."
+    assert why_no_lower_bounds(session, None) == "The run was only observed, as it was asked to be."
 
 
 def test_where_there_are_floors_there_is_nothing_to_say(tmp_path: Path) -> None:
     session = _session(tmp_path)
     _add_window(session, "replay", COMPUTE_US)
-    assert why_no_floors(session, _view(session)) == ""
+    assert why_no_lower_bounds(session, _view(session)) == ""

@@ -11,7 +11,7 @@ import pytest
 from file_trees import Tree, project, tree
 from undone_runs import put_back, undone_run
 
-from headrace.doctor.attach.command import Ended
+from headrace.doctor.attach.command import CommandResult
 
 CHANGES = {
     "a new file": "open('new.txt', 'w').write('x')",
@@ -201,7 +201,7 @@ class Changed:
     now: dict[str, Tree]
     before: dict[str, Tree]
     touched: dict[str, list[str]]
-    ended: Ended
+    ended: CommandResult
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,11 @@ import pytest
 from processes import DEADLINE_S, eventually, source_paths
 from undone_runs import Runs, settings, working_in
 
-from headrace.bench.processes import tree as processes_of
-from headrace.doctor.attach.hands_off import HandsOff
-from headrace.doctor.attach.undo import Undo
-from headrace.doctor.hands_off.before import Before, read_journal
-from headrace.doctor.hands_off.unfinished import restore, unfinished
-from headrace.doctor.probe.hands_off.folder import UndoFolder
+from headrace.doctor.attach.hands_off import HandsOff, restore_session, unfinished_sessions
+from headrace.doctor.attach.undo import FormerPath, Undo, read_journal
+from headrace.doctor.probe.hands_off.undo_folder import UndoFolder
 from headrace.errors import UsageError
+from headrace.tools.bench.runs import tree as processes_of
 
 CHANGING = """
 import os, shutil, signal
@@ -148,24 +146,24 @@ def test_nothing_is_put_back_while_the_command_goes_on(runs: Runs) -> None:
         with pytest.raises(
             UsageError, match=rf"whose doctor \(process {process.pid}\) runs and will put the files back"
         ):
-            restore(session)
+            restore_session(session)
         process.kill()
         process.wait(DEADLINE_S)
         with pytest.raises(UsageError, match=rf"of which process {command} still runs; end it first"):
-            restore(session)
+            restore_session(session)
         os.kill(command, signal.SIGKILL)
     eventually(lambda: is_gone(command))
-    assert restore(session).undone.failed == []
+    assert restore_session(session).undone.failed == []
     assert runs.now == runs.before
 
 
 def test_a_session_of_another_user_or_folder_is_not_believed(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     session = killed(runs)
     monkeypatch.setattr("tempfile.tempdir", str(session.parent))
-    assert unfinished(runs.root) == [session]
-    assert unfinished(runs.root / "runs") == []
+    assert unfinished_sessions(runs.root) == [session]
+    assert unfinished_sessions(runs.root / "runs") == []
     monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
-    assert unfinished(runs.root) == []
+    assert unfinished_sessions(runs.root) == []
 
 
 class CutShort(BaseException):
@@ -185,7 +183,7 @@ def test_putting_back_goes_on_where_it_was_cut_short(after: int, runs: Runs, mon
     steps = iter(range(after))
     try_ = Undo._try
 
-    def cut(self: Undo, before: Before, work: object) -> None:
+    def cut(self: Undo, before: FormerPath, work: object) -> None:
         if next(steps, None) is None:
             raise CutShort
         try_(self, before, work)  # type: ignore[arg-type]
@@ -200,6 +198,6 @@ def test_putting_back_goes_on_where_it_was_cut_short(after: int, runs: Runs, mon
 
 
 def site() -> Path:
-    from headrace.doctor.attach.environment import SITE
+    from headrace.doctor.attach.injection import SITE_FOLDER
 
-    return SITE
+    return SITE_FOLDER

@@ -10,15 +10,19 @@ import pytest
 from file_trees import tree
 from undone_runs import Runs, put_back, undone_run, working_in
 
-from headrace.doctor.attach.environment import FOLDER_VARIABLE
-from headrace.doctor.attach.hands_off import WRITTEN, holds_files
-from headrace.doctor.hands_off.listing import Listing, differences, listing
-from headrace.doctor.hands_off.lock import alone_in
-from headrace.doctor.hands_off.trackers import offline
-from headrace.doctor.hands_off.words import sentences
-from headrace.doctor.probe.hands_off.folder import UndoFolder
-from headrace.doctor.probe.hands_off.journal import MOST_ENTRIES, Journal
-from headrace.doctor.probe.hands_off.undo_folder import CHEAP_BYTES
+from headrace.doctor.attach.hands_off import (
+    WRITTEN,
+    FolderListing,
+    exclusive_run,
+    holds_files,
+    list_folder,
+    listing_differences,
+    offline_environment,
+    undo_notes,
+)
+from headrace.doctor.attach.injection import FOLDER_VARIABLE
+from headrace.doctor.probe.hands_off.journal import MOST_ENTRIES, UndoJournal
+from headrace.doctor.probe.hands_off.undo_folder import CHEAP_BYTES, UndoFolder
 from headrace.errors import UsageError
 
 BIG_BYTES = 3 << 30
@@ -49,13 +53,13 @@ def test_what_was_made_is_kept_where_the_session_is(runs: Runs) -> None:
     back = put_back(runs.run("import os; os.mkdir('a'); open('a/b', 'w').write('x')", keep=True))
     assert runs.now == runs.before
     assert (runs.session / WRITTEN / "a" / "b").read_text() == "x"
-    said = dict(sentences(back))
+    said = dict(undo_notes(back))
     assert said["put-back"] == f"made by it and moved to {runs.session / WRITTEN}: a/b"
 
 
 def test_what_was_made_and_what_was_changed_is_said(runs: Runs) -> None:
     said = dict(
-        sentences(put_back(runs.run("open('n', 'w'); open('notes.txt', 'w'); open('train.log', 'a').write('3')")))
+        undo_notes(put_back(runs.run("open('n', 'w'); open('notes.txt', 'w'); open('train.log', 'a').write('3')")))
     )
     assert not holds_files(runs.session)
     assert said == {"put-back": "as before the run again: notes.txt, train.log; made by it and deleted: n"}
@@ -64,14 +68,14 @@ def test_what_was_made_and_what_was_changed_is_said(runs: Runs) -> None:
 def test_of_many_files_five_are_named(runs: Runs) -> None:
     back = put_back(runs.run(r"[open(f'{n}\x1b\n', 'w') for n in range(7)]; open(b'\xff', 'w')"))
     assert (
-        dict(sentences(back))["put-back"]
+        dict(undo_notes(back))["put-back"]
         == "made by it and deleted: 0\x1b\n, 1\x1b\n, 2\x1b\n, 3\x1b\n, 4\x1b\n and 3 more"
     )
 
 
 def test_a_name_that_is_no_text_is_shown_by_its_bytes(runs: Runs) -> None:
     back = put_back(runs.run(r"open(b'\xff', 'w')"))
-    assert dict(sentences(back))["put-back"] == r"made by it and deleted: \xff"
+    assert dict(undo_notes(back))["put-back"] == r"made by it and deleted: \xff"
 
 
 def test_what_other_programs_change_is_listed_and_left(runs: Runs) -> None:
@@ -79,7 +83,7 @@ def test_what_other_programs_change_is_listed_and_left(runs: Runs) -> None:
     changed = [(os.path.relpath(path, runs.root), how) for path, how in back.changed]
     assert changed == [("best.ckpt", "removed"), ("made", "made"), ("notes.txt", "changed"), ("run.sh", "changed")]
     assert (runs.root / "made").read_text() == "x\n"
-    said = [text for code, text in sentences(back) if code == "unseen-write"]
+    said = [text for code, text in undo_notes(back) if code == "unseen-write"]
     assert said == [
         "changed and left so: notes.txt, run.sh",
         "made and left so: made",
@@ -120,7 +124,7 @@ def test_a_large_file_that_is_written_in_place_is_named(runs: Runs) -> None:
     (runs.root / "big").touch()
     os.truncate(runs.root / "big", BIG_BYTES)
     back = put_back(runs.run("f = open('big', 'r+b'); f.seek(5); f.write(b'x'); open('notes.txt', 'w')"))
-    said = dict(sentences(back))
+    said = dict(undo_notes(back))
     assert said["not-put-back"] == "big: a copy would be 3221225472 bytes, which is more than 1073741824"
     assert said["put-back"] == "as before the run again: notes.txt"
     assert said["unseen-write"] == "changed and left so: big"
@@ -130,7 +134,7 @@ def test_a_large_file_that_is_written_in_place_is_named(runs: Runs) -> None:
 def test_a_large_file_that_is_only_opened_for_writing_is_not_named(runs: Runs) -> None:
     (runs.root / "big").touch()
     os.truncate(runs.root / "big", BIG_BYTES)
-    assert list(sentences(put_back(runs.run("open('big', 'r+b').read(9)")))) == []
+    assert list(undo_notes(put_back(runs.run("open('big', 'r+b').read(9)")))) == []
 
 
 def test_a_run_on_another_file_system_than_its_session_leaves_no_trace(runs: Runs) -> None:
@@ -168,7 +172,7 @@ def test_a_change_that_cannot_be_written_down_destroys_nothing(runs: Runs, monke
     """Where the disk is full, say: then only what the command itself does is done."""
     folder = UndoFolder(str(runs.session))
     Path(folder.kept).mkdir(parents=True)
-    journal = Journal(folder, str(runs.root))
+    journal = UndoJournal(folder, str(runs.root))
     for name in ("notes.txt", "train.log", "new"):
         for change in (journal.empties, journal.writes, journal.appends, journal.removes):
             journal.guarded(change, str(runs.root / name))
@@ -179,7 +183,7 @@ def test_a_change_that_cannot_be_written_down_destroys_nothing(runs: Runs, monke
 
 def test_the_systems_folders_are_nobodys_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", "/somewhere/tmp")
-    journal = Journal(UndoFolder("/home/u/session"), "/")
+    journal = UndoJournal(UndoFolder("/home/u/session"), "/")
     places = ("/proc/self/comm", "/dev/null", "/somewhere/tmp/x", "/home/u/session/x", "/home/u/x", "/developer")
     assert [journal.place(place, follow=False) for place in places] == [None] * 4 + ["/home/u/x", "/developer"]
 
@@ -192,7 +196,7 @@ def test_events_of_any_arguments_are_let_pass(runs: Runs) -> None:
             sys.audit(event, *arguments)
     open('n', 'w')
     """
-    assert dict(sentences(put_back(runs.run(source))))["put-back"] == "made by it and deleted: n"
+    assert dict(undo_notes(put_back(runs.run(source))))["put-back"] == "made by it and deleted: n"
 
 
 def test_of_a_large_log_what_was_appended_is_cut_off(runs: Runs) -> None:
@@ -213,7 +217,7 @@ def test_a_large_log_that_was_written_anew_is_named(runs: Runs) -> None:
 
 def test_changes_elsewhere_are_left_alone(runs: Runs, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("old")
-    assert list(sentences(put_back(runs.run("open('../elsewhere', 'w').write('new')")))) == []
+    assert list(undo_notes(put_back(runs.run("open('../elsewhere', 'w').write('new')")))) == []
     assert (tmp_path / "elsewhere").read_text() == "new"
 
 
@@ -260,7 +264,7 @@ def test_a_run_whose_settings_have_no_scratch_is_left_alone(runs: Runs) -> None:
 
 def test_two_at_once_in_a_folder_are_refused(runs: Runs) -> None:
     runs_below = runs.root / "runs"
-    with alone_in(runs.root):
+    with exclusive_run(runs.root):
         for folder in (runs.root, runs_below):
             with pytest.raises(UsageError) as refused:
                 undone_run(["true"], folder, runs.session)
@@ -268,27 +272,29 @@ def test_two_at_once_in_a_folder_are_refused(runs: Runs) -> None:
                 f"expected a folder in which nothing else is measured, got {runs.root}, where a doctor runs that will "
                 "put its files back; wait for it, give --observe, or run in a copy of the folder"
             )
-    with alone_in(runs_below), pytest.raises(UsageError, match="in which nothing else is measured"):
+    with exclusive_run(runs_below), pytest.raises(UsageError, match="in which nothing else is measured"):
         undone_run(["true"], runs.root, runs.session)
 
 
 def test_two_at_once_in_folders_beside_each_other_are_not(runs: Runs) -> None:
-    with alone_in(runs.root / "runs" / "first"):
+    with exclusive_run(runs.root / "runs" / "first"):
         assert undone_run(["true"], runs.root / "runs" / "second", runs.session).status == 0
 
 
 def test_a_folder_of_too_many_files_is_not_listed(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.doctor.hands_off.listing.MOST_ENTRIES", 3)
+    monkeypatch.setattr("headrace.doctor.attach.hands_off.MOST_LISTED", 3)
     back = put_back(runs.run("open('n', 'w')"))
     assert runs.now == runs.before
-    assert dict(sentences(back))["not-listed"] == (
+    assert dict(undo_notes(back))["not-listed"] == (
         f"{runs.root} was not searched for changes of other programs: it has more than 3 entries"
     )
-    assert differences(Listing({}, "why"), listing(runs.root, runs.session)) == []
+    assert listing_differences(FolderListing({}, "why"), list_folder(runs.root, runs.session)) == []
 
 
 def test_trackers_are_offline_and_write_to_the_session(tmp_path: Path) -> None:
-    made = offline({"WANDB_MODE": "online", "WANDB_DIR": "/home/u", "MLFLOW_RUN_ID": "7", "PATH": "/bin"}, tmp_path)
+    made = offline_environment(
+        {"WANDB_MODE": "online", "WANDB_DIR": "/home/u", "MLFLOW_RUN_ID": "7", "PATH": "/bin"}, tmp_path
+    )
     assert made == {
         "PATH": "/bin",
         "WANDB_MODE": "offline",
@@ -307,7 +313,7 @@ def test_trackers_are_offline_and_write_to_the_session(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("WANDB_MODE", "disabled"), ("NEPTUNE_MODE", "debug")])
 def test_a_tracker_that_is_off_stays_as_it_is(name: str, value: str, tmp_path: Path) -> None:
-    assert offline({name: value}, tmp_path)[name] == value
+    assert offline_environment({name: value}, tmp_path)[name] == value
 
 
 def test_the_command_has_trackers_offline(runs: Runs) -> None:

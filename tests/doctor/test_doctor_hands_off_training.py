@@ -11,8 +11,8 @@ import pytest
 from file_trees import Tree, project, tree
 from observed_runs import FEW_STEPS, headrace, python
 
-from headrace.doctor.session.document import decode
 from headrace.doctor.session.model import Session
+from headrace.doctor.session.storage import decode_session
 
 pytestmark = pytest.mark.alone
 
@@ -60,7 +60,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     options = ("--steps", "4", "--warmup", "2", "--json", str(document), "--keep", str(kept))
     command = python("saves_everything.py", elsewhere)
     ran = headrace("doctor", *options, "--", *command, folder=work, replay_steps=FEW_STEPS)
-    session = decode(document.read_bytes()) if document.exists() else pytest.fail(ran.stderr)
+    session = decode_session(document.read_bytes()) if document.exists() else pytest.fail(ran.stderr)
     return Trained(ran.returncode, ran.stdout, ran.stderr, session, before, (tree(work), tree(elsewhere)), kept)
 
 

@@ -33,12 +33,12 @@ from made_reports import (
 from made_sessions import MadeRun, machine
 from made_sessions import made_session as simulated
 
-from headrace.doctor.analyse.analysis import diagnose
+from headrace.doctor.causes.diagnose import diagnose
 from headrace.doctor.causes.remedy import Edit
 from headrace.doctor.measure.diagnosis import Diagnosis
-from headrace.doctor.report.html.page_old import FOLDER, MOST_BYTES, html_page
+from headrace.doctor.report.html.page import FOLDER, MOST_BYTES, html_page
 from headrace.doctor.report.remedy_text import first_gain, helping, proved, title
-from headrace.doctor.session.model import Outcome, Session
+from headrace.doctor.session.model import CommandOutcome, Session
 
 PARTS = [
     "step",
@@ -267,8 +267,8 @@ def test_what_was_not_measured_is_a_dash() -> None:
 @pytest.mark.parametrize(
     "session",
     [
-        Session("", "measure", "", None, 0, Outcome(["x"], 0, "finished", 1_000_000)),
-        Session("", "observe", "", None, 0, Outcome([], None, "running", 0)),
+        Session("", "measure", "", None, 0, CommandOutcome(["x"], 0, "finished", 1_000_000)),
+        Session("", "observe", "", None, 0, CommandOutcome([], None, "running", 0)),
     ],
 )
 def test_a_session_without_anything_has_a_page(session: Session) -> None:
@@ -278,7 +278,7 @@ def test_a_session_without_anything_has_a_page(session: Session) -> None:
 
 
 def test_a_command_that_failed_shows_its_last_words() -> None:
-    outcome = Outcome(["python", "x.py"], 3, "failed", 2_000_000, ["Traceback", "ValueError: <odd>"])
+    outcome = CommandOutcome(["python", "x.py"], 3, "failed", 2_000_000, ["Traceback", "ValueError: <odd>"])
     page = html_page(replace(made_session(), outcome=outcome), Diagnosis("It failed.", None, "cpu"))
     assert "ValueError: &lt;odd&gt;" in page
     assert "failed after 2.0 s, exit status 3" in page

@@ -12,7 +12,7 @@ from made_reports import made_prescription, made_ranks, made_session
 from PIL import Image
 from test_doctor_report_hostile import HOSTILE, _spoilt
 
-from headrace.doctor.report.html.page_old import html_page
+from headrace.doctor.report.html.page import html_page
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason=WHY_NOT),

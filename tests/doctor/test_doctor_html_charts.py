@@ -13,14 +13,26 @@ from hypothesis import strategies as st
 from made_sessions import MadeRun
 from made_sessions import made_session as simulated
 
-from headrace.doctor.analyse.join import Join
-from headrace.doctor.measure.steps import Training, training
-from headrace.doctor.report.html.axis import plain_axis, round_step, time_axis
-from headrace.doctor.report.html.bars import Measure, Segment, measures, stacked
-from headrace.doctor.report.html.charts import MOST, PLOT_PX, Columns, Layer, buckets, columns
-from headrace.doctor.report.html.page_old import FOLDER
-from headrace.doctor.report.html.queue_section import Depth, depth
-from headrace.doctor.report.html.svg import element
+from headrace.doctor.measure.batches import Join
+from headrace.doctor.measure.steps import MeasuredTraining, training
+from headrace.doctor.report.html.charts import (
+    MOST_COLUMNS,
+    PLOT_PX,
+    BarMeasure,
+    BarSegment,
+    ColumnChart,
+    Layer,
+    buckets,
+    columns,
+    element,
+    measures,
+    plain_axis,
+    round_step,
+    stacked,
+    time_axis,
+)
+from headrace.doctor.report.html.page import FOLDER
+from headrace.doctor.report.html.queue_section import QueueDepth, queue_depth
 from headrace.doctor.session.model import Session
 
 LENGTHS = st.floats(1e-3, 1e12, allow_nan=False)
@@ -62,13 +74,13 @@ def test_places_are_a_round_number_apart(count: int, apart: int) -> None:
 def test_columns_put_neighbours_together_and_leave_none_out(count: int) -> None:
     groups = buckets(count)
     assert [row for group in groups for row in group] == list(range(count))
-    assert len(groups) <= MOST
+    assert len(groups) <= MOST_COLUMNS
     assert len({len(group) for group in groups[:-1]}) <= 1
 
 
 def test_columns_are_stacked_from_zero() -> None:
     layers = [Layer("wait", [10.0, None]), Layer("blue", [30.0, 20.0])]
-    shown = str(columns(Columns(layers, ["one", "two"], plain_axis(40), [(0.5, "1")], "said")))
+    shown = str(columns(ColumnChart(layers, ["one", "two"], plain_axis(40), [(0.5, "1")], "said")))
     paths = re.findall(r'c-(\w+)" d="([^"]+)"', shown)
     assert [colour for colour, _ in paths] == ["blue", "wait"]  # the highest is drawn first, and the others over it
     tops = [[float(top) for top in re.findall(rf"{PLOT_PX}V([\d.]+)", path)] for _, path in paths]
@@ -77,21 +89,21 @@ def test_columns_are_stacked_from_zero() -> None:
 
 
 def test_many_columns_are_one_outline() -> None:
-    count = MOST
-    chart = Columns([Layer("sky", [1.0] * count)], [""] * count, plain_axis(1), [], "said")
+    count = MOST_COLUMNS
+    chart = ColumnChart([Layer("sky", [1.0] * count)], [""] * count, plain_axis(1), [], "said")
     (path,) = re.findall(r'd="([^"]+)"', str(columns(chart)))
     assert path.count("M") == 1
     assert path.count("h1") == count
 
 
 def test_a_bar_is_no_longer_than_its_whole() -> None:
-    shown = str(measures([Measure("predicted", 50, (40, 120))], top=100, label="said"))
+    shown = str(measures([BarMeasure("predicted", 50, (40, 120))], top=100, label="said"))
     assert 'x2="100%"' in shown
     assert "120%" not in shown
 
 
 def test_pieces_lie_end_to_end() -> None:
-    pieces = [Segment("wait", 1, "a"), Segment("blue", 0, "none"), Segment("teal", 3, "b")]
+    pieces = [BarSegment("wait", 1, "a"), BarSegment("blue", 0, "none"), BarSegment("teal", 3, "b")]
     shown = str(stacked(pieces, top=4, label="said"))
     assert re.findall(r'x="([\d.]+%)" width="([\d.]+%)"', shown) == [("0%", "25%"), ("25%", "75%")]
     assert re.findall(r">(\d+ %)<", shown) == ["25 %", "75 %"]
@@ -114,7 +126,7 @@ def test_texts_in_elements_are_escaped() -> None:
 def test_batches_ready_are_those_that_were_sent_and_not_asked_for(run: MadeRun, tmp_path: Path) -> None:
     session = simulated(tmp_path, run)
     measured = training(session, session.trainers[0])
-    found = depth(measured, Join(session))
+    found = queue_depth(measured, Join(session))
     assert found is not None
     assert found.most == run.workers * run.prefetch
     for begun, until in pairwise(found.times):
@@ -129,13 +141,13 @@ def test_batches_ready_are_those_that_were_sent_and_not_asked_for(run: MadeRun, 
 
 def test_a_loader_that_keeps_up_is_never_empty(tmp_path: Path) -> None:
     session = simulated(tmp_path, MadeRun(steps=50, forward=40_000))
-    found = depth(training(session, session.trainers[0]), Join(session))
+    found = queue_depth(training(session, session.trainers[0]), Join(session))
     assert found is not None
     assert found.empty == 0
 
 
 def test_a_mean_depth_is_weighted_by_time() -> None:
-    found = Depth(times=[0.0, 10.0, 40.0, 50.0], counts=[4, 1, 0], most=4)
+    found = QueueDepth(times=[0.0, 10.0, 40.0, 50.0], counts=[4, 1, 0], most=4)
     assert found.mean(0, 50) == pytest.approx((40 + 30) / 50)
     assert found.mean(5, 15) == pytest.approx((20 + 5) / 10)
     assert found.empty == pytest.approx(0.2)
@@ -144,7 +156,7 @@ def test_a_mean_depth_is_weighted_by_time() -> None:
 def test_batches_that_were_not_all_written_are_not_counted(tmp_path: Path) -> None:
     session = simulated(tmp_path, MadeRun(steps=50))
     session.processes[1].cut = True
-    assert depth(training(session, session.trainers[0]), Join(session)) is None
+    assert queue_depth(training(session, session.trainers[0]), Join(session)) is None
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -170,7 +182,7 @@ def test_waiting_can_be_told_from_computing_without_seeing_red_or_green(scheme: 
         assert _yellow(colours["wait"]) - _yellow(colours[name]) >= 60, name
 
 
-def _ready_at(session: Session, measured: Training, time: float) -> int:
+def _ready_at(session: Session, measured: MeasuredTraining, time: float) -> int:
     """Counted batch by batch, from what was sent and what was asked for."""
     gets = session.trainers[0].gets
     asked = dict(zip(gets.index, gets.start, strict=True))

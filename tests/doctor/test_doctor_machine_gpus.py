@@ -12,8 +12,7 @@ import pytest
 from nvml_double import Device, Library, NVMLError
 
 import headrace.doctor.machine as machine_package
-from headrace.doctor.machine.gpus import Gpus
-from headrace.doctor.machine.nvml import Nvml, open_nvml
+from headrace.doctor.machine.gpus import Gpus, Nvml, open_nvml
 
 MIB = 1 << 20
 

@@ -6,11 +6,8 @@ import pytest
 from machine_double import MOUNTINFO_V1, MOUNTINFO_V2, Texts
 
 from headrace.doctor.machine.control_groups import Cgroups
-from headrace.doctor.machine.cores import TICKS_A_SECOND, Cores
+from headrace.doctor.machine.host import TICKS_A_SECOND, Cores, MachineMemory, Pressure, Surroundings
 from headrace.doctor.machine.kernel import Space
-from headrace.doctor.machine.memory import Memory
-from headrace.doctor.machine.pressure import Pressure
-from headrace.doctor.machine.surroundings import Surroundings
 
 GIB = 1 << 30
 UNLIMITED_V1 = "9223372036854771712\n"
@@ -105,7 +102,7 @@ def test_an_unlimited_group_of_version_1_has_use_and_no_limit() -> None:
 
 def test_kills_of_the_run_are_those_since_its_start() -> None:
     machine = unified("/run", run__memory_events="low 0\noom 3\noom_kill 3\n", memory_events="oom_kill 40\n")
-    memory = Memory(machine, Cgroups(machine, 7))
+    memory = MachineMemory(machine, Cgroups(machine, 7))
     machine.texts["/sys/fs/cgroup/run/memory.events"] = "oom 5\noom_kill 5\n"
     machine.texts["/sys/fs/cgroup/memory.events"] = "oom_kill 77\n"
     assert memory.facts()["oom_kills"] == 2
@@ -113,7 +110,7 @@ def test_kills_of_the_run_are_those_since_its_start() -> None:
 
 def test_kills_are_the_machines_where_no_group_counts_them() -> None:
     machine = Texts({"/proc/vmstat": "pswpin 0\noom_kill 1\n"})
-    memory = Memory(machine, Cgroups(machine, 7))
+    memory = MachineMemory(machine, Cgroups(machine, 7))
     assert memory.facts()["oom_kills"] == 0
     machine.texts["/proc/vmstat"] = "pswpin 0\noom_kill 2\n"
     assert memory.facts()["oom_kills"] == 1
@@ -204,7 +201,7 @@ def test_memory_swap_and_shared_memory() -> None:
     info = "MemTotal: 1000 kB\nMemAvailable: 400 kB\nCached: 300 kB\nSwapTotal: 200 kB\nSwapFree: 50 kB\n"
     machine = Texts({"/proc/meminfo": info, "/proc/vmstat": "pswpin 10\npswpout 0\n"})
     machine.spaces["/dev/shm"] = Space(total_bytes=64 << 20, used_bytes=60 << 20)
-    memory = Memory(machine, Cgroups(machine, 7))
+    memory = MachineMemory(machine, Cgroups(machine, 7))
     memory.read(0.0)
     machine.texts["/proc/vmstat"] = "pswpin 14\npswpout 2\n"
     row = memory.read(2.0)

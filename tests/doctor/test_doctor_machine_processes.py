@@ -7,14 +7,16 @@ from statistics import fmean
 
 from machine_double import MOUNTINFO_V2, Texts, disk_line, rollup_text
 
-from headrace.doctor.machine.budget import Budget
-from headrace.doctor.machine.cores import TICKS_A_SECOND
-from headrace.doctor.machine.host import Disks
-from headrace.doctor.machine.processes import Memory
-from headrace.doctor.machine.processes_old import MOST_PROCESSES, Processes
-from headrace.doctor.machine.rates import Rates
-from headrace.doctor.machine.table import Table
-from headrace.doctor.machine.tree import Tree
+from headrace.doctor.machine.host import TICKS_A_SECOND, Disks
+from headrace.doctor.machine.kernel import Rates
+from headrace.doctor.machine.processes import (
+    MOST_PROCESSES,
+    Processes,
+    ProcessMemoryReadings,
+    ProcessTree,
+    ReadingBudget,
+)
+from headrace.doctor.machine.sampler import ReadingTable
 
 KIB = 1024
 
@@ -27,21 +29,21 @@ def test_children_of_children_belong_and_others_do_not() -> None:
     machine = Texts()
     for pid, parent in ((10, 1), (11, 10), (12, 11), (20, 1), (21, 20)):
         machine.process(pid, parent=parent)
-    assert Tree(machine, 10).scan() == {10, 11, 12}
+    assert ProcessTree(machine, 10).scan() == {10, 11, 12}
 
 
 def test_a_child_with_a_lower_number_than_its_parent_belongs() -> None:
     machine = Texts()
     for pid, parent in ((10, 1), (900, 10), (3, 900)):
         machine.process(pid, parent=parent)
-    assert Tree(machine, 10).scan() == {3, 10, 900}
+    assert ProcessTree(machine, 10).scan() == {3, 10, 900}
 
 
 def test_who_is_given_to_another_parent_stays() -> None:
     machine = Texts()
     for pid, parent in ((10, 1), (11, 10), (12, 11)):
         machine.process(pid, parent=parent)
-    tree = Tree(machine, 10)
+    tree = ProcessTree(machine, 10)
     tree.scan()
     machine.end(11)
     machine.process(12, parent=1)
@@ -54,7 +56,7 @@ def test_who_lost_its_parent_before_it_was_seen_belongs_by_group_or_session() ->
     machine.process(30, parent=1, group=10, session=5)
     machine.process(31, parent=1, group=31, session=10)
     machine.process(32, parent=1, group=32, session=5)
-    assert Tree(machine, 10).scan() == {10, 30, 31}
+    assert ProcessTree(machine, 10).scan() == {10, 30, 31}
 
 
 def test_an_orphan_in_a_session_of_its_own_that_the_doctor_adopted_belongs() -> None:
@@ -62,14 +64,14 @@ def test_an_orphan_in_a_session_of_its_own_that_the_doctor_adopted_belongs() -> 
     machine.process(10)
     machine.process(30, parent=os.getpid(), group=30, session=30)
     machine.process(31, parent=os.getpid(), group=os.getpgrp(), session=5)
-    assert Tree(machine, 10).scan() == {10, 30}, "expected no helper of the doctor's own, which is in its group"
+    assert ProcessTree(machine, 10).scan() == {10, 30}, "expected no helper of the doctor's own, which is in its group"
 
 
 def test_the_orphan_of_a_session_whose_leader_has_just_gone_belongs() -> None:
     machine = Texts()
     machine.process(10)
     machine.process(11, parent=10, session=11)
-    tree = Tree(machine, 10)
+    tree = ProcessTree(machine, 10)
     tree.scan()
     machine.end(11)
     machine.process(12, parent=1, group=12, session=11)
@@ -81,7 +83,7 @@ def test_foreign_processes_are_looked_at_once() -> None:
     machine.process(10)
     for pid in range(100, 200):
         machine.process(pid, parent=1)
-    tree = Tree(machine, 10)
+    tree = ProcessTree(machine, 10)
     tree.scan()
     machine.asked.clear()
     tree.scan()
@@ -243,7 +245,7 @@ def test_threads_are_counted_by_the_names_that_libraries_give_them() -> None:
 
 
 def test_copying_is_what_shared_memory_lost_to_private_memory() -> None:
-    memory = Memory()
+    memory = ProcessMemoryReadings()
     memory.read(smaps(anonymous=1000, private=100))
     assert memory.figures()["cow_bytes"] is None, "expected two looks before growth is known"
     memory.read(smaps(anonymous=1000, private=400))
@@ -252,21 +254,21 @@ def test_copying_is_what_shared_memory_lost_to_private_memory() -> None:
 
 
 def test_new_memory_is_no_copy() -> None:
-    memory = Memory()
+    memory = ProcessMemoryReadings()
     memory.read(smaps(anonymous=1000, private=100))
     memory.read(smaps(anonymous=1500, private=600))
     assert memory.figures()["cow_bytes"] == 0
 
 
 def test_inherited_memory_that_is_freed_is_no_copy() -> None:
-    memory = Memory()
+    memory = ProcessMemoryReadings()
     memory.read(smaps(anonymous=1000, private=100))
     memory.read(smaps(anonymous=200, private=100))
     assert memory.figures()["cow_bytes"] == 0
 
 
 def test_a_sandbox_without_rollup_has_no_memory_figures() -> None:
-    memory = Memory()
+    memory = ProcessMemoryReadings()
     memory.read({})
     memory.read({"Pss": 5})
     assert memory.figures() == {
@@ -293,7 +295,7 @@ def test_dear_readings_are_rare_and_no_one_is_passed_over() -> None:
 
 
 def test_a_budget_that_is_overdrawn_waits_until_it_has_earned() -> None:
-    budget = Budget(share=0.01, most_s=0.1, now_s=0.0)
+    budget = ReadingBudget(share=0.01, most_s=0.1, now_s=0.0)
     budget.spend(0.15)
     budget.earn(4.0)
     assert not budget.is_left
@@ -353,7 +355,7 @@ def test_a_counter_that_went_back_has_no_rate() -> None:
 
 def test_a_long_run_keeps_its_means_in_bounded_memory() -> None:
     """Each reading is the mean of the seconds since the one before, and there are fewer the longer the run."""
-    table = Table(most_rows=8)
+    table = ReadingTable(most_rows=8)
     second = 0
     while second < 64:
         second += table.merged
@@ -366,7 +368,7 @@ def test_a_long_run_keeps_its_means_in_bounded_memory() -> None:
 
 
 def test_two_readings_of_which_one_is_unknown_are_the_one_that_is_known() -> None:
-    table = Table(most_rows=4)
+    table = ReadingTable(most_rows=4)
     for reading, value in enumerate([None, 4.0, None, None]):
         table.append(reading, {"a": value})
     assert (table.time, table.columns["a"]) == ([1, 3], [4.0, None])

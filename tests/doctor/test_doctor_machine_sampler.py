@@ -20,15 +20,12 @@ import pytest
 from machine_double import Texts
 from processes import DEADLINE_S, eventually
 
-from headrace.doctor.machine import Sampler
+from headrace.doctor.machine import MachineSampler
 from headrace.doctor.machine.control_groups import Cgroups
-from headrace.doctor.machine.cores import Cores
-from headrace.doctor.machine.host import diskstats
+from headrace.doctor.machine.host import Cores, MachineMemory, diskstats
 from headrace.doctor.machine.kernel import LinuxKernel
-from headrace.doctor.machine.memory import Memory
-from headrace.doctor.machine.processes import Process
+from headrace.doctor.machine.processes import ProcessReadings, ProcessTree, process_stat
 from headrace.doctor.machine.sampler import MOST_SHARE
-from headrace.doctor.machine.tree import Tree, stat
 from headrace.doctor.session.model import Machine
 
 pytestmark = pytest.mark.alone
@@ -88,8 +85,8 @@ def command(source: str) -> Iterator[tuple[Callable[[str], int], Callable[[], st
 
 
 @contextmanager
-def sampling(root: int, **options: Any) -> Iterator[Sampler]:
-    sampler = Sampler(Clock(), root, interval_s=0.01, **{"open_gpus": lambda: WITHOUT_GPUS, **options})
+def sampling(root: int, **options: Any) -> Iterator[MachineSampler]:
+    sampler = MachineSampler(Clock(), root, interval_s=0.01, **{"open_gpus": lambda: WITHOUT_GPUS, **options})
     sampler.start()
     try:
         yield sampler
@@ -97,7 +94,7 @@ def sampling(root: int, **options: Any) -> Iterator[Sampler]:
         sampler.stop()
 
 
-def has_rows(sampler: Sampler, rows: int) -> bool:
+def has_rows(sampler: MachineSampler, rows: int) -> bool:
     return len(sampler.machine().time) >= rows
 
 
@@ -186,7 +183,7 @@ def test_a_machine_that_tells_nothing() -> None:
 
 
 def test_a_dear_reading_is_made_less_often() -> None:
-    sampler = Sampler(Clock(), os.getpid(), interval_s=0.5)
+    sampler = MachineSampler(Clock(), os.getpid(), interval_s=0.5)
     assert sampler._pause_s(0.0) == 0.5
     assert sampler._pause_s(1.0) == pytest.approx(1 / MOST_SHARE)
 
@@ -229,8 +226,8 @@ def test_figures_of_a_process_are_psutils() -> None:
 
 def test_the_start_of_a_process_is_psutils() -> None:
     clock = Clock()
-    sampler = Sampler(clock, os.getpid())
-    seen = stat(LinuxKernel(), os.getpid())
+    sampler = MachineSampler(clock, os.getpid())
+    seen = process_stat(LinuxKernel(), os.getpid())
     assert seen is not None
     age_s = (clock.now_us() - sampler._started_us(seen.started_ticks)) / 1e6
     assert age_s == pytest.approx(time.time() - psutil.Process().create_time(), abs=2.0)
@@ -241,13 +238,13 @@ def test_the_tree_is_psutils() -> None:
         root, child = tell(""), int(said())
         expected = {root, *(found.pid for found in psutil.Process(root).children(recursive=True))}
         assert child in expected
-        assert Tree(LinuxKernel(), root).scan() == expected
+        assert ProcessTree(LinuxKernel(), root).scan() == expected
 
 
 def test_memory_and_disks_are_psutils() -> None:
     kernel = LinuxKernel()
     groups = Cgroups(kernel, os.getpid())
-    row, facts = Memory(kernel, groups).read(0.0), Memory(kernel, groups).facts()
+    row, facts = MachineMemory(kernel, groups).read(0.0), MachineMemory(kernel, groups).facts()
     shm = psutil.disk_usage("/dev/shm")
     assert facts["memory_bytes"] == psutil.virtual_memory().total
     assert facts["swap_bytes"] == psutil.swap_memory().total
@@ -274,10 +271,10 @@ def test_cores_are_psutils() -> None:
     assert user + system == pytest.approx(passed, abs=0.15)
 
 
-def _process(pid: int) -> Process:
+def _process(pid: int) -> ProcessReadings:
     kernel = LinuxKernel()
-    seen = stat(kernel, pid)
+    seen = process_stat(kernel, pid)
     assert seen is not None
-    process = Process(kernel, pid, seen)
+    process = ProcessReadings(kernel, pid, seen)
     process.read(seen, 0.0)
     return process

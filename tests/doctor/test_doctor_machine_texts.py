@@ -9,19 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machine_double import MOUNTINFO_V2, Texts, stat_text
 
+from headrace.doctor.attach.process_tree import parse_process_stat
 from headrace.doctor.machine.control_groups import Cgroups
-from headrace.doctor.machine.cores import Cores
-from headrace.doctor.machine.host import Disks
-from headrace.doctor.machine.kernel import LinuxKernel, pairs, span, whole
-from headrace.doctor.machine.memory import Memory
-from headrace.doctor.machine.mounts import mount_of, mounts
-from headrace.doctor.machine.part import Part
-from headrace.doctor.machine.pressure import Pressure
-from headrace.doctor.machine.processes import Process
-from headrace.doctor.machine.processes_old import Processes
-from headrace.doctor.machine.surroundings import Surroundings
-from headrace.doctor.machine.tree import stat
-from headrace.doctor.process_stat import parsed
+from headrace.doctor.machine.host import Cores, Disks, MachineMemory, Pressure, Surroundings
+from headrace.doctor.machine.kernel import LinuxKernel, MachinePart, mount_of, mounts, pairs, span, whole
+from headrace.doctor.machine.processes import Processes, ProcessReadings, process_stat
 
 FILES = (
     *(f"/proc/7/{file}" for file in ("stat", "status", "io", "schedstat", "smaps_rollup", "cgroup", "mountinfo")),
@@ -30,9 +22,9 @@ FILES = (
     *(f"/sys/fs/cgroup/{file}" for file in ("cpu.max", "cpu.stat", "memory.max", "memory.events", "memory.current")),
 )
 KERNELISH = st.text(alphabet="some full total=avg10 0123456789:-/,() kB\nmax9", max_size=200)
-PARTS: list[Callable[[Texts], Part]] = [
+PARTS: list[Callable[[Texts], MachinePart]] = [
     lambda texts: Cores(texts, 7, Cgroups(texts, 7)),
-    lambda texts: Memory(texts, Cgroups(texts, 7)),
+    lambda texts: MachineMemory(texts, Cgroups(texts, 7)),
     lambda texts: Pressure(texts, Cgroups(texts, 7)),
     lambda texts: Surroundings(texts, 7, Cgroups(texts, 7)),
     lambda texts: Processes(texts, 7, 0.0, lambda ticks: ticks),
@@ -42,7 +34,7 @@ PARTS: list[Callable[[Texts], Part]] = [
 
 @given(texts=st.dictionaries(st.sampled_from(FILES), KERNELISH | st.text(max_size=40)))
 @pytest.mark.parametrize("make", PARTS)
-def test_no_text_makes_a_part_fail(make: Callable[[Texts], Part], texts: dict[str, str]) -> None:
+def test_no_text_makes_a_part_fail(make: Callable[[Texts], MachinePart], texts: dict[str, str]) -> None:
     machine = Texts(texts, links={"/proc/7/fd/3": "/data/a.jpg"})
     part = make(machine)
     part.read(1.0)
@@ -51,7 +43,7 @@ def test_no_text_makes_a_part_fail(make: Callable[[Texts], Part], texts: dict[st
 
 
 @pytest.mark.parametrize("make", PARTS)
-def test_a_machine_that_tells_nothing_has_no_figure(make: Callable[[Texts], Part]) -> None:
+def test_a_machine_that_tells_nothing_has_no_figure(make: Callable[[Texts], MachinePart]) -> None:
     part = make(Texts())
     part.read(1.0)
     row = part.read(2.0)
@@ -80,7 +72,7 @@ def test_only_a_whole_number_is_one() -> None:
 def test_a_process_name_may_hold_anything() -> None:
     machine = Texts()
     machine.process(7, name="a) R (b", parent=3, threads=9)
-    found = stat(machine, 7)
+    found = process_stat(machine, 7)
     assert found is not None
     assert (found.name, found.parent, found.threads) == ("a) R (b", 3, 9)
 
@@ -89,8 +81,8 @@ def test_a_process_name_may_hold_anything() -> None:
     "text", ["", "7", "7 (sh", "7 sh) S 1", "7 (sh) S 1 2 3", stat_text(7).replace(" 4194304 ", " ? ")]
 )
 def test_a_stat_in_no_form_of_the_kernels_tells_nothing(text: str) -> None:
-    assert parsed(text) is None
-    assert parsed(stat_text(7)) is not None
+    assert parse_process_stat(text) is None
+    assert parse_process_stat(stat_text(7)) is not None
 
 
 def test_mounts_with_spaces_servers_and_places_within_one_another() -> None:
@@ -122,9 +114,9 @@ def test_a_process_that_ends_while_it_is_read_keeps_its_last_figures() -> None:
     machine = Texts()
     machine.process(7, user=50)
     machine.texts["/proc/7/io"] = "rchar: 70\nread_bytes: 4096\n"
-    seen = stat(machine, 7)
+    seen = process_stat(machine, 7)
     assert seen is not None
-    process = Process(machine, 7, seen)
+    process = ProcessReadings(machine, 7, seen)
     process.read(seen, 1.0)
     machine.end(7)
     process.read(seen, 2.0)

@@ -19,7 +19,7 @@ from rich.console import Console
 from torch.utils.data import DataLoader, Dataset, dataloader
 
 import headrace
-from headrace.doctor.fork_server import end_fork_server
+from headrace.doctor.attach.injection import end_fork_server
 from headrace.doctor.notebook import PROBE
 
 BATCHES, BATCH = 8, 4

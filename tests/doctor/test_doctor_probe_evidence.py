@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 from processes import in_fork
 
-from headrace.doctor.probe.blocks import BLOCK
-from headrace.doctor.probe.encoding import line
-from headrace.doctor.probe.evidence_file import LAST_BYTES, Evidence
+from headrace.doctor.probe.evidence_file import BLOCK, LAST_BYTES, EvidenceFile, json_line
 
 HEADER = ("process", 0, {"pid": 1})
 
@@ -24,10 +22,10 @@ HEADER = ("process", 0, {"pid": 1})
 @pytest.fixture
 def begin(tmp_path):
     """Begins evidence, and closes it at the end."""
-    begun: list[Evidence] = []
+    begun: list[EvidenceFile] = []
 
-    def make(path=tmp_path / "evidence.jsonl", most_bytes=1 << 20, header=lambda: HEADER) -> Evidence:
-        begun.append(Evidence(str(path), most_bytes, header))
+    def make(path=tmp_path / "evidence.jsonl", most_bytes=1 << 20, header=lambda: HEADER) -> EvidenceFile:
+        begun.append(EvidenceFile(str(path), most_bytes, header))
         return begun[-1]
 
     yield make
@@ -198,7 +196,7 @@ def test_a_file_size_limit_ends_the_evidence_only(begin, tmp_path):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
         os.dup2(os.open(tmp_path / "said", os.O_WRONLY | os.O_CREAT), 2)
-        evidence = Evidence(str(tmp_path / "evidence.jsonl"), 1 << 20, lambda: HEADER)
+        evidence = EvidenceFile(str(tmp_path / "evidence.jsonl"), 1 << 20, lambda: HEADER)
         for number in range(20):
             evidence.write(("number", number))
         return b"went on"
@@ -242,7 +240,7 @@ class Refuses:
     ids=repr,
 )
 def test_odd_values_become_what_json_knows(value, shown):
-    text = line(("a", value))
+    text = json_line(("a", value))
     assert text.endswith(b"\n")
     assert text.count(b"\n") == 1
     assert json.loads(text, parse_constant=lambda name: pytest.fail(name)) == ["a", shown]

@@ -12,8 +12,7 @@ from types import ModuleType
 import pytest
 
 from headrace.doctor.probe.hooks import HOOKS
-from headrace.doctor.probe.imports import ImportWatch
-from headrace.doctor.probe.trigger import MODULES
+from headrace.doctor.probe.imports import MODULES, ImportWatch
 
 NAMES = ("watched", "beside", "within", "within.inner")
 

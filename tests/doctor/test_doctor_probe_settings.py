@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from headrace.doctor.probe.settings import Settings
+from headrace.doctor.probe.settings import ProbeSettings
 
-ASKED = Settings("/session", 5, 6, "boot", observe=True, warmup=3, steps=9, ranges=True, most_bytes=1 << 20)
+ASKED = ProbeSettings("/session", 5, 6, "boot", observe=True, warmup=3, steps=9, ranges=True, most_bytes=1 << 20)
 
 
 def written(folder, **values):
-    settings = Settings(**(vars(ASKED) | {"folder": str(folder)} | values))
+    settings = ProbeSettings(**(vars(ASKED) | {"folder": str(folder)} | values))
     settings.write()
     return settings
 
@@ -20,7 +20,7 @@ def written(folder, **values):
 def test_what_is_written_is_read(tmp_path):
     folder = tmp_path / "odd \udcff name"
     settings = written(folder)
-    assert Settings.read(str(folder)) == settings
+    assert ProbeSettings.read(str(folder)) == settings
     assert settings.evidence == f"{folder}/evidence"
     assert (folder / "evidence").is_dir()
 
@@ -28,7 +28,7 @@ def test_what_is_written_is_read(tmp_path):
 def test_a_folder_that_was_moved_is_where_it_is_now(tmp_path):
     written(tmp_path / "before")
     (tmp_path / "before").rename(tmp_path / "now")
-    assert Settings.read(str(tmp_path / "now")).folder == str(tmp_path / "now")
+    assert ProbeSettings.read(str(tmp_path / "now")).folder == str(tmp_path / "now")
 
 
 def test_another_version_may_say_more_or_less(tmp_path):
@@ -37,9 +37,9 @@ def test_another_version_may_say_more_or_less(tmp_path):
     values = json.loads(file.read_text())
     del values["ranges"]
     file.write_text(json.dumps(values | {"from_the_future": 1}))
-    assert Settings.read(str(tmp_path)) == written(tmp_path, ranges=False)
+    assert ProbeSettings.read(str(tmp_path)) == written(tmp_path, ranges=False)
 
 
 def test_no_settings_are_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
-        Settings.read(str(tmp_path))
+        ProbeSettings.read(str(tmp_path))

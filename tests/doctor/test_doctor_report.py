@@ -15,9 +15,9 @@ from rich.console import Console
 
 from headrace.doctor.causes.remedy import Edit, Prescription
 from headrace.doctor.machine.host import Disks
-from headrace.doctor.measure.diagnosis import Cost, Diagnosis, Making, StepBudget
+from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, ProbeCost, StepBudget
 from headrace.doctor.report.terminal import text
-from headrace.doctor.session.model import Machine, Note, Outcome, Session, Window
+from headrace.doctor.session.model import CommandOutcome, Machine, MeasuredWindow, Session, SessionNote
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -163,10 +163,10 @@ def test_the_whole_report_says_what_each_window_did() -> None:
     session = made_session()
     (trainer,) = session.trainers
     trainer.windows = [
-        Window("observe", 7, 80, 0, 0, 2_000_000),
-        Window("replay", 87, 43, 3, 2_000_000, 2_490_000),
-        Window("load", 130, 43, 3, 2_490_000, 3_070_000),
-        Window("drain", 173, 0, 0, 3_070_000, 4_270_000),
+        MeasuredWindow("observe", 7, 80, 0, 0, 2_000_000),
+        MeasuredWindow("replay", 87, 43, 3, 2_000_000, 2_490_000),
+        MeasuredWindow("load", 130, 43, 3, 2_490_000, 3_070_000),
+        MeasuredWindow("drain", 173, 0, 0, 3_070_000, 4_270_000),
     ]
     trainer.drained.index = list(range(44))
     words = " ".join(text(session, made_diagnosis()).split())
@@ -207,7 +207,7 @@ def test_no_colour_where_nobody_wants_any(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_what_was_not_measured_is_a_dash() -> None:
     making = replace(made_diagnosis().makings[0], start_up_us=None, first_batch_us=None)
-    diagnosis = replace(made_diagnosis(), makings=[making], cost=Cost(None, None, None, 1000))
+    diagnosis = replace(made_diagnosis(), makings=[making], cost=ProbeCost(None, None, None, 1000))
     shown = printed(made_session(), diagnosis)
     assert "start-up: – to start, – to the first batch" in shown
     assert "measuring cost – a step (–), – of the making of batches" in shown
@@ -243,7 +243,7 @@ def test_the_rank_that_waits_longest_is_the_one_shown() -> None:
 
 
 def test_a_command_that_failed_shows_its_last_words() -> None:
-    outcome = Outcome(["python", "x.py"], 3, "failed", 2_000_000, [f"line {number}" for number in range(20)])
+    outcome = CommandOutcome(["python", "x.py"], 3, "failed", 2_000_000, [f"line {number}" for number in range(20)])
     outcome.last_lines[-1] = "    " + "x" * 150
     shown = printed(replace(made_session(), outcome=outcome), Diagnosis("It failed.", None, "cpu"))
     assert "failed after 2.0 s, exit status 3: python x.py" in shown
@@ -261,7 +261,7 @@ def test_a_process_that_hangs_shows_where() -> None:
 
 def test_of_a_long_note_the_last_line_and_all_of_them_when_asked_for() -> None:
     session = replace(
-        made_session(), notes=[Note("thread-died", "Traceback\n  File x\nValueError: odd\n", 7)], unreached=[]
+        made_session(), notes=[SessionNote("thread-died", "Traceback\n  File x\nValueError: odd\n", 7)], unreached=[]
     )
     short = printed(session, made_diagnosis())
     assert "  • thread-died (process 7): ValueError: odd\n  • measuring" in short
@@ -270,7 +270,7 @@ def test_of_a_long_note_the_last_line_and_all_of_them_when_asked_for() -> None:
 
 
 def test_equal_notes_of_many_processes_come_once() -> None:
-    notes = [Note("hook-off", "PIL: TypeError", pid) for pid in range(16)]
+    notes = [SessionNote("hook-off", "PIL: TypeError", pid) for pid in range(16)]
     session = replace(made_session(), notes=notes, unreached=[])
     assert "  • hook-off (16 ×): PIL: TypeError\n" in printed(session, made_diagnosis())
 
@@ -278,21 +278,21 @@ def test_equal_notes_of_many_processes_come_once() -> None:
 @pytest.mark.parametrize(
     ("outcome", "says"),
     [
-        (Outcome(["x"], 0, "finished", 1_000_000), "ran to its end in 1.0 s: x"),
-        (Outcome(["x"], 0, "steps", 1_000_000), "ended by the doctor after the steps asked for, in 1.0 s: x"),
-        (Outcome(["x"], 137, "failed", 1_000_000), "ended by signal 9 after 1.0 s: x"),
-        (Outcome(["x", "a b"], 127, "not found", 0), "could not be started, exit status 127: x 'a b'"),
-        (Outcome(["x"], 130, "interrupted", 5_000), "interrupted after 5.0 ms, exit status 130: x"),
-        (Outcome([], None, "finished", 1_000_000), "ran to its end in 1.0 s: watched in this process"),
+        (CommandOutcome(["x"], 0, "finished", 1_000_000), "ran to its end in 1.0 s: x"),
+        (CommandOutcome(["x"], 0, "steps", 1_000_000), "ended by the doctor after the steps asked for, in 1.0 s: x"),
+        (CommandOutcome(["x"], 137, "failed", 1_000_000), "ended by signal 9 after 1.0 s: x"),
+        (CommandOutcome(["x", "a b"], 127, "not found", 0), "could not be started, exit status 127: x 'a b'"),
+        (CommandOutcome(["x"], 130, "interrupted", 5_000), "interrupted after 5.0 ms, exit status 130: x"),
+        (CommandOutcome([], None, "finished", 1_000_000), "ran to its end in 1.0 s: watched in this process"),
     ],
 )
-def test_says_how_it_ended(outcome: Outcome, says: str) -> None:
+def test_says_how_it_ended(outcome: CommandOutcome, says: str) -> None:
     session = Session("", "observe", "", None, 0, outcome)
     assert printed(session, Diagnosis("No training was seen.", None, "cpu")).splitlines()[1] == says
 
 
 def test_a_session_without_anything_is_short() -> None:
-    session = Session("", "measure", "", None, 0, Outcome(["x"], 0, "finished", 1_000_000))
+    session = Session("", "measure", "", None, 0, CommandOutcome(["x"], 0, "finished", 1_000_000))
     lines = printed(session, Diagnosis("No training was seen.", None, "cpu")).splitlines()
     assert lines[0] == "No training was seen."
     assert len(lines) < 8
@@ -314,7 +314,7 @@ def _with_long_remedies() -> Prescription:
 
 def _with_long_texts(diagnosis: Diagnosis) -> Diagnosis:
     long, wide = "word " * 60 + "x" * 300, "映像" * 90
-    making: Making = diagnosis.makings[0]
+    making: LoaderProduction = diagnosis.makings[0]
     stages = [replace(stage, label=wide) for stage in making.stages]
     lines = [replace(line, place=f"/{'long/' * 60}{wide}:1:f") for line in making.lines]
     slow = [replace(one, key=long) for one in making.slow]

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from made_reports import made_prescription, made_ranks, made_session
 from report_pages import printed
 
-from headrace.doctor.report.document import document
-from headrace.doctor.report.escape import safe, safe_json
-from headrace.doctor.report.html.page_old import html_page
+from headrace.doctor.report.escaping import safe, safe_json
+from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.outputs import document
 from headrace.doctor.report.terminal import text
 from headrace.doctor.report.trace import trace
-from headrace.doctor.session.document import decode
+from headrace.doctor.session.storage import decode_session
 
 HOSTILE = {
     "ansi": "\x1b[2J\x1b]0;owned\x07",
@@ -65,7 +65,7 @@ def test_in_the_json_which_reads_back_the_same(name: str) -> None:
     session = _spoilt(made_session(), HOSTILE[name])
     shown = document(session, _spoilt(made_ranks(), HOSTILE[name]))
     assert _dangerous(shown[:-1]) == []
-    assert decode(shown.encode()) == session
+    assert decode_session(shown.encode()) == session
     assert json.loads(shown)["diagnosis"]["verdict"] == HOSTILE[name]
 
 

@@ -18,12 +18,17 @@ import pytest
 from processes import DEADLINE_S, source_paths
 from rich.console import Console
 
-from headrace.doctor.probe.settings import Settings
-from headrace.doctor.report.live import CurrentWindow, WindowMeter
-from headrace.doctor.report.live_old import LiveView
-from headrace.doctor.report.live_page import live_line, live_page
-from headrace.doctor.report.pace import Pace, PaceMeter
-from headrace.doctor.report.tail import Tail
+from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.report.live import (
+    CurrentWindow,
+    EvidenceTail,
+    LivePace,
+    LivePaceMeter,
+    LiveView,
+    WindowMeter,
+    live_line,
+    live_page,
+)
 
 SECOND = 1_000_000
 
@@ -45,15 +50,15 @@ def batch(start: int, end: int, stages: list[list[int]]) -> list[Any]:
     return ["batch", 0, 0, start, end, end, 10, 4, stages]
 
 
-def pace_of(tail: Tail) -> Pace:
-    meter = PaceMeter()
+def pace_of(tail: EvidenceTail) -> LivePace:
+    meter = LivePaceMeter()
     meter.add(tail.new_records())
     return meter.pace()
 
 
 def test_each_record_is_read_once_and_only_when_whole(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
-    tail = Tail(tmp_path)
+    tail = EvidenceTail(tmp_path)
     assert list(tail.new_records()) == []
     append(file, ["name", 0, "read:x"], ["last", 1, 2, 3])
     append(file, ["last", 4], end="")
@@ -65,7 +70,7 @@ def test_each_record_is_read_once_and_only_when_whole(tmp_path: Path) -> None:
 
 
 def test_new_files_are_found_and_damaged_lines_passed_over(tmp_path: Path) -> None:
-    tail = Tail(tmp_path)
+    tail = EvidenceTail(tmp_path)
     append(tmp_path / "a.jsonl", ["last", 1])
     assert len(list(tail.new_records())) == 1
     (tmp_path / "b.jsonl").write_bytes(b'{"no": "list"}\n\xff\xfe\nnot json\n[]\n["last",2]\n')
@@ -73,13 +78,13 @@ def test_new_files_are_found_and_damaged_lines_passed_over(tmp_path: Path) -> No
 
 
 def test_a_folder_that_is_not_there_has_nothing(tmp_path: Path) -> None:
-    assert list(Tail(tmp_path / "none").new_records()) == []
+    assert list(EvidenceTail(tmp_path / "none").new_records()) == []
 
 
 def test_what_is_longer_than_one_look_comes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.doctor.report.tail.MOST_BYTES_AT_ONCE", 40)
+    monkeypatch.setattr("headrace.doctor.report.live.MOST_BYTES_AT_ONCE", 40)
     append(tmp_path / "a.jsonl", *(["last", number] for number in range(10)))
-    tail = Tail(tmp_path)
+    tail = EvidenceTail(tmp_path)
     looks = [len(list(tail.new_records())) for _ in range(6)]
     assert sum(looks) == 10
     assert max(looks) < 10
@@ -92,7 +97,7 @@ def test_the_pace_of_a_run(tmp_path: Path) -> None:
     for worker in range(2):
         made = [batch(n * 200_000, n * 200_000 + 150_000, [[0, 4, 90_000, 1], [1, 4, 60_000, 1]]) for n in range(5)]
         append(tmp_path / f"worker{worker}.jsonl", ["name", 0, "decode:x"], ["name", 1, "read:y"], *made)
-    pace = pace_of(Tail(tmp_path))
+    pace = pace_of(EvidenceTail(tmp_path))
     assert pace.step == 9
     assert pace.steps_per_s == pytest.approx(10)
     assert pace.wait_share == pytest.approx(0.7)
@@ -105,17 +110,17 @@ def test_the_pace_forgets(tmp_path: Path) -> None:
     append(
         tmp_path / "a.jsonl", get(0, SECOND), step(0, 0, SECOND), get(60 * SECOND, 0), step(1, 60 * SECOND, 61 * SECOND)
     )
-    assert pace_of(Tail(tmp_path)).wait_share == 0.0
+    assert pace_of(EvidenceTail(tmp_path)).wait_share == 0.0
 
 
 def test_records_of_an_unknown_shape_are_left_out(tmp_path: Path) -> None:
     append(
         tmp_path / "a.jsonl", ["step"], ["step", "x", None, {}, 1], ["get", 1], batch(0, 9, [[7, 1, 1, 1]]), [1], ["x"]
     )
-    assert pace_of(Tail(tmp_path)) == Pace(None, None, None, 0, None, [])
+    assert pace_of(EvidenceTail(tmp_path)) == LivePace(None, None, None, 0, None, [])
 
 
-PACE = Pace(
+PACE = LivePace(
     120, 8.14, 0.71, 2, 0.99, [("lookup:tarfile", 0.58), ("decode:x", 0.3), ("read:\x1b[2J", 0.1), ("a:b", 0.02)]
 )
 
@@ -141,7 +146,7 @@ def test_a_line_for_what_is_no_terminal() -> None:
 
 
 def test_where_nothing_was_seen_it_says_so() -> None:
-    (line,) = live_page(Pace(None, None, None, 0, None), None, None, width=80, ascii_only=False).lines
+    (line,) = live_page(LivePace(None, None, None, 0, None), None, None, width=80, ascii_only=False).lines
     assert line.plain == "headrace doctor: no step yet"
 
 
@@ -150,8 +155,8 @@ def console(*, terminal: bool) -> tuple[Console, io.StringIO]:
     return Console(file=file, force_terminal=terminal, width=80, color_system=None, _environ={}), file
 
 
-def settings(folder: Path, **asked: Any) -> Settings:
-    return Settings(str(folder), origin_us=0, origin_wall_us=0, boot_id="", **asked)
+def settings(folder: Path, **asked: Any) -> ProbeSettings:
+    return ProbeSettings(str(folder), origin_us=0, origin_wall_us=0, boot_id="", **asked)
 
 
 def evidence(folder: Path) -> Path:
@@ -195,21 +200,21 @@ def steps(many: int) -> list[Any]:
 def test_which_window_a_measured_run_is_in(tmp_path: Path, records: list[Any], window: CurrentWindow | None) -> None:
     append(tmp_path / "a.jsonl", *records)
     meter = WindowMeter(settings(tmp_path, **MEASURED))
-    meter.add(Tail(tmp_path).new_records())
+    meter.add(EvidenceTail(tmp_path).new_records())
     assert meter.current() == window
 
 
 def test_a_warm_up_that_was_asked_for_is_known_from_the_start(tmp_path: Path) -> None:
     append(tmp_path / "a.jsonl", *steps(5))
     meter = WindowMeter(settings(tmp_path, **MEASURED, warmup=2))
-    meter.add(Tail(tmp_path).new_records())
+    meter.add(EvidenceTail(tmp_path).new_records())
     assert meter.current() == CurrentWindow("observe", 3, 20)
 
 
 def test_a_run_that_is_only_observed_has_no_window(tmp_path: Path) -> None:
     append(tmp_path / "a.jsonl", CHOSEN, *steps(9))
     meter = WindowMeter(settings(tmp_path, observe=True))
-    meter.add(Tail(tmp_path).new_records())
+    meter.add(EvidenceTail(tmp_path).new_records())
     assert meter.current() is None
 
 

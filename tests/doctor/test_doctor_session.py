@@ -11,8 +11,8 @@ import pytest
 from made_sessions import MadeRun, machine, made_session
 
 from headrace.doctor.session import model
-from headrace.doctor.session.document import decode, encode
-from headrace.doctor.session.model import Unreached
+from headrace.doctor.session.model import UnreachedProcess
+from headrace.doctor.session.storage import decode_session, encode_session
 from headrace.errors import HeadraceError, SessionError
 
 
@@ -20,32 +20,32 @@ from headrace.errors import HeadraceError, SessionError
 def session(tmp_path):
     facts = machine(cores=2.0)
     facts.time, facts.columns, facts.processes = [1, 2], {"cpu_cores_busy": [None, 1.5]}, {100: {"threads_peak": 3}}
-    unreached = [Unreached(9, "python -I x.py", "-I")]
+    unreached = [UnreachedProcess(9, "python -I x.py", "-I")]
     return made_session(tmp_path, MadeRun(gpu=True, steps=5), machines=[facts], unreached=unreached)
 
 
 def test_a_session_comes_back_as_it_was(session):
-    assert decode(encode(session)) == session
+    assert decode_session(encode_session(session)) == session
 
 
 def test_the_same_session_gives_the_same_bytes(session):
-    assert encode(decode(encode(session))) == encode(session)
+    assert encode_session(decode_session(encode_session(session))) == encode_session(session)
 
 
 def test_the_document_says_what_it_is(session):
-    document = json.loads(encode(session))
+    document = json.loads(encode_session(session))
     assert (document["format"], document["version"]) == ("headrace-session", 1)
 
 
 def test_fields_of_a_newer_doctor_are_ignored(session):
-    document = json.loads(encode(session))
+    document = json.loads(encode_session(session))
     document["weather"] = "fine"
     document["trainers"][0]["mood"] = 3
-    assert decode(json.dumps(document).encode()) == session
+    assert decode_session(json.dumps(document).encode()) == session
 
 
 def changed(session, **changes):
-    return json.dumps(json.loads(encode(session)) | changes).encode()
+    return json.dumps(json.loads(encode_session(session)) | changes).encode()
 
 
 @pytest.mark.parametrize(
@@ -69,19 +69,19 @@ def changed(session, **changes):
 )
 def test_another_document_is_told_what_was_expected_and_where(session, changes, message):
     with pytest.raises(SessionError) as caught:
-        decode(changed(session, **changes), where="s.json")
+        decode_session(changed(session, **changes), where="s.json")
     assert str(caught.value) == message
 
 
 def test_a_document_without_a_format_is_none_of_ours():
     with pytest.raises(SessionError, match=r"expected a session of the doctor's .*, got no `format`"):
-        decode(b"{}")
+        decode_session(b"{}")
 
 
 def test_a_session_cut_short_is_called_that(session):
-    data = encode(session)[:1000]
+    data = encode_session(session)[:1000]
     with pytest.raises(SessionError) as caught:
-        decode(data, where="s.json")
+        decode_session(data, where="s.json")
     assert str(caught.value) == (
         "s.json: expected one whole JSON document, got 1000 bytes that are none (input data was truncated); the file "
         "is damaged or was cut short"
@@ -91,7 +91,7 @@ def test_a_session_cut_short_is_called_that(session):
 @pytest.mark.parametrize("data", [b"", b"\x00\x01", b"[1, 2]", b'"text"', b"\xff\xfe{}", b'{"format": 3}'])
 def test_whatever_is_no_session_is_refused_in_words(data):
     with pytest.raises(SessionError, match=r"^the document: expected"):
-        decode(data)
+        decode_session(data)
 
 
 def test_the_error_is_a_value_error_of_headrace():
@@ -100,10 +100,10 @@ def test_the_error_is_a_value_error_of_headrace():
 
 
 def test_a_missing_part_is_named(session):
-    document = json.loads(encode(session))
+    document = json.loads(encode_session(session))
     del document["outcome"]["command"]
     with pytest.raises(SessionError, match=r"missing required field `command` - at `\$.outcome`"):
-        decode(json.dumps(document).encode())
+        decode_session(json.dumps(document).encode())
 
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "doctor" / "session.md"
@@ -118,7 +118,7 @@ def test_every_field_is_documented(part):
 
 
 def damaged(session, damage):
-    document = json.loads(encode(session))
+    document = json.loads(encode_session(session))
     damage(document)
     return json.dumps(document).encode()
 
@@ -146,5 +146,5 @@ def damaged(session, damage):
 )
 def test_a_table_that_lost_a_part_is_told_by_its_place(session, damage, message):
     with pytest.raises(SessionError) as caught:
-        decode(damaged(session, damage), where="s.json")
+        decode_session(damaged(session, damage), where="s.json")
     assert str(caught.value) == f"s.json: {message}; the file was changed after it was written"

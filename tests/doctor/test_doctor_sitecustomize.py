@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from attach_runs import begin_session, evidence, records, stub_torch
 
-from headrace.doctor.attach.environment import FOLDER_VARIABLE, SITE, environment
+from headrace.doctor.attach.injection import FOLDER_VARIABLE, SITE_FOLDER, probe_environment
 
 SHOW = "import sys; print(sys.path, sys.argv, 'sitecustomize' in sys.modules, getattr(sys, 'other', None))"
 
@@ -32,7 +32,7 @@ def run(*arguments: str, python: str = sys.executable, **variables: str) -> tupl
 
 def observed(folder: Path, *arguments: str, python: str = sys.executable, **variables: str) -> tuple[int, str, str]:
     begin_session(folder)
-    added = environment(folder, variables)
+    added = probe_environment(folder, variables)
     return run(*arguments, python=python, **added)
 
 
@@ -108,12 +108,12 @@ def test_a_python_that_fails_without_torch_leaves_why(tmp_path):
 
 
 def test_nothing_happens_without_a_session(tmp_path):
-    status, out, error = run("-c", "import sys; print('_headrace_probe' in sys.modules)", PYTHONPATH=str(SITE))
+    status, out, error = run("-c", "import sys; print('_headrace_probe' in sys.modules)", PYTHONPATH=str(SITE_FOLDER))
     assert (status, out, error) == (0, "False\n", "")
 
 
 def test_a_session_that_is_gone_is_passed_over(tmp_path):
-    variables = environment(tmp_path / "gone", {})
+    variables = probe_environment(tmp_path / "gone", {})
     source = "import sys; sys.path.insert(0, sys.argv[1]); import torch"
     shown = source + "; print([name for name in sys.modules if name.startswith('_headrace_probe')])"
     assert run("-c", shown, str(stub_torch(tmp_path)), **variables) == (0, "[]\n", "")
@@ -124,14 +124,14 @@ def test_a_probe_that_fails_leaves_a_note(tmp_path):
     (tmp_path / "settings.json").write_text("{")
     source = "import os, sys; sys.path.insert(0, sys.argv[1]); import torch"
     shown = source + "; print(os.getpid(), [name for name in sys.modules if name.startswith('_headrace_probe')])"
-    status, out, error = run("-c", shown, str(stub_torch(tmp_path)), **environment(tmp_path, {}))
+    status, out, error = run("-c", shown, str(stub_torch(tmp_path)), **probe_environment(tmp_path, {}))
     pid, modules = out.split(maxsplit=1)
     assert (status, modules, error) == (0, "[]\n", "")
     assert "JSONDecodeError" in (tmp_path / "evidence" / f"failed-{pid}.txt").read_text().splitlines()[-1]
 
 
 def test_any_python_can_read_it():
-    text = (SITE / "sitecustomize.py").read_text(encoding="ascii")
+    text = (SITE_FOLDER / "sitecustomize.py").read_text(encoding="ascii")
     ast.parse(text, feature_version=(3, 4))
     assert "f'" not in text
     assert 'f"' not in text
@@ -142,7 +142,7 @@ def test_a_python_that_is_too_old_runs_no_probe(tmp_path):
     source = f"""
 import sys
 sys.version_info = (3, 8, 18, "final", 0)
-sys.path.insert(0, {str(SITE)!r})
+sys.path.insert(0, {str(SITE_FOLDER)!r})
 try:
     import sitecustomize
 except ImportError:  # Debian's Python brings one of its own
@@ -156,14 +156,14 @@ print("_headrace_probe" in sys.modules, sys.path[0])
 
 def test_the_environment_keeps_what_was_on_the_path(tmp_path):
     def path(before: dict[str, str]) -> str:
-        return environment(tmp_path, before)["PYTHONPATH"]
+        return probe_environment(tmp_path, before)["PYTHONPATH"]
 
-    assert path({}) == path({"PYTHONPATH": ""}) == str(SITE)
-    assert path({"PYTHONPATH": "/a::/b:"}) == f"{SITE}:/a::/b:"
-    assert environment(Path("relative"), {"A": "b"}) == {
+    assert path({}) == path({"PYTHONPATH": ""}) == str(SITE_FOLDER)
+    assert path({"PYTHONPATH": "/a::/b:"}) == f"{SITE_FOLDER}:/a::/b:"
+    assert probe_environment(Path("relative"), {"A": "b"}) == {
         "A": "b",
         FOLDER_VARIABLE: f"{os.getcwd()}/relative",
-        "PYTHONPATH": str(SITE),
+        "PYTHONPATH": str(SITE_FOLDER),
     }
 
 
@@ -177,7 +177,7 @@ def test_a_module_named_as_a_users_own_is_not_in_its_way(tmp_path):
 
 def test_the_probe_runs_in_the_oldest_python_it_is_for(tmp_path):
     """By its syntax; what it imports there, a run of the suite under that Python tells."""
-    for path in (SITE.parents[1] / "probe").rglob("*.py"):
+    for path in (SITE_FOLDER.parents[1] / "probe").rglob("*.py"):
         ast.parse(path.read_text(), feature_version=(3, 9))
 
 

@@ -16,10 +16,9 @@ from made_sessions import MadeRun
 from made_sessions import made_session as simulated
 from trace_format import faults, names, tracks
 
-from headrace.doctor.analyse.analysis import diagnose
-from headrace.doctor.report.slices import Slice, by_start, nested
-from headrace.doctor.report.trace import trace, trace_events
-from headrace.doctor.session.model import Gets, Replays, Window
+from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.report.trace import Slice, by_start, nested, trace, trace_events
+from headrace.doctor.session.model import MeasuredWindow, ReceivedBatches, ReplayedBatches
 
 WINDOWS, LOOP, DEVICE, MAKING = 1, 2, 3, 4
 
@@ -85,20 +84,22 @@ def measured() -> list[dict[str, Any]]:
     session = made_session(8)
     (trainer,) = session.trainers
     trainer.windows = [
-        Window("observe", 2, 2, 0, trainer.steps.end[1], trainer.steps.end[3]),
-        Window("replay", 4, 4, 1, trainer.steps.end[3], trainer.steps.end[7]),
-        Window("drain", 8, 0, 0, trainer.steps.end[7] + 50, trainer.steps.end[7] + 950),
+        MeasuredWindow("observe", 2, 2, 0, trainer.steps.end[1], trainer.steps.end[3]),
+        MeasuredWindow("replay", 4, 4, 1, trainer.steps.end[3], trainer.steps.end[7]),
+        MeasuredWindow("drain", 8, 0, 0, trainer.steps.end[7] + 50, trainer.steps.end[7] + 950),
     ]
     _keep(trainer.gets, 4)
     trainer.steps.spans[-1] = trainer.steps.spans[-1][1:]  # nothing goes to a device
-    trainer.replays = Replays(pass_=[0] * 4, start=[at + 30 for at in trainer.steps.start[4:]], duration=[200] * 4)
-    trainer.drained = Gets(
+    trainer.replays = ReplayedBatches(
+        pass_=[0] * 4, start=[at + 30 for at in trainer.steps.start[4:]], duration=[200] * 4
+    )
+    trainer.drained = ReceivedBatches(
         pass_=[0], index=[4], start=[trainer.steps.end[7] + 60], duration=[800], arrived=[None], unpickle=[None]
     )
     return list(trace_events(session))
 
 
-def _keep(gets: Gets, rows: int) -> None:
+def _keep(gets: ReceivedBatches, rows: int) -> None:
     for field in fields(gets):
         setattr(gets, field.name, getattr(gets, field.name)[:rows])
 

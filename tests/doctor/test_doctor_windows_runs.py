@@ -13,12 +13,12 @@ import pytest
 from observed_runs import DEADLINE_S, FEW_STEPS, KeptRun, Observed, measured, python, torchrun
 from processes import eventually, finish, start_python
 
-from headrace.doctor.analyse.join import Join
-from headrace.doctor.causes.remedy import Floors
-from headrace.doctor.measure.view import View
-from headrace.doctor.remedies.floors import floors, why_no_floors
-from headrace.doctor.session.document import decode
-from headrace.doctor.session.model import Session, Window
+from headrace.doctor.causes.prescription import lower_bounds, why_no_lower_bounds
+from headrace.doctor.causes.remedy import LowerBounds
+from headrace.doctor.measure.batches import Join
+from headrace.doctor.measure.view import TrainerView
+from headrace.doctor.session.model import MeasuredWindow, Session
+from headrace.doctor.session.storage import decode_session
 
 pytestmark = pytest.mark.alone
 
@@ -27,10 +27,10 @@ PATIENCE = 5
 FRAMEWORKS = Path(__file__).parent / "framework_loops.py"
 
 
-def floors_of(session: Session) -> Floors:
-    view = View.of(session, session.trainers[0], Join(session))
-    found = floors(session, view)
-    assert found is not None, why_no_floors(session, view)
+def floors_of(session: Session) -> LowerBounds:
+    view = TrainerView.of(session, session.trainers[0], Join(session))
+    found = lower_bounds(session, view)
+    assert found is not None, why_no_lower_bounds(session, view)
     return found
 
 
@@ -40,11 +40,11 @@ def truth(file: Path, numbers: range) -> float:
     return fmean(steps[number][1] for number in numbers)
 
 
-def window(session: Session, name: str) -> Window:
+def window(session: Session, name: str) -> MeasuredWindow:
     return next(one for one in session.trainers[0].windows if one.name == name)
 
 
-def settled(one: Window) -> range:
+def settled(one: MeasuredWindow) -> range:
     """Its steps, by number, those left out that belong to the change."""
     return range(one.first + one.settling, one.first + one.steps)
 
@@ -166,9 +166,9 @@ def test_where_one_rank_cannot_replay_none_does(tmp_path: Path) -> None:
     assert first == second == [("observe", 3, 12)]
     said = {note.text for note in run.session.notes if note.code == "no-replay"}
     assert said == {"The run was only observed: on rank 1 its batches cannot be copied (Socket: TypeError: no copy)."}
-    view = View.of(run.session, run.session.trainers[0], Join(run.session))
-    assert floors(run.session, view) is None
-    assert why_no_floors(run.session, view) in said
+    view = TrainerView.of(run.session, run.session.trainers[0], Join(run.session))
+    assert lower_bounds(run.session, view) is None
+    assert why_no_lower_bounds(run.session, view) in said
     assert run.status == 0
 
 
@@ -186,7 +186,7 @@ def test_an_interrupt_in_a_window_leaves_no_process(tmp_path: Path, ended: str) 
         run.send_signal(signal.SIGINT)
         status, _, _ = finish(run)
     assert status == 128 + signal.SIGINT
-    session = decode((kept / "session.json").read_bytes())
+    session = decode_session((kept / "session.json").read_bytes())
     assert {"observe", ended} <= {one.name for one in session.trainers[0].windows}
     assert not [one.pid for one in session.processes if Path(f"/proc/{one.pid}").exists()]
 

@@ -13,10 +13,9 @@ import pytest
 from observed_runs import observe, python
 from PIL import Image
 
-from headrace.doctor.causes.storage import Files, Staged
-from headrace.doctor.probe.clock import boot_id
-from headrace.doctor.probe.settings import Settings
-from headrace.doctor.prove.trial import Order, attempt
+from headrace.doctor.causes.storage import FilesRead, StagedFiles
+from headrace.doctor.probe.settings import ProbeSettings, boot_id
+from headrace.doctor.prove.trial import TrialRequest, attempt
 from headrace.doctor.session.model import Session
 
 FILES = 12
@@ -73,10 +72,10 @@ def test_every_read_of_a_proof_goes_to_the_copies(how: str, is_folder: bool, dat
     files = [one for one in observed.session.survey.files if one.path.startswith(str(data))]
     assert [one.folder is not None for one in files] == ([True] if is_folder else [False] * len(files))
     (tmp_path / "disk").mkdir()
-    changes = {"staging": Staged(Files(files, [], 0), str(tmp_path / "disk"), 1.0).pairs()}
-    like = Settings(str(tmp_path), 0, 0, boot_id())
+    changes = {"staging": StagedFiles(FilesRead(files, [], 0), str(tmp_path / "disk"), 1.0).pairs()}
+    like = ProbeSettings(str(tmp_path), 0, 0, boot_id())
     command = python("read_files.py", how, data, tmp_path / "proof", "--epochs", 1000, "--away")
-    trial = attempt(command, like, Order(changes, 10, 2, 120.0))
+    trial = attempt(command, like, TrialRequest(changes, 10, 2, 120.0))
     assert trial.why == "measured", trial.detail
     assert len((tmp_path / "proof").read_text().splitlines()) >= (2 if how == "tar" else 4 * 10)
     assert not data.exists(), "the files were not there to be read"

@@ -19,7 +19,7 @@ from probed import merged, run_probed
 from probing import probed, records
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
-from headrace.doctor.analyse.analysis import diagnose
+from headrace.doctor.causes.diagnose import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.probe.sample_digests import digest_of
 from headrace.doctor.report.remedy_text import first_gain

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from made_work import batch, setup, step, step_ends, work
 from stepped_training import SteppedTraining
 
-from headrace.doctor.predict.pipeline import simulated
-from headrace.doctor.predict.setup import Setup
-from headrace.doctor.predict.work import BatchWork, PassCosts, StepWork
 from headrace.doctor.simulate.engine import TAKING_TURNS
+from headrace.doctor.simulate.pipeline import simulated
+from headrace.doctor.simulate.work import BatchWork, FeedSetup, PassCosts, StepWork
 
 TICK = 1 / 16
 
@@ -223,7 +222,7 @@ setups = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(setups, st.lists(batches, min_size=1, max_size=12), st.lists(steps, min_size=1, max_size=5))
-def test_a_second_simulation_agrees(setup: Setup, batches: list[BatchWork], steps: list[StepWork]) -> None:
+def test_a_second_simulation_agrees(setup: FeedSetup, batches: list[BatchWork], steps: list[StepWork]) -> None:
     ends = step_ends(setup, work(batches, steps), steps=20)
     slow = SteppedTraining(setup, batches, steps, TICK).run(20)
     for number, (one, other) in enumerate(zip(ends, slow, strict=True)):

@@ -14,8 +14,8 @@ from made_sessions import MadeRun, machine, made_session, outcome
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure.diagnosis import RankView
 from headrace.doctor.measure.steps import training
-from headrace.doctor.session.model import Session, Window
-from headrace.doctor.simulate import Recorded, Setup, StageChange, predicted, recorded
+from headrace.doctor.session.model import MeasuredWindow, Session
+from headrace.doctor.simulate import FeedSetup, RecordedRun, StageChange, predicted, recorded
 
 RUN = MadeRun(
     steps=60,
@@ -30,7 +30,7 @@ RUN = MadeRun(
 )
 
 
-def recorded_of(folder: Path, run: MadeRun = RUN, **arguments: Any) -> Recorded:
+def recorded_of(folder: Path, run: MadeRun = RUN, **arguments: Any) -> RecordedRun:
     session = made_session(folder, run, **arguments)
     found = recorded(session, diagnose(session))
     assert found is not None
@@ -225,28 +225,28 @@ changes = st.fixed_dictionaries(
 
 
 @pytest.fixture(scope="module")
-def known_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Recorded]:
+def known_runs(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedRun]:
     runs = [replace(RUN, workers=workers, steps=12, gpu=gpu) for workers, gpu in ((0, False), (1, True), (3, False))]
     return [recorded_of(tmp_path_factory.mktemp("made"), run) for run in runs]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2), changes)
-def test_any_setup_has_a_prediction(known_runs: list[Recorded], which: int, changes: dict[str, Any]) -> None:
+def test_any_setup_has_a_prediction(known_runs: list[RecordedRun], which: int, changes: dict[str, Any]) -> None:
     known = known_runs[which]
-    setup: Setup = replace(known.setup, **changes)
+    setup: FeedSetup = replace(known.setup, **changes)
     prediction = predicted(known, setup)
     assert 0 < prediction.low_us <= prediction.step_us <= prediction.high_us < float("inf")
 
 
-def replayed(folder: Path, step_us: int) -> Recorded:
+def replayed(folder: Path, step_us: int) -> RecordedRun:
     """Of 60 steps, 20 are observed; 20 were replayed, of which 4 belong to the change and the others take so long."""
     session = made_session(folder, replace(RUN, workers=4))
     trainer = session.trainers[0]
     ends = trainer.steps.end
     trainer.windows = [
-        Window("observe", 8, 20, 0, ends[7], ends[27]),
-        Window("replay", 28, 20, 4, ends[27], ends[47]),
+        MeasuredWindow("observe", 8, 20, 0, ends[7], ends[27]),
+        MeasuredWindow("replay", 28, 20, 4, ends[27], ends[47]),
     ]
     for row in range(32, 48):
         trainer.steps.start[row] = trainer.steps.end[row] - step_us

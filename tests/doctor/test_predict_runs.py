@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from observed_runs import KeptRun, Observed, measured, python
 
-from headrace.doctor.simulate import Prediction, Recorded, Setup, predicted, recorded
+from headrace.doctor.simulate import FeedSetup, Prediction, RecordedRun, predicted, recorded
 
 pytestmark = pytest.mark.alone
 
@@ -29,7 +29,7 @@ class Feed:
         options: list[object] = ["--workers", self.workers, "--prefetch", self.prefetch]
         return [*options, "--persistent"] if self.persistent else options
 
-    def of(self, setup: Setup) -> Setup:
+    def of(self, setup: FeedSetup) -> FeedSetup:
         return replace(setup, workers=self.workers, prefetch=self.prefetch, persistent=self.persistent)
 
 
@@ -78,14 +78,14 @@ CASES = [
 ]
 
 
-def run(folder: Path, case: Case, feed: Feed) -> Recorded:
+def run(folder: Path, case: Case, feed: Feed) -> RecordedRun:
     """What a measured run leaves, whose windows are as long as a user's."""
     pace: list[Any] = [part for name, value in case.pace.items() for part in (f"--{name}", value)]
     command = python("paced_loader.py", *pace, *feed.options())
     return recorded_of(measured(command, folder, "--steps", str(case.steps), replay_steps=None))
 
 
-def recorded_of(observed: Observed) -> Recorded:
+def recorded_of(observed: Observed) -> RecordedRun:
     found = recorded(observed.session, observed.diagnosis)
     assert found is not None, observed.out
     return found
@@ -100,7 +100,7 @@ def rows(folder: Path, case: Case) -> list[Row]:
     return predictions(case.name, known)
 
 
-def predictions(case: str, known: dict[Feed, Recorded]) -> list[Row]:
+def predictions(case: str, known: dict[Feed, RecordedRun]) -> list[Row]:
     return [
         Row(case, before, after, predicted(known[before], after.of(known[before].setup)), known[after].observed_us)
         for before, after in permutations(known, 2)

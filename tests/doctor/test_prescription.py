@@ -14,12 +14,20 @@ from made_prescriptions import COLUMNS, GB, ROOMY, made, prescribed, respawned, 
 from made_sessions import MadeRun
 from patching import patch
 
-from headrace.doctor.analyse.analysis import diagnose
+from headrace.doctor.causes.diagnose import diagnose
 from headrace.doctor.causes.prescription import predicted_of, prescribe
 from headrace.doctor.causes.remedy import Prediction
-from headrace.doctor.remedies.sources import files_here, read_file
-from headrace.doctor.report.document import document
-from headrace.doctor.session.model import Calibration, Note, Outcome, Proof, SeenFile, Session, Survey
+from headrace.doctor.edits.script_source import files_here, read_file
+from headrace.doctor.report.outputs import document
+from headrace.doctor.session.model import (
+    Calibration,
+    CommandOutcome,
+    MachineSurvey,
+    Proof,
+    SeenFile,
+    Session,
+    SessionNote,
+)
 
 TAR = MadeRun(stages={"lookup:tarfile member": 12_000, "decode:Pillow load": 8_000, "transform:RandomResizedCrop": 500})
 SCRIPT = """import tarfile
@@ -94,7 +102,7 @@ def test_no_stop_where_data_is_what_bounds_it() -> None:
 
 
 def test_nothing_that_trained_nothing_to_do() -> None:
-    session = Session("", "measure", "0", None, 200, Outcome([], 0, "finished", 0))
+    session = Session("", "measure", "0", None, 200, CommandOutcome([], 0, "finished", 0))
     found = prescribed(session)
     assert (found.remedies, found.best, found.stop, found.patch) == ([], None, "", "")
 
@@ -198,7 +206,7 @@ RUNS = st.builds(
     ),
 )
 SURVEYS = st.none() | st.builds(
-    Survey,
+    MachineSurvey,
     files=st.lists(st.builds(SeenFile, st.just("/data/a.tar"), st.integers(0, 10**13), st.just(1)), max_size=2),
     calibrations=st.lists(
         st.builds(
@@ -226,14 +234,14 @@ SURVEYS = st.none() | st.builds(
     passes=st.sampled_from([1, 3]),
 )
 def test_no_session_makes_it_fail(
-    run: MadeRun, survey: Survey | None, facts: Any, columns: Any, shape: str, is_on_gpu: bool, passes: int
+    run: MadeRun, survey: MachineSurvey | None, facts: Any, columns: Any, shape: str, is_on_gpu: bool, passes: int
 ) -> None:
     session = made(run, facts=facts, columns=columns) if passes == 1 or not run.workers else respawned(run)
     session.survey = survey
     session = with_batches(session, shape, 5 * GB)
     if is_on_gpu:
         session = with_copies(with_gpu(session), 300)
-        session.notes.append(Note("data-parallel", "", 100))
+        session.notes.append(SessionNote("data-parallel", "", 100))
     found = prescribed(session, FILES)
     predictions = [found.best, *(one.prediction for one in found.remedies)]
     assert all(_is_ordered(one) for one in predictions if one is not None)

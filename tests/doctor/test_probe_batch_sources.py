@@ -22,8 +22,8 @@ from headrace.doctor.causes import diagnose
 from headrace.doctor.conclusion import concluded
 from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.probe.hooks import batch_sources
-from headrace.doctor.session.document import decode
-from headrace.doctor.session.model import Outcome
+from headrace.doctor.session.model import CommandOutcome
+from headrace.doctor.session.storage import decode_session
 
 STEPS = 6
 model = torch.nn.Linear(8, 1)
@@ -132,7 +132,7 @@ def by_generator_anew() -> None:
 
 
 def seen(folder: Path) -> Diagnosis:
-    session = concluded(folder, outcome=Outcome(["python", "train.py"], 0, "finished", 1), mode="observe")
+    session = concluded(folder, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
     return diagnose(session)
 
 
@@ -266,7 +266,7 @@ def test_a_diagnosis_that_is_terminated_says_what_was_seen(tmp_path: Path) -> No
         assert "going on\n" in iter(run.stdout.readline, "")
         run.send_signal(signal.SIGTERM)
         run.communicate()
-    diagnosis = diagnose(decode(document.read_bytes()))
+    diagnosis = diagnose(decode_session(document.read_bytes()))
     assert diagnosis.verdict.startswith("The run was interrupted after ")
     assert "of each batch for data" in diagnosis.verdict
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.doctor.probe.blocks import is_kept, left_out
+from headrace.doctor.probe.evidence_file import is_kept, left_out
 
 
 @pytest.mark.parametrize("halvings", [0, 1, 2, 3, 6])

@@ -14,9 +14,9 @@ from library_probe import LibraryProbe
 from probing import probed, records
 from training_loops import Loop, loader
 
-from headrace.doctor.probe import core_use
-from headrace.doctor.probe.core_use import use
+from headrace.doctor.probe import settings
 from headrace.doctor.probe.probe import Probe
+from headrace.doctor.probe.settings import core_use
 
 LONG_NS = 50_000_000
 
@@ -25,7 +25,7 @@ LONG_NS = 50_000_000
 def schedstat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stands for the kernel's file."""
     path = tmp_path / "schedstat"
-    monkeypatch.setattr(core_use, "_SCHEDSTAT", str(path))
+    monkeypatch.setattr(settings, "_SCHEDSTAT", str(path))
     return path
 
 
@@ -44,33 +44,33 @@ def burn(ns: int) -> None:
 
 def test_waiting_for_a_core_is_told(schedstat: Path) -> None:
     schedstat.write_text("1000 2000 3\n")
-    before = use(LONG_NS)
+    before = core_use(LONG_NS)
     schedstat.write_text("9000 7000 4\n")
-    assert use(LONG_NS).since(before).delay == 5000
+    assert core_use(LONG_NS).since(before).delay == 5000
 
 
 @pytest.mark.parametrize("text", ["0 0 0\n", "", "1000 2000\n"])
 def test_a_kernel_may_not_count_it(text: str, schedstat: Path) -> None:
     schedstat.write_text(text)
-    assert use(LONG_NS).delay is None
+    assert core_use(LONG_NS).delay is None
 
 
 def test_there_may_be_no_such_file(schedstat: Path) -> None:
-    assert use(LONG_NS).delay is None
+    assert core_use(LONG_NS).delay is None
 
 
 def test_short_work_is_not_asked(schedstat: Path) -> None:
     schedstat.write_text("1000 2000 3\n")
-    assert use(1000).delay is None
-    assert use(LONG_NS).since(use(1000)).delay is None
+    assert core_use(1000).delay is None
+    assert core_use(LONG_NS).since(core_use(1000)).delay is None
 
 
 def test_all_threads_of_the_process_count() -> None:
-    before = use(0)
+    before = core_use(0)
     thread = threading.Thread(target=burn, args=[5_000_000])
     thread.start()
     thread.join()
-    assert use(0).since(before).cpu >= 5_000_000
+    assert core_use(0).since(before).cpu >= 5_000_000
 
 
 def batches(probe: Probe) -> list[Any]:

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.doctor.probe.evaluation import (
-    BEGUN,
-    ENDED,
-    GOT,
-    Event,
-    evaluation_intervals,
-    evaluation_passes,
-)
+from headrace.doctor.probe.training.steps import BEGUN, ENDED, GOT, PassEvent, evaluation_intervals, evaluation_passes
 
 
-def _events(script: str) -> tuple[list[Event], list[int]]:
+def _events(script: str) -> tuple[list[PassEvent], list[int]]:
     """`<1` pass 1 begins, `1` a batch of it, `-1` one without autograd, `>1` it ends, `b` a backward pass: one after
     the other, and each takes 10."""
     events, backwards = [], []
@@ -24,7 +17,7 @@ def _events(script: str) -> tuple[list[Event], list[int]]:
             backwards.append(start)
             continue
         what = {"<": BEGUN, ">": ENDED}.get(word[0], GOT)
-        events.append(Event(what, int(word.lstrip("<>-")), start, end, not word.startswith("-")))
+        events.append(PassEvent(what, int(word.lstrip("<>-")), start, end, not word.startswith("-")))
     return events, backwards
 
 

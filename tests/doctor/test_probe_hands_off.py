@@ -17,8 +17,8 @@ from probing import notes, probed, records
 from torch.utils.data import DataLoader
 from training_loops import pairs
 
-from headrace.doctor.probe.signature import bytes_and_shape
-from headrace.doctor.probe.training.steps import Steps
+from headrace.doctor.probe.hooks.batch_shapes import bytes_and_shape
+from headrace.doctor.probe.training.steps import StepTimeline
 
 ran: list[str] = []
 
@@ -167,7 +167,7 @@ def test_a_batch_lives_no_longer_than_the_user_holds_it(tmp_path: Path, workers:
 
 
 def test_a_loop_that_never_steps_holds_a_bounded_number_of_collectives() -> None:
-    steps = Steps(most_collectives=5)
+    steps = StepTimeline(most_collectives=5)
     step = steps.begin(0)
     for start in range(100):
         steps.collective(start, start + 1, None)

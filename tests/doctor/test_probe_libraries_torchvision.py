@@ -14,7 +14,7 @@ import pytest
 import torch
 from library_probe import LibraryProbe, library_probe
 
-from headrace.doctor.probe.hooks.libraries import torchvision as torchvision_hooks
+from headrace.doctor.probe.hooks import torchvision as torchvision_hooks
 
 STAND_INS = Path(__file__).parent / "stand_ins"
 

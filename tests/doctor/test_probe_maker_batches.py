@@ -16,13 +16,17 @@ from torch.utils.data import DataLoader
 from training_loops import Stream
 
 from headrace.doctor.probe import batch_production as batches_module
-from headrace.doctor.probe.blocks import BLOCK, left_out
-from headrace.doctor.probe.evidence_file import MOST_HELD
-from headrace.doctor.probe.guard import Guard
-from headrace.doctor.probe.pace import FIRST, MOST_SHARE, Pace
+from headrace.doctor.probe.batch_production import LONGEST_KEY, MOST_SLOWEST, SlowestSamples, key_text
+from headrace.doctor.probe.evidence_file import BLOCK, MOST_HELD, left_out
+from headrace.doctor.probe.overhead import (
+    FIRST_BATCHES,
+    MOST_SAMPLE_SHARE,
+    ProductionCost,
+    SampleTimingPace,
+    price_of_a_stage_ns,
+)
+from headrace.doctor.probe.patches import HookGuard
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.slow import KEPT, LONGEST_KEY, SlowSamples, text_of
-from headrace.doctor.probe.stage_cost import Cost, price_of_a_stage_ns
 
 
 @pytest.fixture
@@ -149,15 +153,15 @@ def test_a_batch_that_hangs_is_told(probe: Probe) -> None:
 def test_the_slowest_samples_are_kept() -> None:
     walls = list(range(500))
     random.Random(0).shuffle(walls)
-    slow = SlowSamples()
+    slow = SlowestSamples()
     written: list[Any] = []
     for number, wall in enumerate(walls):
         if wall * 1000 > slow.least_ns:
             slow.offer(0, number, f"key {wall}", wall * 1000, {2: [1, wall * 1000, 5]})
         if number % 50 == 49:
             written += slow.records()
-    assert {record[4] for record in written} >= set(range(500 - KEPT, 500))
-    assert len(written) < 10 * KEPT
+    assert {record[4] for record in written} >= set(range(500 - MOST_SLOWEST, 500))
+    assert len(written) < 10 * MOST_SLOWEST
     assert ("slow", 0, walls.index(499), "'key 499'", 499, [(2, 499)]) in written
 
 
@@ -167,16 +171,16 @@ class Unspeakable:
 
 
 def test_keys_as_text() -> None:
-    assert text_of(17) == "17"
-    assert text_of("a/b.png") == "'a/b.png'"
-    assert text_of(Unspeakable()).startswith("<Unspeakable")
-    assert text_of(type("deque", (), {})()) == "<deque>"  # which reprlib takes for the deque that it knows
-    assert len(text_of("x" * 10_000)) <= LONGEST_KEY
-    assert len(text_of(list(range(10_000)))) <= LONGEST_KEY
+    assert key_text(17) == "17"
+    assert key_text("a/b.png") == "'a/b.png'"
+    assert key_text(Unspeakable()).startswith("<Unspeakable")
+    assert key_text(type("deque", (), {})()) == "<deque>"  # which reprlib takes for the deque that it knows
+    assert len(key_text("x" * 10_000)) <= LONGEST_KEY
+    assert len(key_text(list(range(10_000)))) <= LONGEST_KEY
 
 
 def test_a_hook_that_fails_is_off_and_told_once(probe: Probe) -> None:
-    guard = Guard(probe, "loop")
+    guard = HookGuard(probe, "loop")
     calls: list[int] = []
 
     def fail(number: int) -> None:
@@ -192,7 +196,7 @@ def test_a_hook_that_fails_is_off_and_told_once(probe: Probe) -> None:
 
 def test_the_cost_of_hooks_is_their_number_by_their_price() -> None:
     assert 0 < price_of_a_stage_ns() < 1_000_000
-    cost = Cost()
+    cost = ProductionCost()
     cost._price = (1_000, 100)
     cost.add_hooks({0: [3, 0, 0], 1: [2, 0, 0]}, samples=4)
     assert cost.total_ns == 5_400
@@ -200,40 +204,40 @@ def test_the_cost_of_hooks_is_their_number_by_their_price() -> None:
 
 
 def test_samples_that_were_timed_together_cost_nothing_each() -> None:
-    cost = Cost()
+    cost = ProductionCost()
     cost._price = (1_000, 100)
     cost.add_hooks({0: [64, 0, 0], 1: [1, 0, 0]}, samples=1, together=63)
     assert cost.total_ns == 2_100
 
 
 def test_a_sample_costs_its_stage_and_what_keeps_it_apart() -> None:
-    cost = Cost(lambda: 700)
+    cost = ProductionCost(lambda: 700)
     whole = cost.samples_ns(1)
     assert whole == max(700, cost._prices()[0])
 
 
 def test_samples_are_timed_one_by_one_where_that_costs_little() -> None:
-    pace = Pace()
+    pace = SampleTimingPace()
     for _ in range(100):
         assert pace.is_due()
-        pace.made(wall_ns=1_000_000, price_ns=int(MOST_SHARE * 1_000_000) - 1, is_by_sample=True)
+        pace.made(wall_ns=1_000_000, price_ns=int(MOST_SAMPLE_SHARE * 1_000_000) - 1, is_by_sample=True)
 
 
 def test_short_samples_are_timed_one_by_one_now_and_then() -> None:
-    pace, paid = Pace(), 0
-    for _ in range(FIRST):
+    pace, paid = SampleTimingPace(), 0
+    for _ in range(FIRST_BATCHES):
         assert pace.is_due()
         pace.made(wall_ns=1_000_000, price_ns=500_000, is_by_sample=True)
     for _ in range(1_000):
         is_by_sample = pace.is_due()
         paid += 500_000 * is_by_sample
         pace.made(wall_ns=1_000_000, price_ns=500_000, is_by_sample=is_by_sample)
-    assert 0 < paid <= MOST_SHARE * 1_000 * 1_000_000
+    assert 0 < paid <= MOST_SAMPLE_SHARE * 1_000 * 1_000_000
 
 
 def test_a_long_batch_makes_the_next_one_be_looked_into() -> None:
-    pace = Pace()
-    for _ in range(FIRST):
+    pace = SampleTimingPace()
+    for _ in range(FIRST_BATCHES):
         pace.made(wall_ns=1_000, price_ns=500_000, is_by_sample=True)
     assert not pace.is_due()
     pace.made(wall_ns=100_000_000, price_ns=500_000, is_by_sample=False)
@@ -242,7 +246,7 @@ def test_a_long_batch_makes_the_next_one_be_looked_into() -> None:
 
 @pytest.mark.parametrize("source", [list(range(16)), Stream(16)], ids=["map", "stream"])
 def test_a_batch_timed_as_a_whole_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
-    monkeypatch.setattr(Pace, "is_due", lambda _: False)
+    monkeypatch.setattr(SampleTimingPace, "is_due", lambda _: False)
     with probed(tmp_path):
         assert [len(batch) for batch in DataLoader(source, batch_size=5)] == [5, 5, 5, 1]
     names = {number: text for _, number, text in probing.records(tmp_path, "name")}

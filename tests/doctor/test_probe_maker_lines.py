@@ -16,10 +16,8 @@ from typing import Any
 import pytest
 from processes import eventually
 
-from headrace.doctor.probe import lines as lines_module
-from headrace.doctor.probe.lines import Lines
-from headrace.doctor.probe.stack import Stack, stack_of
-from headrace.doctor.probe.stack_sampler import HUNG_NS, HUNG_TIMES, PERIOD_NS, Sampler
+from headrace.doctor.probe import stack_sampler as lines_module
+from headrace.doctor.probe.stack_sampler import HUNG_NS, HUNG_TIMES, PERIOD_NS, CodeLines, Stack, StackSampler, stack_of
 
 HERE = Path(__file__)
 DEADLINE_S = 20.0
@@ -50,8 +48,8 @@ class Looks:
         self.places.append(stack[0][0].co_name)
         self.weights_ns.append(ns)
 
-    def sampler(self) -> Sampler:
-        return Sampler(self.look, lambda *told: self.hung.append(told), self.errors.append)
+    def sampler(self) -> StackSampler:
+        return StackSampler(self.look, lambda *told: self.hung.append(told), self.errors.append)
 
 
 @pytest.fixture
@@ -60,7 +58,7 @@ def looks() -> Looks:
 
 
 @pytest.fixture
-def sampler(looks: Looks) -> Iterator[Sampler]:
+def sampler(looks: Looks) -> Iterator[StackSampler]:
     sampler = looks.sampler()
     yield sampler
     sampler.stop()
@@ -73,7 +71,7 @@ def spin_until(condition: Callable[[], Any]) -> None:
         time.sleep(0)
 
 
-def test_looks_at_the_thread_that_makes_a_batch(sampler: Sampler, looks: Looks) -> None:
+def test_looks_at_the_thread_that_makes_a_batch(sampler: StackSampler, looks: Looks) -> None:
     batch = Making()
     sampler.begin(batch)
     spin_until(lambda: {"spin_until", "<lambda>"} & set(looks.places))
@@ -82,7 +80,7 @@ def test_looks_at_the_thread_that_makes_a_batch(sampler: Sampler, looks: Looks) 
     assert looks.errors == []
 
 
-def test_each_look_stands_for_the_time_since_the_last(sampler: Sampler, looks: Looks) -> None:
+def test_each_look_stands_for_the_time_since_the_last(sampler: StackSampler, looks: Looks) -> None:
     batch = Making()
     sampler.begin(batch)
     spin_until(lambda: len(looks.weights_ns) >= 5)
@@ -93,7 +91,7 @@ def test_each_look_stands_for_the_time_since_the_last(sampler: Sampler, looks: L
     assert sum(looks.weights_ns) >= wall_ns - 10 * PERIOD_NS - wall_ns // 2
 
 
-def test_short_batches_are_looked_at_in_their_turn(sampler: Sampler, looks: Looks) -> None:
+def test_short_batches_are_looked_at_in_their_turn(sampler: StackSampler, looks: Looks) -> None:
     """None is as long as the time between two looks."""
 
     def make_batch() -> None:
@@ -107,7 +105,7 @@ def test_short_batches_are_looked_at_in_their_turn(sampler: Sampler, looks: Look
     assert len(looks.places) >= 3
 
 
-def test_nothing_is_looked_at_between_batches(sampler: Sampler, looks: Looks) -> None:
+def test_nothing_is_looked_at_between_batches(sampler: StackSampler, looks: Looks) -> None:
     batch = Making()
     sampler.begin(batch)
     spin_until(lambda: looks.places)
@@ -119,7 +117,7 @@ def test_nothing_is_looked_at_between_batches(sampler: Sampler, looks: Looks) ->
     assert looks.places == []
 
 
-def test_the_thread_ends_when_told_and_comes_back_with_the_next_batch(sampler: Sampler, looks: Looks) -> None:
+def test_the_thread_ends_when_told_and_comes_back_with_the_next_batch(sampler: StackSampler, looks: Looks) -> None:
     def threads() -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread.name == "headrace-doctor-lines"]
 
@@ -135,7 +133,7 @@ def test_the_thread_ends_when_told_and_comes_back_with_the_next_batch(sampler: S
     assert looks.places
 
 
-def test_a_batch_that_hangs_is_told_once_with_its_stack(sampler: Sampler, looks: Looks) -> None:
+def test_a_batch_that_hangs_is_told_once_with_its_stack(sampler: StackSampler, looks: Looks) -> None:
     batch = Making(since_ns=HUNG_NS + 1_000_000_000)
     sampler.begin(batch)
     spin_until(lambda: looks.hung)
@@ -149,7 +147,7 @@ def test_a_batch_that_hangs_is_told_once_with_its_stack(sampler: Sampler, looks:
     assert HERE.name in stack
 
 
-def test_batches_that_always_take_long_do_not_hang(sampler: Sampler, looks: Looks) -> None:
+def test_batches_that_always_take_long_do_not_hang(sampler: StackSampler, looks: Looks) -> None:
     for _ in range(3):
         sampler.end(Making(), HUNG_NS)
     sampler.begin(Making(since_ns=HUNG_TIMES * HUNG_NS // 2))
@@ -161,7 +159,7 @@ def test_a_look_that_fails_is_the_last(looks: Looks) -> None:
     def fail(stack: Stack, ns: int) -> None:
         raise LookupError
 
-    sampler = Sampler(fail, lambda *_: None, looks.errors.append)
+    sampler = StackSampler(fail, lambda *_: None, looks.errors.append)
     sampler.begin(Making())
     spin_until(lambda: looks.errors)
     assert [type(error) for error in looks.errors] == [LookupError]
@@ -170,7 +168,7 @@ def test_a_look_that_fails_is_the_last(looks: Looks) -> None:
     assert sampler._thread is None
 
 
-def test_looking_costs_less_than_its_share(sampler: Sampler) -> None:
+def test_looking_costs_less_than_its_share(sampler: StackSampler) -> None:
     """By the pause that a look of that cost is given."""
     batch = Making()
     for cost_ns in (1_000, 100_000, 10_000_000):
@@ -195,11 +193,11 @@ def names() -> Names:
 
 
 @pytest.fixture
-def lines(names: Names) -> Lines:
-    return Lines(names)
+def lines(names: Names) -> CodeLines:
+    return CodeLines(names)
 
 
-def test_the_innermost_line_of_the_users_code_is_charged(lines: Lines, names: Names) -> None:
+def test_the_innermost_line_of_the_users_code_is_charged(lines: CodeLines, names: Names) -> None:
     """Here the library is json, which calls what it is given."""
 
     def hook(_: Any) -> None:
@@ -215,7 +213,7 @@ def test_the_innermost_line_of_the_users_code_is_charged(lines: Lines, names: Na
     assert lines.take() == []
 
 
-def test_a_library_between_is_passed_over(lines: Lines, names: Names) -> None:
+def test_a_library_between_is_passed_over(lines: CodeLines, names: Names) -> None:
     class Watching(json.JSONDecoder):
         def decode(self, s: str, *_: Any) -> Any:
             return super().decode(s)
@@ -252,7 +250,7 @@ def test_whose_code_it_is(file: str, kind: int) -> None:
 
 
 def test_code_made_anew_for_each_sample_does_not_pile_up(
-    lines: Lines, names: Names, monkeypatch: pytest.MonkeyPatch
+    lines: CodeLines, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines_module, "MOST_PLACES", 5)
     monkeypatch.setattr(lines_module, "MOST_FILES", 5)
@@ -279,7 +277,7 @@ def test_a_look_keeps_no_variable_of_the_user_alive() -> None:
         looking.set()
         let_go.wait(DEADLINE_S)
 
-    sampler = Sampler(look, lambda *told: None, lambda error: None)
+    sampler = StackSampler(look, lambda *told: None, lambda error: None)
     batch = Making()
 
     def makes() -> weakref.ref[Held]:

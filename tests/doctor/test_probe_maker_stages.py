@@ -13,8 +13,7 @@ import pytest
 from probing import probed, records
 
 from headrace.doctor.probe import stages as stages_module
-from headrace.doctor.probe.stages import MOST_STAGES, Stages, Totals
-from headrace.doctor.probe.timed import Builtin, timed, timed_by_type
+from headrace.doctor.probe.stages import MOST_STAGES, Builtin, Stages, Totals, timed, timed_by_type
 
 READ, DECODE, OTHER_DECODE, REST = range(4)
 

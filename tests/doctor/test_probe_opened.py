@@ -19,11 +19,11 @@ import torch
 from library_probe import LibraryProbe, library_probe
 from PIL import Image
 
-from headrace.doctor.evidence.opened import OpenedSide, opened
 from headrace.doctor.probe import opened_files as probe_opened
-from headrace.doctor.probe.opened_files import MOST_ENDS, MOST_FOLDERS, MOST_HASHES, MOST_PATHS, Opened
-from headrace.doctor.session.evidence_records import Opened as Record
-from headrace.doctor.session.model import Opened as Told
+from headrace.doctor.probe.opened_files import MOST_ENDS, MOST_FOLDERS, MOST_HASHES, MOST_PATHS, OpenedFiles
+from headrace.doctor.session.evidence_reader import OpenedEvidence, merge_opened
+from headrace.doctor.session.evidence_records import OpenedRecord as Record
+from headrace.doctor.session.model import FileOpens as Told
 
 ROUGHLY = 0.35
 
@@ -34,8 +34,8 @@ class Process:
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
         self.faults: list[Exception] = []
-        self.opened = Opened(lambda text: self.names.setdefault(text, len(self.names)), self.faults.append)
-        self.side = OpenedSide()
+        self.opened = OpenedFiles(lambda text: self.names.setdefault(text, len(self.names)), self.faults.append)
+        self.side = OpenedEvidence()
         self.written: list[Any] = []
 
     def opens(self, *paths: Any) -> Process:
@@ -52,7 +52,7 @@ class Process:
 
 
 def told(*processes: Process) -> Told:
-    return opened(process.tells().side for process in processes)
+    return merge_opened(process.tells().side for process in processes)
 
 
 def by_path(told: Told) -> dict[str, int]:
@@ -153,7 +153,7 @@ def test_its_cost_is_counted() -> None:
     process = Process().opens("/data/a.jpg", "/data/a.jpg")
     assert process.opened.spent_ns() == 2 * process.opened._price_ns  # type: ignore[operator]  # it was found just now
     assert process.opened.spent_ns() == 0
-    assert probe_opened.price_ns() > 0
+    assert probe_opened.opened_price_ns() > 0
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import headrace
 from headrace.doctor.causes import diagnose
 from headrace.doctor.conclusion import concluded
 from headrace.doctor.measure.diagnosis import Diagnosis
-from headrace.doctor.session.model import Outcome, Session
+from headrace.doctor.session.model import CommandOutcome, Session
 
 
 def threaded(_: Path) -> Any:
@@ -56,7 +56,7 @@ def test_batches_and_passes_are_counted(make: Callable[[Path], Any], tmp_path: P
 
 
 def seen(folder: Path) -> tuple[Session, Diagnosis]:
-    session = concluded(folder, outcome=Outcome(["python", "train.py"], 0, "finished", 1), mode="observe")
+    session = concluded(folder, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
     return session, diagnose(session)
 
 

@@ -18,11 +18,11 @@ from PIL import Image
 from probing import notes, probed, records
 from torch.utils.data import DataLoader, Dataset
 
-from headrace.demo.natural import natural_image
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.remedies import device_prefetch
 from headrace.doctor.probe.remedies.images import OTHER_FILTER
 from headrace.doctor.probe.remedies.loaders import change, objection
+from headrace.tools.demo_dataset import natural_image
 
 
 @contextmanager

@@ -12,14 +12,14 @@ from probed import merged
 from probing import notes, probed, records
 from training_loops import Loop, loader, pairs
 
-from headrace.doctor.probe import rests
-from headrace.doctor.probe.blocks import BLOCK, is_kept
-from headrace.doctor.probe.rests import AIM, ALWAYS_NS, Rest, Rests
+from headrace.doctor.probe import overhead
+from headrace.doctor.probe.evidence_file import BLOCK, is_kept
+from headrace.doctor.probe.overhead import AIM, ALWAYS_NS, Pause, PauseSchedule
 
 MS = 1_000_000
 
 
-def observed(chosen: Rests, *, step_ns: int, cost_ns: int, number: int) -> int:
+def observed(chosen: PauseSchedule, *, step_ns: int, cost_ns: int, number: int) -> int:
     """A block of equal steps, and then how many to let pass from `number` on."""
     for _ in range(BLOCK):
         chosen.observed(step_ns)
@@ -29,7 +29,7 @@ def observed(chosen: Rests, *, step_ns: int, cost_ns: int, number: int) -> int:
 
 def share_observed(*, step_ns: int, cost_ns: int, blocks: int = 8000) -> float:
     """Of a long run's blocks."""
-    chosen = Rests()
+    chosen = PauseSchedule()
     number = seen = 0
     while number < blocks * BLOCK:
         seen += 1
@@ -51,19 +51,19 @@ def test_as_many_are_let_pass_as_keep_the_cost_within_its_bound(step_ms: int, co
 
 
 def test_steps_are_let_pass_by_whole_blocks_only() -> None:
-    chosen = Rests()
+    chosen = PauseSchedule()
     assert observed(chosen, step_ns=MS, cost_ns=MS, number=BLOCK + 1) == 0
     assert chosen.after(2 * BLOCK) % BLOCK == 0
 
 
 def test_a_slow_first_step_makes_no_run_look_cheap() -> None:
-    chosen = Rests()
+    chosen = PauseSchedule()
     chosen.observed(60_000 * MS)
     assert observed(chosen, step_ns=MS, cost_ns=MS, number=2 * BLOCK) > 0
 
 
 def test_a_rest_counts_steps_of_several_optimizers() -> None:
-    rest = Rest(first=64, start=0, count=3, optimizers=2)
+    rest = Pause(first=64, start=0, count=3, optimizers=2)
     passed = []
     for _ in range(6):
         passed.append(rest.passed)
@@ -74,8 +74,8 @@ def test_a_rest_counts_steps_of_several_optimizers() -> None:
 @pytest.fixture
 def costly(monkeypatch: pytest.MonkeyPatch) -> None:
     """So costly that one block in four is observed."""
-    monkeypatch.setattr(rests, "MOST_HALVINGS", 2)
-    monkeypatch.setattr(rests, "AIM", 0.0)
+    monkeypatch.setattr(overhead, "MOST_HALVINGS", 2)
+    monkeypatch.setattr(overhead, "AIM", 0.0)
 
 
 COUNT = 12 * BLOCK

@@ -7,11 +7,11 @@ import threading
 
 from processes import run_python
 
-from headrace.doctor.probe.stack import frame_of, stack_of
+from headrace.doctor.probe.stack_sampler import frame_of, stack_of
 
 COLLECTING = """
     import gc, sys, threading
-    from headrace.doctor.probe.stack import frame_of
+    from headrace.doctor.probe.stack_sampler import frame_of
 
     class Cycle:
         def __init__(self):

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.doctor.probe.training.steps import BACKWARD, CLOSURE, COLLECTIVE, COPY, EVALUATION, OPTIMIZER, Step, Steps
+from headrace.doctor.probe.training.steps import (
+    BACKWARD,
+    CLOSURE,
+    COLLECTIVE,
+    COPY,
+    EVALUATION,
+    OPTIMIZER,
+    OptimizerStep,
+    StepTimeline,
+)
 
 
 class Script:
@@ -20,9 +29,9 @@ class Script:
     """
 
     def __init__(self) -> None:
-        self.steps = Steps()
+        self.steps = StepTimeline()
         self.now = 0
-        self.closed: list[Step] = []
+        self.closed: list[OptimizerStep] = []
 
     def run(self, acts: str) -> Script:
         for act in acts:
@@ -44,10 +53,10 @@ class Script:
             self.steps.skipped("o", start, end)
         self.now = end
 
-    def close(self, step: Step | None) -> None:
+    def close(self, step: OptimizerStep | None) -> None:
         self.closed += [] if step is None else [step]
 
-    def finish(self) -> list[Step]:
+    def finish(self) -> list[OptimizerStep]:
         self.close(self.steps.finish())
         return self.closed
 
@@ -56,7 +65,7 @@ class Script:
         return [_shape(step) for step in self.finish()]
 
 
-def _shape(step: Step) -> str:
+def _shape(step: OptimizerStep) -> str:
     acts = [(event.start, facts) for event, facts in step.gets] + [(start, kind) for kind, start, _ in step.spans]
     return "".join(act for _, act in sorted(acts))
 
@@ -91,7 +100,7 @@ def test_what_follows_the_optimizer_belongs_to_the_next_step() -> None:
 
 
 def test_a_closure_is_not_the_optimizers_own_time() -> None:
-    steps = Steps()
+    steps = StepTimeline()
     steps.optimizer_begins("lbfgs", 0)
     for start in (10, 50):
         steps.enter(CLOSURE, start)
@@ -111,7 +120,7 @@ def test_a_closure_is_not_the_optimizers_own_time() -> None:
 
 
 def test_optimizers_that_step_inside_a_backward_pass_end_the_step_with_it() -> None:
-    steps = Steps()
+    steps = StepTimeline()
     for origin in (0, 100):
         assert (steps.fetching() is not None) == (origin > 0)
         steps.got(0, origin, origin + 10, True, None)
@@ -128,7 +137,7 @@ def test_optimizers_that_step_inside_a_backward_pass_end_the_step_with_it() -> N
 
 
 def test_optimizers_in_a_thread_of_autograds_own_end_the_step_with_the_backward_pass() -> None:
-    steps = Steps()
+    steps = StepTimeline()
     steps.enter(BACKWARD, 0)
     steps.stepped_inside("one")
     steps.leave(50)
@@ -138,7 +147,7 @@ def test_optimizers_in_a_thread_of_autograds_own_end_the_step_with_the_backward_
 
 
 def test_an_optimizer_within_another_is_a_part_of_it() -> None:
-    steps = Steps()
+    steps = StepTimeline()
     for origin in (0, 100):
         closed = steps.optimizer_begins("outer", origin)
         assert (closed is not None) == (origin > 0)
@@ -158,7 +167,7 @@ def test_a_step_that_is_whole_has_seen_as_many_optimizers_as_the_one_before() ->
 
 
 def test_spans_beyond_the_bound_keep_their_sum() -> None:
-    steps = Steps(most_spans=4)
+    steps = StepTimeline(most_spans=4)
     for position in range(50):
         steps.enter(COPY if position % 2 else COLLECTIVE, position * 10)
         steps.leave(position * 10 + 3)
@@ -172,7 +181,7 @@ def test_spans_beyond_the_bound_keep_their_sum() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("bhc)"), st.integers(0, 5)), max_size=60))
 def test_spans_never_overlap_and_lie_within_their_step(acts: list[tuple[str, int]]) -> None:
-    steps, now, depth, covered = Steps(), 0, 0, 0
+    steps, now, depth, covered = StepTimeline(), 0, 0, 0
     steps.begin(0)
     for act, wait in acts:
         covered += wait if depth else 0
@@ -195,7 +204,7 @@ def test_spans_never_overlap_and_lie_within_their_step(acts: list[tuple[str, int
 
 
 def test_a_long_evaluation_does_not_push_out_the_steps_own_batch() -> None:
-    steps = Steps(most_gets=8)
+    steps = StepTimeline(most_gets=8)
     steps.pass_begun(1, 0, 1, True)
     for number in range(100):
         steps.got(1, number * 10 + 1, number * 10 + 5, True, "evaluated")

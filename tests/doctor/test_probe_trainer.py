@@ -14,7 +14,7 @@ from probing import kinds, notes, probed, records
 from torch.utils.data import DataLoader
 from training_loops import Loop, Stream, loader
 
-from headrace.doctor.probe.blocks import BLOCK
+from headrace.doctor.probe.evidence_file import BLOCK
 
 HERE = __file__
 second_is_here = torch.multiprocessing.get_context("fork").Event()

@@ -17,10 +17,9 @@ from probing import kinds, notes, probed, records, settings
 from torch.utils.data import DataLoader
 from training_loops import Loop, loader, pairs
 
-from headrace.doctor.attach.environment import environment
-from headrace.doctor.probe.cuda import CudaDevice
+from headrace.doctor.attach.injection import probe_environment
 from headrace.doctor.probe.hooks import cuda, device, engines
-from headrace.doctor.probe.training.device_marks import DeviceMarks
+from headrace.doctor.probe.training.device_marks import CudaDevice, DeviceMarks
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,7 @@ from headrace.doctor.probe.training.device_marks import DeviceMarks
 def test_a_copy_to_a_device_is_a_span(tmp_path: Path, call: Any, is_copy: bool) -> None:
     loop = Loop()
     with probed(tmp_path) as probe:
-        device.install(probe, torch)
+        device.install_copies(probe, torch)
         for batch in loader(12):
             result = call(batch[0])
             assert isinstance(result, torch.Tensor)
@@ -54,7 +53,7 @@ def test_a_copy_to_a_device_is_a_span(tmp_path: Path, call: Any, is_copy: bool) 
 
 def test_what_a_copy_raises_is_what_it_raised(tmp_path: Path) -> None:
     with probed(tmp_path) as probe:
-        device.install(probe, torch)
+        device.install_copies(probe, torch)
         with pytest.raises((AssertionError, RuntimeError)) as hooked:
             torch.ones(2).cuda()
         with pytest.raises(TypeError):
@@ -68,7 +67,7 @@ def test_tables_of_methods_still_know_the_ones_that_are_hooked(tmp_path: Path) -
     """As torchvision's tensors and torch's own uninitialised parameters keep them."""
     before = torch.Tensor.to, torch.Tensor.cuda
     with probed(tmp_path) as probe:
-        device.install(probe, torch)
+        device.install_copies(probe, torch)
         after = torch.Tensor.to, torch.Tensor.cuda
         assert all(method in set(before) for method in after)
         assert all(method in set(after) for method in before)
@@ -323,7 +322,7 @@ def _cuda_double() -> Any:
 def test_a_script_that_is_measured_ends_with_success(tmp_path: Path) -> None:
     settings(tmp_path, observe=False, steps=3, warmup=1).write()
     script = "from training_loops import *\nLoop().train(loader(4000))\nprint('not reached')"
-    env = environment(
+    env = probe_environment(
         tmp_path, {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path[1:], str(Path(__file__).parent)])}
     )
     run = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=120)

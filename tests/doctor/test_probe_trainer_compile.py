@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from probing import notes, records, settings
 
-from headrace.doctor.attach.environment import environment
+from headrace.doctor.attach.injection import probe_environment
 
 SCRIPT = str(Path(__file__).parent / "compile_cases.py")
 
@@ -22,7 +22,7 @@ def _compiled(folder: Path | None, *cases: str) -> dict[str, Any]:
     env = dict(os.environ)
     if folder is not None:
         settings(folder).write()
-        env = environment(folder, env)
+        env = probe_environment(folder, env)
     run = subprocess.run([sys.executable, SCRIPT, *cases], env=env, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     return dict(json.loads(run.stdout))

@@ -13,17 +13,17 @@ import torch
 from probing import kinds, notes, probed, records
 from training_loops import Loop, loader
 
-from headrace.doctor.probe.ending import Finished
 from headrace.doctor.probe.training import training
+from headrace.doctor.probe.training.windows import StepsMeasured
 
 
 def test_a_measured_run_ends_after_warm_up_and_steps(tmp_path: Path) -> None:
     loop = Loop()
     with probed(tmp_path, observe=False, steps=4) as probe:
-        with pytest.raises(Finished) as ended:
+        with pytest.raises(StepsMeasured) as ended:
             loop.train(loader(400))
         assert probe.ending == "steps"
-        with pytest.raises(Finished):  # whoever catches it meets it again
+        with pytest.raises(StepsMeasured):  # whoever catches it meets it again
             loop.train(loader(8))
     assert ended.value.code == 0
     assert len(records(tmp_path, "step")) == 3 + 4
@@ -39,7 +39,7 @@ def test_a_measured_run_with_two_optimizers_ends_after_both(tmp_path: Path) -> N
             one.step(batch)
             two.step(batch)
 
-    with probed(tmp_path, observe=False, steps=2, warmup=1), pytest.raises(Finished):
+    with probed(tmp_path, observe=False, steps=2, warmup=1), pytest.raises(StepsMeasured):
         train()
     assert [kinds(step) for step in records(tmp_path, "step")] == ["bobo"] * 3
 

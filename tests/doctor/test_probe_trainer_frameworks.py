@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from probing import kinds, notes, records, settings
 
-from headrace.doctor.attach.environment import environment
+from headrace.doctor.attach.injection import probe_environment
 
 SCRIPT = Path(__file__).parent / "framework_loops.py"
 
@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).parent / "framework_loops.py"
 def _runs(folder: Path, framework: str) -> None:
     settings(folder).write()
     paths = os.pathsep.join([*filter(None, sys.path), str(SCRIPT.parent)])
-    env = environment(folder, {**os.environ, "PYTHONPATH": paths})
+    env = probe_environment(folder, {**os.environ, "PYTHONPATH": paths})
     run = subprocess.run([sys.executable, str(SCRIPT), framework], env=env, capture_output=True, text=True, timeout=280)
     assert run.returncode == 0, run.stderr
 

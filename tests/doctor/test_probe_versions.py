@@ -17,8 +17,8 @@ from training_loops import Loop, pairs
 from headrace.doctor.causes import diagnose
 from headrace.doctor.conclusion import concluded
 from headrace.doctor.probe.hooks import dataloader, workers
-from headrace.doctor.probe.passes import Pass
-from headrace.doctor.session.model import Outcome
+from headrace.doctor.probe.training.step_records import ObservedPass
+from headrace.doctor.session.model import CommandOutcome
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_the_verdict_says_what_could_not_be_hooked(tmp_path: Path) -> None:
     with probed(tmp_path) as probe:
         Loop().step(pairs(4)[:4])
         probe.hook(sys.modules["torch"], "utils.data.no_such_thing", lambda original: original, "passes were")
-    session = concluded(tmp_path, outcome=Outcome(["python", "train.py"], 0, "finished", 1), mode="observe")
+    session = concluded(tmp_path, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
     assert "torch.utils.data.no_such_thing is not known to this doctor: passes were not seen." in (
         diagnose(session).verdict
     )
@@ -89,6 +89,6 @@ def test_an_iterator_that_knows_no_order_is_followed(tmp_path: Path) -> None:
     """torch before 2.6 has no `in_order`."""
     iterator = SimpleNamespace(_rcvd_idx=3)
     with probed(tmp_path) as probe:
-        pass_ = Pass(probe.training, 0, 0, True, loader=0, owner=lambda: None, makers=2)
+        pass_ = ObservedPass(probe.training, 0, 0, True, loader=0, owner=lambda: None, makers=2)
         hooks = dataloader.Hooks(probe, torch.utils.data.dataloader)
         assert hooks._received(iterator, pass_, torch.zeros(4), 1, 2).index_ == 2

@@ -16,9 +16,8 @@ import torch
 from probing import notes, probed, records
 from training_loops import Loop, Stream, loader, pairs
 
-from headrace.doctor.probe.ending import SETTLING_STEPS, Finished
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.training.windows import GREED
+from headrace.doctor.probe.training.windows import GREED, SETTLING_STEPS, StepsMeasured
 
 STEPS, REPLAY = 6, 4
 MEASURED: dict[str, Any] = {"observe": False, "steps": STEPS, "replay": REPLAY, "drain_s": 5.0}
@@ -31,7 +30,7 @@ def _windows(folder: Path) -> list[tuple[Any, ...]]:
 
 
 def _measured(folder: Path, train: Train, **changed: Any) -> None:
-    with probed(folder, **{**MEASURED, **changed}) as probe, pytest.raises(Finished):
+    with probed(folder, **{**MEASURED, **changed}) as probe, pytest.raises(StepsMeasured):
         train(probe)
 
 

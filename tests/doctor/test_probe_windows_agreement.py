@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from headrace.doctor.probe.windows.agreement import Ranks
+from headrace.doctor.probe.training.windows import RankAgreement
 
 COUNT = 3
 
@@ -29,7 +29,7 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Any]:
 def _agree(stores: Callable[[], Any], votes: dict[int, Any], deadline_s: float = 20.0) -> list[Any]:
     with ThreadPoolExecutor(COUNT) as pool:
         decisions = [
-            pool.submit(Ranks(stores(), rank, COUNT).agree, "steps", vote, max, deadline_s)
+            pool.submit(RankAgreement(stores(), rank, COUNT).agree, "steps", vote, max, deadline_s)
             for rank, vote in votes.items()
         ]
         return [decision.result(timeout=30) for decision in decisions]
@@ -49,4 +49,4 @@ def test_one_that_comes_too_late_gets_what_the_others_got(stores: Callable[[], A
 
 
 def test_a_rank_alone_decides_by_itself() -> None:
-    assert Ranks(None, 0, 1).agree("steps", 5, max) == 5
+    assert RankAgreement(None, 0, 1).agree("steps", 5, max) == 5

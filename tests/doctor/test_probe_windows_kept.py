@@ -7,18 +7,20 @@ from collections import Counter
 import pytest
 import torch
 
-from headrace.doctor.probe.windows.kept import MOST, Kept
+from headrace.doctor.probe.training.cached_batches import MOST_CACHED, CachedBatches
 
 ROOM = 1 << 30
 
 
-def _replayed(kept: Kept, count: int) -> list[int]:
+def _replayed(kept: CachedBatches, count: int) -> list[int]:
     """Lengths of the batches that come."""
     return [len(kept.next()) for _ in range(count)]
 
 
-def _offered(lengths: list[int], room_bytes: int = ROOM, every: int = 1 << 30, most: int = MOST) -> Kept:
-    kept = Kept(every, room_bytes, most)
+def _offered(
+    lengths: list[int], room_bytes: int = ROOM, every: int = 1 << 30, most: int = MOST_CACHED
+) -> CachedBatches:
+    kept = CachedBatches(every, room_bytes, most)
     for length in lengths:
         kept.offer(torch.zeros(length, dtype=torch.uint8), length, length)
     return kept
@@ -39,7 +41,7 @@ def test_a_shape_that_is_not_kept_is_stood_for_by_the_nearest_in_size() -> None:
 
 
 def test_several_of_a_shape_share_its_turns() -> None:
-    kept = Kept(2, ROOM)
+    kept = CachedBatches(2, ROOM)
     for number in range(8):
         kept.offer(torch.full((4,), number), 32, 0)
     assert Counter(int(kept.next()[0]) for _ in range(40)) == {0: 10, 2: 10, 4: 10, 6: 10}
@@ -52,10 +54,10 @@ def test_no_more_is_kept_than_there_is_room_for() -> None:
 
 @pytest.mark.parametrize("every", [1, 5])
 def test_no_more_is_kept_than_is_of_use(every: int) -> None:
-    kept = Kept(every, ROOM)
+    kept = CachedBatches(every, ROOM)
     for number in range(200):
         kept.offer(torch.full((4,), number), 32, 0)
-    assert len({int(kept.next()[0]) for _ in range(200)}) == MOST
+    assert len({int(kept.next()[0]) for _ in range(200)}) == MOST_CACHED
 
 
 def test_one_that_there_is_no_room_for_says_so() -> None:
@@ -63,7 +65,7 @@ def test_one_that_there_is_no_room_for_says_so() -> None:
 
 
 def test_what_is_kept_is_a_copy_and_what_comes_is_another() -> None:
-    kept, batch = Kept(1, ROOM), torch.zeros(4)
+    kept, batch = CachedBatches(1, ROOM), torch.zeros(4)
     kept.offer(batch, 16, 0)
     batch.fill_(1)
     kept.next().fill_(2)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from headrace.doctor.causes.remedy import Prescription, Remedy
-from headrace.doctor.predict.prediction import Prediction
-from headrace.doctor.prove.attempts import attempts, is_of_use, joined, together
+from headrace.doctor.prove.prover import attempts, is_of_use, joined, tried_together
 from headrace.doctor.session.model import Proof
+from headrace.doctor.simulate.prediction import Prediction
 
 OBSERVED_US = 100_000.0
 
@@ -53,7 +53,7 @@ def test_together_are_those_that_proved_to_be_of_use() -> None:
         proof("staging", 101_000),
         proof("prefetch", 103_000),
     ]
-    found = together(proofs, OBSERVED_US)
+    found = tried_together(proofs, OBSERVED_US)
     assert found is not None
     assert found.remedies == ["indexed_tar", "workers"]  # the most useful first; none that gained nothing
     assert found.changes == {"indexed_tar": True, "workers": True}
@@ -62,12 +62,12 @@ def test_together_are_those_that_proved_to_be_of_use() -> None:
 
 @pytest.mark.parametrize("proofs", [[], [proof("workers", 60_000)], [proof("a", 60_000), proof("b", 110_000)]])
 def test_one_alone_is_not_tried_again(proofs: list[Proof]) -> None:
-    assert together(proofs, OBSERVED_US) is None
+    assert tried_together(proofs, OBSERVED_US) is None
 
 
 def test_two_that_come_to_the_same_are_not_tried_again() -> None:
     few, many = ({"0": {"num_workers": count}} for count in (2, 8))
-    assert together([proof("few", 60_000, loaders=few), proof("many", 50_000, loaders=many)], OBSERVED_US) is None
+    assert tried_together([proof("few", 60_000, loaders=few), proof("many", 50_000, loaders=many)], OBSERVED_US) is None
 
 
 def test_without_steps_nothing_is_of_use() -> None:

@@ -12,8 +12,8 @@ import pytest
 from observed_runs import DEADLINE_S, headrace, python
 from processes import source_paths
 
-from headrace.bench.processes import tree
-from headrace.doctor.session.document import decode
+from headrace.doctor.session.storage import decode_session
+from headrace.tools.bench.runs import tree
 
 pytestmark = pytest.mark.alone
 
@@ -26,7 +26,7 @@ def test_remedies_are_proved_beside_what_was_predicted(photo_tar: Path, tmp_path
     document = tmp_path / "session.json"
     ran = headrace(*SHORT, "--json", str(document), "--", *python("proved.py", photo_tar, 1))
     assert ran.returncode == 0, ran.stderr
-    proofs = decode(document.read_bytes()).proofs
+    proofs = decode_session(document.read_bytes()).proofs
     assert "trying " in ran.stderr
     assert proofs
     assert {proof.why for proof in proofs} <= {"measured", "not tried"}
@@ -65,7 +65,7 @@ def test_ctrl_c_in_a_proof_reports_what_there_is(
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
-    session = decode(document.read_bytes())
+    session = decode_session(document.read_bytes())
     assert session.control is not None
     assert session.control.why == control
     assert [proof.why for proof in session.proofs] == proofs

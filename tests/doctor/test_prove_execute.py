@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from attach_runs import begin_session, python
 
-from headrace.doctor.attach.command import Ended
-from headrace.doctor.prove.trial import execute
-from headrace.doctor.prove.variables import variables
+from headrace.doctor.attach.command import CommandResult
+from headrace.doctor.prove.trial import execute, variables
 
 SAYS = """
 import os, sys
@@ -24,7 +23,7 @@ time.sleep(600)
 """
 
 
-def executed(source: str, folder: Path, changes: dict[str, dict[str, int]], most_s: float = 60.0) -> Ended:
+def executed(source: str, folder: Path, changes: dict[str, dict[str, int]], most_s: float = 60.0) -> CommandResult:
     return execute(python(source), begin_session(folder), variables(changes), most_s)
 
 

@@ -15,7 +15,7 @@ import pytest
 from observed_runs import CASES
 from processes import DEADLINE_S, eventually, source_paths
 
-from headrace.bench.processes import tree
+from headrace.tools.bench.runs import tree
 
 pytestmark = pytest.mark.alone
 
@@ -29,9 +29,9 @@ time.sleep(600)
 """
 DOCTOR = """
 import sys
-from headrace.doctor.probe.clock import boot_id
-from headrace.doctor.probe.settings import Settings
-from headrace.doctor.prove.trial import Order, attempt
+from headrace.doctor.probe.settings import boot_id
+from headrace.doctor.probe.settings import ProbeSettings as Settings
+from headrace.doctor.prove.trial import TrialRequest as Order, attempt
 
 script, tar, copy, pipe = sys.argv[1:]
 changes = {"loaders": {"0": {"num_workers": 2}}, "staging": [[tar, copy]]}

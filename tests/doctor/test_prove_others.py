@@ -9,7 +9,7 @@ import sys
 import pytest
 from machine_double import Texts
 
-from headrace.doctor.prove.others import Others, used_s
+from headrace.doctor.prove.trial import Others, used_s
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

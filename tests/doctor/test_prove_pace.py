@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from made_sessions import MadeRun, made_session, read, write_settings
 
-from headrace.doctor.prove.pace import FEWEST_STEPS, STEPS, Pace, patience_s, step_durations
+from headrace.doctor.prove.baseline import FEWEST_STEPS, STEPS, BaselinePace, patience_s, step_durations
 
-PACE = Pace(start_s=4.0, warmup=10, step_us=100_000.0, epoch_steps=500)
+PACE = BaselinePace(start_s=4.0, warmup=10, step_us=100_000.0, epoch_steps=500)
 FIXED_S = 4.0 + 3.0 + 1.0  # the start, the end, the warm-up
 
 
@@ -38,7 +38,7 @@ def test_patience_is_thrice_what_is_expected_as_long_as_there_is_time() -> None:
 def test_steps_and_epochs_are_those_of_the_slowest_rank(tmp_path: Path) -> None:
     ranks = [MadeRun(rank=0, pid=100, facts={"length": 90}), MadeRun(rank=1, pid=200, logging=9_000, forward=30_000)]
     session = made_session(tmp_path, *ranks, settings={"warmup": 5})
-    pace = Pace.of(session)
+    pace = BaselinePace.of(session)
     durations = step_durations(session)
     assert pace is not None
     assert len(durations) >= 30
@@ -48,12 +48,12 @@ def test_steps_and_epochs_are_those_of_the_slowest_rank(tmp_path: Path) -> None:
 
 
 def test_an_epoch_is_counted_in_steps(tmp_path: Path) -> None:
-    pace = Pace.of(made_session(tmp_path, MadeRun(facts={"length": 90}), settings={"warmup": 5}))
+    pace = BaselinePace.of(made_session(tmp_path, MadeRun(facts={"length": 90}), settings={"warmup": 5}))
     assert pace is not None
     assert pace.epoch_steps == 90
 
 
 def test_without_steps_there_is_no_pace(tmp_path: Path) -> None:
     write_settings(tmp_path)
-    assert Pace.of(read(tmp_path)) is None
+    assert BaselinePace.of(read(tmp_path)) is None
     assert step_durations(read(tmp_path)) == []

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from headrace.doctor.prove.progress import ProveProgress
+from headrace.doctor.prove.prover import ProveProgress
 
 
 def test_a_terminal_shows_how_far_it_is() -> None:

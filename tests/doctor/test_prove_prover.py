@@ -12,19 +12,17 @@ from made_sessions import MadeRun, read, write_run, write_settings
 from rich.console import Console
 
 from headrace.doctor.causes.remedy import Prescription, Remedy
-from headrace.doctor.predict.prediction import Prediction
-from headrace.doctor.prove import pace as pace_module
-from headrace.doctor.prove.baseline import Samples
-from headrace.doctor.prove.pace import Pace
-from headrace.doctor.prove.progress import ProveProgress
-from headrace.doctor.prove.prover import Prover
-from headrace.doctor.prove.trial import Order, Trial
-from headrace.doctor.session.model import Digest, Proof, Session
+from headrace.doctor.prove import baseline as pace_module
+from headrace.doctor.prove.baseline import BaselinePace, ComparedSamples
+from headrace.doctor.prove.prover import ProveProgress, Prover
+from headrace.doctor.prove.trial import Trial, TrialRequest
+from headrace.doctor.session.model import BatchDigest, Proof, Session
+from headrace.doctor.simulate.prediction import Prediction
 
 WORKERS = {"loaders": {"0": {"num_workers": 4}}}
 PREFETCH = {"loaders": {"0": {"prefetch_factor": 4}}}
 TAR = {"indexed_tar": True}
-DIGESTS = [Digest(0, "a", "k", [[1.0, 2.0]])]
+DIGESTS = [BatchDigest(0, "a", "k", [[1.0, 2.0]])]
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +44,14 @@ class Runs:
         self._outcome = outcome
         self._seconds = seconds
         self.now = 0.0
-        self.orders: list[Order] = []
+        self.orders: list[TrialRequest] = []
         self.content = "a"
 
-    def __call__(self, order: Order) -> Trial:
+    def __call__(self, order: TrialRequest) -> Trial:
         self.orders.append(order)
         self.now += self._seconds
         why, step_us = self._outcome(order.changes)
-        samples = Samples({0: [Digest(0, self.content, "k", [[9.0, 5.0]])]}, False)
+        samples = ComparedSamples({0: [BatchDigest(0, self.content, "k", [[9.0, 5.0]])]}, False)
         return Trial(why, "", round(self._seconds * 1e6), [step_us] * order.steps, samples)
 
 
@@ -162,7 +160,7 @@ def test_what_does_not_fit_into_the_time_is_not_tried(session: Session) -> None:
 
 
 def test_fewer_steps_are_measured_where_time_is_short(session: Session) -> None:
-    pace = Pace.of(session)
+    pace = BaselinePace.of(session)
     assert pace is not None
     runs = Runs(lambda changes: ("measured", 20_000))
     one = remedy("workers", WORKERS, 20_000.0)

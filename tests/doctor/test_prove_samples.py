@@ -11,18 +11,18 @@ from probing import probed, records
 from torch.utils.data import DataLoader
 from unasked import UNASKED
 
-from headrace.doctor.prove.baseline import Samples, are_equal, compare
-from headrace.doctor.session.model import Digest
+from headrace.doctor.prove.baseline import ComparedSamples, are_equal, compare
+from headrace.doctor.session.model import BatchDigest
 
 VALUES = [float(value) for value in range(0, 256, 8)]
 
 
-def digest(content: str, keys: str | None = "keys", values: list[float] | None = None) -> Digest:
-    return Digest(0, content, keys, [VALUES if values is None else values])
+def digest(content: str, keys: str | None = "keys", values: list[float] | None = None) -> BatchDigest:
+    return BatchDigest(0, content, keys, [VALUES if values is None else values])
 
 
-def samples(*digests: Digest, draws: bool = False, rank: int = 0) -> Samples:
-    return Samples({rank: list(digests)}, draws)
+def samples(*digests: BatchDigest, draws: bool = False, rank: int = 0) -> ComparedSamples:
+    return ComparedSamples({rank: list(digests)}, draws)
 
 
 BEFORE = samples(digest("a"), digest("b"), digest("c"))
@@ -59,7 +59,7 @@ def test_of_samples_without_keys_only_another_run_tells() -> None:
 
 
 def test_a_tensor_more_is_no_rounding() -> None:
-    after = samples(Digest(0, "x", "keys", [VALUES, VALUES]))
+    after = samples(BatchDigest(0, "x", "keys", [VALUES, VALUES]))
     assert compare(BEFORE, after, True) == "different"
 
 
@@ -69,9 +69,9 @@ def test_other_draws_for_the_same_keys_cannot_be_compared() -> None:
 
 
 def test_every_rank_counts() -> None:
-    before = Samples({0: [digest("a")], 1: [digest("b")]}, False)
-    assert compare(before, Samples({0: [digest("a")], 1: [digest("b")]}, False), UNASKED) == "same"
-    after = Samples({0: [digest("a")], 1: [digest("x", values=OTHERS)]}, False)
+    before = ComparedSamples({0: [digest("a")], 1: [digest("b")]}, False)
+    assert compare(before, ComparedSamples({0: [digest("a")], 1: [digest("b")]}, False), UNASKED) == "same"
+    after = ComparedSamples({0: [digest("a")], 1: [digest("x", values=OTHERS)]}, False)
     assert compare(before, after, True) == "different"
 
 
@@ -82,25 +82,25 @@ def test_without_digests_there_is_nothing_to_say() -> None:
 
 
 def test_an_empty_tensor_is_near_itself() -> None:
-    one, other = samples(Digest(0, "a", "k", [[]])), samples(Digest(0, "b", "k", [[]]))
+    one, other = samples(BatchDigest(0, "a", "k", [[]])), samples(BatchDigest(0, "b", "k", [[]]))
     assert compare(one, other, UNASKED) == "close"
 
 
 def test_the_order_of_a_later_pass_hangs_on_what_was_drawn_meanwhile() -> None:
-    before = Samples({0: [digest("a"), Digest(1, "b", "keys", [VALUES])]}, False, frozenset({(0, 1)}))
-    after = Samples({0: [digest("a"), Digest(1, "x", "other", [OTHERS])]}, False, frozenset({(0, 1)}))
+    before = ComparedSamples({0: [digest("a"), BatchDigest(1, "b", "keys", [VALUES])]}, False, frozenset({(0, 1)}))
+    after = ComparedSamples({0: [digest("a"), BatchDigest(1, "x", "other", [OTHERS])]}, False, frozenset({(0, 1)}))
     assert compare(before, after, UNASKED) == "same"
-    same_keys = Samples({0: [digest("a"), Digest(1, "x", "keys", [OTHERS])]}, False, frozenset({(0, 1)}))
+    same_keys = ComparedSamples({0: [digest("a"), BatchDigest(1, "x", "keys", [OTHERS])]}, False, frozenset({(0, 1)}))
     assert compare(before, same_keys, True) == "different"
 
 
-def digested(folder: Path, sample: Any) -> Samples:
+def digested(folder: Path, sample: Any) -> ComparedSamples:
     """What the probe tells of a batch of that one sample."""
     with probed(folder, digests=1):
         list(DataLoader([sample], batch_size=None))
     (record,) = records(folder, "digest")
     _, number, content, keys, sketches = record
-    return samples(Digest(number, content, keys, sketches))
+    return samples(BatchDigest(number, content, keys, sketches))
 
 
 def test_one_other_label_is_no_rounding(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ import pytest
 from observed_runs import python, torchrun
 from unasked import UNASKED
 
-from headrace.doctor.probe.clock import boot_id
-from headrace.doctor.probe.settings import Settings
+from headrace.doctor.probe.settings import ProbeSettings, boot_id
 from headrace.doctor.prove.baseline import are_equal, compare
-from headrace.doctor.prove.trial import Order, Trial, attempt
+from headrace.doctor.prove.trial import Trial, TrialRequest, attempt
 
 pytestmark = pytest.mark.alone
 
@@ -31,8 +30,8 @@ class Script:
 
     def run(self, changes: dict[str, Any], *arguments: str, most_s: float = LIMIT_S, warmup: int = 12) -> Trial:
         command = python("proved.py", self.tar, *arguments)
-        like = Settings(str(self.folder), 0, 0, boot_id())
-        return attempt(command, like, Order(changes, STEPS, warmup, most_s))
+        like = ProbeSettings(str(self.folder), 0, 0, boot_id())
+        return attempt(command, like, TrialRequest(changes, STEPS, warmup, most_s))
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +135,7 @@ def test_a_change_that_nobody_knows_is_not_tried(script: Script) -> None:
 
 def test_a_script_that_breaks_says_why(script: Script) -> None:
     command = [sys.executable, "-c", "raise ValueError('nothing goes on')"]
-    trial = attempt(command, Settings(str(script.folder), 0, 0, boot_id()), Order({}, STEPS, 3, LIMIT_S))
+    trial = attempt(command, ProbeSettings(str(script.folder), 0, 0, boot_id()), TrialRequest({}, STEPS, 3, LIMIT_S))
     assert trial.why == "broke"
     assert trial.detail.endswith("ValueError: nothing goes on")
     assert not trial.steps
@@ -181,9 +180,9 @@ def test_an_unseeded_run_does_not_repeat(script: Script) -> None:
 @pytest.mark.long
 def test_every_rank_gets_the_same_changes(script: Script) -> None:
     command = torchrun(2, "ranks.py", "--steps", "60")
-    like = Settings(str(script.folder), 0, 0, boot_id())
+    like = ProbeSettings(str(script.folder), 0, 0, boot_id())
     before, after = (
-        attempt(command, like, Order(changes, STEPS, 3, LIMIT_S))
+        attempt(command, like, TrialRequest(changes, STEPS, 3, LIMIT_S))
         for changes in ({}, {"loaders": {"0": {"num_workers": 1}}})
     )
     assert (before.why, after.why) == ("measured", "measured"), after.detail

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from made_sessions import MadeRun, process, write_evidence, write_run
 
-from headrace.doctor.attach.command import Ended
-from headrace.doctor.probe.settings import Settings
-from headrace.doctor.prove.trial import Order, Trial, attempt
+from headrace.doctor.attach.command import CommandResult
+from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.prove.trial import Trial, TrialRequest, attempt
 
-LIKE = Settings("measured", 0, 0, "", warmup=5, replay=40, drain_s=10.0, scratch="measured/scratch", ranges=True)
+LIKE = ProbeSettings("measured", 0, 0, "", warmup=5, replay=40, drain_s=10.0, scratch="measured/scratch", ranges=True)
 CHANGES: dict[str, Any] = {"indexed_tar": True}
 APPLIED = ["applied", 10, "indexed_tar", 7, "by an index"]
 
@@ -27,9 +27,9 @@ def left(
     trainer: Sequence[list[Any]] = (),
 ) -> Trial:
     """Of a run that left these records, and the steps of `run`, with some more of its trainer's."""
-    seen: list[Settings] = []
+    seen: list[ProbeSettings] = []
 
-    def run_it(command: list[str], settings: Settings, environ: dict[str, str], most_s: float) -> Ended:
+    def run_it(command: list[str], settings: ProbeSettings, environ: dict[str, str], most_s: float) -> CommandResult:
         seen.append(settings)
         folder = Path(settings.folder)
         if run is not None:
@@ -37,9 +37,9 @@ def left(
             with next((folder / "evidence").glob(f"*-{run.pid}-0.jsonl")).open("a") as file:
                 file.writelines(json.dumps(record) + "\n" for record in trainer)
         write_evidence(folder, "more", [process(900), *records])
-        return Ended(command, status, why, 12_000_000, ["last line"])
+        return CommandResult(command, status, why, 12_000_000, ["last line"])
 
-    trial = attempt(["train"], LIKE, Order(CHANGES, 20, None, 60.0), run_it)
+    trial = attempt(["train"], LIKE, TrialRequest(CHANGES, 20, None, 60.0), run_it)
     assert not Path(seen[0].folder).exists()
     return trial
 
@@ -101,15 +101,15 @@ def test_a_run_without_steps_shows_nothing() -> None:
     assert left(APPLIED).detail == "it ended before any step was measured"
 
 
-def settings_of_a_run() -> Settings:
+def settings_of_a_run() -> ProbeSettings:
     """As its processes read them."""
-    seen: list[Settings] = []
+    seen: list[ProbeSettings] = []
 
-    def run_it(command: list[str], settings: Settings, environ: dict[str, str], most_s: float) -> Ended:
-        seen.append(Settings.read(settings.folder))
-        return Ended(command, 0, "finished", 1)
+    def run_it(command: list[str], settings: ProbeSettings, environ: dict[str, str], most_s: float) -> CommandResult:
+        seen.append(ProbeSettings.read(settings.folder))
+        return CommandResult(command, 0, "finished", 1)
 
-    attempt(["train"], LIKE, Order(CHANGES, 20, None, 60.0), run_it)
+    attempt(["train"], LIKE, TrialRequest(CHANGES, 20, None, 60.0), run_it)
     return seen[0]
 
 

@@ -25,24 +25,24 @@ from made_reports import made_diagnosis, made_prescription, made_session
 from made_sessions import MadeRun
 from report_pages import printed
 
-from headrace.doctor.analyse.analysis import diagnose
 from headrace.doctor.causes.decoding import BY_CALL
+from headrace.doctor.causes.diagnose import diagnose
 from headrace.doctor.causes.remedy import Prediction
-from headrace.doctor.causes.storage import Files
-from headrace.doctor.probe.hooks.libraries import opencv, pillow
+from headrace.doctor.causes.storage import FilesRead
+from headrace.doctor.probe.hooks import opencv, pillow
 from headrace.doctor.report.terminal import text
 from headrace.doctor.session.model import (
     Calibration,
-    Loader,
-    Note,
-    Opened,
-    Pass,
-    Place,
+    FileOpens,
+    LoaderFacts,
+    MachineSurvey,
     Proof,
     SeenFile,
     SeenFolder,
     Session,
-    Survey,
+    SessionNote,
+    StagingPlace,
+    TrainerPass,
 )
 
 FEW = MadeRun()
@@ -270,9 +270,9 @@ def test_threads_that_are_not() -> None:
     assert why_not(made(FEW), "threads") == ("2 workers compute 1.0 cores' worth on 8: their threads are not too many.")
 
 
-def calibrated(code: str, unit: str, present: list[float], other: list[float], pixels: int = 0) -> Survey:
+def calibrated(code: str, unit: str, present: list[float], other: list[float], pixels: int = 0) -> MachineSurvey:
     files = [f"/data/{number}.png" for number in range(len(other))]
-    return Survey(
+    return MachineSurvey(
         calibrations=[Calibration(code, unit, files, present, other, [pixels] * len(other) if pixels else [])]
     )
 
@@ -296,11 +296,11 @@ def test_an_index_of_the_tar_untimed_is_an_assumption() -> None:
 
 
 def test_a_tar_that_is_compressed_has_no_places_to_go_to() -> None:
-    session = with_survey(made(TAR), Survey(files=[SeenFile("/data/train.tar.gz", 9, 3)]))
+    session = with_survey(made(TAR), MachineSurvey(files=[SeenFile("/data/train.tar.gz", 9, 3)]))
     assert why_not(session, "indexed-tar") == (
         "/data/train.tar.gz is compressed: members can be found only by unpacking what is before."
     )
-    helping(with_survey(made(TAR), Survey(files=[SeenFile("/data/train.tar", 9, 3)])), "indexed-tar")
+    helping(with_survey(made(TAR), MachineSurvey(files=[SeenFile("/data/train.tar", 9, 3)])), "indexed-tar")
 
 
 def test_a_tar_that_is_searched_quickly() -> None:
@@ -494,8 +494,8 @@ def test_stages_of_a_validation_are_not_those_of_training() -> None:
     for maker in validation:
         maker.trainer = session.trainers[0].pid
     session.makers = [*validation, *session.makers]
-    session.trainers[0].passes.insert(0, Pass(7, 1, 0, 0, 0, [maker.pid for maker in validation]))
-    session.trainers[0].loaders.append(Loader(1, dict(session.trainers[0].loaders[0].facts)))
+    session.trainers[0].passes.insert(0, TrainerPass(7, 1, 0, 0, 0, [maker.pid for maker in validation]))
+    session.trainers[0].loaders.append(LoaderFacts(1, dict(session.trainers[0].loaders[0].facts)))
     assert remedy(session, "cache").title == "samples kept as they are after decoding"
 
 
@@ -516,21 +516,21 @@ def test_a_cache_of_next_to_nothing() -> None:
 
 
 STORED = MadeRun(stages={"read:file": 9_000, "collate:default": 500}, cpu=0.1)
-PLACES = [Place("/dev/shm", 8 * GB, "memory"), Place("/nvme", 100 * GB, "disk")]
+PLACES = [StagingPlace("/dev/shm", 8 * GB, "memory"), StagingPlace("/nvme", 100 * GB, "disk")]
 
 
 @pytest.mark.parametrize(
     ("size", "place"), [(GB, "/dev/shm"), (30 * GB, "/nvme")], ids=["memory has room", "only the disk has room"]
 )
 def test_files_are_staged_where_they_fit(size: int, place: str) -> None:
-    survey = Survey([SeenFile("/data/a.tar", size, 9)], PLACES)
+    survey = MachineSurvey([SeenFile("/data/a.tar", size, 9)], PLACES)
     found = helping(with_survey(made(STORED), survey), "staging")
     assert found.why == "Workers wait 2.02 ms a sample for files to be read, 85 % of making a batch."
     assert found.changes == {"staging": [["/data/a.tar", f"{place}/headrace-staged/data/a.tar"]]}
 
 
 def test_files_that_fit_nowhere() -> None:
-    survey = Survey([SeenFile("/data/a.tar", 90 * GB, 9)], PLACES)
+    survey = MachineSurvey([SeenFile("/data/a.tar", 90 * GB, 9)], PLACES)
     assert why_not(with_survey(made(STORED), survey), "staging").endswith(
         "They are 90 GB, and 2 times that must fit: /dev/shm has 8.0 GB, /nvme has 100 GB."
     )
@@ -541,7 +541,7 @@ def images(size: int, *, files: int = 1000, sized: int = 1000, opens: int = 900,
 
 
 def test_a_folder_is_staged_as_a_whole() -> None:
-    survey = Survey([images(GB, files=100_000), SeenFile("/dev/shm/a.bin", 50 * GB, 0, 9)], PLACES)
+    survey = MachineSurvey([images(GB, files=100_000), SeenFile("/dev/shm/a.bin", 50 * GB, 0, 9)], PLACES)
     found = helping(with_survey(made(STORED), survey), "staging")
     assert found.costs == ["about 1.0 GB (by the sizes of 1,000 of 100,000 files) in /dev/shm, copied before each run"]
     assert found.hint == "cp -r '/data/im[g]' /dev/shm/, and give the script that path"
@@ -552,37 +552,37 @@ def test_a_folder_is_staged_as_a_whole() -> None:
 def test_a_part_of_the_files_is_staged_and_predicted() -> None:
     """What is opened most for its size comes first; 1 of 4 opens stay where they are."""
     slow = MadeRun(stages={"read:file": 40_000, "collate:default": 500}, cpu=0.1)
-    survey = Survey([images(90 * GB, opens=250), SeenFile("/data/a.bin", GB, 0, 750)], [PLACES[0]])
+    survey = MachineSurvey([images(90 * GB, opens=250), SeenFile("/data/a.bin", GB, 0, 750)], [PLACES[0]])
     session = with_survey(made(slow), survey)
     found = helping(session, "staging")
     assert found.title == "the files of 75 % of the reads in /dev/shm"
     assert found.why.endswith("Of the files that are read (91 GB), 1.0 GB fit: 75 % of the reads.")
     assert found.changes == {"staging": [["/data/a.bin", "/dev/shm/headrace-staged/data/a.bin"]]}
-    whole = helping(with_survey(made(slow), Survey([SeenFile("/data/a.bin", GB, 0, 750)], PLACES)), "staging")
+    whole = helping(with_survey(made(slow), MachineSurvey([SeenFile("/data/a.bin", GB, 0, 750)], PLACES)), "staging")
     predicted(whole.prediction, 3_500)
     predicted(found.prediction, (4_050 + 36_450 / 4) / 2)
 
 
 def test_of_a_file_that_stays_open_opens_say_nothing() -> None:
-    files = Files([SeenFile("/data/a.tar", 3 * GB, 9, 2), SeenFile("/data/a.bin", GB, 0, 998)], [], 0)
+    files = FilesRead([SeenFile("/data/a.tar", 3 * GB, 9, 2), SeenFile("/data/a.bin", GB, 0, 998)], [], 0)
     assert files.share(files.sized[:1]) == 0.75
 
 
 def test_opens_that_are_not_told_one_by_one_are_not_staged() -> None:
-    session = with_survey(made(STORED), Survey([SeenFile("/data/a.bin", GB, 0, 50)], PLACES))
-    session.opened = Opened(rest=50)
+    session = with_survey(made(STORED), MachineSurvey([SeenFile("/data/a.bin", GB, 0, 50)], PLACES))
+    session.opened = FileOpens(rest=50)
     assert helping(session, "staging").title == "the files of 50 % of the reads in /dev/shm"
 
 
 def test_a_folder_whose_size_is_not_known() -> None:
-    survey = Survey([images(0, files=200_000, sized=0, is_whole=False)], PLACES)
+    survey = MachineSurvey([images(0, files=200_000, sized=0, is_whole=False)], PLACES)
     assert why_not(with_survey(made(STORED), survey), "staging").endswith(
         "Listing /data/im[g], of 200,000 files and more, takes too long: their size is not known."
     )
 
 
 def test_files_that_lie_in_memory() -> None:
-    survey = Survey([SeenFile("/dev/shm/a.bin", GB, 0, 9)], PLACES)
+    survey = MachineSurvey([SeenFile("/dev/shm/a.bin", GB, 0, 9)], PLACES)
     assert why_not(with_survey(made(STORED), survey), "staging").endswith(
         "Those that were opened are in memory already."
     )
@@ -614,7 +614,7 @@ def test_ranks_with_the_same_shapes() -> None:
 
 def test_data_parallel() -> None:
     session = made(FEW)
-    session.notes.append(Note("data-parallel", "nn.DataParallel is used", 100))
+    session.notes.append(SessionNote("data-parallel", "nn.DataParallel is used", 100))
     found = helping(session, "ddp")
     assert found.prediction is None
     assert found.title == "DistributedDataParallel in place of DataParallel"

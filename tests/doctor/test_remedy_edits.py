@@ -12,8 +12,8 @@ import pytest
 import torch
 from patching import git_apply, patch
 
-from headrace.doctor.edits.changes import Wanted, changed
-from headrace.doctor.edits.script_source import Source
+from headrace.doctor.edits.changes import WantedEdit, changed
+from headrace.doctor.edits.script_source import ScriptSource
 
 PATH = "/home/ada/train/train.py"
 FACTS: dict[str, Any] = {
@@ -27,19 +27,19 @@ FACTS: dict[str, Any] = {
 HEAD = "import torch\nfrom torch.utils.data import DataLoader\n\n"
 
 
-def after(text: str, wanted: Wanted, **facts: Any) -> str | None:
+def after(text: str, wanted: WantedEdit, **facts: Any) -> str | None:
     """The file as it would be; None where the change is not certain."""
-    found = changed(wanted, [Source(PATH, text)], {**FACTS, **facts})
+    found = changed(wanted, [ScriptSource(PATH, text)], {**FACTS, **facts})
     return None if found is None else found[0].after
 
 
-def line_after(call: str, wanted: Wanted, **facts: Any) -> str | None:
+def line_after(call: str, wanted: WantedEdit, **facts: Any) -> str | None:
     text = after(f"{HEAD}loader = {call}\n", wanted, **facts)
     return None if text is None else text.removeprefix(f"{HEAD}loader = ").removesuffix("\n")
 
 
-FOUR = Wanted({"num_workers": "4"})
-KEPT = Wanted({"num_workers": "4", "persistent_workers": "True"})
+FOUR = WantedEdit({"num_workers": "4"})
+KEPT = WantedEdit({"num_workers": "4", "persistent_workers": "True"})
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ KEPT = Wanted({"num_workers": "4", "persistent_workers": "True"})
         ),
         (
             "DataLoader(ds, 32, num_workers=2, collate_fn=(lambda b: (b)))",
-            Wanted({"pin_memory": "True"}),
+            WantedEdit({"pin_memory": "True"}),
             "DataLoader(ds, 32, num_workers=2, collate_fn=(lambda b: (b)), pin_memory=True)",
         ),
         ('DataLoader(Folder("é"), 32, num_workers=2)', FOUR, 'DataLoader(Folder("é"), 32, num_workers=4)'),
@@ -78,7 +78,7 @@ KEPT = Wanted({"num_workers": "4", "persistent_workers": "True"})
         ("DataLoader(ds, 32, **options, num_workers=2)", FOUR, "DataLoader(ds, 32, **options, num_workers=4)"),
     ],
 )
-def test_arguments_are_replaced_or_added_and_all_else_stays(call: str, wanted: Wanted, expected: str) -> None:
+def test_arguments_are_replaced_or_added_and_all_else_stays(call: str, wanted: WantedEdit, expected: str) -> None:
     assert line_after(call, wanted) == expected
 
 
@@ -124,7 +124,7 @@ loader = DataLoader(ds, 32, num_workers=args.{})
 
 def option(arguments: str, name: str, command: tuple[str, ...] = (), **facts: Any) -> str | None:
     """The line of the option, as it would be."""
-    found = changed(FOUR, [Source(PATH, OPTION.format(arguments, name))], {**FACTS, **facts}, command)
+    found = changed(FOUR, [ScriptSource(PATH, OPTION.format(arguments, name))], {**FACTS, **facts}, command)
     return None if found is None else found[0].after.splitlines()[3].partition('workers", ')[2][:-1]
 
 
@@ -143,7 +143,7 @@ def test_an_option_that_does_not_decide_is_left_alone() -> None:
 
 
 def test_what_is_there_already_is_no_change() -> None:
-    assert line_after("DataLoader(ds, 32, num_workers=2)", Wanted({"num_workers": "2"})) is None
+    assert line_after("DataLoader(ds, 32, num_workers=2)", WantedEdit({"num_workers": "2"})) is None
 
 
 TWO = f"""{HEAD}train = DataLoader(a, 32, num_workers=2)
@@ -182,20 +182,20 @@ def test_of_two_alike_none_is_changed_where_the_line_tells_nothing() -> None:
     ],
 )
 def test_the_loop_gets_a_prefetcher_and_its_import(loop: str, expected: str) -> None:
-    text = after(f"import torch\n\n{loop}\n    pass\n", Wanted(prefetcher="cuda"), line=3)
+    text = after(f"import torch\n\n{loop}\n    pass\n", WantedEdit(prefetcher="cuda"), line=3)
     assert text == f"import torch\nimport headrace\n\n{expected}\n    pass\n"
 
 
 def test_an_import_without_others_leaves_the_first_lines_to_whom_they_are_for() -> None:
     head = "#!/usr/bin/env python\n# -*- coding: utf-8 -*-\n"
-    text = after(f"{head}run = 1\nfor batch in loader:\n    pass\n", Wanted(prefetcher="cuda"), line=4)
+    text = after(f"{head}run = 1\nfor batch in loader:\n    pass\n", WantedEdit(prefetcher="cuda"), line=4)
     assert text is not None
     assert text.startswith(f"{head}import headrace\nrun = 1\n")
 
 
 @pytest.mark.parametrize("loop", ["for batch in zip(a, b):", "for batch in make():", "while True:"])
 def test_a_loop_over_something_else_is_left_alone(loop: str) -> None:
-    assert after(f"{loop}\n    pass\n", Wanted(prefetcher="cuda"), line=1) is None
+    assert after(f"{loop}\n    pass\n", WantedEdit(prefetcher="cuda"), line=1) is None
 
 
 TAR = '''"""Reads a tar."""
@@ -214,7 +214,7 @@ class Members:
 def test_a_tar_is_indexed() -> None:
     expected = TAR.replace("import tarfile\n", "import tarfile\nimport headrace\n")
     expected = expected.replace('tarfile.open(path, "r")', "headrace.IndexedTar(path)")
-    assert after(TAR, Wanted(indexed_tar=True)) == expected
+    assert after(TAR, WantedEdit(indexed_tar=True)) == expected
 
 
 @pytest.mark.parametrize(
@@ -235,11 +235,11 @@ def test_a_tar_is_indexed() -> None:
 def test_a_tar_that_is_more_than_read_stays(old: str, new: str) -> None:
     text = TAR.replace(old, new)
     text = text.replace('"r")', '"r"))') if "use(" in new else text
-    assert after(text, Wanted(indexed_tar=True)) is None
+    assert after(text, WantedEdit(indexed_tar=True)) is None
 
 
 def test_workers_get_one_thread_each() -> None:
-    text = after(f"import cv2\n{HEAD}loader = DataLoader(ds, 32, num_workers=2)\n", Wanted(one_thread=True))
+    text = after(f"import cv2\n{HEAD}loader = DataLoader(ds, 32, num_workers=2)\n", WantedEdit(one_thread=True))
     assert text == (
         "import cv2\nimport torch\nfrom torch.utils.data import DataLoader\n"
         "\n\ndef one_thread_each(worker):\n    torch.set_num_threads(1)\n    cv2.setNumThreads(0)\n\n"
@@ -249,7 +249,7 @@ def test_workers_get_one_thread_each() -> None:
 
 def test_a_name_of_another_function_is_not_used() -> None:
     text = "from torch.utils.data import DataLoader\ndef main():\n    import torch\n    return DataLoader(ds, 32)\n"
-    changed_text = after(text, Wanted(one_thread=True), num_workers=0)
+    changed_text = after(text, WantedEdit(one_thread=True), num_workers=0)
     assert changed_text is not None
     names: dict[str, Any] = {"ds": range(64)}
     exec(changed_text, names)
@@ -263,7 +263,7 @@ def test_a_name_of_another_function_is_not_used() -> None:
 
 def test_workers_that_are_set_up_already_are_left_alone() -> None:
     text = f"{HEAD}loader = DataLoader(ds, 32, num_workers=2, worker_init_fn=seed)\n"
-    assert after(text, Wanted(one_thread=True)) is None
+    assert after(text, WantedEdit(one_thread=True)) is None
 
 
 WHOLE = f"""# -*- coding: utf-8 -*-
@@ -280,13 +280,13 @@ loader = DataLoader(
 def main():
     for batch in loader:
         pass"""
-ALL = Wanted({"num_workers": "0"}, prefetcher="cuda", indexed_tar=True, one_thread=True)
+ALL = WantedEdit({"num_workers": "0"}, prefetcher="cuda", indexed_tar=True, one_thread=True)
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_all_changes_together_apply_by_patch_and_parse(tmp_path: Path, newline: str) -> None:
     text = WHOLE.replace("\n", newline)
-    found = changed(ALL, [Source(PATH, text)], {**FACTS, "line": 16})
+    found = changed(ALL, [ScriptSource(PATH, text)], {**FACTS, "line": 16})
     assert found is not None
     (file,) = found
     assert apply(tmp_path, "train.py", text, file.diff("/home/ada/train")) == file.after
@@ -298,8 +298,8 @@ def test_all_changes_together_apply_by_patch_and_parse(tmp_path: Path, newline: 
 
 def test_a_changed_script_runs(tmp_path: Path) -> None:
     text = f"{HEAD}loader = DataLoader(range(64), 32)\nprint([len(batch) for batch in loader])\n"
-    wanted = Wanted({"pin_memory": "False"}, one_thread=True)
-    found = changed(wanted, [Source(PATH, text)], {**FACTS, "num_workers": 0})
+    wanted = WantedEdit({"pin_memory": "False"}, one_thread=True)
+    found = changed(wanted, [ScriptSource(PATH, text)], {**FACTS, "num_workers": 0})
     assert found is not None
     apply(tmp_path, "train.py", text, found[0].diff("/home/ada/train"))
     ran = subprocess.run([sys.executable, str(tmp_path / "train.py")], capture_output=True, text=True, timeout=100)
@@ -309,14 +309,14 @@ def test_a_changed_script_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["train it.py", "entraîner.py", "my code/train.py"])
 def test_a_path_of_any_name_applies_by_patch(tmp_path: Path, name: str) -> None:
     text = f"{HEAD}loader = DataLoader(ds, 32, num_workers=2)\n"
-    found = changed(FOUR, [Source(str(tmp_path / name), text)], {**FACTS, "file": str(tmp_path / name)})
+    found = changed(FOUR, [ScriptSource(str(tmp_path / name), text)], {**FACTS, "file": str(tmp_path / name)})
     assert found is not None
     (tmp_path / name).parent.mkdir(exist_ok=True)
     assert apply(tmp_path, name, text, found[0].diff(str(tmp_path))) == found[0].after
 
 
 def test_a_file_elsewhere_is_named_by_its_whole_path() -> None:
-    found = changed(FOUR, [Source(PATH, f"{HEAD}loader = DataLoader(ds, 32, num_workers=2)\n")], FACTS)
+    found = changed(FOUR, [ScriptSource(PATH, f"{HEAD}loader = DataLoader(ds, 32, num_workers=2)\n")], FACTS)
     assert found is not None
     assert found[0].diff("/srv").splitlines()[:2] == ["--- a/home/ada/train/train.py", "+++ b/home/ada/train/train.py"]
 

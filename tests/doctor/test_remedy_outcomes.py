@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.doctor.predict.prediction import Prediction
-from headrace.doctor.remedies.outcomes import interval, outcomes
+from headrace.doctor.causes.remedy import interval, outcomes
 from headrace.doctor.session.model import Proof
+from headrace.doctor.simulate.prediction import Prediction
 
 OBSERVED_US = 100_000.0
 PREDICTED = Prediction(50_000.0, 45_000.0, 55_000.0, 2.0)

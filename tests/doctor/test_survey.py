@@ -12,13 +12,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from headrace.doctor.machine.survey import decoded, near
-from headrace.doctor.session.model import Machine, Opened, OpenedFile, OpenedFolder, SeenFolder
-from headrace.doctor.survey import folders
-from headrace.doctor.survey.archives import indexed
-from headrace.doctor.survey.folders import listed
-from headrace.doctor.survey.places import places
-from headrace.doctor.survey.survey import surveyed
+from headrace.doctor.machine import files_read
+from headrace.doctor.machine.files_read import list_folder, places
+from headrace.doctor.machine.survey import decoded, indexed, near, surveyed
+from headrace.doctor.session.model import FileOpens, Machine, OpenedFile, OpenedFolder, SeenFolder
 
 
 def machine(*paths: Path, **facts: Any) -> Machine:
@@ -43,7 +40,7 @@ def tar(tmp_path: Path) -> Path:
 
 
 def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
-    found = surveyed(machine(tar), Opened())
+    found = surveyed(machine(tar), FileOpens())
     assert [(one.path, one.seen) for one in found.files] == [(str(tar), 9)]
     look_up, header, images = found.calibrations
     assert (look_up.remedy, look_up.unit, len(look_up.other_us), look_up.present_us) == (
@@ -62,7 +59,7 @@ def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
 def test_loose_images_stand_for_their_folder(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"{number:02d}.png").write_bytes(png())
-    (images,) = surveyed(machine(tmp_path / "07.png"), Opened()).calibrations
+    (images,) = surveyed(machine(tmp_path / "07.png"), FileOpens()).calibrations
     assert images.files[0] == str(tmp_path / "07.png")
     assert 4 <= len(images.files) <= 12
     assert near("/nowhere/a.png") == ["/nowhere/a.png"]
@@ -71,13 +68,13 @@ def test_loose_images_stand_for_their_folder(tmp_path: Path) -> None:
 def test_neighbours_that_are_no_plain_files_are_not_opened(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png())
     os.mkfifo(tmp_path / "b.png")
-    (images,) = surveyed(machine(tmp_path / "a.png"), Opened()).calibrations
+    (images,) = surveyed(machine(tmp_path / "a.png"), FileOpens()).calibrations
     assert images.files == [str(tmp_path / "a.png")]
 
 
 def test_nothing_seen_nothing_timed(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("pass")
-    found = surveyed(machine(tmp_path / "train.py", tmp_path / "gone.tar", tmp_path), Opened())
+    found = surveyed(machine(tmp_path / "train.py", tmp_path / "gone.tar", tmp_path), FileOpens())
     assert (found.files, found.calibrations) == ([], [])
 
 
@@ -85,7 +82,7 @@ def test_a_tar_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "odd.tar"
     path.write_bytes(b"odd" * 1000)
     assert indexed(str(path)) == []
-    assert surveyed(machine(path), Opened()).calibrations == []
+    assert surveyed(machine(path), FileOpens()).calibrations == []
 
 
 def test_no_more_than_the_time_there_is(tmp_path: Path) -> None:
@@ -111,12 +108,12 @@ def test_places_are_memory_and_a_disk_that_is_quick(tmp_path: Path, monkeypatch:
 # Files that were opened.
 
 
-def opened_in(folder: Path, opens: dict[str, int], *, names: int | None = None, is_deep: bool = False) -> Opened:
+def opened_in(folder: Path, opens: dict[str, int], *, names: int | None = None, is_deep: bool = False) -> FileOpens:
     """These, by name; `names`: of how many files that are not told one by one."""
     told = [OpenedFile(str(folder / name), count) for name, count in opens.items()]
     ends = sorted({Path(name).suffix for name in opens})
     whole = sum(opens.values()) if names is None else names
-    return Opened(told, [OpenedFolder(str(folder), whole, names or len(opens), names is None, is_deep, ends)])
+    return FileOpens(told, [OpenedFolder(str(folder), whole, names or len(opens), names is None, is_deep, ends)])
 
 
 def filled(folder: Path, count: int, *, end: str = ".bin", size: int = 100) -> Path:
@@ -176,20 +173,20 @@ def test_images_and_archives_that_were_opened_are_timed(tmp_path: Path, tar: Pat
 
 
 def test_sizes_of_a_large_folder_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "MOST_SIZED", 10)
+    monkeypatch.setattr(files_read, "MOST_SIZED", 10)
     folder = filled(filled(tmp_path, 30, size=100), 30, end=".2.bin", size=300)
-    found = listed(str(folder), [".bin"], is_deep=False, is_time_left=lambda: True)
+    found = list_folder(str(folder), [".bin"], is_deep=False, is_time_left=lambda: True)
     assert (found.files, found.sized, found.is_whole) == (60, 10, True)
     assert 60 * 100 < found.bytes < 60 * 300
 
 
 def test_a_folder_without_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "_AT_ONCE", 10)
+    monkeypatch.setattr(files_read, "_AT_ONCE", 10)
     folder = str(filled(tmp_path, 60))
     looks = iter([True] * 3 + [False] * 9)
-    cut = listed(folder, [""], is_deep=False, is_time_left=lambda: next(looks))
+    cut = list_folder(folder, [""], is_deep=False, is_time_left=lambda: next(looks))
     assert (cut.files, cut.bytes, cut.is_whole) == (30, 0, False)
-    monkeypatch.setattr(folders, "MOST_LISTED", 40)
-    cut = listed(folder, [""], is_deep=False, is_time_left=lambda: True)
+    monkeypatch.setattr(files_read, "MOST_LISTED", 40)
+    cut = list_folder(folder, [""], is_deep=False, is_time_left=lambda: True)
     assert (cut.files, cut.is_whole) == (50, False)
-    assert not listed("/nowhere", [""], is_deep=True, is_time_left=lambda: True).files
+    assert not list_folder("/nowhere", [""], is_deep=True, is_time_left=lambda: True).files

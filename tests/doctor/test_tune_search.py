@@ -12,11 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.doctor.predict.prediction import WIDTH, Prediction
-from headrace.doctor.tune.candidates import EVEN, Measured, chosen, estimates, excluded, next_run
+from headrace.doctor.simulate.prediction import WIDTH, Prediction
+from headrace.doctor.tune.candidates import (
+    EVEN,
+    Arguments,
+    MeasuredArguments,
+    TuneBounds,
+    arguments,
+    chosen,
+    estimates,
+    excluded,
+    grid,
+    next_run,
+)
 from headrace.doctor.tune.run import MOST_RUNS
-from headrace.tune.arguments import Arguments, arguments
-from headrace.tune.grid import Bounds, grid
 
 NONE, ONE, TWO, FOUR = (arguments(count) for count in (0, 1, 2, 4))
 
@@ -26,8 +35,8 @@ def prediction(step_us: float, spread: float = 0.08) -> Prediction:
     return Prediction(step_us, step_us / width, step_us * width, 1.0)
 
 
-def steady(what: Arguments, step_us: float) -> Measured:
-    return Measured(what, "measured", [step_us * (1 + 0.001 * (number % 3 - 1)) for number in range(60)])
+def steady(what: Arguments, step_us: float) -> MeasuredArguments:
+    return MeasuredArguments(what, "measured", [step_us * (1 + 0.001 * (number % 3 - 1)) for number in range(60)])
 
 
 class TestNextRun:
@@ -64,12 +73,12 @@ class TestNextRun:
     @pytest.mark.parametrize("why", ["broke", "timed out"])
     def test_as_many_workers_as_failed_are_not_tried_again(self, why: str) -> None:
         wanted = {one: prediction(10.0) for one in (NONE, ONE, TWO, FOUR, arguments(4, 8), arguments(6))}
-        runs = [steady(ONE, 50.0), Measured(FOUR, why)]  # type: ignore[arg-type]
+        runs = [steady(ONE, 50.0), MeasuredArguments(FOUR, why)]  # type: ignore[arg-type]
         assert excluded(wanted, runs) == {ONE, FOUR, arguments(4, 8), arguments(6)}
         assert next_run(wanted, runs) in (NONE, TWO)
 
     def test_a_failure_with_fewer_workers_says_nothing_of_more(self) -> None:
-        assert excluded([NONE, TWO, FOUR], [steady(TWO, 50.0), Measured(NONE, "broke")]) == {NONE, TWO}
+        assert excluded([NONE, TWO, FOUR], [steady(TWO, 50.0), MeasuredArguments(NONE, "broke")]) == {NONE, TWO}
 
 
 class TestChosen:
@@ -82,18 +91,18 @@ class TestChosen:
         assert chosen(runs) == runs[0]
 
     def test_a_gain_within_the_noise_of_its_run_is_none(self) -> None:
-        noisy = Measured(FOUR, "measured", [5.0, 5.0, 60.0, 5.0] * 5)
+        noisy = MeasuredArguments(FOUR, "measured", [5.0, 5.0, 60.0, 5.0] * 5)
         runs = [steady(TWO, 20.0), noisy]
         assert fmean(noisy.steps) < 0.95 * 20
         assert chosen(runs) == runs[0]
 
     @pytest.mark.parametrize("why", ["broke", "not applied", "timed out", "different samples"])
     def test_what_did_not_come_to_its_end_is_never_taken(self, why: str) -> None:
-        runs = [steady(TWO, 20.0), Measured(FOUR, why)]  # type: ignore[arg-type]
+        runs = [steady(TWO, 20.0), MeasuredArguments(FOUR, why)]  # type: ignore[arg-type]
         assert chosen(runs) == runs[0]
 
     def test_nothing_measured_is_nothing_chosen(self) -> None:
-        assert chosen([Measured(FOUR, "broke")]) is None
+        assert chosen([MeasuredArguments(FOUR, "broke")]) is None
 
 
 @given(
@@ -109,7 +118,7 @@ def test_never_takes_what_was_measured_worse_and_ends(
 ) -> None:
     """Whatever the truth, the predictions and the failures: every setting is run once at most, what is taken was
     measured, and nothing that was measured is faster by more than what counts as even, unless the script stays."""
-    candidates = grid(Bounds(present=present, cores=2)).candidates
+    candidates = grid(TuneBounds(present=present, cores=2)).candidates
     truth = dict(zip(candidates, worth_us, strict=False))
     wanted: Mapping[Arguments, Prediction] = {
         one: prediction(truth[one] * factor) for one, factor in zip(truth, wrong, strict=False)
@@ -119,7 +128,7 @@ def test_never_takes_what_was_measured_worse_and_ends(
     while len(runs) < most and (one := next_run(wanted, runs)) is not None:
         broken = candidates.index(one) in fails
         steps = [truth[one] * noise.uniform(0.97, 1.03) for _ in range(20)]
-        runs.append(Measured(one, "broke") if broken else Measured(one, "measured", steps))
+        runs.append(MeasuredArguments(one, "broke") if broken else MeasuredArguments(one, "measured", steps))
     taken = chosen(runs)
     assert len({run.arguments for run in runs}) == len(runs)
     assert taken in runs
@@ -156,7 +165,7 @@ def _found(seed: int) -> float:
     def true(one: Arguments) -> float:
         return simulated(one) * math.exp((level + tilt * math.log2(one.num_workers)) if one.num_workers else 0.0)
 
-    candidates = grid(Bounds(present=NONE, cores=cores)).candidates
+    candidates = grid(TuneBounds(present=NONE, cores=cores)).candidates
     wanted = {one: prediction(simulated(one)) for one in candidates}
     runs = [steady(NONE, true(NONE))]
     while len(runs) < MOST_RUNS and (one := next_run(wanted, runs, floor_us=0.8 * floor)) is not None:
@@ -168,7 +177,7 @@ def _found(seed: int) -> float:
 
 class TestGrid:
     def test_has_workers_up_to_twice_the_cores_and_each_queue(self) -> None:
-        found = grid(Bounds(present=NONE, cores=2)).candidates
+        found = grid(TuneBounds(present=NONE, cores=2)).candidates
         assert [one.num_workers for one in found[:1]] == [0]
         assert {one.num_workers for one in found} == {0, 1, 2, 3, 4, 6}
         assert {one.prefetch_factor for one in found if one.num_workers} == {2, 4, 8}
@@ -176,31 +185,31 @@ class TestGrid:
         assert len(found) == 16
 
     def test_no_more_workers_than_keep_the_cores_busy(self) -> None:
-        found = grid(Bounds(present=NONE, cores=2, most_workers=2)).candidates
+        found = grid(TuneBounds(present=NONE, cores=2, most_workers=2)).candidates
         assert {one.num_workers for one in found} == {0, 1, 2}
-        found = grid(Bounds(present=arguments(8), cores=2, most_workers=2)).candidates
+        found = grid(TuneBounds(present=arguments(8), cores=2, most_workers=2)).candidates
         assert {one.num_workers for one in found} == {0, 1, 2, 8}
-        found = grid(Bounds(present=NONE, cores=2, most_workers=40)).candidates
+        found = grid(TuneBounds(present=NONE, cores=2, most_workers=40)).candidates
         assert max(one.num_workers for one in found) == 6
 
     def test_the_present_one_is_among_them_whatever_it_is(self) -> None:
         odd = arguments(5, 3, pin_memory=True, persistent_workers=True)
-        assert odd in grid(Bounds(present=odd, cores=2)).candidates
+        assert odd in grid(TuneBounds(present=odd, cores=2)).candidates
 
     def test_persistent_workers_where_several_passes_were_seen(self) -> None:
-        assert len(grid(Bounds(present=NONE, cores=2, passes=2)).candidates) == 31
-        once = grid(Bounds(present=NONE, cores=2, passes=2, is_made_anew=True))
+        assert len(grid(TuneBounds(present=NONE, cores=2, passes=2)).candidates) == 31
+        once = grid(TuneBounds(present=NONE, cores=2, passes=2, is_made_anew=True))
         assert len(once.candidates) == 16
         assert any("makes a new DataLoader for each pass" in text for text in once.left_out)
 
     def test_pinning_where_a_gpu_is_used(self) -> None:
-        found = grid(Bounds(present=NONE, cores=2, has_gpu=True))
+        found = grid(TuneBounds(present=NONE, cores=2, has_gpu=True))
         assert {one.pin_memory for one in found.candidates} == {False, True}
         assert not any("pin_memory" in text for text in found.left_out)
-        assert any("no CUDA device" in text for text in grid(Bounds(present=NONE, cores=2)).left_out)
+        assert any("no CUDA device" in text for text in grid(TuneBounds(present=NONE, cores=2)).left_out)
 
     def test_memory_bounds_workers_and_the_queue(self) -> None:
-        tight = Bounds(present=TWO, cores=4, worker_bytes=3e9, free_bytes=7e9, batch_bytes=1e9, queue_bytes=8e9)
+        tight = TuneBounds(present=TWO, cores=4, worker_bytes=3e9, free_bytes=7e9, batch_bytes=1e9, queue_bytes=8e9)
         found = grid(tight)
         assert max(one.num_workers for one in found.candidates) == 4
         most = max(one.num_workers * (one.prefetch_factor or 0) for one in found.candidates)
@@ -208,13 +217,13 @@ class TestGrid:
         assert any("no room" in text for text in found.left_out)
 
     def test_an_iterable_dataset_keeps_its_workers(self) -> None:
-        found = grid(Bounds(present=TWO, cores=4, is_iterable=True))
+        found = grid(TuneBounds(present=TWO, cores=4, is_iterable=True))
         assert {one.num_workers for one in found.candidates} == {2}
         assert any("iterable" in text for text in found.left_out)
 
     @pytest.mark.parametrize("needs", ["timeout", "worker_init_fn"])
     def test_what_means_something_in_workers_only_keeps_them(self, needs: str) -> None:
-        found = grid(Bounds(present=TWO, cores=4, needs_workers=needs))
+        found = grid(TuneBounds(present=TWO, cores=4, needs_workers=needs))
         assert NONE not in found.candidates
         assert any(needs in text for text in found.left_out)
 

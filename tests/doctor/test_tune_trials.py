@@ -13,22 +13,18 @@ from made_sessions import MadeRun
 from report_pages import GOLDEN
 from rich.console import Console
 
-from headrace.doctor.analyse.analysis import diagnose
-from headrace.doctor.prove.baseline import Samples
-from headrace.doctor.prove.pace import Pace
-from headrace.doctor.prove.progress import ProveProgress
-from headrace.doctor.prove.trial import Order, Trial
-from headrace.doctor.remedies.sources import Sources
-from headrace.doctor.session.model import Digest, Outcome, Session
+from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.edits.script_source import ScriptSources
+from headrace.doctor.prove.baseline import BaselinePace, ComparedSamples
+from headrace.doctor.prove.prover import ProveProgress
+from headrace.doctor.prove.trial import Trial, TrialRequest
+from headrace.doctor.session.model import BatchDigest, CommandOutcome, Session
 from headrace.doctor.tune.baseline import Looked, look
-from headrace.doctor.tune.candidates import Measured, chosen
+from headrace.doctor.tune.candidates import Arguments, MeasuredArguments, arguments, chosen, grid
 from headrace.doctor.tune.report import show
-from headrace.doctor.tune.result import keywords_of, not_paying, paste
+from headrace.doctor.tune.result import TuneResult, keywords_of, not_paying, paste
+from headrace.doctor.tune.run import Trials, measured_steps
 from headrace.errors import TuneError
-from headrace.tune.arguments import Arguments, arguments
-from headrace.tune.grid import grid
-from headrace.tune.result import Result
-from headrace.tune.trials import Trials, measured_steps
 
 SLOW = {"decode:PIL.Image.load": 38_000}
 SCRIPT = """
@@ -39,7 +35,7 @@ for batch in loader:
     train(batch)
 """
 """Of which the loop's head stands where made runs iterate, in line 12, behind seven lines more."""
-DIGESTS = [Digest(0, "a", "k", [[1.0, 2.0]])]
+DIGESTS = [BatchDigest(0, "a", "k", [[1.0, 2.0]])]
 
 
 def waiting(**facts: object) -> Session:
@@ -48,7 +44,7 @@ def waiting(**facts: object) -> Session:
 
 
 def looked(session: Session, script: str | None = None) -> Looked:
-    sources = Sources({"train.py": script}.get if script is not None else lambda _: None, "/home/ada")
+    sources = ScriptSources({"train.py": script}.get if script is not None else lambda _: None, "/home/ada")
     return look(session, diagnose(session), sources)
 
 
@@ -134,12 +130,20 @@ class TestLook:
     @pytest.mark.parametrize(
         ("outcome", "text", "status"),
         [
-            (Outcome(["train"], 3, "failed", 5, ["boom"]), "exit status 3. Make it run .* Its last line: boom", 3),
-            (Outcome(["train"], 127, "not found", 5, ["no such file"]), "could not be started: no such file", 127),
-            (Outcome(["train"], 130, "interrupted", 5, []), "the command was interrupted", 130),
+            (
+                CommandOutcome(["train"], 3, "failed", 5, ["boom"]),
+                "exit status 3. Make it run .* Its last line: boom",
+                3,
+            ),
+            (
+                CommandOutcome(["train"], 127, "not found", 5, ["no such file"]),
+                "could not be started: no such file",
+                127,
+            ),
+            (CommandOutcome(["train"], 130, "interrupted", 5, []), "the command was interrupted", 130),
         ],
     )
-    def test_a_command_that_did_not_run(self, outcome: Outcome, text: str, status: int) -> None:
+    def test_a_command_that_did_not_run(self, outcome: CommandOutcome, text: str, status: int) -> None:
         session = waiting()
         session.outcome = outcome
         with pytest.raises(TuneError, match=text) as raised:
@@ -159,13 +163,13 @@ class Runs:
     def __init__(self, step_us: Callable[[dict[str, object]], float | str], seconds: float = 5.0) -> None:
         self._step_us, self._seconds = step_us, seconds
         self.now, self.content = 0.0, "a"
-        self.orders: list[Order] = []
+        self.orders: list[TrialRequest] = []
 
-    def __call__(self, order: Order) -> Trial:
+    def __call__(self, order: TrialRequest) -> Trial:
         self.orders.append(order)
         self.now += self._seconds
         came = self._step_us(order.changes["loaders"]["0"])
-        samples = Samples({0: [Digest(0, self.content, "k", [[1.0, 2.0]])]}, False)
+        samples = ComparedSamples({0: [BatchDigest(0, self.content, "k", [[1.0, 2.0]])]}, False)
         if isinstance(came, str):
             return Trial(came, "the last\nlines", 0, [], samples)
         return Trial("measured", "", 0, [round(came)] * order.steps, samples)
@@ -192,7 +196,7 @@ def by_workers(wanted: dict[str, object]) -> float:
     return 40_000 / max(int(str(wanted["num_workers"])), 1)
 
 
-def _queued(order: Order) -> int:
+def _queued(order: TrialRequest) -> int:
     wanted = order.changes["loaders"]["0"]
     return int(wanted["num_workers"]) * int(wanted.get("prefetch_factor") or 0)
 
@@ -218,7 +222,7 @@ class TestTrials:
         runs = Runs(by_workers)
         made_trials = trials(waiting(), runs)
         wanted = arguments(6, 8)
-        asked = Order({"loaders": {"0": wanted.changes()}}, 60 + wanted.in_flight, None, 1.0)
+        asked = TrialRequest({"loaders": {"0": wanted.changes()}}, 60 + wanted.in_flight, None, 1.0)
         trial = runs(asked)
         made_trials._take(wanted, replace(trial, steps=[1] * wanted.in_flight + trial.steps[wanted.in_flight :]))
         assert made_trials.runs[-1].steps == [round(40_000 / 6)] * 60
@@ -263,15 +267,15 @@ class TestTrials:
         assert made_trials.runs[-1].why == "different samples"
 
     def test_steps_are_whole_epochs_where_one_is_shorter(self) -> None:
-        pace = Pace(1.0, 5, 10_000.0, 25)
+        pace = BaselinePace(1.0, 5, 10_000.0, 25)
         assert measured_steps(60, pace, 100.0, 10_000.0) == 50
         assert measured_steps(60, replace(pace, epoch_steps=400), 100.0, 10_000.0) == 60
         assert measured_steps(60, replace(pace, epoch_steps=7), 100.0, 10_000.0) == 60
         assert measured_steps(60, pace, 4.1, 10_000.0) == 0
 
 
-def _values(content: str, value: float) -> Samples:
-    return Samples({0: [Digest(0, content, "k", [[value, 2.0]])]}, False)
+def _values(content: str, value: float) -> ComparedSamples:
+    return ComparedSamples({0: [BatchDigest(0, content, "k", [[value, 2.0]])]}, False)
 
 
 class TestAdvice:
@@ -323,12 +327,12 @@ class TestAdvice:
         predictions = {one: found.predict(one) for one in grid(found.bounds()).candidates}
         known = {one: made for one, made in predictions.items() if made is not None}
         runs = [
-            Measured(arguments(2), "measured", [20_000.0] * 40),
-            Measured(arguments(8), "measured", [6_000.0] * 40),
-            Measured(arguments(12), "measured", [7_000.0] * 40),
-            Measured(arguments(16), "measured", [7_000.0] * 40),
-            Measured(arguments(8, 4), "measured", [6_030.0] * 40),
-            Measured(arguments(8, 8), "measured", [6_050.0] * 40),
+            MeasuredArguments(arguments(2), "measured", [20_000.0] * 40),
+            MeasuredArguments(arguments(8), "measured", [6_000.0] * 40),
+            MeasuredArguments(arguments(12), "measured", [7_000.0] * 40),
+            MeasuredArguments(arguments(16), "measured", [7_000.0] * 40),
+            MeasuredArguments(arguments(8, 4), "measured", [6_030.0] * 40),
+            MeasuredArguments(arguments(8, 8), "measured", [6_050.0] * 40),
         ]
         said = list(not_paying(arguments(8), runs, known))
         assert said[0] == "more workers than 8: 17 % slower (12 workers, prefetch 2, measured)"
@@ -337,17 +341,17 @@ class TestAdvice:
         )
 
 
-def tuned(*, kept: bool = False) -> Result:
+def tuned(*, kept: bool = False) -> TuneResult:
     found = looked(waiting(), "\n" * 7 + SCRIPT)
     predictions = {one: made for one in grid(found.bounds()).candidates if (made := found.predict(one)) is not None}
     runs = [
-        Measured(arguments(2), "measured", [20_000.0, 20_400.0] * 30),
-        Measured(arguments(6), "measured", [6_000.0, 6_200.0] * 30),
-        Measured(arguments(8), "broke", (), "Traceback\nMemoryError: no room"),
-        Measured(arguments(4), "different samples"),
+        MeasuredArguments(arguments(2), "measured", [20_000.0, 20_400.0] * 30),
+        MeasuredArguments(arguments(6), "measured", [6_000.0, 6_200.0] * 30),
+        MeasuredArguments(arguments(8), "broke", (), "Traceback\nMemoryError: no room"),
+        MeasuredArguments(arguments(4), "different samples"),
     ]
     choice = runs[0] if kept else runs[1]
-    return Result(
+    return TuneResult(
         command=["python", "train.py"],
         present=arguments(2),
         choice=choice,
@@ -360,7 +364,7 @@ def tuned(*, kept: bool = False) -> Result:
     )
 
 
-def shown(result: Result, *, width: int, encoding: str) -> str:
+def shown(result: TuneResult, *, width: int, encoding: str) -> str:
     raw = io.BytesIO()
     with io.TextIOWrapper(raw, encoding=encoding) as out:
         show(result, Console(file=out, width=width))

@@ -33,9 +33,9 @@ from workers_pairs import (
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.causes.remedy import Prescription, Remedy
-from headrace.doctor.predict.prediction import WORKERS_ERROR
 from headrace.doctor.report.remedy_text import first_gain
-from headrace.doctor.simulate import Recorded
+from headrace.doctor.simulate import RecordedRun
+from headrace.doctor.simulate.prediction import WORKERS_ERROR
 
 COVERED = 0.8
 """Share of intervals that hold the truth, as promised."""
@@ -120,7 +120,7 @@ def test_of_workers_that_wait_more_than_cores_are_of_use() -> None:
     known = {one.workers: one.recorded for one in settings("remote")}
     assert known[0].most_workers() is not None
     assert known[0].most_workers() > 10  # type: ignore[operator]
-    computes: Recorded = settings("imagenet_light")[0].recorded
+    computes: RecordedRun = settings("imagenet_light")[0].recorded
     assert computes.most_workers() == 2
     assert replace(computes, setup=replace(computes.setup, cores=None)).most_workers() is None
 

@@ -13,15 +13,14 @@ from pathlib import Path
 from attach_runs import IMPATIENT
 from file_trees import Tree, project, tree
 
-from headrace.doctor.attach.command import Ended, run
-from headrace.doctor.attach.hands_off import PutBack
-from headrace.doctor.probe.clock import boot_id
-from headrace.doctor.probe.settings import Settings
+from headrace.doctor.attach.command import CommandResult, run_command
+from headrace.doctor.attach.hands_off import UndoReport
+from headrace.doctor.probe.settings import ProbeSettings, boot_id
 
 
-def settings(session: Path) -> Settings:
+def settings(session: Path) -> ProbeSettings:
     """Of a measured run; written."""
-    made = Settings(
+    made = ProbeSettings(
         folder=str(session),
         origin_us=time.monotonic_ns() // 1000,
         origin_wall_us=time.time_ns() // 1000,
@@ -40,11 +39,11 @@ class Runs:
         self.session = folder / "session"
         self.before: Tree = tree(self.root)
 
-    def run(self, source: str, *arguments: str, keep: bool = False) -> Ended:
+    def run(self, source: str, *arguments: str, keep: bool = False) -> CommandResult:
         """Runs Python source in the project."""
         return self.command([sys.executable, "-c", textwrap.dedent(source), *arguments], keep=keep)
 
-    def command(self, command: list[str], *, keep: bool = False) -> Ended:
+    def command(self, command: list[str], *, keep: bool = False) -> CommandResult:
         return undone_run(command, self.root, self.session, keep=keep)
 
     @property
@@ -52,13 +51,13 @@ class Runs:
         return tree(self.root)
 
 
-def undone_run(command: list[str], root: Path, session: Path, *, keep: bool = False) -> Ended:
+def undone_run(command: list[str], root: Path, session: Path, *, keep: bool = False) -> CommandResult:
     """Runs it in that folder."""
     with working_in(root):
-        return run(command, settings(session), relay=True, patience=IMPATIENT, keep_written=keep)
+        return run_command(command, settings(session), relay=True, patience=IMPATIENT, keep_written=keep)
 
 
-def put_back(ended: Ended) -> PutBack:
+def put_back(ended: CommandResult) -> UndoReport:
     """Of a run that succeeded."""
     assert ended.status == 0, ended.last_lines
     assert ended.put_back is not None

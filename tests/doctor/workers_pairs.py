@@ -20,10 +20,10 @@ import numpy as np
 from observed_runs import CASES, headrace, python
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.predict.prediction import WIDTH, WORKERS_ERROR
-from headrace.doctor.session.document import decode, encode
 from headrace.doctor.session.model import Session
-from headrace.doctor.simulate import Prediction, Recorded, predicted, recorded
+from headrace.doctor.session.storage import decode_session, encode_session
+from headrace.doctor.simulate import Prediction, RecordedRun, predicted, recorded
+from headrace.doctor.simulate.prediction import WIDTH, WORKERS_ERROR
 
 FOLDER = Path(__file__).parent / "recorded_pairs"
 WORKERS = (0, 1, 2, 4)
@@ -42,7 +42,7 @@ class Setting:
     """Mean step of each run."""
 
     @property
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RecordedRun:
         found = recorded(self.session, diagnose(self.session))
         assert found is not None
         return found
@@ -101,13 +101,19 @@ def shapes() -> list[str]:
 
 def settings(shape: str) -> list[Setting]:
     document = json.loads(lzma.decompress((FOLDER / f"{shape}.json.xz").read_bytes()))
-    return [Setting(run["workers"], decode(json.dumps(run["session"]).encode()), run["steps"]) for run in document]
+    return [
+        Setting(run["workers"], decode_session(json.dumps(run["session"]).encode()), run["steps"]) for run in document
+    ]
 
 
 def keep(shape: str, known: Sequence[Setting]) -> None:
     """Write what `settings` reads."""
     document = [
-        {"workers": one.workers, "steps": one.observed_us, "session": unplaced(json.loads(encode(slim(one.session))))}
+        {
+            "workers": one.workers,
+            "steps": one.observed_us,
+            "session": unplaced(json.loads(encode_session(slim(one.session)))),
+        }
         for one in known
     ]
     FOLDER.mkdir(exist_ok=True)
@@ -187,7 +193,7 @@ def measured(shape: str, workers: int, folder: Path, data: Path) -> Session:
         environment={"PYTHONPATH": str(CASES), "OMP_NUM_THREADS": ""},
     )
     assert document.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
-    return decode(document.read_bytes())
+    return decode_session(document.read_bytes())
 
 
 def said(found: Sequence[Pair]) -> dict[str, Any]:

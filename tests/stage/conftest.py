@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 from staged_trees import PART_BYTES, make_source
 
-from headrace.data.staging import staging
-from headrace.stage import plan
+from headrace.data.staging import copying, staging
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "PART_BYTES", PART_BYTES)
-    monkeypatch.setattr(plan, "UNIT_BYTES", PART_BYTES)
+    monkeypatch.setattr(copying, "UNIT_BYTES", PART_BYTES)
 
 
 @pytest.fixture

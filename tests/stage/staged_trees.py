@@ -6,7 +6,7 @@ import os
 import random
 from pathlib import Path
 
-from headrace.data.staging import Report, Source, sources_of, stage
+from headrace.data.staging import StageReport, StageSource, sources_of, stage
 
 PARTS = 3
 """Of the one large file, where parts are as small as `small_parts` makes them."""
@@ -72,11 +72,11 @@ def copies(to: Path, *, ours: bool = False) -> dict[bytes, tuple[object, ...]]:
     return found
 
 
-def stage_all(source: Path, to: Path, **options: object) -> Report:
+def stage_all(source: Path, to: Path, **options: object) -> StageReport:
     return stage(sources_of([str(source)]), to=str(to), threads=2, **options)  # type: ignore[arg-type]
 
 
-def source_of(path: Path) -> Source:
+def source_of(path: Path) -> StageSource:
     return sources_of([str(path)])[0]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from staged_trees import copies, expected, source_of, stage_all
 
-from headrace.data import retrying
 from headrace.data.staging import copying, journal, sources_of, stage, unstage
+from headrace.data.storage import open_file
 from headrace.errors import ChangedError, EmptyDatasetError, NotFoundError, ReadError, UsageError, WriteError
 
 JOURNAL = Path(".headrace-stage", "journal")
@@ -177,7 +177,7 @@ def test_a_file_that_cannot_be_read_leaves_the_rest_to_go_on_with(source, to, mo
         return real(descriptor, buffers, at, *flags)
 
     monkeypatch.setattr(os, "preadv", read)
-    monkeypatch.setattr(retrying, "WAITS_S", ())
+    monkeypatch.setattr(open_file, "RETRY_PAUSES_S", ())
     with pytest.raises(ReadError, match=r"large.*Input/output error"):
         stage_all(source, to)
     monkeypatch.setattr(os, "preadv", real)

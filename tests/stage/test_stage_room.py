@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import source_paths
 
-from headrace.data.staging.source_files import Wanted
+from headrace.data.staging.source_files import FreeSpace, SourceFile, expect_room, file_system_of
 from headrace.errors import WriteError
-from headrace.stage.mounts import kind_of
-from headrace.stage.room import Room, expect_room
 
 GB = 10**9
 NAMESPACE = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m", "sh", "-c"]
@@ -31,8 +29,8 @@ except WriteError as error:
 """
 
 
-def files(*sizes: int) -> list[Wanted]:
-    return [Wanted(str(at).encode(), b"", size, 0, 0o644) for at, size in enumerate(sizes)]
+def files(*sizes: int) -> list[SourceFile]:
+    return [SourceFile(str(at).encode(), b"", size, 0, 0o644) for at, size in enumerate(sizes)]
 
 
 def test_the_kind_of_a_file_system():
@@ -40,28 +38,28 @@ def test_the_kind_of_a_file_system():
         "22 1 0:21 / /dev/shm rw,nosuid shared:4 - tmpfs tmpfs rw,size=64m\n"
         "23 1 259:2 / /data\\040set rw - ext4 /dev/nvme0n1p2 rw\n"
     )
-    assert kind_of(os.makedev(0, 21), info) == "tmpfs"
-    assert kind_of(os.makedev(259, 2), info) == "ext4"
-    assert kind_of(os.makedev(8, 1), info) is None
+    assert file_system_of(os.makedev(0, 21), info) == "tmpfs"
+    assert file_system_of(os.makedev(259, 2), info) == "ext4"
+    assert file_system_of(os.makedev(8, 1), info) is None
 
 
 @pytest.mark.parametrize(
     ("room", "words"),
     [
         (
-            Room(1 * GB, None, 90 * GB, 0),
+            FreeSpace(1 * GB, None, 90 * GB, 0),
             "the copies need 2.0 GB, and the file system, which is memory, has 1.0 GB left",
         ),
         (
-            Room(90 * GB, None, 3 * GB, 2 * GB),
+            FreeSpace(90 * GB, None, 3 * GB, 2 * GB),
             "the copies need 2.0 GB of memory, of which 3.0 GB are available, and 2.0 GB are left to runs. Stage less",
         ),
         (
-            Room(3 * GB, None, None, 2 * GB),
+            FreeSpace(3 * GB, None, None, 2 * GB),
             "the copies need 2.0 GB, and the file system has 3.0 GB left, of which 2.0 GB are kept free. Free",
         ),
         (
-            Room(90 * GB, 1, None, 0),
+            FreeSpace(90 * GB, 1, None, 0),
             "the copies are 2 files, and the file system takes 1 more. Stage an archive of them",
         ),
     ],
@@ -76,7 +74,7 @@ def test_what_is_taken_always_fits(sizes, free, there):
     """Counted once more, in whole pages."""
     need = sum((size + 4095) // 4096 for size in sizes) * 4096 - there
     try:
-        expect_room(files(*sizes), there, Room(free, None, free, 0), b"x")
+        expect_room(files(*sizes), there, FreeSpace(free, None, free, 0), b"x")
     except WriteError:
         assert need > free
     else:
@@ -118,7 +116,7 @@ def test_a_file_system_that_fills_up_meanwhile(source, to, monkeypatch):
             raise OSError(28, "No space left on device")
         return real(descriptor, data, at)
 
-    monkeypatch.setattr("headrace.stage.plan.UNIT_FILES", 4)
+    monkeypatch.setattr("headrace.data.staging.copying.UNIT_FILES", 4)
     monkeypatch.setattr(os, "pwrite", write)
     with pytest.raises(WriteError, match=r"No space left on device\. Free space there and run it again: what is compl"):
         stage_all(source, to)

@@ -9,7 +9,7 @@ import pytest
 from staged_trees import copies, stage_all
 
 from headrace.data.staging import unstage
-from headrace.data.staging.journal import held
+from headrace.data.staging.journal import locked_folder
 from headrace.errors import NotFoundError, WriteError
 
 
@@ -75,6 +75,9 @@ def test_nothing_staged_there(to):
 def test_while_somebody_stages_there(source, to):
     stage_all(source, to)
     before = copies(to, ours=True)
-    with held(os.fsencode(to), wait=False), pytest.raises(WriteError, match="got another process that stages into it"):
+    with (
+        locked_folder(os.fsencode(to), wait=False),
+        pytest.raises(WriteError, match="got another process that stages into it"),
+    ):
         unstage(str(to))
     assert copies(to, ours=True) == before

@@ -16,7 +16,7 @@ from made_archives import MTIME, file, noise, ordinary, write_tar, write_zip
 from processes import interrupt_when_ready, source_paths
 from unpacked_trees import names, tree
 
-from headrace.data.write_errors import unwritable
+from headrace.data.storage.file_writing import write_error
 from headrace.errors import (
     ChangedError,
     DamagedMemberError,
@@ -96,7 +96,7 @@ def test_a_file_system_that_is_another_one_below(tmp_path, target):
     ],
 )
 def test_what_the_system_says_becomes_what_to_do(number, words):
-    error = unwritable(b"a/\xff", OSError(number, os.strerror(number)))
+    error = write_error(b"a/\xff", OSError(number, os.strerror(number)))
     assert isinstance(error, WriteError)
     assert str(error).startswith(f"a/\\xff: could not be written: {words}")
 
@@ -221,7 +221,7 @@ def test_an_archive_that_cannot_be_read(tmp_path, target, monkeypatch):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "preadv", failing)
-    monkeypatch.setattr("headrace.data.retrying.pause", lambda _: None)
+    monkeypatch.setattr("headrace.data.storage.open_file.pause", lambda _: None)
     with pytest.raises(ReadError, match=r"a\.tar at byte \d+: could not be read: Input/output error"):
         unpack([path], to=target, threads=2)
     assert names(target) == []
@@ -233,7 +233,7 @@ def test_ctrl_c_ends_it_at_once_and_leaves_nothing_half(tmp_path, target, thread
     source = """
         import os, sys, time
         from headrace.tools.unpack import unpack
-        from headrace.unpack.tar_archive import TarArchive
+        from headrace.tools.unpack.tar_archive import TarArchive
         attributes = TarArchive.attributes
         def slowly(archive, number):
             if number == 20:

@@ -15,7 +15,7 @@ from made_archives import MTIME, file, noise, ordinary, write_tar, write_zip
 from unpacked_trees import tree
 
 from headrace.tools.unpack import unpack
-from headrace.unpack.member_paths import STAGING
+from headrace.tools.unpack.plan import STAGING
 
 Make = Callable[[Path], Path]
 KINDS: dict[str, Make] = {

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.unpack.member_paths import (
+from headrace.tools.unpack.plan import (
     STAGING,
+    MemberKind,
     RefusedError,
+    UnpackMember,
     checked_path,
     file_mode,
     hard_link_target,
     link_target,
     member_path,
 )
-from headrace.unpack.members import Kind, Member
 
 NAMES = st.lists(st.sampled_from(["a", "b", ".", "..", "", "...", "c d"]), min_size=1, max_size=6).map("/".join)
 
@@ -109,10 +110,10 @@ def test_hard_links_name_members():
 @pytest.mark.parametrize(
     ("member", "why"),
     [
-        (Member("a", Kind.SPECIAL, 0, ""), "neither a file nor a folder nor a link"),
-        (Member("./", Kind.FILE, 3, ""), "it has no name"),
-        (Member("a", Kind.SYMBOLIC_LINK, 0, "/x"), "absolute"),
-        (Member("a", Kind.HARD_LINK, 0, "../x"), "which no member can be"),
+        (UnpackMember("a", MemberKind.SPECIAL, 0, ""), "neither a file nor a folder nor a link"),
+        (UnpackMember("./", MemberKind.FILE, 3, ""), "it has no name"),
+        (UnpackMember("a", MemberKind.SYMBOLIC_LINK, 0, "/x"), "absolute"),
+        (UnpackMember("a", MemberKind.HARD_LINK, 0, "../x"), "which no member can be"),
     ],
 )
 def test_members_that_are_refused(member, why):
@@ -149,4 +150,4 @@ def test_links_that_the_data_filter_refuses_are_refused(name, link):
         return
     except tarfile.FilterError:
         with pytest.raises(RefusedError):
-            checked_path(Member(name, Kind.SYMBOLIC_LINK, 0, link))
+            checked_path(UnpackMember(name, MemberKind.SYMBOLIC_LINK, 0, link))

@@ -5,18 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.tools.unpack.plan import Link, Plan, make_plan
-from headrace.unpack.members import Kind, Member
+from headrace.tools.unpack.plan import MemberKind, PlannedLink, UnpackMember, UnpackPlan, make_plan
 
-FILE, FOLDER, SYMBOLIC, HARD = Kind.FILE, Kind.FOLDER, Kind.SYMBOLIC_LINK, Kind.HARD_LINK
+FILE, FOLDER, SYMBOLIC, HARD = MemberKind.FILE, MemberKind.FOLDER, MemberKind.SYMBOLIC_LINK, MemberKind.HARD_LINK
 
 
-def plan_of(*members: tuple[str, Kind] | tuple[str, Kind, str]) -> Plan:
-    made = [Member(name, kind, 1 if kind is FILE else 0, *link or [""]) for name, kind, *link in members]
+def plan_of(*members: tuple[str, MemberKind] | tuple[str, MemberKind, str]) -> UnpackPlan:
+    made = [UnpackMember(name, kind, 1 if kind is FILE else 0, *link or [""]) for name, kind, *link in members]
     return make_plan(len(made), made.__getitem__)
 
 
-def paths(plan: Plan) -> list[bytes]:
+def paths(plan: UnpackPlan) -> list[bytes]:
     return [plan.path(number) for number in plan.files]
 
 
@@ -37,17 +36,17 @@ def test_a_member_that_is_refused_replaces_nothing():
 
 def test_symbolic_links_are_written_as_they_lead():
     plan = plan_of(("d/a", SYMBOLIC, "../b//c"), ("e", SYMBOLIC, "x/../y"))
-    assert plan.symbolic_links == [Link(b"d/a", b"../b/c", 0), Link(b"e", b"y", 1)]
+    assert plan.symbolic_links == [PlannedLink(b"d/a", b"../b/c", 0), PlannedLink(b"e", b"y", 1)]
 
 
 def test_hard_links_name_the_file_that_they_lead_to():
     plan = plan_of(("a", FILE), ("b", HARD, "./a"), ("c", HARD, "b"))
-    assert plan.hard_links == [Link(b"b", b"a", 1), Link(b"c", b"a", 2)]
+    assert plan.hard_links == [PlannedLink(b"b", b"a", 1), PlannedLink(b"c", b"a", 2)]
 
 
 def test_a_hard_link_to_a_file_that_is_replaced_is_a_copy():
     plan = plan_of(("a", FILE), ("b", HARD, "a"), ("a", FILE), ("c", HARD, "a"))
-    assert (plan.copies, plan.hard_links) == ([(b"b", 0)], [Link(b"c", b"a", 3)])
+    assert (plan.copies, plan.hard_links) == ([(b"b", 0)], [PlannedLink(b"c", b"a", 3)])
 
 
 def test_a_hard_link_to_a_symbolic_one_is_that_from_where_it_lies():

@@ -15,7 +15,7 @@ from unpacked_trees import names, tree
 
 from headrace.errors import DamagedMemberError, DatasetError, UnsafeMemberError, WriteError
 from headrace.tools.unpack import unpack
-from headrace.tools.unpack.target import Placed, Target
+from headrace.tools.unpack.target import Placed, UnpackTarget
 
 HOWS = {"plain": "w", "gzip": "w:gz"}
 GOOD = file("good", b"good")
@@ -183,16 +183,16 @@ def test_links_that_are_there_already_are_not_followed(tmp_path, target, how):
 def test_a_link_put_in_the_way_meanwhile_leads_nothing_astray(tmp_path, target, how, monkeypatch):
     """A folder that was opened stays the folder, whatever its path names by then."""
     path = write_tar(tmp_path / "a.tar", [file(f"d/{number}", b"x") for number in range(3)], how=HOWS[how])
-    place_file = Target.place_file
+    place_file = UnpackTarget.place_file
 
-    def place_and_swap(self: Target, *arguments: object, **options: object) -> Placed:
+    def place_and_swap(self: UnpackTarget, *arguments: object, **options: object) -> Placed:
         placed = place_file(self, *arguments, **options)
         if not (target / "moved").exists():
             (target / "d").rename(target / "moved")
             (target / "d").symlink_to("../outside")
         return placed
 
-    monkeypatch.setattr(Target, "place_file", place_and_swap)
+    monkeypatch.setattr(UnpackTarget, "place_file", place_and_swap)
     unpack([path], to=target, threads=1)
     assert sorted(os.listdir(target / "moved")) == ["0", "1", "2"]
     (target / "d").unlink()

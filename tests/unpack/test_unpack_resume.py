@@ -13,7 +13,7 @@ from unpacked_trees import names, tree
 
 from headrace.errors import WriteError
 from headrace.tools.unpack import unpack
-from headrace.unpack.member_paths import STAGING
+from headrace.tools.unpack.plan import STAGING
 
 HOWS = {"plain": "w", "gzip": "w:gz"}
 

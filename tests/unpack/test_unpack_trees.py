@@ -31,7 +31,7 @@ from made_archives import (
 from unpacked_trees import tree
 
 from headrace.errors import DatasetError
-from headrace.tools.unpack import Report, unpack
+from headrace.tools.unpack import UnpackReport, unpack
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 HOWS = {"plain": "w", "gzip": "w:gz", "bzip2": "w:bz2", "xz": "w:xz"}
@@ -53,7 +53,7 @@ ODD_NAMES = [
 ]
 
 
-def unpack_both(path: Path, tmp_path: Path, **options: object) -> Report:
+def unpack_both(path: Path, tmp_path: Path, **options: object) -> UnpackReport:
     """Fails unless the trees are equal; what ours did."""
     (report,) = unpack([path], to=tmp_path / "ours", **options)
     with tarfile.open(path, errors="surrogateescape") as tar:

@@ -1,8 +1,8 @@
-"""Caches of what is the same each time a sample is made: in RAM or on a disk, bounded, checked, shared by a node."""
+"""Samples cached between epochs, in RAM or on a disk, shared by the processes of a node."""
 
-from headrace.cache.identity import CacheIdentity, identity_of
-from headrace.cache.spec import CacheSpec, parse_spec
-from headrace.cache.stats import CacheStats
+from __future__ import annotations
+
+from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, identity_of, parse_spec
 from headrace.cache.storage import Store
 
 __all__ = ["CacheIdentity", "CacheSpec", "CacheStats", "Store", "identity_of", "parse_spec"]

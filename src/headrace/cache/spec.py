@@ -1,13 +1,19 @@
-"""Where a cache lies and how large it may grow, as users write it."""
+"""Description of a cache: where it lies, what it holds, what it did."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from headrace.errors import UsageError
+
+# -- from cache/spec.py: Where a cache lies and how large it may grow, as users write it.
+
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
@@ -48,3 +54,88 @@ def parse_size(size: str, text: str, argument: str) -> int:
     if limit <= 0:
         raise UsageError(f"{argument}: expected a size above 0 in {text!r}, such as 8GB or 512MiB, got {size!r}")
     return limit
+
+
+# -- from cache/stats.py: What a cache did, in numbers and in words.
+
+
+_UNIT_NAMES = ("B", "kB", "MB", "GB", "TB")
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    """Counted in this process. `hits` high beside `misses`: samples come from the cache. `damaged` entries failed
+    their checksum, count as misses, and were made anew: above 0, look at the disk. `used_bytes` is what the cache holds
+    for all processes, index included. `stopped` says why nothing more is kept, such as "full"; None while it is.
+    `cuts` says, by field, what is kept.
+    """
+
+    where: str
+    hits: int
+    misses: int
+    admitted: int
+    damaged: int
+    used_bytes: int
+    limit_bytes: int
+    stopped: str | None
+    cuts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Of all look-ups. None before the first."""
+        looked_up = self.hits + self.misses
+        return self.hits / looked_up if looked_up else None
+
+    def since(self, before: CacheStats) -> CacheStats:
+        """What was counted after `before`."""
+        return replace(
+            self,
+            hits=self.hits - before.hits,
+            misses=self.misses - before.misses,
+            admitted=self.admitted - before.admitted,
+            damaged=self.damaged - before.damaged,
+        )
+
+    def __str__(self) -> str:
+        rate = "nothing looked up yet" if self.hit_rate is None else f"{self.hit_rate:.1%} hits"
+        held = f"{size_text(self.used_bytes)} of {size_text(self.limit_bytes)} used"
+        stopped = "" if self.stopped is None else f", {self.stopped}"
+        damaged = f", {self.damaged:,} damaged entries made anew" if self.damaged else ""
+        cuts = "; ".join(f"{name}: {cut}" for name, cut in self.cuts.items())
+        return f"cache ({self.where}): {rate}, {held}{stopped}{damaged}" + (f"\n    kept: {cuts}" if cuts else "")
+
+
+def size_text(size_bytes: float) -> str:
+    """As "1.5 GB"."""
+    unit = 0
+    while size_bytes >= 1000 and unit < len(_UNIT_NAMES) - 1:
+        size_bytes, unit = size_bytes / 1000, unit + 1
+    return f"{size_bytes:,.{0 if unit == 0 else 1}f} {_UNIT_NAMES[unit]}"
+
+
+# -- from cache/identity.py: What a cache holds: which samples, cut and made how, and of which state of their files.
+
+
+@dataclass(frozen=True)
+class CacheIdentity:
+    """`key` and `stamp` are digests of 32 bytes. A cache of another key is another cache. One of this key and another
+    stamp is an older state of the same, and is made anew."""
+
+    entries: int
+    key: bytes
+    stamp: bytes
+
+    @property
+    def name(self) -> str:
+        return self.key[:16].hex()
+
+
+def identity_of(entries: int, what: Any, stamp: Any = None) -> CacheIdentity:
+    """`what` and `stamp` are plain JSON values. Equal ones give equal identities, in every process and on every
+    machine; `what` has to say all that the bytes of an entry depend on."""
+    return CacheIdentity(entries, _digest([entries, what]), _digest(stamp))
+
+
+def _digest(value: Any) -> bytes:
+    text = json.dumps(value, sort_keys=True, allow_nan=True)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32).digest()

@@ -1,23 +1,264 @@
-"""`Store`: bytes by number, kept for later epochs, and shared by the processes of a node."""
+"""`Store`: bytes by number, cached for later epochs and shared by the processes of a node."""
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
+import struct
+import threading
+import time
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.cache.files import open_file
-from headrace.cache.identity import CacheIdentity
-from headrace.cache.spec import CacheSpec
-from headrace.cache.stats import CacheStats
-from headrace.threads import close_at_exit
+from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, size_text
+from headrace.data.storage.file_writing import PARTIAL_SUFFIX, UnwritableError, partial_file
+from headrace.errors import SharedMemoryError, UsageError, WriteError
+from headrace.system.forks import close_in_forks
+from headrace.system.resources import available_bytes
+from headrace.system.threads import THREAD_PREFIX, close_at_exit
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+# -- from cache/hand_out.py: One piece of anonymous memory for all processes of a node that ask for it by the same
+# name.
+#
+# The first one makes it, and hands its descriptor to the others over a socket in Linux's abstract namespace, which is
+# no
+# file and ends with its process: nothing can be left behind, and `/dev/shm` is not used. The memory lives on with
+# those
+# who have it.
+
+
+_WAIT_S = 5.0
+"""For an answer. Whoever listens does nothing else."""
+_PASSING = (errno.ECONNABORTED, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Errors after which the next one who asks may be answered: this process may have closed some files by then."""
+_PAUSE_S = 0.05
+_CREDENTIALS = struct.Struct("3i")
+
+
+class DescriptorServer:
+    """Hands a descriptor to every process of this user that asks, until it is closed."""
+
+    def __init__(self, listening: socket.socket, descriptor: int) -> None:
+        self._socket = listening
+        self._descriptor = descriptor
+        self._owner = os.getpid()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name=f"{THREAD_PREFIX}cache", daemon=True)
+        close_in_forks(self)
+        self._thread.start()
+
+    def close(self) -> None:
+        if os.getpid() != self._owner:  # the thread is the parent's, and must not hear of this
+            self._socket.close()
+            return
+        self._closing.set()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes `accept`
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                asking, _ = self._socket.accept()
+            except OSError as error:
+                if error.errno not in _PASSING or self._closing.wait(_PAUSE_S):
+                    return
+                continue
+            with asking, suppress(OSError):
+                if _peer_user(asking) == os.getuid():
+                    socket.send_fds(asking, [b"1"], [self._descriptor])
+
+
+def shared_descriptor(name: str, make: Callable[[], int]) -> tuple[int, DescriptorServer | None]:
+    """A descriptor of the memory of that name, owned by the caller, and what hands it out if this process made it.
+
+    Where another user has taken the name, who has it does not answer, or the system has no such sockets, the memory is
+    this process's own.
+    Raises what `make` raises.
+    """
+    address = f"\0headrace-cache-{os.getuid()}-{name}"
+    until = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            listening = _listen(address)
+        except OSError:
+            return make(), None
+        if listening is not None:
+            return _serve_new(listening, make)
+        found = _ask(address)
+        if found is not None:
+            return found, None
+        if time.monotonic() > until:
+            return make(), None
+        time.sleep(0.01)  # its owner has bound it and does not listen yet, or has just ended
+
+
+def _serve_new(listening: socket.socket, make: Callable[[], int]) -> tuple[int, DescriptorServer]:
+    """Whoever asks meanwhile waits in the socket's queue."""
+    try:
+        descriptor = make()
+        return descriptor, DescriptorServer(listening, descriptor)
+    except BaseException:
+        listening.close()
+        raise
+
+
+def _listen(address: str) -> socket.socket | None:
+    """None where somebody else does. Raises OSError where nobody can."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(address)
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise
+    return listening
+
+
+def _ask(address: str) -> int | None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(_WAIT_S)
+        try:
+            asking.connect(address)
+            if _peer_user(asking) != os.getuid():
+                return None
+            _, descriptors, _, _ = socket.recv_fds(asking, 1, 1)
+        except OSError:
+            return None
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return descriptors[0] if descriptors else None
+
+
+def _peer_user(connection: socket.socket) -> int:
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(told)[1])
+
+
+# -- from cache/files.py: The file that a cache lies in: anonymous memory, or a file of a folder.
+
+
+_ANEW = {
+    "damaged": "is damaged",
+    "other version": "is of another version of Headrace",
+    "other key": "is damaged",  # its name says this key
+    "other stamp": "is of files that have changed since",
+}
+
+
+def open_file(spec: CacheSpec, identity: CacheIdentity) -> tuple[int, DescriptorServer | None]:
+    """A descriptor that the caller owns, and what hands it to other processes.
+
+    Raises UsageError (a limit without room for the index, or above the memory that is free), SharedMemoryError,
+    WriteError. Warns where a file has to be made anew.
+    """
+    _check_limit(spec, identity)
+    if spec.folder is None:
+        return shared_descriptor(
+            f"{identity.name}-{identity.stamp[:8].hex()}-{spec.limit_bytes}", lambda: _in_ram(spec, identity)
+        )
+    return _on_disk(spec.folder, identity), None
+
+
+def _check_limit(spec: CacheSpec, identity: CacheIdentity) -> None:
+    index_bytes = _core.cache_bytes(identity.entries)
+    if spec.limit_bytes <= index_bytes:
+        raise UsageError(
+            f"cache: expected a limit above the {size_text(index_bytes)} that an index of {identity.entries:,} entries "
+            f"takes, got {size_text(spec.limit_bytes)}"
+        )
+
+
+def _in_ram(spec: CacheSpec, identity: CacheIdentity) -> int:
+    free = available_bytes()
+    if free is not None and spec.limit_bytes > free:
+        raise UsageError(
+            f"cache: expected a limit within the {size_text(free)} of memory that are free, got "
+            f"{size_text(spec.limit_bytes)}; lower it, or cache on a disk: disk:FOLDER:SIZE"
+        )
+    try:
+        descriptor = os.memfd_create("headrace-cache")
+    except (AttributeError, OSError) as error:
+        raise SharedMemoryError(
+            f"no memory for a cache: memfd_create of Linux: {error}; use disk:FOLDER:SIZE"
+        ) from error
+    try:
+        _make(descriptor, identity)
+    except OSError as error:
+        os.close(descriptor)
+        raise SharedMemoryError(f"no memory for a cache: {error.strerror or error}; lower its limit") from error
+    return descriptor
+
+
+def _on_disk(folder: str, identity: CacheIdentity) -> int:
+    place = os.path.join(folder, f"headrace-{identity.name}.cache")
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        found, _ = _look(place, identity)
+        if found is not None:
+            return found
+        with partial_file(place):
+            found, why = _look(place, identity)  # whoever held the lock before may have made it
+            if found is not None:
+                return found
+            if why is not None:
+                warnings.warn(f"the cache {place} {why}, and is made anew", stacklevel=2)
+            return _make_at(place, identity)
+    except (OSError, UnwritableError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise WriteError(
+            f"the cache {place} cannot be made: {why}; check the folder, its rights and free space"
+        ) from error
+
+
+def _look(place: str, identity: CacheIdentity) -> tuple[int | None, str | None]:
+    """The file at `place` if it is ours, or why it is not; (None, None) where there is none."""
+    try:
+        descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None, None
+    kind = _core.cache_kind(descriptor, entries=identity.entries, key=identity.key, stamp=identity.stamp)
+    if kind == "ours":
+        return descriptor, None
+    os.close(descriptor)
+    return None, _ANEW[kind]
+
+
+def _make_at(place: str, identity: CacheIdentity) -> int:
+    """In the locked partial file, which gets its name once it is whole. Who uses what was there keeps it."""
+    partial = place + PARTIAL_SUFFIX
+    descriptor = os.open(partial, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.ftruncate(descriptor, 0)
+        _make(descriptor, identity)
+        os.replace(partial, place)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _make(descriptor: int, identity: CacheIdentity) -> None:
+    _core.make_cache(descriptor, entries=identity.entries, key=identity.key, stamp=identity.stamp)
+
+
+# -- from cache/store.py: `Store`: bytes by number, kept for later epochs, and shared by the processes of a node.
 
 
 class Store:

@@ -1,13 +1,12 @@
-"""A dataset is an index of byte ranges: columns that say where each sample's bytes lie.
+"""Open a dataset: an index of byte ranges over folders, archives, manifests and samples in memory."""
 
-`open` takes a folder or tars; a `Dataset` tells what is there and where, reads single samples, and is cut by
-`select` and `split`.
-"""
+from __future__ import annotations
 
 from headrace.data.columns import (
     ABSENT,
     KEY,
     ByteColumn,
+    ColumnFiles,
     FileColumn,
     HeldColumn,
     KeyColumn,
@@ -18,18 +17,17 @@ from headrace.data.columns import (
     ValueColumn,
 )
 from headrace.data.dataset import Dataset
-from headrace.data.files import Files
 from headrace.data.opening import Where
 from headrace.data.opening import open_dataset as open
-from headrace.data.strings import StringColumn
+from headrace.data.storage.strings import StringColumn
 
 __all__ = [
     "ABSENT",
     "KEY",
     "ByteColumn",
+    "ColumnFiles",
     "Dataset",
     "FileColumn",
-    "Files",
     "HeldColumn",
     "KeyColumn",
     "ListColumn",

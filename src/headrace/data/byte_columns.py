@@ -1,35 +1,182 @@
-"""ByteRanges of bytes that lie in files of rows or in memory: where each lies, and the files that some name instead."""
+"""Columns of bytes that lie in memory or in files of rows."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.columns import ABSENT, MISSING, ByteColumn, Column, Location, Part, RangeColumn, TextColumn
-from headrace.data.content_sample import content_sample
-from headrace.data.files import Files
-from headrace.data.memory_file import MemoryFile
-from headrace.data.named_files import NamedFiles
-from headrace.data.strings import StringColumn
-from headrace.data.table import PathRoot
-from headrace.errors import UsageError
+from headrace.data.columns import (
+    ABSENT,
+    MISSING,
+    ByteColumn,
+    Column,
+    ColumnFiles,
+    ColumnPart,
+    Location,
+    NamedFileColumn,
+    RangeColumn,
+    TextColumn,
+)
+from headrace.data.storage.strings import StringColumn
+from headrace.data.table import PathRoot, content_sample
+from headrace.errors import ReadError, UsageError
+
+# -- from data/memory_file.py: Bytes that are held in memory, as a column that is read as those of files are.
+#
+# They lie end to end in a file of the kernel's that has no name and no disk (`memfd_create`). So the core's threads
+# read
+# them as they read an archive, forked processes share them, and no object is kept for a sample.
+
 
 Ints = npt.NDArray[np.int64]
+BytesLike = bytes | bytearray | memoryview
+
+_DESCRIPTORS = "/proc/self/fd"
+_PIECE_BYTES = 64 << 20
+
+
+class MemoryFile:
+    """A file in memory that grows at its end, closed with the last reference to it.
+
+    A forked process has it, too. Another process gets a copy of what is in it.
+    """
+
+    def __init__(self) -> None:
+        """Make an empty one. Raises ReadError where the system gives none."""
+        self._descriptor: int | None = None
+        self.size = 0
+        try:
+            self._descriptor = os.memfd_create("headrace", os.MFD_CLOEXEC)
+        except OSError as error:
+            raise ReadError(
+                f"no memory to hold bytes in: {error.strerror}. Write them to a tar or a folder, and open that"
+            ) from error
+
+    def __del__(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _copied, (list(self.pieces()),)
+
+    def append(self, data: BytesLike) -> int:
+        """Return how many bytes were put at the end. Raises ReadError where there is no more memory."""
+        left = memoryview(data).cast("B")
+        count = left.nbytes
+        try:
+            while left:
+                written = os.pwrite(self._handle, left, self.size)
+                self.size += written
+                left = left[written:]
+        except OSError as error:
+            raise ReadError(
+                f"no memory to hold bytes in, after {self.size:,}: {error.strerror}. Write them to a tar or a folder, "
+                f"and open that"
+            ) from error
+        return count
+
+    def pieces(self) -> Iterator[bytes]:
+        """Return all that is in it, some at a time."""
+        for start in range(0, self.size, _PIECE_BYTES):
+            yield os.pread(self._handle, _PIECE_BYTES, start)
+
+    @property
+    def path(self) -> bytes:
+        """The name by which this process, and any that it forks, opens the file."""
+        return f"{_DESCRIPTORS}/{self._handle}".encode()
+
+    @property
+    def files(self) -> ColumnFiles:
+        """Return the one file, as a column has it."""
+        return ColumnFiles(_DESCRIPTORS, StringColumn.from_list([str(self._handle)]), archives=True)
+
+    @property
+    def _handle(self) -> int:
+        assert self._descriptor is not None
+        return self._descriptor
+
+
+def _copied(pieces: list[bytes]) -> MemoryFile:
+    file = MemoryFile()
+    for piece in pieces:
+        file.append(piece)
+    return file
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryColumn(ByteColumn):
+    """Bytes of each sample, by sample id, in memory."""
+
+    file: MemoryFile
+    offset: Ints
+    length: Ints
+    """`ABSENT` where a sample has none."""
+    files: ColumnFiles
+
+    @classmethod
+    def of(cls, file: MemoryFile, lengths: Iterable[int]) -> MemoryColumn:
+        """Make a column of a file that the samples' bytes lie in, end to end, and their lengths (`ABSENT` for none)."""
+        length = np.fromiter(lengths, np.int64)
+        held = np.maximum(length, 0)
+        return cls(file, np.cumsum(held) - held, length, file.files)
+
+    def locate(self, ids: Ints) -> Location:
+        return Location(np.zeros(len(ids), np.int64), self.offset[ids], self.length[ids], None)
+
+    def parts(self) -> Iterator[ColumnPart]:
+        """Return the bytes themselves: nothing else tells them from others of the same lengths."""
+        yield self.length, "<i8"
+        for piece in self.file.pieces():
+            yield np.frombuffer(piece, np.uint8), "<u1"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MemoryColumn.of, (self.file, self.length)
+
+
+class GrowingBytes:
+    """A `MemoryColumn` in the making, sample by sample."""
+
+    def __init__(self) -> None:
+        self._file = MemoryFile()
+        self._lengths = array("q")
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def add(self, data: BytesLike | None) -> None:
+        """Take the next sample's bytes; None: it has none. Raises ReadError."""
+        self._lengths.append(ABSENT if data is None else self._file.append(data))
+
+    def add_all(self, data: BytesLike, lengths: Ints) -> None:
+        """Take the bytes of many samples end to end, and their lengths. Raises ReadError."""
+        self._file.append(data)
+        self._lengths.frombytes(np.ascontiguousarray(lengths, np.int64).tobytes())
+
+    def column(self) -> MemoryColumn:
+        return MemoryColumn.of(self._file, self._lengths)
+
+
+# -- from data/byte_values.py: ByteRanges of bytes that lie in files of rows or in memory: where each lies, and the
+# files that some name instead.
+
+
+RowInts = npt.NDArray[np.int64]
 
 
 class ByteRanges(NamedTuple):
     """The values of one column in one file; an entry a row."""
 
-    offset: Ints
+    offset: RowInts
     """First byte in the file."""
-    length: Ints
+    length: RowInts
     """`ABSENT` where the value is null."""
     paths: StringColumn | None = None
     """Of `{bytes, path}`: the paths, empty where there is none; None where no value names one."""
@@ -47,12 +194,12 @@ class ByteRanges(NamedTuple):
             paths,
         )
 
-    def take(self, rows: Ints) -> ByteRanges:
+    def take(self, rows: RowInts) -> ByteRanges:
         return ByteRanges(self.offset[rows], self.length[rows], None if self.paths is None else self.paths.take(rows))
 
 
 @dataclass(frozen=True, eq=False)
-class RowFiles(Files):
+class RowFiles(ColumnFiles):
     """Files that hold values of many rows; those in memory among them by their number."""
 
     in_memory: Mapping[int, MemoryFile] = field(default_factory=dict)
@@ -78,14 +225,14 @@ class BytesOrFiles(ByteColumn):
     """`{bytes, path}` a sample: bytes in a file of rows, or else the file that the path names."""
 
     inside: RangeColumn
-    loose: NamedFiles
+    loose: NamedFileColumn
     """The files of all samples by their paths; empty where there is none."""
 
     @property
-    def files(self) -> Files:  # type: ignore[override]  # a batch that needs others says so in its location
+    def files(self) -> ColumnFiles:  # type: ignore[override]  # a batch that needs others says so in its location
         return self.inside.files
 
-    def locate(self, ids: Ints) -> Location:
+    def locate(self, ids: RowInts) -> Location:
         at = self.inside.locate(ids)
         assert at.length is not None
         rows = np.flatnonzero(at.length == ABSENT)
@@ -97,7 +244,7 @@ class BytesOrFiles(ByteColumn):
             return at
         return self._mixed(at, rows, [named.files.path(int(row)) for row in np.flatnonzero(has_name)])
 
-    def _mixed(self, at: Location, rows: Ints, paths: Sequence[bytes]) -> Location:
+    def _mixed(self, at: Location, rows: RowInts, paths: Sequence[bytes]) -> Location:
         """Return `at` with whole files in these rows."""
         assert at.offset is not None
         assert at.length is not None
@@ -106,10 +253,10 @@ class BytesOrFiles(ByteColumn):
         path_id[rows] = np.arange(len(kept), len(kept) + len(rows))
         offset[rows] = 0
         length[rows] = [_file_bytes(path) for path in paths]
-        files = Files("/", StringColumn.from_list([*kept, *paths]), archives=True)
+        files = ColumnFiles("/", StringColumn.from_list([*kept, *paths]), archives=True)
         return Location(path_id, offset, length, None, files=files)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ColumnPart]:
         yield from self.inside.parts()
         yield StringColumn.join(self.loose.files.names.pieces()).blob, "<u1"
 
@@ -143,7 +290,7 @@ def column_of_values(
     if absent.all():
         return TextColumn(paths)
     loose = root.column(paths)
-    if not isinstance(loose, NamedFiles):
+    if not isinstance(loose, NamedFileColumn):
         raise UsageError(
             f"root: expected a folder, got archives: some values of {name!r} are bytes and others name files. Give the "
             f"folder that the files lie in"

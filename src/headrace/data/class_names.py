@@ -1,5 +1,4 @@
-"""Classes by their names: which of a dataset's samples have one of those that were asked for, and how they are
-numbered."""
+"""Class names: number labels by them, and select the samples of some classes."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.data.columns import Column, HeldColumn, TextColumn, ValueColumn
-from headrace.data.strings import Strings
-from headrace.data.table import Table
+from headrace.data.storage.strings import Strings
+from headrace.data.table import SampleTable
 from headrace.errors import EmptyDatasetError, UsageError
 
 Ints = npt.NDArray[np.int64]
@@ -58,7 +57,7 @@ def names_text(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")
 
 
-def keep_classes(table: Table, wanted: Sequence[str]) -> tuple[Table, Ints | None]:
+def keep_classes(table: SampleTable, wanted: Sequence[str]) -> tuple[SampleTable, Ints | None]:
     """Return the table with its labels numbered in the order of `wanted`, and the samples that have one of them; None:
     all have.
 
@@ -98,7 +97,7 @@ def _known_numbers(found: Sequence[str], wanted: Sequence[str], where: str) -> I
     return np.array([*(place_of[name] for name in found), -1], np.int64)
 
 
-def _with_label(table: Table, column: TextColumn | ValueColumn, wanted: Sequence[str]) -> Table:
+def _with_label(table: SampleTable, column: TextColumn | ValueColumn, wanted: Sequence[str]) -> SampleTable:
     """Replace the labels, and go on from the known identity of the table, which covers them."""
     digest = table.known_digest
     if digest is not None:
@@ -111,7 +110,7 @@ def _with_label(table: Table, column: TextColumn | ValueColumn, wanted: Sequence
     )
 
 
-def _open_again(again: Callable[[], Table], wanted: Sequence[str]) -> Table:
+def _open_again(again: Callable[[], SampleTable], wanted: Sequence[str]) -> SampleTable:
     return keep_classes(again(), wanted)[0]
 
 

@@ -1,25 +1,70 @@
-"""The kinds of column: where each sample's bytes lie, and values that are there already."""
+"""Kinds of column: byte ranges, files, numbers, texts and lists, and the files that bytes lie in."""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.files import Files
-from headrace.data.storage.strings import StoredArray
-from headrace.data.strings import StringColumn, Strings
-from headrace.errors import ChangedError
+from headrace._core import Paths, leads_out
+from headrace.data.storage.strings import StoredArray, StringColumn, Strings
+from headrace.errors import ChangedError, OutsideRootError, ReadError
+
+# -- from data/files.py: The files that a column's bytes lie in, by number.
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnFiles:
+    """Names below a folder, without an object each. An empty name is that of no file."""
+
+    root: str
+    """Absolute folder that `names` are relative to."""
+    names: Strings
+    archives: bool
+    """Whether each is read again and again, and so worth keeping open: a tar, not a loose image."""
+    inside: bool = False
+    """Whether a name may not lead out of the root; otherwise an absolute one stands for itself."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def path(self, number: int) -> bytes:
+        """Empty where there is none. Raises OutsideRootError, and ReadError for a name that no file can have."""
+        name = self.names.bytes(number)
+        if not name:
+            return name
+        if b"\0" in name:
+            raise ReadError(f"no file's name holds a NUL byte, got {os.fsdecode(name)!r}")
+        if self.inside and leads_out(name):
+            raise OutsideRootError(outside_root_text(f"the path {os.fsdecode(name)!r} leads out of {self.root}"))
+        return os.path.join(os.fsencode(self.root), name)
+
+
+def native_paths(files: ColumnFiles) -> Paths:
+    """The same files for the core. Their names have to be in memory."""
+    names = files.names
+    assert isinstance(names, StringColumn), "names that stay in a file are located batch by batch"
+    return Paths(os.fsencode(files.root), names.blob, names.offsets, keep_open=files.archives, inside=files.inside)
+
+
+def outside_root_text(why: str) -> str:
+    """What to do about a path that leads out of the root."""
+    return f"{why}. Correct it, or open without root=, and absolute paths are taken as they are"
+
+
+# -- from data/columns.py: The kinds of column: where each sample's bytes lie, and values that are there already.
+
 
 Ints = npt.NDArray[np.int64]
 Checks = npt.NDArray[np.uint32]
 Numbers: TypeAlias = npt.NDArray[Any] | StoredArray
 """A column's numbers. By an index both give an array."""
-Part: TypeAlias = tuple[npt.NDArray[np.generic] | None, str]
+ColumnPart: TypeAlias = tuple[npt.NDArray[np.generic] | None, str]
 """An array and the type, in one byte order on every machine, that it is hashed as."""
 
 ABSENT = -1
@@ -28,7 +73,7 @@ MISSING = -2
 """The length where a sample names a member, and no archive holds it."""
 
 
-class Zipped(NamedTuple):
+class ZipLocation(NamedTuple):
     """What the central directories of zips say of a batch of members; every array has one entry a sample."""
 
     packed: Ints
@@ -51,9 +96,9 @@ class Location(NamedTuple):
     """Bytes; `ABSENT` where the sample has none, `MISSING` where it is not there; None: all are whole files."""
     check: Checks | None
     """`tar_header_check` of the 512 bytes before `offset`, `local_header_check` of a zip's; None: nothing to check."""
-    zipped: Zipped | None = None
+    zipped: ZipLocation | None = None
     """None: bytes lie there as they are. Else offset, length and check are given."""
-    files: Files | None = None
+    files: ColumnFiles | None = None
     """What `path_id` counts in, where it is not the column's `files`: those of this batch alone."""
 
 
@@ -61,7 +106,7 @@ class ByteColumn(ABC):
     """Where each sample's bytes lie, by sample id."""
 
     kind: ClassVar[str] = "bytes"
-    files: Files
+    files: ColumnFiles
 
     @abstractmethod
     def locate(self, ids: Ints) -> Location:
@@ -74,7 +119,7 @@ class ByteColumn(ABC):
         return files.path(int(at.path_id[row]))
 
     @abstractmethod
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ColumnPart]:
         """What tells this column from another, beside the samples' keys: not where the files are."""
 
 
@@ -82,12 +127,12 @@ class ByteColumn(ABC):
 class FileColumn(ByteColumn):
     """A whole file a sample: the sample's id is the file's number."""
 
-    files: Files
+    files: ColumnFiles
 
     def locate(self, ids: Ints) -> Location:
         return Location(ids, None, None, None)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ColumnPart]:
         yield None, "<i8"
         yield None, "<u4"
 
@@ -96,7 +141,7 @@ class FileColumn(ByteColumn):
 class RangeColumn(ByteColumn):
     """A range of bytes a sample, in a file that holds many."""
 
-    files: Files
+    files: ColumnFiles
     path_id: npt.NDArray[np.int32]
     offset: Ints
     length: Ints
@@ -110,7 +155,7 @@ class RangeColumn(ByteColumn):
             None if self.check is None else self.check[ids],
         )
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ColumnPart]:
         yield self.length, "<i8"
         yield self.check, "<u4"
 
@@ -129,7 +174,7 @@ class ValueColumn:
         found: npt.NDArray[Any] = self.values[ids]
         return found
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ColumnPart]:
         yield np.asarray(self.values), f"<{self.values.dtype.kind}{self.values.dtype.itemsize}"
 
 
@@ -149,7 +194,7 @@ class TextColumn:
     def take(self, ids: Ints) -> list[str]:
         return list(self.strings.take(ids))
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ColumnPart]:
         yield from _parts_of(self.strings)
 
 
@@ -198,7 +243,7 @@ class ListColumn:
             return list(self.items.take(np.arange(start, stop)))
         return self.items[start:stop].copy()
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ColumnPart]:
         yield np.asarray(self.offsets), "<u8"
         if isinstance(self.items, Strings):
             yield from _parts_of(self.items)
@@ -221,7 +266,7 @@ class KeyColumn:
     def take(self, ids: Ints) -> list[str]:
         return list(self.keys.take(ids))
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ColumnPart]:
         """Nothing: a dataset's keys are part of its identity as such."""
         return iter(())
 
@@ -231,7 +276,25 @@ HeldColumn: TypeAlias = ValueColumn | TextColumn | ListColumn | KeyColumn
 Column: TypeAlias = ByteColumn | HeldColumn
 
 
-def _parts_of(strings: Strings) -> Iterator[Part]:
+def _parts_of(strings: Strings) -> Iterator[ColumnPart]:
     whole = StringColumn.join(strings.pieces())
     yield whole.blob, "<u1"
     yield whole.lengths(), "<i8"
+
+
+# -- from data/named_files.py: The files below a folder that a column of paths names.
+
+
+@dataclass(frozen=True, eq=False)
+class NamedFileColumn(ByteColumn):
+    """A whole file a sample, whose name is looked up when it is asked for: there may be too many names to hold."""
+
+    files: ColumnFiles
+
+    def locate(self, ids: npt.NDArray[np.int64]) -> Location:
+        named = replace(self.files, names=self.files.names.take(ids))
+        return Location(np.arange(len(ids)), None, None, None, files=named)
+
+    def parts(self) -> Iterator[ColumnPart]:
+        yield None, "<i8"
+        yield None, "<u4"

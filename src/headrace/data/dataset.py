@@ -13,18 +13,15 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
+from headrace.data.archives.zip_reading import read_zipped
+from headrace.data.byte_columns import MemoryColumn
 from headrace.data.class_names import label_column, named_classes, parse_labels
-from headrace.data.columns import ABSENT, KEY, MISSING, ByteColumn, Column, KeyColumn, Location, TextColumn
-from headrace.data.expected_files import expect_files
-from headrace.data.files import Files
-from headrace.data.memory_file import MemoryColumn
-from headrace.data.reading import read_file, read_member
+from headrace.data.columns import ABSENT, KEY, MISSING, ByteColumn, Column, ColumnFiles, KeyColumn, Location, TextColumn
 from headrace.data.selection import Selector, draw_ids, occurrences, positions, split_positions
 from headrace.data.sources.memory_samples import columns_of, in_order
-from headrace.data.storage.open_file import OpenFile
-from headrace.data.strings import Strings
-from headrace.data.table import Table
-from headrace.data.zipped import read_zipped
+from headrace.data.storage.open_file import OpenFile, read_file, read_member
+from headrace.data.storage.strings import Strings
+from headrace.data.table import SampleTable, expect_files
 from headrace.errors import OutsideRootError, ReadError, UsageError
 
 Ints = npt.NDArray[np.int64]
@@ -43,7 +40,7 @@ class Dataset:
     columns.
     """
 
-    table: Table
+    table: SampleTable
     base_ids: Ints | None = None
     """Each sample's place in the dataset as it was opened; None: all of it, in order. Random draws are keyed by it, and
     by how often it came before in the selection."""
@@ -209,7 +206,7 @@ class Dataset:
         """Whether the column's samples can be read: bytes, or texts that name files."""
         return self.table.has_bytes(column)
 
-    def files(self, column: str) -> Files:
+    def files(self, column: str) -> ColumnFiles:
         """The files that hold the column's bytes: one a sample in a folder, one a tar otherwise."""
         return self.table.bytes_of(column).files
 

@@ -1,8 +1,4 @@
-"""`open`: finds out what is to be opened, refuses arguments that mean nothing for it, and opens it.
-
-What is given in memory is known by its type (`_in_memory`), and files by their first bytes (`_of_kind`). Each answers
-with an `OpenableSource`, of which nothing has been opened yet.
-"""
+"""Find out what `open` was given, refuse arguments that it has no use for, and open it."""
 
 from __future__ import annotations
 
@@ -15,27 +11,112 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from headrace.data.archives.archive_table import choose_columns, open_tars, open_zips
+from headrace.data.byte_columns import BytesLike
 from headrace.data.class_names import Classes, keep_classes
-from headrace.data.compressed import refuse_compressed
 from headrace.data.dataset import Dataset
-from headrace.data.given_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
-from headrace.data.json_members import choose_columns
 from headrace.data.manifest import open_manifest
-from headrace.data.matched import open_matched
-from headrace.data.memory_file import Data
-from headrace.data.open_arguments import OpenArguments, Path
-from headrace.data.row_folder import rows_in_folder
-from headrace.data.saved_dataset import is_saved_dataset, open_saved_dataset
-from headrace.data.sources.arrow_tables import open_memory_table, table_kind
+from headrace.data.manifest.manifest_columns import check_names
+from headrace.data.manifest.manifest_table import rows_in_folder
+from headrace.data.sources.arrow_tables import is_saved_dataset, open_memory_table, open_saved_dataset, table_kind
 from headrace.data.sources.coco import open_coco
-from headrace.data.sources.file_kind import ROWS, FileKind, is_image, kind_of
-from headrace.data.sources.image_folders import open_folder
+from headrace.data.sources.file_kind import ROW_KINDS, FileKind, is_image, kind_of, refuse_compressed
+from headrace.data.sources.image_folders import open_folder, open_matched
+from headrace.data.sources.memory_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
 from headrace.data.sources.path_root import FolderRoot, Root, SeveralFolders, open_root
-from headrace.data.storage.paths import path_text, resolve
-from headrace.data.table import PathRoot, Table
-from headrace.data.tar import open_tars
-from headrace.data.zip import open_zips
+from headrace.data.storage.paths import local_path, resolve_paths
+from headrace.data.table import PathRoot, SampleTable
 from headrace.errors import DatasetError, UsageError
+
+# -- from data/open_arguments.py: The arguments of `open`: what each is for, and the refusal of those that what is
+# opened has no use for.
+
+
+Path: TypeAlias = str | os.PathLike[str]
+
+ARGUMENT_NEEDS = {
+    "classes": "class folders (in a folder, a tar or a zip), or a column called label",
+    "root": "a manifest, annotations or paths given in memory, which name files below it",
+    "columns": "tars, zips, a manifest or columns given in memory, of which it names or picks some",
+    "cache": "tars, zips or a manifest, whose indices it keeps",
+    "stage": "files that can be copied: a folder, tars or zips, or a manifest with root=",
+    "length": "an iterable that does not say how many samples it gives",
+}
+"""What each argument is for, in the order in which they are checked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenArguments:
+    """What `open` was given beside what to open; None: not given."""
+
+    classes: Classes | None = None
+    root: Root | None = None
+    columns: Sequence[str] | None = None
+    cache: Path | None = None
+    stage: Path | None = None
+    length: int | None = None
+
+    def check(self) -> None:
+        """Raise UsageError for a value that nothing takes."""
+        if self.classes is not None and not isinstance(self.classes, bool):
+            _check_classes(self.classes)
+        if self.columns is not None:
+            check_names(self.columns)
+        if self.cache is not None:
+            local_path(self.cache, "a folder as cache=")
+        if self.stage is not None:
+            local_path(self.stage, "a folder as stage=")
+        length: object = self.length
+        if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
+            raise UsageError(f"length: expected how many samples the iterable gives, 1 or more, got {length!r}")
+
+    def take_only(self, takes: Iterable[str], *, subject: str, what: str) -> None:
+        """Raise UsageError for an argument that was given and that what is opened does not take.
+
+        `subject`: what is opened, "list.csv"; `what`: which kind of source that is, "a manifest".
+        """
+        for name, needs in ARGUMENT_NEEDS.items():
+            value = getattr(self, name)
+            if value is not None and name not in takes:
+                raise UsageError(
+                    f"{name}: expected none, got {_shown(value)}: {subject} is {what}. {name}= needs {needs}. "
+                    f"Leave it out"
+                )
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The classes that are named; None where all are taken."""
+        return None if self.classes is None or isinstance(self.classes, bool) else tuple(self.classes)
+
+    @property
+    def cache_folder(self) -> str | None:
+        return None if self.cache is None else os.path.abspath(local_path(self.cache, "a folder as cache="))
+
+
+def _check_classes(classes: Any) -> None:
+    """Raise UsageError for what names no classes."""
+    expected = "classes: expected True, False or a list of the names of classes"
+    if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
+        raise UsageError(f"{expected}, got {_shown(classes)}")
+    if not classes or not all(isinstance(name, str) for name in classes):
+        raise UsageError(f"{expected}, such as ['cat', 'dog'], got {_shown(list(classes))}")
+    if len(set(classes)) < len(classes):
+        twice = next(name for name in classes if list(classes).count(name) > 1)
+        raise UsageError(f"{expected} that differ, got {twice!r} more than once")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
+# -- from data/opening.py: `open`: finds out what is to be opened, refuses arguments that mean nothing for it, and
+# opens it.
+#
+# What is given in memory is known by its type (`_in_memory`), and files by their first bytes (`_of_kind`). Each
+# answers
+# with an `OpenableSource`, of which nothing has been opened yet.
+
 
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
@@ -55,7 +136,7 @@ class OpenableSource:
     """The kind of source that it is: "a manifest"."""
     takes: tuple[str, ...]
     """The names of the arguments that mean something for it."""
-    open: Callable[[], Table]
+    open: Callable[[], SampleTable]
     labelled: bool = False
     """Whether `classes=` names classes of a column of labels, rather than class folders."""
 
@@ -110,7 +191,7 @@ def _in_memory(where: Any, given: OpenArguments) -> OpenableSource | None:
         return _mapping(where, given)
     if isinstance(where, list | tuple):
         return _list(where, given)
-    if isinstance(where, str | os.PathLike | Data) or (
+    if isinstance(where, str | os.PathLike | BytesLike) or (
         not hasattr(where, "__iter__") and not hasattr(where, "__getitem__")
     ):
         return None
@@ -134,7 +215,7 @@ def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
         return _held(subject, "dicts in memory", given, partial(table_of_records, where, given.columns))
     if isinstance(first, tuple | list):
         return _held(subject, "rows in memory", given, partial(table_of_rows, where, given.columns))
-    if isinstance(first, Data):
+    if isinstance(first, BytesLike):
         return OpenableSource(subject, "images' bytes in memory", (), partial(_images_of_bytes, where))
     if isinstance(first, str | os.PathLike) and _names_images(_path(first), given):
         if given.root is None:
@@ -144,7 +225,7 @@ def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
     return None
 
 
-def _images_of_bytes(images: Sequence[Any]) -> Table:
+def _images_of_bytes(images: Sequence[Any]) -> SampleTable:
     return table_of_columns({"image": images}, None, root=FolderRoot(os.getcwd(), inside=False))
 
 
@@ -162,11 +243,11 @@ def _iterable(where: Any, given: OpenArguments) -> OpenableSource:
 
 
 def _held(
-    subject: str, what: str, given: OpenArguments, make: Callable[..., Table], *more: str, bare: bool = False
+    subject: str, what: str, given: OpenArguments, make: Callable[..., SampleTable], *more: str, bare: bool = False
 ) -> OpenableSource:
     """Return what is held in memory; its paths may lead into a root. `bare`: it is one column, that of images."""
 
-    def make_table() -> Table:
+    def make_table() -> SampleTable:
         return make(root=open_root(given.root, manifest=os.path.abspath("memory"), cache=given.cache_folder))
 
     takes = ("root", *_cache_of_root(given), *(() if bare else ("classes", "columns")), *more)
@@ -193,7 +274,7 @@ def _cache_of_root(given: OpenArguments) -> tuple[str, ...]:
 
 def _at_paths(where: Any, given: OpenArguments) -> OpenableSource:
     parts = where if isinstance(where, list | tuple) else [where]
-    paths = [path for part in parts for path in resolve(_path(part))]
+    paths = [path for part in parts for path in resolve_paths(_path(part))]
     if len(paths) == 1 and os.path.isdir(paths[0]) and not isinstance(where, list | tuple):
         return _folder(paths[0], given)
     kinds = [kind_of(path) for path in paths[:1]]
@@ -229,7 +310,7 @@ def _images(paths: Sequence[str]) -> OpenableSource:
 def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> OpenableSource:
     """Return what files of one kind are, at absolute paths."""
     name, cache = os.path.basename(paths[0]), given.cache_folder
-    if kind.kind in ROWS:
+    if kind.kind in ROW_KINDS:
         takes = ("stage", "root", "columns", "cache", "classes")
         return OpenableSource(name, "a manifest", takes, lambda: _manifest(paths, given), labelled=True)
     if kind.kind == "json":
@@ -239,7 +320,7 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
     if kind.kind in ("tar", "zip"):
         open_archives = open_zips if kind.kind == "zip" else open_tars
 
-        def open_chosen() -> Table:
+        def open_chosen() -> SampleTable:
             table = open_archives(paths, classes=given.classes, cache=cache)
             return table if given.columns is None else choose_columns(table, given.columns)
 
@@ -252,7 +333,7 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
     )
 
 
-def _manifest(paths: Sequence[str], given: OpenArguments) -> Table:
+def _manifest(paths: Sequence[str], given: OpenArguments) -> SampleTable:
     return open_manifest(paths, root=_root(paths, given), columns=given.columns, cache=given.cache_folder)
 
 
@@ -292,4 +373,4 @@ def _only(paths: Sequence[str]) -> str:
 
 
 def _path(path: object) -> str:
-    return path_text(path, _EXPECTED)
+    return local_path(path, _EXPECTED)

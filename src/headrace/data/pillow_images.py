@@ -1,4 +1,4 @@
-"""Opens by Pillow what the core declines (WebP, GIF, TIFF, CMYK JPEG, …), as far as its header and within limits."""
+"""Image headers opened by Pillow, within limits: the formats that the core declines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from headrace._core import Limits
 
 if TYPE_CHECKING:
     import PIL.Image
+
 
 _QUIET = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 _ORIENTATION = 0x0112  # EXIF

@@ -1,24 +1,69 @@
-"""An array with one row a sample, kept in the cache folder: one process makes it, others wait, all map one file."""
+"""Arrays with a row a sample: mapped from temporary files, or cached across processes."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import NDArray
 
-from headrace.data import checked
 from headrace.data.columns import ByteColumn
 from headrace.data.dataset import Dataset
-from headrace.data.mapped import let_go
-from headrace.data.partial_file import UnwritableError, finish, partial_file
 from headrace.data.storage import safetensors
+from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, no_room, partial_file, scratch_file
 from headrace.data.storage.sidecar import damage_text, is_older
+from headrace.data.storage.strings import StoredArray
+
+# -- from data/mapped.py: Arrays as long as the dataset, in unnamed files: what is not in use may leave memory.
+
+
+_SMALL_BYTES = 1 << 20
+_PIECE = 1 << 20
+
+
+def mapped_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Zeros: in memory if they are few, else in a file that is gone with the array. Raises DatasetError where there is
+    no room for it."""
+    count = int(np.prod(shape, dtype=np.int64))
+    size = count * np.dtype(dtype).itemsize
+    if size <= _SMALL_BYTES:
+        return np.zeros(shape, dtype)
+    with scratch_file(None) as file:
+        try:
+            file.truncate(size)
+            memory = mmap.mmap(file.fileno(), size)
+        except OSError as error:
+            raise no_room(None, error) from error
+    return np.frombuffer(memory, dtype, count).reshape(shape)
+
+
+def release_pages(*arrays: NDArray[Any] | StoredArray | None) -> None:
+    """Takes what is mapped of files out of this process's memory; it comes back when it is read. Others stay."""
+    for array in arrays:
+        base: Any = array.base if isinstance(array, StoredArray) else array
+        while isinstance(base, np.ndarray):
+            base = base.base
+        base = base.obj if isinstance(base, memoryview) else base
+        if isinstance(base, mmap.mmap):
+            base.madvise(mmap.MADV_DONTNEED)
+
+
+def position_blocks(length: int) -> Iterator[NDArray[np.int64]]:
+    """All positions, some at a time."""
+    for first in range(0, length, _PIECE):
+        yield np.arange(first, min(first + _PIECE, length), dtype=np.int64)
+
+
+# -- from data/kept_array.py: An array with one row a sample, kept in the cache folder: one process makes it, others
+# wait, all map one file.
+
 
 Whole = npt.NDArray[np.int32]
 
@@ -27,7 +72,7 @@ _LOOKED_AT = 256
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedArray:
     """What is kept, and how it is told from anything else."""
 
     format: str
@@ -46,10 +91,10 @@ class Kept:
 
         Raises InvalidFileError for what is damaged, of another length or none."""
         try:
-            arrays, metadata = safetensors.read(place)
+            arrays, metadata = safetensors.read_arrays(place)
             if metadata.get("format") != self.format:
                 return None
-            flat = checked.array(arrays, self.name, np.int32, count)
+            flat = safetensors.checked_array(arrays, self.name, np.int32, count)
         except safetensors.UncheckedFileError as error:
             if is_older(error.format, self.format):
                 return None
@@ -58,7 +103,7 @@ class Kept:
             return None
         if len(flat) and flat.min() < self.least:
             raise safetensors.InvalidFileError(f"a value is below {self.least}")
-        let_go(flat)
+        release_pages(flat)
         return flat
 
     def keep(self, place: str, count: int, make: Callable[[], Whole]) -> Whole:
@@ -81,7 +126,9 @@ class Kept:
                         return kept
                 made = make()
                 contents: dict[str, Any] = {self.name: made.reshape(-1)}
-                finish(partial, place, lambda file: safetensors.write(file, contents, {"format": self.format}))
+                finish_partial_file(
+                    partial, place, lambda file: safetensors.write_arrays(file, contents, {"format": self.format})
+                )
             with suppress(safetensors.InvalidFileError):
                 kept = self.load(place, count)
                 if kept is not None:

@@ -1,5 +1,4 @@
-"""Which samples: indices, masks and slices to positions, random splits that every machine repeats, and the numbers by
-which a sample that a selection repeats gets a random draw each time."""
+"""Indices, masks, slices and random splits as positions, and the keys of random draws of repeated samples."""
 
 from __future__ import annotations
 

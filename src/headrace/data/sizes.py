@@ -1,17 +1,61 @@
-"""How large the images of a dataset are, before one of them is decoded."""
+"""Sizes of a dataset's images: stated by columns, probed from headers, cached."""
 
 from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace._core import Limits
-from headrace.cores import default_threads
-from headrace.data.columns import ValueColumn
+from headrace.data.columns import ByteColumn, ValueColumn
 from headrace.data.dataset import Dataset
-from headrace.data.kept_sizes import keep_sizes, kept_place
-from headrace.data.mapped import let_go, mapped, pieces
-from headrace.data.native_reading import Sizes, probe_sizes
+from headrace.data.native_reading import ImageSizes, probe_sizes
+from headrace.data.sample_arrays import CachedArray, file_versions, mapped_zeros, position_blocks, release_pages
+from headrace.data.storage.sidecar import cache_folder
+from headrace.system.resources import default_threads
+
+# -- from data/kept_sizes.py: Sizes of images, kept in the cache folder.
+
+
+CachedSizes = npt.NDArray[np.int32]
+
+SIZES_FORMAT = "headrace image sizes 2"
+"""Raise the number whenever the meaning of a kept file changes."""
+
+
+def cached_sizes_path(
+    dataset: Dataset, column: str, files: ByteColumn, *, exif: bool, limits: Limits, cache: str | None
+) -> str:
+    """Where the sizes of these samples' images lie, if they are kept. Its name tells all that they depend on."""
+    bounds: list[int | str] = [
+        limits.max_pixels,
+        limits.max_jpeg_scans,
+        limits.max_png_chunk_bytes,
+        limits.max_file_bytes,
+    ]
+    bounds += limits.formats
+    known = json.dumps([SIZES_FORMAT, dataset.fingerprint, column, exif, bounds, file_versions(dataset, files)])
+    name = f"sizes.{hashlib.blake2b(known.encode(), digest_size=16).hexdigest()}.headrace"
+    return os.path.join(cache_folder() if cache is None else os.path.abspath(cache), name)
+
+
+def cache_sizes(place: str, count: int, probe: Callable[[], CachedSizes]) -> CachedSizes:
+    """What lies at `place`, mapped, if it is the sizes of `count` images; else what `probe` finds, kept there.
+
+    Raises what `probe` raises. Warns where nothing can be written.
+    """
+    what = f"the sizes of {count:,} images"
+    lost = f"{what} cannot be kept, so each start reads their headers again"
+    kept = CachedArray(SIZES_FORMAT, "sizes", what, least=0, lost=lost)
+    return kept.keep(place, 2 * count, lambda: probe().reshape(-1)).reshape(-1, 2)
+
+
+# -- from data/sizes.py: How large the images of a dataset are, before one of them is decoded.
+
 
 _MOST = np.iinfo(np.int32).max
 _WORTH_KEEPING = 1024
@@ -26,7 +70,7 @@ def image_sizes(
     threads: int | None = None,
     limits: Limits | None = None,
     cache: str | None = None,
-) -> Sizes:
+) -> ImageSizes:
     """int32 [N, 2]: height and width in pixels of each sample's image in `column`, in the dataset's own order;
     read-only. (0, 0) where the sample has none, or one that is damaged or beyond `limits`.
 
@@ -46,17 +90,19 @@ def image_sizes(
     limits = Limits() if limits is None else limits
     count = default_threads() if threads is None else threads
 
-    def probe() -> Sizes:
+    def probe() -> ImageSizes:
         return probe_sizes(dataset, column, exif=exif, threads=count, limits=limits)
 
     if len(dataset) < _WORTH_KEEPING:
         sizes = probe()
         sizes.flags.writeable = False
         return sizes
-    return keep_sizes(kept_place(dataset, column, files_of, exif=exif, limits=limits, cache=cache), len(dataset), probe)
+    return cache_sizes(
+        cached_sizes_path(dataset, column, files_of, exif=exif, limits=limits, cache=cache), len(dataset), probe
+    )
 
 
-def _stated_sizes(dataset: Dataset, column: str) -> Sizes | None:
+def _stated_sizes(dataset: Dataset, column: str) -> ImageSizes | None:
     """What the dataset's own columns say; None where they say nothing of this column's images, or nothing that can
     be."""
     if column != ("image" if dataset.has_bytes("image") else next(filter(dataset.has_bytes, dataset.columns), None)):
@@ -65,14 +111,14 @@ def _stated_sizes(dataset: Dataset, column: str) -> Sizes | None:
     columns = [column for column in numbers if isinstance(column, ValueColumn)]
     if len(columns) < 2:
         return None
-    sizes = mapped((len(dataset), 2), np.int32)
-    for positions in pieces(len(dataset)):
+    sizes = mapped_zeros((len(dataset), 2), np.int32)
+    for positions in position_blocks(len(dataset)):
         ids = positions if dataset.base_ids is None else dataset.base_ids[positions]
         values = [column.take(ids) for column in columns]
         if not all(_are_lengths(side) for side in values):
             return None
         sizes[positions[0] : positions[-1] + 1] = np.stack(values, axis=1)
-        let_go(sizes, *(column.values for column in columns))
+        release_pages(sizes, *(column.values for column in columns))
     sizes.flags.writeable = False
     return sizes
 

@@ -1,17 +1,89 @@
-"""All samples of a dataset before any selection: keys, paths and columns."""
+"""All samples of a dataset before any selection: keys, columns, their digest and where they come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from headrace.data.columns import ByteColumn, Column, TextColumn
-from headrace.data.digest import digest_of
-from headrace.data.origin import Origin
-from headrace.data.strings import Strings
-from headrace.errors import ChangedError, UsageError
+import numpy as np
+import numpy.typing as npt
+
+from headrace.data.columns import MISSING, ByteColumn, Column, Location, TextColumn
+from headrace.data.storage.open_file import OpenFile
+from headrace.data.storage.strings import Strings
+from headrace.errors import ChangedError, HeadraceError, NotFoundError, OutsideRootError, ReadError, UsageError
+
+# -- from data/digest.py: Identity of samples: what they are, not where they lie.
+
+
+def table_digest(keys: Strings, columns: Mapping[str, Column]) -> str:
+    """Hex identity of the samples: keys, members' lengths and checks, values. Not where the root is."""
+    state = hashlib.blake2b(digest_size=16)
+    outline = {name: [column.kind, getattr(column, "classes", None)] for name, column in columns.items()}
+    state.update(json.dumps(["headrace table 1", outline], sort_keys=True).encode())
+    _hash_strings(state, keys)
+    for name in sorted(columns):
+        for array, dtype in columns[name].parts():
+            _hash_array(state, array, dtype)
+    return state.hexdigest()
+
+
+def _hash_strings(state: hashlib.blake2b, strings: Strings) -> None:
+    """As the one blob and the one array of lengths that they would be."""
+    lengths = np.concatenate([np.empty(0, np.int64), *(piece.lengths() for piece in strings.pieces())])
+    _hash_size(state, int(lengths.sum()))
+    for piece in strings.pieces():
+        state.update(np.ascontiguousarray(piece.blob).data)
+    _hash_array(state, lengths, "<i8")
+
+
+def _hash_array(state: hashlib.blake2b, array: npt.NDArray[np.generic] | None, dtype: str) -> None:
+    """Hashes an array in one byte order on every machine; its size goes first, so that arrays cannot run together."""
+    data = b"" if array is None else np.ascontiguousarray(array, dtype=np.dtype(dtype)).view(np.uint8).data
+    _hash_size(state, None if array is None else len(data))
+    state.update(data)
+
+
+def _hash_size(state: hashlib.blake2b, size: int | None) -> None:
+    state.update((size or 0).to_bytes(8, "little") + (b"\0" if size is None else b"\1"))
+
+
+# -- from data/origin.py: Where in its manifest a sample stands, for messages.
+
+
+class ManifestRows(NamedTuple):
+    """The samples of one manifest."""
+
+    name: str
+    rows: int
+    first_line: int | None
+    """The line, from 1, of the first sample, where each sample has one line; None: rows are counted, from 0."""
+
+
+@dataclass(frozen=True)
+class ManifestOrigin:
+    """The manifests that samples are rows of, one after another."""
+
+    manifests: Sequence[ManifestRows]
+
+    def of(self, base_id: int) -> str:
+        row = base_id
+        for manifest in self.manifests[:-1]:
+            if row < manifest.rows:
+                break
+            row -= manifest.rows
+        else:
+            manifest = self.manifests[-1]
+        place = f"row {row:,}" if manifest.first_line is None else f"line {manifest.first_line + row:,}"
+        return f"{place} of {manifest.name}"
+
+
+# -- from data/table.py: All samples of a dataset before any selection: keys, paths and columns.
 
 
 class PathRoot(Protocol):
@@ -33,7 +105,7 @@ class PathRoot(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class SampleTable:
     """Immutable; shared by every selection of the same dataset, and across forks."""
 
     source: str
@@ -44,11 +116,11 @@ class Table:
     """What lay there and is no part of any sample, by reason; only counts above 0."""
     root: PathRoot | None = None
     """Where the paths in columns of text lead, if they lead anywhere."""
-    origin: Origin | None = None
+    origin: ManifestOrigin | None = None
     """Where a manifest has the samples."""
     known_digest: str | None = None
     """`digest`, where an index has kept it."""
-    again: Callable[[], Table] | None = None
+    again: Callable[[], SampleTable] | None = None
     """Opens the same samples in another process, where that is better than to send all of them there."""
 
     def __len__(self) -> int:
@@ -57,7 +129,7 @@ class Table:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.again is not None:
             return _open_again, (self.again, self.digest)
-        return Table, tuple(getattr(self, field.name) for field in fields(self))
+        return SampleTable, tuple(getattr(self, field.name) for field in fields(self))
 
     def bytes_of(self, name: str) -> ByteColumn:
         """The column of that name, a text's paths as the bytes of their files. Raises UsageError where it has none."""
@@ -70,7 +142,7 @@ class Table:
         got = f"a column of {column.kind}s" if column is not None else "no such column"
         raise UsageError(f"expected the name of a column of bytes ({names}), got {name!r}: {got} in {self.source}")
 
-    def with_column(self, name: str, column: Column) -> Table:
+    def with_column(self, name: str, column: Column) -> SampleTable:
         """Return these samples with a column more, or another in its place."""
         return replace(self, columns={**self.columns, name: column}, known_digest=None, again=None)
 
@@ -92,11 +164,91 @@ class Table:
     @cached_property
     def digest(self) -> str:
         """Identity of the samples: keys, members' lengths and checks, values. Not where the root is."""
-        return digest_of(self.keys, self.columns) if self.known_digest is None else self.known_digest
+        return table_digest(self.keys, self.columns) if self.known_digest is None else self.known_digest
 
 
-def _open_again(again: Callable[[], Table], digest: str) -> Table:
+def _open_again(again: Callable[[], SampleTable], digest: str) -> SampleTable:
     table = again()
     if table.digest != digest:
         raise ChangedError(f"{table.source}: it holds other samples than when it was opened first. Open it again")
     return table
+
+
+# -- from data/expected_files.py: Whether the files that a table names are there, before a run begins that would miss
+# them all.
+
+
+_LOOKED_FOR = 8
+
+
+def expect_files(table: SampleTable, column: str) -> None:
+    """Looks for the files of a few samples, if `column` gives them as paths.
+
+    Raises NotFoundError if none is there (one that is not may be the only one), and OutsideRootError.
+    """
+    texts = table.columns.get(column)
+    if table.root is None or not isinstance(texts, TextColumn):
+        return
+    spread = np.unique(np.linspace(0, len(table) - 1, _LOOKED_FOR).astype(np.int64))
+    named = [base_id for base_id in spread.tolist() if texts.strings[base_id]]
+    if not named or any(_is_there(table, column, base_id) for base_id in named):
+        return
+    name = texts.strings[named[0]]
+    raise NotFoundError(
+        f"{table.source}: expected the files that its column {column!r} names, got none of {len(named)} looked "
+        f"for {table.root.place}, such as {name!r} ({_place(table, named[0])}). {table.root.advice}"
+    )
+
+
+def _is_there(table: SampleTable, column: str, base_id: int) -> bool:
+    found = table.bytes_of(column)
+    at = found.locate(np.array([base_id]))
+    if at.length is not None:
+        return bool(at.length[0] != MISSING)
+    try:
+        return os.path.exists(found.path(at))
+    except ReadError:
+        return False
+    except OutsideRootError as error:
+        raise OutsideRootError(f"{_place(table, base_id)}: {error}") from error
+
+
+def _place(table: SampleTable, base_id: int) -> str:
+    return f"sample {table.keys[base_id]!r}" if table.origin is None else table.origin.of(base_id)
+
+
+# -- from data/content_sample.py: A look at what files hold, where their sizes and times are equal and tell nothing.
+
+
+_LOOKED_AT = 16
+"""Samples: each is an opened file, and on a network file system a few round trips."""
+_PIECE_BYTES = 4096
+
+
+def content_sample(count: int, files: ByteColumn) -> list[str | None]:
+    """Digests of a few KiB from the beginning, the middle and the end of samples spread over all `count`; None for one
+    that cannot be read.
+
+    Files that a build or an archive made, such as arrays and uncompressed images of one size, may agree in names, sizes
+    and times, and hold something else.
+    """
+    at = files.locate(np.unique(np.linspace(0, count - 1, _LOOKED_AT).astype(np.int64)))
+    starts = [0] * len(at.path_id) if at.offset is None else at.offset.tolist()
+    lengths = [None] * len(at.path_id) if at.length is None else at.length.tolist()
+    return [
+        _content_digest(files, at, row, start, length)
+        for row, (start, length) in enumerate(zip(starts, lengths, strict=True))
+    ]
+
+
+def _content_digest(files: ByteColumn, at: Location, row: int, start: int, length: int | None) -> str | None:
+    if length is not None and length < 0:
+        return None
+    try:
+        file = OpenFile(files.path(at, row))
+        length = file.size() if length is None else length
+        looked_at = dict.fromkeys((0, max(0, length // 2), max(0, length - _PIECE_BYTES)))
+        pieces = b"".join(file.read(start + place, min(_PIECE_BYTES, length - place)) for place in looked_at)
+    except HeadraceError:
+        return None
+    return hashlib.blake2b(pieces, digest_size=8).hexdigest()

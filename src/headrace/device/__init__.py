@@ -1,21 +1,20 @@
-"""The way of a batch from host memory to the device. Imports torch."""
+"""H2D copies ahead of the training step, and the largest batch that fits in memory."""
 
-from headrace.device.conversion import Conversion
+from __future__ import annotations
+
 from headrace.device.feed import DeviceFeed
-from headrace.device.image_conversion import AnyImages, Images, NamedImages
-from headrace.device.lanes import Lane, lane_to, resolve
-from headrace.device.placement import Placement, place
+from headrace.device.h2d_copy import CopyLane, CopyStats, Placement, PrefetchStats, lane_to, place, resolve
+from headrace.device.image_conversion import AnyImages, Conversion, ImageSelector, NamedImages
 from headrace.device.prefetcher import DevicePrefetcher
-from headrace.device.stats import CopyStats, PrefetchStats
 
 __all__ = [
     "AnyImages",
     "Conversion",
+    "CopyLane",
     "CopyStats",
     "DeviceFeed",
     "DevicePrefetcher",
-    "Images",
-    "Lane",
+    "ImageSelector",
     "NamedImages",
     "Placement",
     "PrefetchStats",

@@ -1,31 +1,216 @@
-"""The lane to a CUDA device: pinned staging, copy and conversion on a side stream, events instead of waiting.
-
-Who may use which memory when:
-- Pinned staging comes from torch's caching host allocator, a batch at a time. A non-blocking copy tells the allocator
-  of itself, so a block that is dropped at once is not handed out again before the copy is done.
-- Device memory is allocated on the side stream. `record_stream` tells the allocator that the training stream uses it
-  too, so what the consumer drops is not reused while a kernel still reads it.
-- Bytes that are converted live and die on the side stream, in its order.
-- The stream goes to the next pass once the feeding thread is through; what it was given is waited for by events.
-"""
+"""H2D copies: pinned staging, copy and conversion on a side stream, events instead of waiting."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from headrace.device import streams
-from headrace.device.image_conversion import Images
-from headrace.device.lanes import Sent
-from headrace.device.nested import Path, map_tensors
-from headrace.device.sparse import bytes_of, dense_parts
-from headrace.device.stats import CopyStats
+from headrace.device.image_conversion import Conversion, ImageSelector, NamedImages
+from headrace.device.nested import Path, bytes_of, dense_parts, map_tensors
+from headrace.errors import UsageError
+from headrace.fields import Field, Image
+
+# -- from device/stats.py: What the way to the device costs, and how much of it nobody notices.
+
+
+@dataclass(frozen=True)
+class CopyStats:
+    """Counted by a lane. Times on a CUDA device are the device's own, of batches whose events have completed.
+
+    `stage_s` high: the source's tensors are not pinned, and a thread of the host copies them first. `copy_s` and
+    `convert_s` are time of the copy and of the conversion. `exposed_s` is the part of both that the training stream
+    waited for: high, the batch came too late. None: nothing to measure there.
+    """
+
+    bytes: int
+    stage_s: float
+    copy_s: float
+    convert_s: float
+    exposed_s: float | None
+
+    @property
+    def overlap(self) -> float | None:
+        """Share of copy and conversion that ran beside training. Low: raise depth=, or make the source faster."""
+        whole = self.copy_s + self.convert_s
+        return None if self.exposed_s is None or whole <= 0 else max(0.0, 1 - self.exposed_s / whole)
+
+
+@dataclass(frozen=True)
+class PrefetchStats:
+    """Counted since the pass began.
+
+    `consumer_wait_s` high: training waits for data. `ahead_wait_s` high: batches wait for training, all is well.
+    `source_s` is time in the source's `next`: near the wall time, the source is the bottleneck. `ready` batches lie on
+    the device now.
+    """
+
+    batches: int
+    ready: int
+    wall_s: float
+    consumer_wait_s: float
+    ahead_wait_s: float
+    source_s: float
+    copies: CopyStats
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain JSON values."""
+        return asdict(self) | {"overlap": self.copies.overlap}
+
+    def __str__(self) -> str:
+        if self.batches == 0 or self.wall_s <= 0:
+            return "Nothing has been taken yet."
+        share = self.consumer_wait_s / self.wall_s
+        lines = [f"The consumer waited {share:.1%} of the time for {self.batches:,} batches."]
+        each = 1e3 / self.batches
+        parts = {
+            "source": self.source_s,
+            "staging": self.copies.stage_s,
+            "copy": self.copies.copy_s,
+            "convert": self.copies.convert_s,
+        }
+        lines += [f"  {name:<9}{seconds * each:>9,.2f} ms a batch" for name, seconds in parts.items() if seconds > 0]
+        if self.copies.overlap is not None:
+            lines.append(f"  {self.copies.overlap:.1%} of copy and conversion ran beside training")
+        return "\n".join(lines)
+
+
+# -- from device/lanes.py: The lane to one device: a batch goes in from a feeding thread, and comes out where the
+# training runs.
+
+
+class SentBatch(NamedTuple):
+    """A batch under way. `ticket` is the lane's own."""
+
+    batch: Any
+    ticket: Any
+
+
+class CopyLane(Protocol):
+    """The seam between the prefetcher and a kind of device."""
+
+    def send(self, batch: Any) -> SentBatch:
+        """Starts a batch on its way; called by the feeding thread only."""
+        ...
+
+    def receive(self, sent: SentBatch) -> Any:
+        """The batch, ready for whatever the calling thread does next on its current stream."""
+        ...
+
+    def statistics(self) -> CopyStats: ...
+
+    def end(self) -> None:
+        """Nothing more will be sent. What was sent can still be received."""
+        ...
+
+
+class PlainLane:
+    """For devices without streams of their own: the work is done when `send` returns. On the CPU, only what is
+    converted is copied."""
+
+    def __init__(self, device: torch.device, images: ImageSelector) -> None:
+        self._device = device
+        self._images = images
+        self._bytes = 0
+        self._copy_s = self._convert_s = 0.0
+
+    def send(self, batch: Any) -> SentBatch:
+        with torch.no_grad():
+            start = time.perf_counter()
+            moved = map_tensors(batch, self._move)
+            copied = time.perf_counter()
+            converted = map_tensors(moved, lambda path, tensor: _convert(self._images, path, tensor))
+        self._copy_s += copied - start
+        self._convert_s += time.perf_counter() - copied
+        return SentBatch(converted, None)
+
+    def _move(self, path: Path, tensor: Tensor) -> Tensor:
+        if tensor.device != self._device:
+            self._bytes += bytes_of(tensor)
+        return tensor.to(self._device)
+
+    def receive(self, sent: SentBatch) -> Any:
+        return sent.batch
+
+    def statistics(self) -> CopyStats:
+        return CopyStats(self._bytes, 0.0, self._copy_s, self._convert_s, None)
+
+    def end(self) -> None:
+        """There is nothing to give back."""
+
+
+def _convert(images: ImageSelector, path: Path, tensor: Tensor) -> Tensor:
+    conversion = images.conversion_of(path, tensor)
+    return tensor if conversion is None else conversion.apply(tensor)
+
+
+def lane_to(device: torch.device, images: ImageSelector) -> CopyLane:
+    """The lane to `device`, as `resolve` gave it."""
+    if device.type == "cuda":
+        return CudaLane(device, images)
+    return PlainLane(device, images)
+
+
+def resolve(device: str | torch.device) -> torch.device:
+    """The device with its index. Raises UsageError for one that is not here."""
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise UsageError(f"device: expected one that torch knows, such as 'cuda' or 'cpu', got {device!r}") from error
+    if found.type != "cuda":
+        return found
+    if not torch.cuda.is_available():
+        built = "torch sees no GPU" if torch.version.cuda or torch.version.hip else "torch is built without CUDA"
+        raise UsageError(f"device: expected a device of this machine, got {device!r}, but {built}; pass device='cpu'")
+    count = torch.cuda.device_count()
+    index = torch.cuda.current_device() if found.index is None else found.index
+    if index >= count:
+        raise UsageError(f"device: expected one of cuda:0 to cuda:{count - 1}, got {device!r}")
+    return torch.device("cuda", index)
+
+
+# -- from device/streams.py: Side streams of CUDA devices, used again from pass to pass.
+#
+# torch's caching allocator gives a block that was freed to the stream that it was allocated on, and to no other. A
+# new
+# stream for each pass would leave behind the memory of as many passes as torch has streams in its pool (32).
+
+
+_idle: dict[torch.device, list[torch.cuda.Stream]] = {}
+
+
+def borrow_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream that nobody else has been lent. Work of its last user may still be under way: it comes first."""
+    try:
+        return _idle[device].pop()
+    except (KeyError, IndexError):
+        return torch.cuda.Stream(device)
+
+
+def give_back_stream(stream: torch.cuda.Stream, device: torch.device) -> None:
+    """For the next pass. Whoever gives it back enqueues nothing more on it."""
+    _idle.setdefault(device, []).append(stream)
+
+
+# -- from device/cuda_lane.py: The lane to a CUDA device: pinned staging, copy and conversion on a side stream, events
+# instead of waiting.
+#
+# Who may use which memory when:
+# - Pinned staging comes from torch's caching host allocator, a batch at a time. A non-blocking copy tells the
+# allocator
+#   of itself, so a block that is dropped at once is not handed out again before the copy is done.
+# - Device memory is allocated on the side stream. `record_stream` tells the allocator that the training stream uses
+# it
+#   too, so what the consumer drops is not reused while a kernel still reads it.
+# - Bytes that are converted live and die on the side stream, in its order.
+# - The stream goes to the next pass once the feeding thread is through; what it was given is waited for by events.
+
 
 MOST_UNRESOLVED = 256
 """Batches whose events are kept until they complete; a device that is further behind leaves some unmeasured."""
@@ -48,16 +233,16 @@ class _Ticket:
 class CudaLane:
     """To one CUDA device. Nothing here waits for the device, but where the caching allocators themselves do."""
 
-    def __init__(self, device: torch.device, images: Images) -> None:
+    def __init__(self, device: torch.device, images: ImageSelector) -> None:
         self._device = device
         self._images = images
-        self._stream = streams.borrow(device)
+        self._stream = borrow_stream(device)
         self._unresolved: deque[_Ticket] = deque(maxlen=MOST_UNRESOLVED)
         self._lock = threading.Lock()  # between the feeding thread and whoever asks for statistics
         self._bytes = 0
         self._stage_s = self._copy_s = self._convert_s = self._exposed_s = 0.0
 
-    def send(self, batch: Any) -> Sent:
+    def send(self, batch: Any) -> SentBatch:
         # Entering the stream makes its device this thread's current one; a thread starts on device 0.
         with torch.cuda.stream(self._stream), torch.no_grad():
             staged = map_tensors(batch, self._stage)  # before the clock starts: it is the host's time
@@ -69,9 +254,9 @@ class CudaLane:
         with self._lock:
             self._resolve()
             self._unresolved.append(ticket)
-        return Sent(converted, ticket)
+        return SentBatch(converted, ticket)
 
-    def receive(self, sent: Sent) -> Any:
+    def receive(self, sent: SentBatch) -> Any:
         stream = torch.cuda.current_stream(self._device)
         reached = torch.cuda.Event(enable_timing=True)
         reached.record(stream)
@@ -81,7 +266,7 @@ class CudaLane:
         return sent.batch
 
     def end(self) -> None:
-        streams.give_back(self._stream, self._device)
+        give_back_stream(self._stream, self._device)
 
     def statistics(self) -> CopyStats:
         with self._lock:
@@ -136,3 +321,39 @@ def record_stream(tensor: Tensor, stream: torch.cuda.Stream) -> None:
     """torch has this for dense tensors only."""
     for part in dense_parts(tensor):
         part.record_stream(stream)
+
+
+# -- from device/placement.py: What of a Loader's fields is done on the host, and what on the device.
+
+
+@dataclass(frozen=True)
+class Placement:
+    """`fields` as the host makes them; `conversions` is what the device adds to those of the same name."""
+
+    device: torch.device
+    fields: Mapping[str, Field]
+    conversions: Mapping[str, Conversion]
+
+    @property
+    def pinned(self) -> bool:
+        """Whether batches are made in pinned memory."""
+        return self.device.type == "cuda"
+
+    def lane(self) -> CopyLane:
+        return lane_to(self.device, NamedImages(dict(self.conversions.items())))
+
+
+def place(device: str | torch.device, fields: Mapping[str, Field], *, host_floats: bool) -> Placement:
+    """Images of floats go over the bus as bytes, a quarter or half of the size, and become floats on the device.
+
+    `host_floats`: something on the host (the user's `map`) has to see the floats. Raises UsageError for a device that
+    is not here.
+    """
+    found = resolve(device)
+    on_host, conversions = dict(fields), {}
+    if found.type != "cpu" and not host_floats:
+        for name, field in fields.items():
+            if isinstance(field, Image) and field.dtype != "uint8" and field.dtype != "uint16" and not field.wide:
+                on_host[name] = replace(field, dtype="uint8", normalize=None)
+                conversions[name] = Conversion(field.dtype, field.normalize, field.channels_last)
+    return Placement(found, on_host, conversions)

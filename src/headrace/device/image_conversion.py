@@ -1,21 +1,168 @@
-"""Which tensors of a batch are images, and what becomes of each."""
+"""Conversion of uint8 images to normalised floats on the device, in one pass."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from headrace.device.conversion import Conversion
 from headrace.device.nested import Path, map_tensors
 from headrace.errors import UsageError
+from headrace.fields import DTYPES, DType, Normalize
+
+# -- from device/fused.py: One pass on the device over bytes that become normalised floats: one read and one write of
+# memory, in Triton.
+
+
+MOST_CHANNELS = 4
+BLOCK = 4096
+"""Elements of one program; 32 a thread, so that bytes are loaded 16 at a time."""
+
+_unusable = False
+"""Whether Triton is here and has failed."""
+
+
+def convert_fused(image: Tensor, out: Tensor, subtract: tuple[float, ...], divide: tuple[float, ...]) -> bool:
+    """Writes `(image - subtract) / divide` into `out`, both [N, C, H, W], or returns False where this cannot be done
+    here: without CUDA or Triton, with more than four channels, or for memory that has gaps."""
+    if image.device.type != "cuda" or len(subtract) > MOST_CHANNELS or not image.numel():
+        return False
+    kernel = load_kernel()
+    if kernel is None or (strides := dense_strides(image, out)) is None:
+        return False
+    return _launched(kernel, image, out, strides, subtract, divide)
+
+
+def dense_strides(image: Tensor, out: Tensor) -> tuple[bool, bool] | None:
+    """Whether the image, and whether the output, is channels-last. None where one of them is dense in neither way."""
+    layouts = []
+    for tensor in (image, out):
+        last = tensor.is_contiguous(memory_format=torch.channels_last)
+        if not last and not tensor.is_contiguous():
+            return None
+        layouts.append(last)
+    return layouts[0], layouts[1]
+
+
+def launch_kernel(
+    kernel: Any,
+    image: Tensor,
+    out: Tensor,
+    channels_last: tuple[bool, bool],
+    subtract: tuple[float, ...],
+    divide: tuple[float, ...],
+) -> None:
+    """On the current stream. A tensor that is dense in both layouts (one channel, one pixel) counts as either."""
+    channels, pixels = image.shape[1], image.shape[2] * image.shape[3]
+    pad = (0.0,) * (MOST_CHANNELS - channels), (1.0,) * (MOST_CHANNELS - channels)
+    scales = (*subtract, *pad[0], *divide, *pad[1])
+    total = image.numel()
+    grid = (-(-total // BLOCK),)
+    with torch.cuda.device_of(image):
+        kernel[grid](image, out, total, pixels, *scales, channels, *channels_last, BLOCK)
+
+
+def _launched(kernel: Any, *arguments: Any) -> bool:
+    """Triton compiles at the first launch, for which it wants a C compiler, Python's headers and a GPU it supports;
+    many containers have it without these. Says so once, and leaves this and what follows to torch."""
+    global _unusable
+    if _unusable:
+        return False
+    try:
+        launch_kernel(kernel, *arguments)
+    except Exception as error:
+        _unusable = True
+        warnings.warn(
+            f"Triton is installed but cannot be used ({type(error).__name__}: {error}); images are converted by torch, "
+            "to the same bits in three passes over memory. It needs a C compiler, such as gcc, and Python's headers; "
+            "without them, uninstall triton to be rid of this warning",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+@cache
+def load_kernel() -> Any:
+    """The compiled kernel's handle, or None where there is no Triton."""
+    try:
+        from headrace.device.triton_kernel import normalise_bytes
+    except ImportError:
+        return None
+    return normalise_bytes
+
+
+# -- from device/conversion.py: What becomes of an image on its device: cast, normalised and laid out in one pass.
+
+
+TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES}
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """Of images [N, C, H, W]. uint8 becomes floats as `headrace.Image` makes them: `(byte - 255 mean) / (255 std)`,
+    rounded once, so 0…1 without `normalize`, and the same bits on every device."""
+
+    dtype: DType | None
+    """None: the tensor's own."""
+    normalize: Normalize | None
+    channels_last: bool
+
+    @property
+    def makes_floats(self) -> bool:
+        return self.dtype is not None and self.dtype != "uint8"
+
+    def apply(self, image: Tensor) -> Tensor:
+        """The converted image, on the image's own device; the image itself where nothing has to change."""
+        if image.dtype == torch.uint8 and self.makes_floats:
+            return self._floats(image)
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        wanted = image.dtype if self.dtype is None else TORCH_DTYPES[self.dtype]
+        return image.to(dtype=wanted, memory_format=layout)
+
+    def _floats(self, image: Tensor) -> Tensor:
+        assert self.dtype is not None
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        out = torch.empty(image.shape, dtype=TORCH_DTYPES[self.dtype], device=image.device, memory_format=layout)
+        subtract, divide = channel_scale(self.normalize, image.shape[1])
+        if not convert_fused(image, out, subtract, divide):
+            _convert_with_torch(image, out, subtract, divide)
+        return out
+
+
+@lru_cache(maxsize=16)
+def channel_scale(normalize: Normalize | None, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What is subtracted from each channel's bytes, and what they are divided by. float32, as in the core."""
+    if normalize is None:
+        return (0.0,) * channels, (255.0,) * channels
+    single = torch.tensor([normalize.mean, normalize.std], dtype=torch.float64).mul(255).to(torch.float32).tolist()
+    return tuple(single[0]), tuple(single[1])
+
+
+def _convert_with_torch(image: Tensor, out: Tensor, subtract: tuple[float, ...], divide: tuple[float, ...]) -> None:
+    """Three passes over memory where `fused` takes one."""
+    columns: dict[str, Any] = {"dtype": torch.float32, "device": image.device}
+    shape = (1, len(subtract), 1, 1)
+    values = out if out.dtype == torch.float32 else torch.empty_like(out, dtype=torch.float32)
+    values.copy_(image)
+    values.sub_(torch.tensor(subtract, **columns).view(shape)).div_(torch.tensor(divide, **columns).view(shape))
+    if values is not out:
+        out.copy_(values)
+
+
+# -- from device/images.py: Which tensors of a batch are images, and what becomes of each.
+
 
 RGB = 3
 
 
-class Images(Protocol):
+class ImageSelector(Protocol):
     """Picks a batch's images."""
 
     def conversion_of(self, path: Path, tensor: Tensor) -> Conversion | None:
@@ -61,7 +208,7 @@ class NamedImages:
     def conversion_of(self, path: Path, tensor: Tensor) -> Conversion | None:
         conversion = self._conversions.get(path[-1]) if path else None
         if conversion is not None:
-            _check(path, tensor, conversion)
+            _check_image(path, tensor, conversion)
         return conversion
 
     def check(self, batch: Any) -> None:
@@ -72,9 +219,9 @@ class NamedImages:
             raise UsageError(f"images: expected tensors called {names} in the batch, got {_listed(tensors)}")
 
 
-def _check(path: Path, tensor: Tensor, conversion: Conversion) -> None:
+def _check_image(path: Path, tensor: Tensor, conversion: Conversion) -> None:
     what = f"images: expected {path[-1]!r} to be uint8 [N, C, H, W]"
-    got = f"got {_kind(tensor)}"
+    got = f"got {_kind_of_tensor(tensor)}"
     if tensor.ndim != 4 or tensor.is_nested or (conversion.makes_floats and tensor.dtype != torch.uint8):
         raise UsageError(f"{what}, {got}; leave bytes as they are in the dataset, or leave it out of images=")
     if conversion.normalize is not None and tensor.shape[1] != len(conversion.normalize.mean):
@@ -94,10 +241,10 @@ def _tensors(batch: Any) -> list[tuple[Path, Tensor]]:
 
 
 def _listed(tensors: list[tuple[Path, Tensor]]) -> str:
-    parts = (f"{'.'.join(map(str, path)) or 'a tensor'}: {_kind(tensor)}" for path, tensor in tensors)
+    parts = (f"{'.'.join(map(str, path)) or 'a tensor'}: {_kind_of_tensor(tensor)}" for path, tensor in tensors)
     return "; ".join(parts) or "no tensor"
 
 
-def _kind(tensor: Tensor) -> str:
+def _kind_of_tensor(tensor: Tensor) -> str:
     shape = "nested" if tensor.is_nested else list(tensor.shape)
     return f"{str(tensor.dtype).removeprefix('torch.')} {shape}"

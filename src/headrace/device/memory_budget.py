@@ -1,18 +1,103 @@
-"""`fit_budget`: the largest budget that the device's memory holds."""
+"""`fit_budget`: the largest budget at which a training step fits in the device's memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 import torch
+import torch.distributed as group
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from headrace.device.memory_search import RunStep, Search
+from headrace.device.memory import DeviceMemory, memory_of
+from headrace.device.memory_search import BatchSearch, BudgetFit, FittedBudget, RunStep, Shape
 from headrace.errors import BudgetError, UsageError
-from headrace.memory.agreement import Outcome, outcomes_of_all
-from headrace.memory.device_memory import DeviceMemory, memory_of
-from headrace.memory.kept import Stateful, kept
-from headrace.memory.report import Fit, FittedBudget, Shape
+
+# -- from memory/kept.py: The state of a user's models and optimizers, left as it was found.
+
+
+class Stateful(Protocol):
+    """What models, optimizers, schedules and scalers of torch are."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> object: ...
+
+
+@contextmanager
+def kept_state(objects: Sequence[Stateful], device: torch.device) -> Iterator[None]:
+    """Their states, and torch's random state, are afterwards what they were; gradients are cleared.
+
+    The copies lie in the host's memory.
+    """
+    states = [_copied(one.state_dict()) for one in objects]
+    devices = [device.index or 0] if device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices), _apart(objects):
+            yield
+    finally:
+        for one, state in zip(objects, states, strict=True):
+            one.load_state_dict(state)
+            if isinstance(one, nn.Module):
+                one.zero_grad(set_to_none=True)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        copied = copy.copy(value)  # a module's holds more than its items: the versions of its layers
+        copied.update((key, _copied(item)) for key, item in value.items())
+        return copied
+    if type(value) in (list, tuple):
+        return type(value)(map(_copied, value))
+    return copy.deepcopy(value)
+
+
+@contextmanager
+def _apart(objects: Sequence[Stateful]) -> Iterator[None]:
+    """The models exchange nothing with other ranks, which may be at another size, or out of memory, in that step."""
+    modules = [module for one in objects if isinstance(one, nn.Module) for module in one.modules()]
+    wrapped = [module for module in modules if isinstance(module, DistributedDataParallel)]
+    synced = [module for module in modules if isinstance(module, nn.SyncBatchNorm)]
+    with ExitStack() as stack:
+        for model in wrapped:
+            stack.callback(setattr, model, "require_forward_param_sync", model.require_forward_param_sync)
+            stack.enter_context(model.no_sync())
+            model.require_forward_param_sync = False
+        if synced and group.is_initialized():
+            alone, _ = group.new_subgroups(group_size=1)
+            stack.callback(group.destroy_process_group, alone)
+            for layer in synced:
+                stack.callback(setattr, layer, "process_group", layer.process_group)
+                layer.process_group = alone
+        yield
+
+
+# -- from memory/agreement.py: What all ranks of a process group take, when each has found something of its own.
+
+
+class RankOutcome(NamedTuple):
+    """What one rank found: a cost, or None and why not."""
+
+    cost: int | None
+    why: str
+
+
+def outcomes_of_all_ranks(own: RankOutcome) -> list[RankOutcome]:
+    """One a rank, in their order; this one's alone without a process group."""
+    if not (group.is_available() and group.is_initialized()):
+        return [own]
+    found: list[Any] = [None] * group.get_world_size()
+    group.all_gather_object(found, tuple(own))
+    return [RankOutcome(*one) for one in found]
+
+
+# -- from memory/fit_budget.py: `fit_budget`: the largest budget that the device's memory holds.
 
 
 def fit_budget(
@@ -55,7 +140,7 @@ def fit_budget(
     if most is not None and most < 1:
         raise UsageError(f"most: expected pixels or tokens of at least 1, got {most!r}")
     place = _device(device)
-    search = Search(step, memory_of(place) if memory is None else memory, margin=margin, most=most)
+    search = BatchSearch(step, memory_of(place) if memory is None else memory, margin=margin, most=most)
     cost, fit = _agreed(search, sizes, restore, place)
     if shapes is None:
         return FittedBudget(tokens=cost, rank_multiple=rank_multiple, fit=fit)
@@ -63,16 +148,16 @@ def fit_budget(
 
 
 def _agreed(
-    search: Search, sizes: Sequence[Shape], restore: Sequence[Stateful], device: torch.device
-) -> tuple[int, Fit]:
+    search: BatchSearch, sizes: Sequence[Shape], restore: Sequence[Stateful], device: torch.device
+) -> tuple[int, BudgetFit]:
     """A rank that fails tells the others first: they wait for it."""
     try:
-        with kept(restore, device):
+        with kept_state(restore, device):
             cost, fit = search.run(sizes)
     except Exception as error:
-        outcomes_of_all(Outcome(None, f"{type(error).__name__}: {error}"))
+        outcomes_of_all_ranks(RankOutcome(None, f"{type(error).__name__}: {error}"))
         raise
-    outcomes = outcomes_of_all(Outcome(cost, ""))
+    outcomes = outcomes_of_all_ranks(RankOutcome(cost, ""))
     costs = [one.cost for one in outcomes if one.cost is not None]
     for rank, one in enumerate(outcomes):
         if one.cost is None:

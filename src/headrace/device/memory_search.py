@@ -1,16 +1,155 @@
-"""Runs a user's step at growing sizes until the largest that fits is known."""
+"""Search for the largest batch that fits: peaks of memory, the line through them, the next size."""
 
 from __future__ import annotations
 
 import gc
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
 
+import numpy as np
+
+from headrace.device.memory import DeviceMemory
 from headrace.errors import BudgetError
-from headrace.memory.device_memory import DeviceMemory
-from headrace.memory.line import Line, Measured, fit_line, largest_that_fits, next_samples
-from headrace.memory.report import Fit, Shape, Step
+from headrace.plan.batching import Budget
+
+# -- from memory/line.py: The line through measured peaks of memory, and the next size to try. Pure.
+
+
+GROWTH = 2
+"""The most that a size is taken beyond one that was measured: not all that runs out of memory can be caught."""
+CLOSE = 0.02
+"""Sizes that differ by a smaller share are not told apart."""
+
+
+class MeasuredPeak(NamedTuple):
+    """One step of so many samples. `peak_bytes` is None where it ran out of memory."""
+
+    samples: int
+    peak_bytes: int | None
+
+
+class MemoryLine(NamedTuple):
+    """peak = fixed_bytes + bytes_per_sample x samples; `residual_bytes` is the largest distance of a point from it."""
+
+    fixed_bytes: float
+    bytes_per_sample: float
+    residual_bytes: float
+
+    def samples_at(self, limit_bytes: float) -> float:
+        """The size at which the peak is the limit; infinite where the peak does not grow."""
+        if self.bytes_per_sample <= 0:
+            return float("inf")
+        return (limit_bytes - self.fixed_bytes) / self.bytes_per_sample
+
+
+def fit_line(measured: Sequence[MeasuredPeak]) -> MemoryLine:
+    """Least squares through the sizes that ran, at least two different ones."""
+    points = [(one.samples, one.peak_bytes) for one in measured if one.peak_bytes is not None]
+    samples, peaks = np.array(points, dtype=np.float64).T
+    slope, fixed = np.polyfit(samples, peaks, 1)
+    return MemoryLine(float(fixed), float(slope), float(np.abs(peaks - fixed - slope * samples).max()))
+
+
+def largest_that_fits(measured: Sequence[MeasuredPeak], *, limit_bytes: int) -> int | None:
+    """The largest size that ran within the limit, below every one that did not."""
+    beyond = _smallest_beyond(measured, limit_bytes)
+    fits = [one.samples for one in measured if _fits(one, limit_bytes) and (beyond is None or one.samples < beyond)]
+    return max(fits, default=None)
+
+
+def next_samples(measured: Sequence[MeasuredPeak], *, limit_bytes: int, most: int) -> int | None:
+    """The size to run next, at most `most`; None when the largest that fits is found, to within CLOSE, or none fits.
+
+    It lies where the line meets the limit: that of all points or, where memory grows faster than linearly, that through
+    the two largest, whichever comes first. It is at most GROWTH times what ran, and halves the way to what did not.
+    """
+    fits = largest_that_fits(measured, limit_bytes=limit_bytes)
+    beyond = _smallest_beyond(measured, limit_bytes)
+    if fits is None:
+        return None if beyond is None or beyond == 1 else beyond // 2
+    target = _target(measured, limit_bytes)
+    if beyond is not None and target >= beyond:
+        return (fits + beyond) // 2 if beyond - 1 > fits * (1 + CLOSE) else None
+    found = int(min(target, most, GROWTH * fits))
+    return found if found > fits * (1 + CLOSE) else None
+
+
+def _target(measured: Sequence[MeasuredPeak], limit_bytes: int) -> float:
+    ran = sorted(one for one in measured if one.peak_bytes is not None)
+    if len({one.samples for one in ran}) < 2:
+        return float("inf")
+    return min(fit_line(part).samples_at(limit_bytes) for part in (ran, ran[-2:]))
+
+
+def _smallest_beyond(measured: Sequence[MeasuredPeak], limit_bytes: int) -> int | None:
+    return min((one.samples for one in measured if not _fits(one, limit_bytes)), default=None)
+
+
+def _fits(one: MeasuredPeak, limit_bytes: int) -> bool:
+    return one.peak_bytes is not None and one.peak_bytes <= limit_bytes
+
+
+# -- from memory/report.py: What a fitted budget is, and how it was found.
+
+
+Shape = tuple[int, ...]
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class MemoryStep:
+    """One step of the user's: so many samples of a shape. `peak_bytes` is None where it ran out of memory."""
+
+    shape: Shape
+    samples: int
+    peak_bytes: int | None
+
+    def __str__(self) -> str:
+        peak = "out of memory" if self.peak_bytes is None else f"{self.peak_bytes / MIB:,.1f} MiB"
+        return f"{self.samples} x {'x'.join(map(str, self.shape))}: {peak}"
+
+
+@dataclass(frozen=True)
+class BudgetFit:
+    """How a budget was found on this rank.
+
+    `steps` in the order in which they ran; `line` through those of the largest shape, None if there was but one size;
+    the peak was to stay within `limit_bytes`, which is `capacity_bytes` less the `margin`; `ranks` has what each rank
+    found, of which the least is the budget. `largest` is the step that shows it: the one nearest to the limit that ran
+    on this rank at what this rank found.
+    """
+
+    steps: tuple[MemoryStep, ...]
+    largest: MemoryStep
+    line: MemoryLine | None
+    capacity_bytes: int
+    limit_bytes: int
+    margin: float
+    ranks: tuple[int, ...]
+
+    def __str__(self) -> str:
+        limit = f"{self.limit_bytes / MIB:,.1f} of {self.capacity_bytes / MIB:,.1f} MiB (margin {self.margin:.0%})"
+        lines = [f"limit {limit}", *map(str, self.steps), f"found by {self.largest}"]
+        if self.line is not None:
+            fixed, slope, residual = (value / MIB for value in self.line)
+            lines.append(f"line {fixed:,.1f} MiB + {slope:,.3f} MiB a sample, off by at most {residual:,.3f} MiB")
+        if len(self.ranks) > 1:
+            lines.append(f"ranks found {', '.join(map(str, self.ranks))}: the least is taken")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedBudget(Budget):
+    """A Budget that was found by running steps. `print(budget.fit)` says how."""
+
+    fit: BudgetFit = field(compare=False)
+
+
+# -- from memory/search.py: Runs a user's step at growing sizes until the largest that fits is known.
+
 
 WARM_UPS = 2
 """Steps that are not measured: the first makes the optimizer's state, and libraries choose their workspaces."""
@@ -20,7 +159,7 @@ MOST_SAMPLES = 1 << 20
 RunStep = Callable[..., object]
 
 
-class Search:
+class BatchSearch:
     """The largest cost at which a step of every shape fits, a cost being samples x the product of the shape.
 
     The largest shape is fitted first. Each other one then runs at the same cost: where its memory is not linear in its
@@ -32,9 +171,9 @@ class Search:
         self._memory = memory
         self._margin = margin
         self._most = most
-        self._steps: list[Step] = []
+        self._steps: list[MemoryStep] = []
 
-    def run(self, shapes: Sequence[Shape]) -> tuple[int, Fit]:
+    def run(self, shapes: Sequence[Shape]) -> tuple[int, BudgetFit]:
         """Raises BudgetError where not even one sample fits, or `most` holds none."""
         largest, *others = sorted(shapes, key=prod, reverse=True)
         capacity_bytes = self._warmed_up(largest)
@@ -47,7 +186,7 @@ class Search:
                 cost, shown = least, step
             elif (step.peak_bytes or 0) > (shown.peak_bytes or 0):
                 shown = step
-        return cost, Fit(tuple(self._steps), shown, line, capacity_bytes, limit_bytes, self._margin, (cost,))
+        return cost, BudgetFit(tuple(self._steps), shown, line, capacity_bytes, limit_bytes, self._margin, (cost,))
 
     def _warmed_up(self, shape: Shape) -> int:
         """The capacity in bytes."""
@@ -59,24 +198,24 @@ class Search:
 
     def _fitted(
         self, shape: Shape, limit_bytes: int, most: int | None, *, from_the_top: bool = False
-    ) -> tuple[int, Step]:
+    ) -> tuple[int, MemoryStep]:
         """The largest cost that fits, and the step that shows it; `from_the_top` tries the most of all first."""
         highest = MOST_SAMPLES if most is None else min(MOST_SAMPLES, most // prod(shape))
         if highest < 1:
             raise BudgetError(f"most: expected room for one sample of {_named(shape)}, {prod(shape)}, got {most}")
-        measured: list[Measured] = []
+        measured: list[MeasuredPeak] = []
         samples: int | None = highest if from_the_top else 1
         while samples is not None:
-            measured.append(Measured(samples, self._measured(samples, shape)))
+            measured.append(MeasuredPeak(samples, self._measured(samples, shape)))
             samples = next_samples(measured, limit_bytes=limit_bytes, most=highest)
         fits = largest_that_fits(measured, limit_bytes=limit_bytes)
         if fits is None:
             raise self._too_small(shape, limit_bytes)
-        return fits * prod(shape), Step(shape, fits, dict(measured)[fits])
+        return fits * prod(shape), MemoryStep(shape, fits, dict(measured)[fits])
 
     def _measured(self, samples: int, shape: Shape) -> int | None:
         peak_bytes = self._peak(samples, shape)
-        self._steps.append(Step(shape, samples, peak_bytes))
+        self._steps.append(MemoryStep(shape, samples, peak_bytes))
         return peak_bytes
 
     def _peak(self, samples: int, shape: Shape) -> int | None:
@@ -92,8 +231,8 @@ class Search:
         self._memory.begin()
         return None
 
-    def _line(self, shape: Shape) -> Line | None:
-        measured = [Measured(step.samples, step.peak_bytes) for step in self._steps if step.shape == shape]
+    def _line(self, shape: Shape) -> MemoryLine | None:
+        measured = [MeasuredPeak(step.samples, step.peak_bytes) for step in self._steps if step.shape == shape]
         ran = [one for one in measured if one.peak_bytes is not None]
         return fit_line(ran) if len(ran) > 1 else None
 

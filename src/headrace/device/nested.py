@@ -1,4 +1,4 @@
-"""Batches as people nest them: mappings, sequences, named tuples and dataclasses of tensors."""
+"""Tensors in nested batches: mappings, sequences, named tuples and dataclasses; their dense parts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
+
+# -- from device/nested.py: Batches as people nest them: mappings, sequences, named tuples and dataclasses of tensors.
+
 
 Path: TypeAlias = tuple[str | int, ...]
 """Keys, field names and positions that lead to a tensor."""
@@ -113,3 +116,28 @@ def _packed(batch: PackedSequence, function: Callable[[Path, Tensor], Tensor], p
         return None if part is None else function((*path, name), part)
 
     return PackedSequence(moved("data"), batch.batch_sizes, moved("sorted_indices"), moved("unsorted_indices"))  # type: ignore[arg-type]
+
+
+# -- from device/sparse.py: The dense tensors that a sparse or nested one is made of: torch counts and watches over
+# the memory of those only.
+
+
+_ROWS = (torch.sparse_csr, torch.sparse_bsr)
+_COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
+
+
+def dense_parts(tensor: Tensor) -> list[Tensor]:
+    """Where the tensor's content lies; a dense one is its own only part."""
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]  # indices() and values() want it coalesced
+    if tensor.layout in _ROWS:
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in _COLUMNS:
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    if tensor.is_nested and tensor.layout is torch.strided:
+        return [tensor.values()]
+    return [tensor]
+
+
+def bytes_of(tensor: Tensor) -> int:
+    return sum(part.nbytes for part in dense_parts(tensor))

@@ -10,16 +10,47 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
-from headrace.device import workers
-from headrace.device.conversion import TORCH_DTYPES, Conversion
+from headrace.device import feed
 from headrace.device.feed import DROP_WAIT_S, DeviceFeed
-from headrace.device.handed_on import plain_class, take_on
-from headrace.device.image_conversion import AnyImages, Images, NamedImages
-from headrace.device.lanes import lane_to, resolve
-from headrace.device.stats import PrefetchStats
+from headrace.device.h2d_copy import PrefetchStats, lane_to, resolve
+from headrace.device.image_conversion import TORCH_DTYPES, AnyImages, Conversion, ImageSelector, NamedImages
 from headrace.errors import UsageError
 from headrace.fields import DTYPES, DType, Normalize
 from headrace.system.channel import Closed
+
+# -- from device/handed_on.py: Methods that an object has only if its source has ones of the same names, so that
+# whoever asks is told the truth.
+#
+# Frameworks ask before they save a run, and a method that is there and then raises would end it. They ask in two
+# ways:
+# `hasattr(loader, "state_dict")`, and isinstance with a runtime protocol, as Lightning does, which looks at the class
+# and
+# never calls a descriptor. So the methods have to be there or not in the class itself.
+
+
+def take_on(owner: object, source: object, names: tuple[str, ...]) -> None:
+    """Gives `owner` its own `_NAME` as NAME, for each of these names that `source` has."""
+    owner.__class__ = _having(type(owner), tuple(name for name in names if hasattr(source, name)))
+
+
+def plain_class(owner: object) -> type[object]:
+    """The class that `owner` had before: the other cannot be found by its name, as pickle would."""
+    return type(owner).__bases__[0]
+
+
+_classes: dict[tuple[type[object], tuple[str, ...]], type[object]] = {}
+
+
+def _having(cls: type[object], names: tuple[str, ...]) -> type[object]:
+    if (cls, names) not in _classes:
+        kept = {name: getattr(cls, name) for name in ("__doc__", "__module__", "__qualname__")}
+        _classes[cls, names] = type(cls.__name__, (cls,), kept | {name: getattr(cls, f"_{name}") for name in names})
+    return _classes[cls, names]
+
+
+# -- from device/prefetcher.py: `DevicePrefetcher`: any iterable of batches, ahead of the training step and on its
+# device.
+
 
 T = TypeVar("T")
 State = dict[str, Any]
@@ -87,7 +118,7 @@ class DevicePrefetcher(Generic[T]):
         take_on(self, iterable, HANDED_ON)
         self.device = resolve(device)
         self._depth = depth
-        self._images: Images = (
+        self._images: ImageSelector = (
             AnyImages(conversion) if images is None else NamedImages(dict.fromkeys(images, conversion))
         )
         self._feed: DeviceFeed[State | None] | None = None  # of the latest pass
@@ -155,7 +186,7 @@ class DevicePrefetcher(Generic[T]):
     def _start(self, position: _Position) -> DeviceFeed[State | None]:
         # Here and not in the feeding thread: DataLoader draws its seed from torch's global generator, and installs the
         # signal handler that tells of killed workers, in the thread that asks for its iterator.
-        batches = _Batches(workers.begin(self.source), self._snapshot, self._images, position)
+        batches = _Batches(feed.begin_iterator(self.source), self._snapshot, self._images, position)
         self._feed = DeviceFeed(batches.take, lane_to(self.device, self._images), self._depth, end=batches.close)
         return self._feed
 
@@ -237,13 +268,13 @@ class _Batches(Generic[T]):
     """A source's iterator, and the source's state after each batch. Used by the feeding thread only."""
 
     def __init__(
-        self, iterator: Iterator[T], snapshot: Callable[[], State | None], images: Images, position: _Position
+        self, iterator: Iterator[T], snapshot: Callable[[], State | None], images: ImageSelector, position: _Position
     ) -> None:
         self._iterator = iterator
         self._position = position
         self._failed = False
         self._snapshot = snapshot
-        self._images: Images | None = images  # until the first batch has been checked
+        self._images: ImageSelector | None = images  # until the first batch has been checked
 
     def take(self) -> tuple[T, State | None]:
         try:
@@ -253,7 +284,7 @@ class _Batches(Generic[T]):
             raise
         except Exception as error:
             self._failed = True
-            lost = workers.lost(self._iterator, error)
+            lost = feed.lost_worker(self._iterator, error)
             if lost is None:
                 raise
             raise lost from error
@@ -271,7 +302,7 @@ class _Batches(Generic[T]):
         if hasattr(iterator, "close"):
             iterator.close()
         else:
-            workers.end(iterator)
+            feed.end_workers(iterator)
 
     def _look_for_the_end(self, iterator: Iterator[T]) -> None:
         """A consumer that left with all batches so far may have left with the last, which only the next call tells.

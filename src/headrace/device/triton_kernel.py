@@ -1,4 +1,4 @@
-"""The Triton kernel of `fused`; importing this needs Triton."""
+"""Triton kernel that normalises bytes; importing this needs Triton."""
 
 from __future__ import annotations
 

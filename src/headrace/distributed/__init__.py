@@ -1,13 +1,7 @@
-"""Several ranks of one training run: how they begin, what they share, and how they end together.
+"""Several ranks of one training run: DistributedDataParallel, SyncBatchNorm and seeds."""
 
-    with hr.distributed.start() as ranks:
-        ranks.seed(0)
-        model = ranks.wrap(Model())
+from __future__ import annotations
 
-torchrun starts the processes; nothing here does. Without it there is one rank, and the same program runs unchanged.
-"""
-
-from headrace.distributed.process_group import start
-from headrace.distributed.ranks import Ranks
+from headrace.distributed.process_group import Ranks, start
 
 __all__ = ["Ranks", "start"]

@@ -8,18 +8,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from headrace.doctor.evidence.merge import read_session
-from headrace.doctor.session.model import Machine, Note, Outcome, Session, Unreached
+from headrace.doctor.session.evidence_reader import read_session
+from headrace.doctor.session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
 
 def concluded(
     folder: Path,
     *,
-    outcome: Outcome,
+    outcome: CommandOutcome,
     mode: str,
     machines: Sequence[Machine] = (),
-    unreached: Sequence[Unreached] = (),
-    notes: Sequence[Note] = (),
+    unreached: Sequence[UnreachedProcess] = (),
+    notes: Sequence[SessionNote] = (),
 ) -> Session:
     """The evidence and the samples, merged. Only the evidence knows where the doctor ended a run."""
     session = read_session(

@@ -1,4 +1,4 @@
-"""`with headrace.doctor.watch():` sees what a training loop in this very process waits for, as in a notebook."""
+"""`headrace.doctor.watch`: the doctor in a notebook."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from headrace.doctor.attach.environment import environment
-from headrace.doctor.fork_server import end_fork_server
-from headrace.doctor.probe.clock import Clock
-from headrace.doctor.probe.settings import Settings
+from headrace.doctor.attach.injection import end_fork_server, probe_environment
+from headrace.doctor.probe.settings import ProbeSettings, SessionClock
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from headrace.doctor.causes.remedy import Prescription
     from headrace.doctor.measure.diagnosis import Diagnosis
-    from headrace.doctor.session.model import Machine, Outcome, Session
+    from headrace.doctor.session.model import CommandOutcome, Machine, Session
+
 
 PROBE = "_headrace_probe"
 """The name under which the probe is loaded, here as in an observed command."""
@@ -51,7 +50,7 @@ def watch(
     names steps and stages for torch.profiler. A watch within another one, or in a script under `headrace doctor`, gives
     what has been measured up to its end. Exceptions of the body pass through.
     """
-    from headrace.doctor.session.model import Outcome
+    from headrace.doctor.session.model import CommandOutcome
     from headrace.doctor.session.storage import session_folder
 
     watched, begun_ns = Watch(), time.monotonic_ns()
@@ -64,7 +63,7 @@ def watch(
                 if folder is None:
                     folder = until_read.enter_context(session_folder(observe=True, ranges=ranges)).path
                     while_running.enter_context(_probe_in(folder))
-                while_running.enter_context(_sampled(Clock(Settings.read(str(folder))), machines))
+                while_running.enter_context(_sampled(SessionClock(ProbeSettings.read(str(folder))), machines))
                 why = "failed"
                 yield watched
             why = "finished"
@@ -75,7 +74,7 @@ def watch(
             if folder is not None and why is not None:
                 _write_what_is_held()
                 duration_us = (time.monotonic_ns() - begun_ns) // 1000
-                outcome = Outcome(command=[], status=None, why=why, duration=duration_us)
+                outcome = CommandOutcome(command=[], status=None, why=why, duration=duration_us)
                 _guarded(lambda: _conclude(watched, folder, outcome, machines))
                 _guarded(lambda: _prescribe(watched), what="what to do about it is not told: computing that")
                 _guarded(lambda: _show(watched, console, verbose) if show else None)
@@ -114,7 +113,7 @@ def _probe_in(folder: Path) -> Iterator[None]:
     """The probe here, and in each Python that is started meanwhile, spawned workers among them."""
     end_fork_server()
     before = dict(os.environ)
-    probed = environment(folder, before)
+    probed = probe_environment(folder, before)
     probe = _probe()
     probe.start(str(folder))
     os.environ.update(probed)
@@ -131,18 +130,18 @@ def _probe_in(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _sampled(clock: Clock, machines: list[Machine]) -> Iterator[None]:
-    from headrace.doctor.machine import Sampler
+def _sampled(clock: SessionClock, machines: list[Machine]) -> Iterator[None]:
+    from headrace.doctor.machine import MachineSampler
 
-    sampler = Sampler(clock, os.getpid()).start()
+    sampler = MachineSampler(clock, os.getpid()).start()
     try:
         yield
     finally:
         machines.append(sampler.stop())
 
 
-def _conclude(watched: Watch, folder: Path, outcome: Outcome, machines: list[Machine]) -> None:
-    from headrace.doctor.analyse.analysis import diagnose
+def _conclude(watched: Watch, folder: Path, outcome: CommandOutcome, machines: list[Machine]) -> None:
+    from headrace.doctor.causes.diagnose import diagnose
     from headrace.doctor.conclusion import concluded
 
     watched.session = concluded(folder, outcome=outcome, mode="watch", machines=machines)
@@ -154,8 +153,8 @@ def _prescribe(watched: Watch) -> None:
     if watched.session is None or watched.diagnosis is None:
         return
     from headrace.doctor.causes.prescription import prescribe
-    from headrace.doctor.remedies.sources import files_here
-    from headrace.doctor.survey.survey import surveyed
+    from headrace.doctor.edits.script_source import files_here
+    from headrace.doctor.machine.survey import surveyed
 
     session = watched.session
     session.survey = surveyed(session.machines[0], session.opened) if session.machines else None

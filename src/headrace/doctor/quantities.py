@@ -1,4 +1,4 @@
-"""Sizes, times, shares and numbers in the sentences of findings."""
+"""Text for quantities: sizes, times, shares and counts."""
 
 from __future__ import annotations
 

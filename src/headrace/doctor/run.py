@@ -1,4 +1,4 @@
-"""Runs a command with the probe in it, and says what it waited for."""
+"""Runs a command with the probe in it, and reports what it waited for."""
 
 from __future__ import annotations
 
@@ -13,30 +13,24 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headrace.doctor.analyse.analysis import diagnose
-from headrace.doctor.attach.command import Ended, run
-from headrace.doctor.attach.hands_off import PutBack, holds_files
-from headrace.doctor.attach.leftovers import Leftover
+from headrace.doctor.attach.command import DOCTOR_FAILED, CommandResult, exit_status, run_command
+from headrace.doctor.attach.hands_off import UndoReport, holds_files, restore_session, undo_notes, unfinished_sessions
+from headrace.doctor.attach.process_tree import Leftover
+from headrace.doctor.causes.diagnose import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.causes.remedy import Prescription
 from headrace.doctor.conclusion import concluded
-from headrace.doctor.hands_off.unfinished import restore, unfinished
-from headrace.doctor.hands_off.words import sentences
-from headrace.doctor.machine import Sampler
+from headrace.doctor.edits.script_source import files_here
+from headrace.doctor.machine import MachineSampler
+from headrace.doctor.machine.survey import surveyed
 from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.prove.baseline import DIGESTS
 from headrace.doctor.prove.prover import prover_of
-from headrace.doctor.remedies.sources import files_here
-from headrace.doctor.report.document import document
-from headrace.doctor.report.files import write_whole
-from headrace.doctor.report.live_old import LiveView
-from headrace.doctor.report.outputs import Outputs
+from headrace.doctor.report.live import LiveView
+from headrace.doctor.report.outputs import Outputs, document, write_whole
 from headrace.doctor.report.run_text import gpu_busy
-from headrace.doctor.session.document import decode
-from headrace.doctor.session.model import Machine, Note, Outcome, Session, Survey, Unreached
-from headrace.doctor.session.storage import SESSION_FILE, SessionFolder, session_folder
-from headrace.doctor.status import DOCTOR_FAILED, exit_status
-from headrace.doctor.survey.survey import surveyed
+from headrace.doctor.session.model import CommandOutcome, Machine, MachineSurvey, Session, SessionNote, UnreachedProcess
+from headrace.doctor.session.storage import SESSION_FILE, SessionFolder, decode_session, session_folder
 from headrace.errors import SessionError
 
 REPLAY_STEPS = 40
@@ -107,40 +101,40 @@ def restore_again(session: Path) -> int:
 
     Raises UsageError where there is nothing to put back.
     """
-    put_back = restore(session)
-    _say_all([text for _, text in sentences(put_back)] or ["every file was as before"])
+    put_back = restore_session(session)
+    _say_all([text for _, text in undo_notes(put_back)] or ["every file was as before"])
     return DOCTOR_FAILED if put_back.undone.failed else 0
 
 
 def restore_unfinished() -> None:
     """Puts back what an earlier doctor's command wrote in this folder, before more is written."""
-    for session in unfinished(Path(os.path.realpath(os.getcwd()))):
+    for session in unfinished_sessions(Path(os.path.realpath(os.getcwd()))):
         _say(f"an earlier doctor was killed in this folder; putting back what its command changed: {session}")
-        _say_all([text for _, text in sentences(restore(session))])
+        _say_all([text for _, text in undo_notes(restore_session(session))])
 
 
-def run_sampled(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[Ended, list[Machine]]:
+def run_sampled(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[CommandResult, list[Machine]]:
     """Runs the command, with the machine sampled beside. Output passes through here unless the run is only observed:
     then it does not hang on the doctor."""
-    samplers: list[Sampler] = []
+    samplers: list[MachineSampler] = []
     view = _live_view(folder, outputs, samplers) if asked.live else None
     with ExitStack() as stack:
         stack.enter_context(outputs.standard_output_aside())
         if view is not None:
             stack.enter_context(view)
         stack.callback(lambda: [sampler.stop() for sampler in samplers])
-        ended = run(
+        ended = run_command(
             asked.command,
             folder.settings,
             relay=asked.live or not asked.observe,
             on_line=view.relay if view is not None and view.draws else None,
-            on_start=lambda pid: samplers.append(Sampler(folder.clock, pid).start()),
+            on_start=lambda pid: samplers.append(MachineSampler(folder.clock, pid).start()),
             keep_written=folder.is_kept,
         )
     return ended, [sampler.machine() for sampler in samplers]
 
 
-def _live_view(folder: SessionFolder, outputs: Outputs, samplers: list[Sampler]) -> LiveView:
+def _live_view(folder: SessionFolder, outputs: Outputs, samplers: list[MachineSampler]) -> LiveView:
     """`samplers` gets its one once the command has started. The view needs all of what goes to the terminal; where
     some of it goes elsewhere there are lines on standard error, and the output is left alone."""
     has_all = sys.stdout.isatty() and sys.stderr.isatty() and not outputs.json_to_standard_output
@@ -149,7 +143,7 @@ def _live_view(folder: SessionFolder, outputs: Outputs, samplers: list[Sampler])
 
 
 def _report(
-    asked: Examination, outputs: Outputs, folder: SessionFolder, ended: Ended, machines: list[Machine]
+    asked: Examination, outputs: Outputs, folder: SessionFolder, ended: CommandResult, machines: list[Machine]
 ) -> float | None:
     """The share of a step that it waits."""
     session = session_of(asked, folder, ended, machines)
@@ -168,19 +162,21 @@ def _report(
     return diagnosis.wait_share
 
 
-def session_of(asked: Examination, folder: SessionFolder, ended: Ended, machines: list[Machine]) -> Session:
+def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, machines: list[Machine]) -> Session:
     """What the run has left in the folder."""
     return concluded(
         folder.path,
-        outcome=Outcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),
+        outcome=CommandOutcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),
         mode="observe" if asked.observe else "measure",
         machines=machines,
-        unreached=[Unreached(missed.pid, shlex.join(_texts(missed.command)), missed.why) for missed in ended.missed],
+        unreached=[
+            UnreachedProcess(missed.pid, shlex.join(_texts(missed.command)), missed.why) for missed in ended.missed
+        ],
         notes=[*map(_leftover, ended.leftovers), *_put_back(ended.put_back)],
     )
 
 
-def _surveyed(session: Session) -> Survey | None:
+def _surveyed(session: Session) -> MachineSurvey | None:
     """Of the machine that was sampled, which is this one."""
     try:
         return surveyed(session.machines[0], session.opened) if session.machines else None
@@ -214,14 +210,16 @@ def _prove(
     session.notes += [note for note in prover.notes if note not in session.notes]
 
 
-def _leftover(process: Leftover) -> Note:
+def _leftover(process: Leftover) -> SessionNote:
     fates = {"left": "goes on, since it detached itself", "stuck": "goes on, since not even SIGKILL ends it"}
     fate = fates.get(process.fate, f"was {process.fate}")
-    return Note("leftover", f"{shlex.join(_texts(process.command))} outlived the command and {fate}", process.pid)
+    return SessionNote(
+        "leftover", f"{shlex.join(_texts(process.command))} outlived the command and {fate}", process.pid
+    )
 
 
-def _put_back(put_back: PutBack | None) -> list[Note]:
-    return [] if put_back is None else [Note(code, text) for code, text in sentences(put_back)]
+def _put_back(put_back: UndoReport | None) -> list[SessionNote]:
+    return [] if put_back is None else [SessionNote(code, text) for code, text in undo_notes(put_back)]
 
 
 def _texts(arguments: list[str]) -> list[str]:
@@ -253,7 +251,7 @@ def _guarded(work: Callable[[], float | None], folder: SessionFolder) -> float |
 
 def _read(path: Path) -> Session:
     try:
-        return decode(path.read_bytes(), where=str(path))
+        return decode_session(path.read_bytes(), where=str(path))
     except OSError as error:
         raise SessionError(f"expected a session file, got {path} ({error.strerror})") from error
 

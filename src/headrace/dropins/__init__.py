@@ -17,21 +17,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.compat.images.decoding import decode_image, read_images
-    from headrace.compat.samplers.buckets import BucketBatchSampler
     from headrace.device.prefetcher import DevicePrefetcher
     from headrace.dropins.cached_dataset import cached
-    from headrace.dropins.image_reader import ImageReader
+    from headrace.dropins.image_reader import ImageReader, decode_image, read_images
     from headrace.dropins.indexed_tar import IndexedTar
     from headrace.dropins.indexed_zip import IndexedZip
     from headrace.dropins.random_sources import sample_random
-    from headrace.dropins.resumable_samplers import ResumableBatchSampler, ResumableSampler
+    from headrace.dropins.resumable_samplers import BucketBatchSampler, ResumableBatchSampler, ResumableSampler
     from headrace.dropins.shared_sequence import shared_list
     from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
     from headrace.loader.framework_dataloader import as_dataloader
 
 _HOMES = {
-    "BucketBatchSampler": "headrace.compat.samplers.buckets",
+    "BucketBatchSampler": "headrace.dropins.resumable_samplers",
     "DevicePrefetcher": "headrace.device.prefetcher",
     "ImageReader": "headrace.dropins.image_reader",
     "IndexedTar": "headrace.dropins.indexed_tar",
@@ -41,8 +39,8 @@ _HOMES = {
     "ThreadDataLoader": "headrace.dropins.thread_loader.thread_dataloader",
     "as_dataloader": "headrace.loader.framework_dataloader",
     "cached": "headrace.dropins.cached_dataset",
-    "decode_image": "headrace.compat.images.decoding",
-    "read_images": "headrace.compat.images.decoding",
+    "decode_image": "headrace.dropins.image_reader",
+    "read_images": "headrace.dropins.image_reader",
     "sample_random": "headrace.dropins.random_sources",
     "shared_list": "headrace.dropins.shared_sequence",
 }

@@ -1,21 +1,183 @@
-"""`cached`: around a map-style Dataset, keeps what is the same each time a sample is made."""
+"""`cached`: a map-style Dataset whose samples are cached in RAM or on a disk."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import mmap
 import operator
 import os
+import random
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
 from headrace.cache import CacheSpec, CacheStats, Store, identity_of, parse_spec
-from headrace.compat.caching.counters import ADMITTED, DAMAGED, HITS, MISSES, Counters
-from headrace.compat.caching.encoding import UndecodableError, decode_sample
-from headrace.compat.caching.sameness import Load, Maker
-from headrace.errors import UsageError
+from headrace.cache.storage import DescriptorServer, shared_descriptor
+from headrace.dropins.random_sources import global_states, moved_sources
+from headrace.dropins.sample_encoding import UndecodableError, decode_sample, encode_sample
+from headrace.errors import SharedMemoryError, UsageError
+from headrace.system.threads import close_at_exit
+
+# -- from compat/caching/sameness.py: Whether a sample is the same each time: looked at when a cache is opened, and
+# when a sample is made for keeping.
+
+
+PROBES = 4
+"""Samples that are made, twice each, when a cache is opened."""
+LOOKS, LOOK_EVERY = 64, 16
+"""Of the samples that a process makes, those at which the global sources are looked at: the first, and then one of so
+many. A look takes 60 µs, 1 to 5 % of decoding a picture (benchmarks/cached_dataset.py)."""
+_RANDOM_NAMES = ("Random", "ColorJitter", "AutoAugment", "TrivialAugment", "AugMix", "GaussianBlur", "GaussNoise")
+"""How names of transforms begin that draw something."""
+
+Load = Callable[[int], Any]
+
+
+class SampleBuilder:
+    """Makes samples for keeping. `dataset` is asked for its transforms where a message needs them."""
+
+    def __init__(self, dataset: Any, load: Load) -> None:
+        self._dataset = dataset
+        self._load = load
+        self._made = 0
+
+    def make(self, index: int) -> bytes:
+        """The sample, encoded. Raises UsageError if it is seen to draw from a global random source or cannot be kept,
+        and whatever `load` raises.
+
+        In other threads than the main one nobody can tell who draws, so there only the encoding is checked.
+        """
+        before = global_states() if self._is_looked_at() else None
+        sample = self._load(index)
+        moved = [] if before is None else moved_sources(before)
+        if moved:
+            raise UsageError(
+                f"cached: sample {index:,}: expected a sample that is the same each time, got one that draws from "
+                f"{' and '.join(moved)}: what is random would be kept. {self._how_to_cut()}"
+            )
+        return encode_sample(sample, index)
+
+    def _is_looked_at(self) -> bool:
+        self._made += 1
+        looked_at = self._made <= LOOKS or self._made % LOOK_EVERY == 0
+        return looked_at and threading.current_thread() is threading.main_thread()
+
+    def probe(self, length: int) -> list[bytes]:
+        """Some samples, the same ones each time, encoded. Raises UsageError also for one that is another one when it
+        is made again, as with a random generator of the dataset's own."""
+        return [self._made_twice(index) for index in probed(length)]
+
+    def _made_twice(self, index: int) -> bytes:
+        first = self.make(index)
+        if first != self.make(index):
+            raise UsageError(
+                f"cached: sample {index:,}: expected a sample that is the same each time, got another one when it was "
+                f"made again: what is random would be kept. {self._how_to_cut()}"
+            )
+        return first
+
+    def _how_to_cut(self) -> str:
+        first = first_random(self._dataset)
+        cut = "before the first random step" if first is None else f"before {first}"
+        return f"Give load= what is done {cut}, and augment= all from there on"
+
+
+def probed(length: int) -> list[int]:
+    """First, last, and two between."""
+    if length <= PROBES:
+        return list(range(length))
+    between = random.Random(length).sample(range(1, length - 1), PROBES - 2)
+    return sorted({0, length - 1, *between})
+
+
+def first_random(dataset: Any) -> str | None:
+    """The first transform of `dataset.transform`, or `.transforms`, that is called as random ones are."""
+    for attribute in ("transform", "transforms"):
+        found = _first_of(getattr(dataset, attribute, None))
+        if found is not None:
+            return f"{found} of its {attribute}"
+    return None
+
+
+def _first_of(transform: Any) -> str | None:
+    if transform is None:
+        return None
+    name = type(transform).__name__
+    if name.startswith(_RANDOM_NAMES):
+        return name
+    inner = getattr(transform, "transforms", None)
+    inner = inner if isinstance(inner, list | tuple) else [getattr(transform, "transform", None)]
+    return next((found for one in inner if (found := _first_of(one)) is not None), None)
+
+
+# -- from compat/caching/counters.py: What a cache did in all processes together: workers come and go with each pass,
+# and each counts only its own.
+
+
+ROWS = 1024
+"""One for each process, by its number. Two that live at once and share one may lose a count, which is a count only."""
+HITS, MISSES, ADMITTED, DAMAGED = range(4)
+_COLUMNS = 4
+_BYTES = ROWS * _COLUMNS * 8
+
+
+class CacheCounters:
+    """Anonymous memory by the name of a cache. Forks have it, a pickle finds it again."""
+
+    def __init__(self, name: str) -> None:
+        """Raises SharedMemoryError."""
+        self._name = name
+        descriptor, self._hand_out = shared_descriptor(f"{name}-counts", _make)
+        try:
+            self._view = memoryview(mmap.mmap(descriptor, _BYTES)).cast("Q")
+        except OSError as error:
+            raise SharedMemoryError(f"no memory for the counts of a cache: {error}") from error
+        finally:
+            if self._hand_out is None:
+                os.close(descriptor)
+        self._descriptor = descriptor if self._hand_out is not None else None
+        close_at_exit(self)
+
+    def __reduce__(self) -> tuple[Callable[..., CacheCounters], tuple[Any, ...]]:
+        return CacheCounters, (self._name,)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            self.close()
+
+    def add(self, column: int, count: int = 1) -> None:
+        self._view[os.getpid() % ROWS * _COLUMNS + column] += count
+
+    def totals(self) -> list[int]:
+        """By column."""
+        return [sum(self._view[column::_COLUMNS].tolist()) for column in range(_COLUMNS)]
+
+    def close(self) -> None:
+        """No longer hands the memory to processes that ask for it."""
+        hand_out: DescriptorServer | None = self._hand_out
+        if hand_out is not None:
+            hand_out.close()
+            self._hand_out = None
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _make() -> int:
+    try:
+        descriptor = os.memfd_create("headrace-cache-counts")
+        os.ftruncate(descriptor, _BYTES)
+    except (AttributeError, OSError) as error:
+        raise SharedMemoryError(f"no memory for the counts of a cache: memfd_create of Linux: {error}") from error
+    return descriptor
+
+
+# -- from compat/caching/dataset.py: `cached`: around a map-style Dataset, keeps what is the same each time a sample
+# is made.
+
 
 FORMAT = "headrace cached 1"
 Augment = Callable[[Any], Any]
@@ -66,16 +228,18 @@ def cached(
     length = len(dataset)
     if length == 0:
         raise UsageError("cached: expected a dataset with samples, got an empty one")
-    maker = Maker(dataset, dataset.__getitem__ if load is None else load)
+    maker = SampleBuilder(dataset, dataset.__getitem__ if load is None else load)
     identity = identity_of(length, [FORMAT, _name_of(spec, name)], _stamp(maker, length))
-    counters = Counters(f"{identity.name}-{identity.stamp[:8].hex()}-{uuid.uuid4().hex}")
+    counters = CacheCounters(f"{identity.name}-{identity.stamp[:8].hex()}-{uuid.uuid4().hex}")
     return CachedDataset(dataset, maker, augment, Store(spec, identity), counters)
 
 
 class CachedDataset:
     """Made by `cached`. Attributes that it does not have are the dataset's."""
 
-    def __init__(self, dataset: Any, maker: Maker, augment: Augment | None, store: Store, counters: Counters) -> None:
+    def __init__(
+        self, dataset: Any, maker: SampleBuilder, augment: Augment | None, store: Store, counters: CacheCounters
+    ) -> None:
         self.dataset = dataset
         self._maker = maker
         self._augment = augment
@@ -152,6 +316,6 @@ def _name_of(spec: CacheSpec, name: str | None) -> list[Any]:
     return ["run", uuid.uuid4().hex if run is None else run, next(_numbers)]
 
 
-def _stamp(maker: Maker, length: int) -> list[str]:
+def _stamp(maker: SampleBuilder, length: int) -> list[str]:
     """What some samples are: data or code that changed gives others."""
     return [hashlib.blake2b(data, digest_size=16).hexdigest() for data in maker.probe(length)]

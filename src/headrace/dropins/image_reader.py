@@ -1,31 +1,102 @@
-"""`ImageReader`: the core's decode, crop and resize, compiled once and called for each image."""
+"""`decode_image`, `read_images` and `ImageReader`: native decode, crop and resize for a Dataset."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
+import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._core import Limits
-from headrace.compat.images.batch import decode_all, stack
-from headrace.compat.images.errors import CORRUPT, LIMIT, error_for
-from headrace.compat.images.view_keys import draw_keys
 from headrace.data.pillow_images import TooLargeError
-from headrace.dropins.image_source import ImageSource, content_of, path_of, read_path
-from headrace.errors import UsageError
-from headrace.feed import pillow
+from headrace.dropins.image_source import (
+    CORRUPT,
+    LIMIT,
+    ImageSource,
+    at_item,
+    content_of,
+    error_for,
+    origin_of,
+    path_of,
+    read_path,
+)
+from headrace.dropins.random_sources import draw_keys
+from headrace.errors import HeadraceError, UsageError
 from headrace.fields import DTYPES, DType, Filter, Image, Mode, Normalize
-from headrace.loader import Output
+from headrace.loader import Output, default_threads
 from headrace.loader.assembly import DECLINED
+from headrace.loader.decoding import pillow
 from headrace.loader.decoding.pixels import image_options
+from headrace.loader.map_stage import PythonThreads
 from headrace.views.views import View, compile_view
 
 if TYPE_CHECKING:
-    from headrace.compat.images.view_keys import RandomSource
+    from headrace.dropins.random_sources import RandomSource
+
+__all__ = ["ImageReader", "decode_image", "read_images"]
+
+
+# -- from compat/images/batch.py: Many images at once: decoded side by side, delivered in order, all of one size.
+
+
+def decode_all(decode: Callable[[int], NDArray[Any]], count: int, threads: int | None) -> list[NDArray[Any]]:
+    """What `decode` gives for each item, in order. Raises its first error, which then names the item."""
+    threads = min(_default_threads() if threads is None else _checked(threads), count)
+
+    def one(item: int) -> NDArray[Any]:
+        try:
+            return decode(item)
+        except HeadraceError as error:
+            raise at_item(error, item) from error
+
+    if threads <= 1:
+        return [one(item) for item in range(count)]
+    pool = PythonThreads(threads)
+    try:
+        return pool.each(one, range(count))
+    finally:
+        pool.join()
+
+
+def stack(images: Sequence[NDArray[Any]], sources: Sequence[ImageSource]) -> NDArray[Any]:
+    """[N, …] of images of one shape. Raises UsageError that names the first two that differ, or for none at all."""
+    if not images:
+        raise UsageError("expected at least one image, got an empty list: its batch would have no size")
+    for item, image in enumerate(images):
+        if image.shape != images[0].shape:
+            raise UsageError(
+                f"expected images of one size, got {_named(sources, images, 0)} and {_named(sources, images, item)}; "
+                "give a view that fixes the size, such as Resize((height, width)), or take them one by one with "
+                "decode_image"
+            )
+    return np.stack(images)
+
+
+def _named(sources: Sequence[ImageSource], images: Sequence[NDArray[Any]], item: int) -> str:
+    return f"{images[item].shape} (sources[{item}], {origin_of(sources[item])[0]!r})"
+
+
+def _default_threads() -> int:
+    """One in a worker process of a DataLoader, beside which the other workers have the other cores."""
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return 1 if worker is not None and worker._worker_info is not None else default_threads()
+
+
+def _checked(threads: int) -> int:
+    if type(threads) is not int or threads < 1:
+        raise UsageError(f"threads: expected an int of at least 1, got {threads!r}")
+    return threads
+
+
+# -- from compat/images/reader.py: `ImageReader`: the core's decode, crop and resize, compiled once and called for
+# each image.
+
 
 Outcome: TypeAlias = NDArray[Any] | tuple[int, str]
 """The core's: an image, or the code and the text of what is wrong with it."""
@@ -132,7 +203,7 @@ class ImageReader:
 
     def _decode_by_pillow(self, source: ImageSource, data: bytes, declined: str, key: int) -> Outcome:
         try:
-            pixels = pillow.decode(data, self._image, self._limits)
+            pixels = pillow.decode_picture(data, self._image, self._limits)
         except TooLargeError as error:
             raise error_for(source, LIMIT, str(error)) from error
         except ValueError as error:
@@ -164,3 +235,109 @@ def _check_output(output: str, dtype: str) -> None:
             import torch  # noqa: F401  # asked for here, so that the error comes before any work
         except ImportError as error:
             raise UsageError("output='torch' needs PyTorch: pip install torch; or pass output='numpy'") from error
+
+
+# -- from compat/images/decoding.py: `decode_image`, `read_images`, `ImageReader`: the core's decode, crop and resize
+# for a `Dataset` of one's own.
+
+
+def decode_image(
+    source: ImageSource,
+    *,
+    view: View | Sequence[View] | None = None,
+    dtype: DType = "uint8",
+    normalize: Normalize | None = None,
+    mode: Mode = "RGB",
+    filter: Filter = "triangle",
+    channels_last: bool | None = None,
+    dct_scaling: bool = True,
+    exif: bool = False,
+    rng: RandomSource | None = None,
+    output: Output = "torch",
+    limits: Limits | None = None,
+) -> Any:
+    """One image, decoded, cut by `view` and resized: a torch tensor [C, H, W], or a numpy array [H, W, C].
+
+    `source` is a path (str or PathLike), the encoded bytes (anything with a buffer), or a binary file object, which is
+    read from its start. JPEG and PNG are decoded by the core, the other formats of `limits.formats` by Pillow. Further
+    options are those of `ImageReader`.
+
+    `rng` decides what a random view draws. Without it: one draw from torch's default generator (from numpy's global
+    one for output "numpy"), as torchvision's transforms do, so `torch.manual_seed` and DataLoader's seeding of its
+    workers hold; in a dataset or collate_fn under ThreadDataLoader, one draw of that sample's or batch's own (see
+    `sample_random`), the same at any number of threads. An int gives the same view at every call: that of sample 0 in
+    epoch 0 of `Loader(seed=rng)`. A numpy or torch Generator gives one draw. A view without randomness draws nothing.
+
+    Raises DecodeError, LimitError, UnsupportedError or ViewError for what is wrong with the image, NotFoundError or
+    ReadError for what is wrong with its file, UsageError for what is wrong with the call. A file object's own errors
+    pass unchanged.
+    """
+    reader = _reader(view, dtype, normalize, mode, filter, channels_last, dct_scaling, exif, output, limits)
+    return reader(source, rng=rng)
+
+
+def read_images(
+    sources: Iterable[ImageSource],
+    *,
+    view: View | Sequence[View] | None = None,
+    dtype: DType = "uint8",
+    normalize: Normalize | None = None,
+    mode: Mode = "RGB",
+    filter: Filter = "triangle",
+    channels_last: bool | None = None,
+    dct_scaling: bool = True,
+    exif: bool = False,
+    rng: RandomSource | None = None,
+    output: Output = "torch",
+    limits: Limits | None = None,
+    threads: int | None = None,
+) -> Any:
+    """Images of one size in one batch, in order: a torch tensor [N, C, H, W], or a numpy array [N, H, W, C].
+
+    Item k is what `decode_image` gives for `sources[k]` when called for one after another; from an int `rng`, item k
+    has the view of sample 0 in epoch k. `threads` decode side by side; default: the cores available, shared by the
+    ranks of the node and the threads of a ThreadDataLoader, and 1 in a worker of a DataLoader.
+
+    Raises what `decode_image` raises, naming the item as `sources[k]`; UsageError for images of different sizes.
+    """
+    reader = _reader(view, dtype, normalize, mode, filter, channels_last, dct_scaling, exif, output, limits)
+    return reader.read_batch(sources, rng=rng, threads=threads)
+
+
+def _reader(view: View | Sequence[View] | None, *options: Any) -> ImageReader:
+    """The reader with these options; compiling one takes longer than an image's own Python."""
+    given = (tuple(view) if isinstance(view, list) else view, *options)
+    try:
+        hash(given)
+    except TypeError:  # a list inside a view, say
+        return _new_reader(*given)
+    return _cached_reader(*given)
+
+
+def _new_reader(
+    view: View | Sequence[View] | None,
+    dtype: DType,
+    normalize: Normalize | None,
+    mode: Mode,
+    filter: Filter,
+    channels_last: bool | None,
+    dct_scaling: bool,
+    exif: bool,
+    output: Output,
+    limits: Limits | None,
+) -> ImageReader:
+    return ImageReader(
+        view=view,
+        dtype=dtype,
+        normalize=normalize,
+        mode=mode,
+        filter=filter,
+        channels_last=channels_last,
+        dct_scaling=dct_scaling,
+        exif=exif,
+        output=output,
+        limits=limits,
+    )
+
+
+_cached_reader = lru_cache(maxsize=64)(_new_reader)

@@ -1,4 +1,4 @@
-"""Where one encoded image comes from: a path, bytes in memory, or a binary file object."""
+"""Source of one encoded image: a path, bytes in memory, or a binary file, and the errors that name it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import io
 import os
 from typing import Protocol, TypeAlias
 
-from headrace.data.retrying import attempts_text, patiently
-from headrace.errors import LimitError, ReadError, UsageError
+from headrace.data.storage.open_file import attempts_text, with_retries
+from headrace.errors import HeadraceError, LimitError, NotFoundError, ReadError, SampleError, UsageError
+from headrace.loader.bad_samples import error_at
+
+# -- from compat/images/source.py: Where one encoded image comes from: a path, bytes in memory, or a binary file
+# object.
 
 
 class BinaryFile(Protocol):
@@ -36,7 +40,7 @@ def read_path(path: str | os.PathLike[str]) -> bytes:
             return file.read()
 
     try:
-        return patiently(read)
+        return with_retries(read)
     except OSError as error:
         why = f"{error}{attempts_text(error)}"
         raise ReadError(f"{os.fsdecode(path)}: {why}; is the file still there, and readable?") from error
@@ -96,3 +100,36 @@ def _read(file: BinaryFile, max_bytes: int) -> bytes:
         parts.append(part)
         left -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# -- from compat/images/errors.py: What is wrong with one image, as the exceptions that the Loader raises for it.
+
+
+CORRUPT, LIMIT, _IO = 2, 3, 5
+"""Codes of failures (core/common/fault.hpp)."""
+
+
+def error_for(source: ImageSource, code: int, why: str) -> HeadraceError:
+    """The exception for a failure of this source; `key` is its path, or says what it is."""
+    key, shard = origin_of(source)
+    if code == _IO and isinstance(source, str | os.PathLike) and _is_missing(source):
+        return NotFoundError(f"expected an image at {shard}, got nothing under that name; check the path")
+    return error_at(code, why, key=key, shard=shard, offset=None, field="image")
+
+
+def at_item(error: HeadraceError, item: int) -> HeadraceError:
+    """The same error, naming the place in the list as well."""
+    if isinstance(error, SampleError):
+        why = f"sources[{item}]: {error.why}"
+        return type(error)(why, key=error.key, shard=error.shard, offset=error.offset, field=error.field)
+    return type(error)(f"sources[{item}]: {error}")
+
+
+def _is_missing(path: str | os.PathLike[str]) -> bool:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,4 +1,4 @@
-"""What `IndexedTar` and `IndexedZip` share: an archive whose members are found by name in O(1) and read at random."""
+"""Archive whose members are found by name in O(1) and read at random: base of IndexedTar and IndexedZip."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, BinaryIO, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from headrace.data.identity import Identity, identify
-from headrace.data.names import NameTable
+from headrace.data.archives.archive_members import NameTable
 from headrace.data.storage.open_file import OpenFile
-from headrace.data.storage.sidecar import sidecar_places
+from headrace.data.storage.sidecar import FileIdentity, identify, sidecar_places
 from headrace.errors import ChangedError, DatasetError, MissingMemberError, NotFoundError, UsageError
 
-Path = str | os.PathLike[str]
+PathArgument = str | os.PathLike[str]
 
 
-class Member(Protocol):
+class ArchiveMember(Protocol):
     @property
     def name(self) -> str: ...
 
@@ -27,11 +26,11 @@ class Member(Protocol):
         ...
 
 
-M = TypeVar("M", bound=Member)
-M_co = TypeVar("M_co", bound=Member, covariant=True)
+M = TypeVar("M", bound=ArchiveMember)
+M_co = TypeVar("M_co", bound=ArchiveMember, covariant=True)
 
 
-class Members(Protocol[M_co]):
+class MemberIndex(Protocol[M_co]):
     """The index of an archive."""
 
     @property
@@ -44,11 +43,11 @@ class Members(Protocol[M_co]):
     def member(self, number: int) -> M_co: ...
 
 
-class Opened(NamedTuple, Generic[M]):
+class OpenArchive(NamedTuple, Generic[M]):
     """An archive as one process has it open."""
 
     file: OpenFile
-    members: Members[M]
+    members: MemberIndex[M]
 
 
 class IndexedArchive(ABC, Generic[M]):
@@ -58,20 +57,20 @@ class IndexedArchive(ABC, Generic[M]):
     out of a pickle opens the file again on its first use, and raises ChangedError if it is another one by then.
     """
 
-    def __init__(self, path: Path, *, cache: Path | None) -> None:
+    def __init__(self, path: PathArgument, *, cache: PathArgument | None) -> None:
         self._path = _absolute(path)
         self._cache = None if cache is None else _absolute(cache)
-        self._identity: Identity | None = None
+        self._identity: FileIdentity | None = None
         self._closed = False
-        self._opened: Opened[M] | None = None
+        self._opened: OpenArchive[M] | None = None
         self._open()
 
     @abstractmethod
-    def _load(self, identity: Identity) -> Members[M]:
+    def _load(self, identity: FileIdentity) -> MemberIndex[M]:
         """The index of the archive."""
 
     @abstractmethod
-    def _read(self, opened: Opened[M], member: M) -> bytes:
+    def _read(self, opened: OpenArchive[M], member: M) -> bytes:
         """All bytes of a member, checked."""
 
     @abstractmethod
@@ -139,7 +138,7 @@ class IndexedArchive(ABC, Generic[M]):
             return f"{type(self).__name__}({self._path!r}, {'closed' if self._closed else 'not open in this process'})"
         return f"{type(self).__name__}({self._path!r}, {len(self._opened.members):,} members)"
 
-    def _open(self) -> Opened[M]:
+    def _open(self) -> OpenArchive[M]:
         opened = self._opened
         if opened is not None:
             return opened
@@ -154,12 +153,12 @@ class IndexedArchive(ABC, Generic[M]):
                 f"replaced. Open it again"
             )
         # Without a lock, which a fork could find taken for good: of two threads that open at once, one is in vain.
-        opened = Opened(file, self._load(identity))
+        opened = OpenArchive(file, self._load(identity))
         self._identity = identity
         self._opened = opened
         return opened
 
-    def _member(self, opened: Opened[M], name: str | M) -> M:
+    def _member(self, opened: OpenArchive[M], name: str | M) -> M:
         members = opened.members
         if isinstance(name, str):
             number = members.find(name)
@@ -171,7 +170,7 @@ class IndexedArchive(ABC, Generic[M]):
             raise UsageError(f"{self._path}: expected a name or a member of this archive, got {name!r}")
         return name
 
-    def _has_changed(self, opened: Opened[M]) -> bool:
+    def _has_changed(self, opened: OpenArchive[M]) -> bool:
         """Whether the open file still is as it was when it was opened."""
         return identify(opened.file) != self._identity
 
@@ -184,7 +183,7 @@ class IndexedArchive(ABC, Generic[M]):
         return f"delete its index ({kept}) and open it again" if kept else "open it again"
 
 
-def _absolute(path: Path) -> str:
+def _absolute(path: PathArgument) -> str:
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"expected a path, got {path!r}")
     return os.path.abspath(os.path.expanduser(os.fsdecode(path)))
@@ -199,7 +198,7 @@ def _expect_file(path: str) -> None:
         )
 
 
-def _hint(members: Members[Any], name: str) -> str:
+def _hint(members: MemberIndex[Any], name: str) -> str:
     """What may have been meant, by a few look-ups: some callers take a missing name for an ordinary answer."""
     if not len(members):
         return ": it holds no members"

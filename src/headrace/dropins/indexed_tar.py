@@ -1,4 +1,4 @@
-"""`IndexedTar`: in place of a `tarfile.TarFile` that a Dataset reads from at random."""
+"""`IndexedTar`: replacement for a `tarfile.TarFile` that a Dataset reads at random."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO
 
-from headrace.data.archives.tar_index import MAX_LINKS, TarMembers
-from headrace.data.compressed import refuse_compressed
-from headrace.data.identity import Identity
-from headrace.data.reading import read_member
-from headrace.data.tar_member import TarMember
-from headrace.data.tar_sidecar import open_members
-from headrace.dropins.indexed_archive import IndexedArchive, Opened, Path
+from headrace.data.archives.tar_index import MAX_LINKS, TarMember, TarMembers, open_tar_members
+from headrace.data.sources.file_kind import refuse_compressed
+from headrace.data.storage.open_file import read_member
+from headrace.data.storage.sidecar import FileIdentity
+from headrace.dropins.indexed_archive import IndexedArchive, OpenArchive, PathArgument
 from headrace.errors import ChangedError, MemberError, MissingMemberError, UnsupportedMemberError
 
 _BUFFER_BYTES = 1 << 16
@@ -33,7 +31,7 @@ class IndexedTar(IndexedArchive[TarMember]):
     Raises NotFoundError, ReadError, or DatasetError (compressed, damaged, not a tar).
     """
 
-    def __init__(self, path: Path, *, cache: Path | None = None) -> None:
+    def __init__(self, path: PathArgument, *, cache: PathArgument | None = None) -> None:
         super().__init__(path, cache=cache)
 
     def extractfile(self, name: str | TarMember) -> BinaryIO | None:
@@ -49,18 +47,18 @@ class IndexedTar(IndexedArchive[TarMember]):
             else io.BufferedReader(_MemberFile(member, partial(self._read_range, opened, member)), _BUFFER_BYTES)
         )
 
-    def _load(self, identity: Identity) -> TarMembers:
+    def _load(self, identity: FileIdentity) -> TarMembers:
         refuse_compressed(self._path)
-        return open_members(self._path, identity, cache=self._cache)
+        return open_tar_members(self._path, identity, cache=self._cache)
 
-    def _read(self, opened: Opened[TarMember], member: TarMember) -> bytes:
+    def _read(self, opened: OpenArchive[TarMember], member: TarMember) -> bytes:
         target = self._target(opened, member)
         if target.isdir() or target.isdev():
             kind = "a folder" if target.isdir() else "a device"
             raise MemberError(f"{self._path}: expected a file, got {kind}: member {member.name!r}")
         return self._read_range(opened, target, 0, target.size)
 
-    def _read_range(self, opened: Opened[TarMember], member: TarMember, start: int, length: int) -> bytes:
+    def _read_range(self, opened: OpenArchive[TarMember], member: TarMember, start: int, length: int) -> bytes:
         check = _members(opened).header_check(member.number)
         try:
             return read_member(opened.file, member.offset_data, length, check, skip=start)
@@ -72,7 +70,7 @@ class IndexedTar(IndexedArchive[TarMember]):
                 f"another: the tar has been rewritten at the same size; {self._index_to_delete()}"
             ) from error
 
-    def _target(self, opened: Opened[TarMember], member: TarMember) -> TarMember:
+    def _target(self, opened: OpenArchive[TarMember], member: TarMember) -> TarMember:
         """The file that a member is, or that it leads to."""
         target = member
         for _ in range(MAX_LINKS):
@@ -132,6 +130,6 @@ class _MemberFile(io.RawIOBase):
         return data
 
 
-def _members(opened: Opened[TarMember]) -> TarMembers:
+def _members(opened: OpenArchive[TarMember]) -> TarMembers:
     assert isinstance(opened.members, TarMembers)
     return opened.members

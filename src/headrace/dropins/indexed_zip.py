@@ -1,16 +1,14 @@
-"""`IndexedZip`: in place of a `zipfile.ZipFile` that a Dataset reads from at random."""
+"""`IndexedZip`: replacement for a `zipfile.ZipFile` that a Dataset reads at random."""
 
 from __future__ import annotations
 
 import io
 from typing import BinaryIO, NoReturn
 
-from headrace.data.archives.zip_index import ZipMembers
-from headrace.data.identity import Identity
-from headrace.data.zip_member import ZipMember
-from headrace.data.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal
-from headrace.data.zip_sidecar import open_members
-from headrace.dropins.indexed_archive import IndexedArchive, Opened, Path
+from headrace.data.archives.zip_index import ZipMember, ZipMembers, open_zip_members
+from headrace.data.archives.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal
+from headrace.data.storage.sidecar import FileIdentity
+from headrace.dropins.indexed_archive import IndexedArchive, OpenArchive, PathArgument
 from headrace.errors import ChangedError, DamagedMemberError, MemberLimitError, UnsupportedMemberError, UsageError
 
 
@@ -28,7 +26,9 @@ class IndexedZip(IndexedArchive[ZipMember]):
     Raises NotFoundError, ReadError, or DatasetError (damaged, not a zip).
     """
 
-    def __init__(self, path: Path, *, cache: Path | None = None, max_member_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self, path: PathArgument, *, cache: PathArgument | None = None, max_member_bytes: int = 1 << 30
+    ) -> None:
         if type(max_member_bytes) is not int or max_member_bytes < 1:
             raise UsageError(f"max_member_bytes: expected an int of 1 or more, got {max_member_bytes!r}")
         self._max_member_bytes = max_member_bytes
@@ -58,10 +58,10 @@ class IndexedZip(IndexedArchive[ZipMember]):
         """`getmember()`, as `zipfile` calls it."""
         return self.getmember(name)
 
-    def _load(self, identity: Identity) -> ZipMembers:
-        return open_members(self._path, identity, cache=self._cache)
+    def _load(self, identity: FileIdentity) -> ZipMembers:
+        return open_zip_members(self._path, identity, cache=self._cache)
 
-    def _read(self, opened: Opened[ZipMember], member: ZipMember) -> bytes:
+    def _read(self, opened: OpenArchive[ZipMember], member: ZipMember) -> bytes:
         entry = _members(opened).entry(member.number)
         self._refuse(member, entry)
         try:
@@ -81,7 +81,7 @@ class IndexedZip(IndexedArchive[ZipMember]):
                 f"{self._max_member_bytes:,}. Raise the limit if you trust the file"
             )
 
-    def _fail(self, opened: Opened[ZipMember], member: ZipMember, error: DamagedEntryError) -> NoReturn:
+    def _fail(self, opened: OpenArchive[ZipMember], member: ZipMember, error: DamagedEntryError) -> NoReturn:
         place = f"{self._path} at byte {member.header_offset}: member {member.name!r}: {error}"
         if self._has_changed(opened):
             raise ChangedError(f"{place}: the file has changed since it was opened. Open it again") from error
@@ -91,6 +91,6 @@ class IndexedZip(IndexedArchive[ZipMember]):
         ) from error
 
 
-def _members(opened: Opened[ZipMember]) -> ZipMembers:
+def _members(opened: OpenArchive[ZipMember]) -> ZipMembers:
     assert isinstance(opened.members, ZipMembers)
     return opened.members

@@ -1,22 +1,30 @@
-"""`sample_random`: random sources of one sample, the same however many threads load."""
+"""`sample_random`: random sources of one sample, and checks of who draws from global ones."""
 
 from __future__ import annotations
 
+import operator
 import random
+import sys
 import threading
+import warnings
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
 from headrace import _core
 from headrace.errors import UsageError
-from headrace.loader import user_functions
-from headrace.plan.order_old import epoch_key
+from headrace.loader import Output, user_functions
+from headrace.plan.order import epoch_key
 from headrace.system.rank import rank_of_process
 
 if TYPE_CHECKING:
     import torch
+
+
+# -- from compat/thread_loader/sample_random.py: `sample_random`: random sources of one sample, the same however many
+# threads load.
+
 
 _PYTHON, _TORCH, _KEYS = 1, 2, 3
 """Keep the seeds of one sample's sources apart."""
@@ -108,3 +116,133 @@ def random_key(base_seed: int, epoch: int) -> int:
 def enter(source: SampleRandom | None) -> None:
     """From now on, this thread loads what `source` belongs to; None: nothing."""
     _current.source = source
+
+
+# -- from compat/images/view_keys.py: Keys of random views: one number says which window of an image is cut, and
+# whether it is flipped.
+
+
+if TYPE_CHECKING:
+    import torch
+
+    RandomSource: TypeAlias = int | np.random.Generator | torch.Generator
+
+
+def draw_keys(rng: RandomSource | None, output: Output, count: int) -> list[int]:
+    """`count` keys of 64 bits (63 from torch), in order.
+
+    From an int, key k is that of epoch k of `Loader(seed=rng)`. From a generator, each key is a draw. Without `rng`
+    they are draws of the sample that a ThreadDataLoader loads in this thread; elsewhere, from the generator that goes
+    with `output`: torch's default one, or numpy's global one. DataLoader seeds both in each of its workers.
+    """
+    if rng is None:
+        return _default(output, count)
+    if isinstance(rng, np.random.Generator):
+        return [int(rng.integers(0, 1 << 64, dtype=np.uint64)) for _ in range(count)]
+    if _is_torch_generator(rng):
+        return _from_torch(rng, count)
+    return [_core.hash64(_seed(rng), k) for k in range(count)]
+
+
+def _default(output: Output, count: int) -> list[int]:
+    sample = present_sample()
+    if sample is not None:  # threads share the global generators: which image gets which draw would be chance
+        return [sample.draw_key() for _ in range(count)]
+    return _from_torch(None, count) if output == "torch" else _from_numpy_global(count)
+
+
+def _from_torch(generator: torch.Generator | None, count: int) -> list[int]:
+    import torch
+
+    return [int(torch.empty((), dtype=torch.int64).random_(generator=generator)) for _ in range(count)]
+
+
+def _from_numpy_global(count: int) -> list[int]:
+    return [int(np.random.randint(0, 1 << 64, dtype=np.uint64)) for _ in range(count)]
+
+
+def _is_torch_generator(rng: object) -> TypeGuard[torch.Generator]:
+    torch = sys.modules.get("torch")  # who has one of its generators has imported it
+    return torch is not None and isinstance(rng, torch.Generator)
+
+
+def _seed(rng: object) -> int:
+    try:
+        seed = operator.index(rng)  # type: ignore[arg-type]  # what is no whole number says so
+    except TypeError:
+        seed = -1
+    if not 0 <= seed < 1 << 64:
+        raise UsageError(
+            f"rng: expected an int from 0 to 2**64 - 1, a numpy.random.Generator or a torch.Generator, got {rng!r}"
+        )
+    return seed
+
+
+# -- from compat/random_states.py: The states of the global random sources, to tell whether anybody has drawn from
+# one.
+
+
+def global_states() -> dict[str, Any]:
+    """By the source's name, as messages have it; 25 µs. That of torch only where it is imported."""
+    states = {"random": random.getstate(), "numpy.random": _numpy_state()}
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        states["torch's default generator"] = torch.get_rng_state().numpy().tobytes()
+    return states
+
+
+def moved_sources(before: dict[str, Any]) -> list[str]:
+    """Names of those that have moved since `before`."""
+    return [name for name, state in global_states().items() if name in before and state != before[name]]
+
+
+def _numpy_state() -> Any:
+    state: Any = np.random.get_state(legacy=False)
+    own = state["state"]
+    # Another bit generator than the Mersenne Twister (`set_bit_generator`) holds other things, arrays among them.
+    return (own["key"].tobytes(), own["pos"]) if state["bit_generator"] == "MT19937" else repr(state)
+
+
+# -- from compat/thread_loader/global_random.py: Tells whoever draws from a global random source in a thread that such
+# draws do not repeat.
+
+
+WAITS = 3
+"""Waits of the consumer that are looked at: two snapshots take 50 µs, in a time that is spent waiting anyway."""
+
+
+class GlobalRandomWatch:
+    """While the main thread waits for a batch, nobody but the dataset should move a global generator.
+
+    Threads share the global sources of `random`, numpy and torch, so which sample gets which number depends on timing.
+    Seen from the consumer it costs the samples nothing. It warns once, and looks at a loader's first waits only.
+    """
+
+    def __init__(self, waits: int = WAITS) -> None:
+        self._waits = waits
+
+    def before_wait(self) -> dict[str, Any] | None:
+        """The global states, for `after_wait`; None once enough was looked at."""
+        if self._waits <= 0 or threading.current_thread() is not threading.main_thread():
+            return None
+        self._waits -= 1
+        return global_states()
+
+    def after_wait(self, before: dict[str, Any] | None) -> None:
+        """Warns, at the line that asked for the batch, if a state has moved since."""
+        if before is None:
+            return
+        moved = moved_sources(before)
+        if moved:
+            self._waits = 0
+            _warn(moved)
+
+
+def _warn(moved: list[str]) -> None:
+    warnings.warn(
+        f"{' and '.join(moved)} moved while ThreadDataLoader waited for a batch: the dataset or collate_fn seems to "
+        "draw from it. Threads share it, so which sample gets which number depends on timing, and a run does not "
+        "repeat. Draw from sample_random() instead, or load with num_workers=0 or in DataLoader's processes",
+        UserWarning,
+        stacklevel=6,
+    )

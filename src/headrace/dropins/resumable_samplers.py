@@ -1,14 +1,69 @@
-"""`ResumableSampler` and `ResumableBatchSampler`: a dataset's samples in an order that can be resumed anywhere."""
+"""`ResumableSampler`, `ResumableBatchSampler` and `BucketBatchSampler` for torch's DataLoader."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
-from typing import Literal
+from collections.abc import Iterator, Sequence, Sized
+from dataclasses import replace
+from typing import Any, Literal
 
-from headrace.compat.samplers.planned_batches import PlannedBatchSampler
+import torch
+from numpy.typing import NDArray
+
 from headrace.dropins.sampler_position import PlannedSampler
-from headrace.plan import Plan, Remainder, SamplePlan, State, resume_samples
-from headrace.system.rank import rank_of_process
+from headrace.errors import UsageError
+from headrace.plan import BucketPlan, ListedMembers, Remainder, SamplePlan, State, UniformPlan, resume, resume_samples
+from headrace.system.rank import ProcessRank, rank_of_process
+
+# -- from compat/samplers/planned_batches.py: What the samplers of whole batches share: each rank's part of each
+# global batch, never an empty one.
+
+
+class PlannedBatchSampler(PlannedSampler[list[int]]):
+    """Yields lists of dataset positions: this rank's part of each global batch.
+
+    torch cannot collate an empty list, so where a short batch has fewer samples than there are ranks, the ranks that
+    it would leave without one take one of the batch's samples once more; `repeated` counts these.
+    """
+
+    def __init__(self, plan: UniformPlan | BucketPlan, *, dataset: str, place: ProcessRank) -> None:
+        super().__init__(plan, dataset=dataset, place=place)
+        self._batches = plan
+        self._whole = replace(plan, batch_size=plan.global_batch, world_size=1, rank=0)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per rank."""
+        return self._batches.batch_size
+
+    @property
+    def repeated(self) -> int:
+        """Samples that an epoch takes once more, over all ranks. Low is good."""
+        return self._batches.repeated + self._batches.empty_parts
+
+    def _steps_from(self, samples: int) -> int:
+        return self._batches.steps - samples // self._batches.global_batch
+
+    def _samples_after(self, samples: int, steps: int) -> int:
+        return samples + steps * self._batches.global_batch
+
+    def _draw(self, epoch: int, samples: int) -> Iterator[list[int]]:
+        for step in range(samples // self._batches.global_batch, self._batches.steps):
+            yield self._batches.batch(epoch, step).samples.tolist() or self._stand_in(epoch, step)
+
+    def _stand_in(self, epoch: int, step: int) -> list[int]:
+        """The sample at which this rank's empty part would begin."""
+        samples = self._whole.batch(epoch, step).samples
+        return [int(samples[self.rank * len(samples) // self.world_size])]
+
+    def _resume(self, state: State) -> tuple[int, int]:
+        # StatefulDataLoader saves an epoch's end as such: what it resumes is the pass that has nothing left.
+        found = resume(state, self._batches, dataset=self._dataset, core="", past_end=True)
+        return found.epoch, found.step * self._batches.global_batch
+
+
+# -- from compat/samplers/resumable.py: `ResumableSampler` and `ResumableBatchSampler`: a dataset's samples in an
+# order that can be resumed anywhere.
+
 
 SAMPLES_AT_ONCE = 1024
 """Positions that are permuted together: one at a time costs 10 µs a sample, 1,024 at a time 0.1."""
@@ -42,7 +97,7 @@ class ResumableBatchSampler(PlannedBatchSampler):
     ) -> None:
         length = data if isinstance(data, int) else len(data)
         place = rank_of_process(rank, world_size)
-        plan = Plan(
+        plan = UniformPlan(
             length=length,
             batch_size=batch_size,
             world_size=place.world_size,
@@ -100,3 +155,62 @@ class ResumableSampler(PlannedSampler[int]):
 def _samples(length: int) -> str:
     """What a state says of the dataset: of one that is the user's own, only its length is known."""
     return f"{length} samples"
+
+
+# -- from compat/samplers/buckets.py: `BucketBatchSampler`: batches of samples that belong together, the same ones on
+# every rank at every step.
+
+
+class BucketBatchSampler(PlannedBatchSampler):
+    """For `DataLoader(batch_sampler=…)`: this rank's part of each global batch, all of whose samples share a bucket.
+
+    `buckets`    one value per sample of the dataset, such as a (height, width) tuple or a class of lengths: samples
+                 with equal values share a bucket. A list of hashable values, or an array or tensor of shape [length]
+                 or [length, n]
+    `batch_size` samples per rank; the global batch is `batch_size * world_size`
+    `shuffle`, `seed`  which samples share a batch, and the order of the batches over all buckets, follow from these
+                 two and the epoch; without `shuffle`, batches come in the order of their first samples
+    `remainder`  the last samples of each bucket: "short" batch, split evenly over the ranks; "drop", under which a
+                 bucket smaller than the global batch never comes; or "wrap" (fill up from the bucket's start)
+    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else as the launcher's variables
+                 have them (torchrun, Lightning, MPI, SLURM), else 0 and 1
+
+    Every rank has the same bucket at every step, without asking the others. A state resumes on any world size that
+    divides the global batch. Raises UsageError for arguments that do not fit.
+    """
+
+    def __init__(
+        self,
+        buckets: Sequence[Any] | NDArray[Any] | torch.Tensor,
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        remainder: Remainder = "short",
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        place = rank_of_process(rank, world_size)
+        parts = ListedMembers.of(_values(buckets))
+        plan = BucketPlan(
+            buckets=parts,
+            batch_size=batch_size,
+            world_size=place.world_size,
+            rank=place.rank,
+            shuffle=shuffle,
+            seed=seed,
+            remainder=remainder,
+        )
+        super().__init__(plan, dataset=f"buckets {parts.fingerprint}", place=place)
+        self.buckets = len(parts)
+        """Number of buckets."""
+
+
+def _values(buckets: Sequence[Any] | NDArray[Any] | torch.Tensor) -> Sequence[Any] | NDArray[Any]:
+    if isinstance(buckets, torch.Tensor):
+        return buckets.numpy(force=True)
+    # Tensors are hashable, by identity: every sample would be a bucket of its own. Of what has `__array__`, such
+    # as a pandas Series, [0] may ask for a label and not a place.
+    if not hasattr(buckets, "__array__") and len(buckets) > 0 and isinstance(buckets[0], torch.Tensor):
+        raise UsageError("buckets: expected hashable values, got a list of tensors; pass torch.stack(buckets)")
+    return buckets

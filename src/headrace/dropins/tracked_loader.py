@@ -1,4 +1,4 @@
-"""A DataLoader whose batches are counted as the training loop receives them."""
+"""DataLoader whose batches are counted as the training loop receives them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch.utils.data import BatchSampler
 
-from headrace.device import workers
+from headrace.device import feed
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import StateError, UsageError
 
@@ -120,7 +120,7 @@ class TrackedIterator(Iterator[Any]):
             self.close()
             raise
         except Exception as error:
-            lost = workers.lost(self._iterator, error)
+            lost = feed.lost_worker(self._iterator, error)
             self.close()
             if lost is None:
                 raise
@@ -153,7 +153,7 @@ class TrackedIterator(Iterator[Any]):
         """Ends the pass: what was prefetched is dropped, and not counted."""
         iterator, self._iterator = self._iterator, None
         if iterator is not None:
-            workers.end(iterator)
+            feed.end_workers(iterator)
 
     def replace(self) -> None:
         """Ends the pass for another, which may go on with the same workers: drawing from both would mix them."""

@@ -1,15 +1,13 @@
-"""Fields: how what a dataset holds of a sample becomes a tensor of the batch."""
+"""Fields: how bytes of a dataset become tensors of a batch."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
-from headrace.fields.array import ARRAY_DTYPES, Array, ArrayDType
 from headrace.fields.dense import Depth, Mask, MaskDType, Normals, Quantiles
 from headrace.fields.detection import BOX_FORMATS, Boxes, BoxFormat, Geometry, InstanceMasks, Keypoints
 from headrace.fields.image import DTYPES, IMAGENET, DType, Filter, Image, ImageDType, Mode, Normalize
-from headrace.fields.values import CAPTIONS, Captions, Pad, Text
-from headrace.fields.values_old import Label, Raw
+from headrace.fields.values import ARRAY_DTYPES, CAPTIONS, Array, ArrayDType, Captions, Label, Pad, Raw, Text
 
 Spatial: TypeAlias = Image | Mask | Depth | Normals
 """Fields of pixels: all of a sample's are cut by its one view."""

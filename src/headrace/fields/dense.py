@@ -1,4 +1,4 @@
-"""Fields of one value a pixel that must not be blended: classes, distances, directions."""
+"""Fields of one value a pixel that must not be blended: masks, depth maps, normals."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
 
 from headrace.errors import UsageError
-from headrace.fields.arguments import check_bool, is_number
-from headrace.fields.image import Floats
+from headrace.fields.image import Floats, check_bool, is_number
 
 MaskDType: TypeAlias = Literal["uint8", "int16", "int32", "int64"]
 

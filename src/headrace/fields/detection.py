@@ -1,4 +1,4 @@
-"""Fields of places in the image, which follow the sample's one view: boxes, bodies, objects, and the view itself."""
+"""Fields that follow an image's view: boxes, keypoints, instance masks, and the view's geometry."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
 
 from headrace.errors import UsageError
-from headrace.fields.arguments import is_number
+from headrace.fields.image import is_number
 
 BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
 

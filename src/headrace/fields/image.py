@@ -1,14 +1,32 @@
-"""`Image`: a picture for people's eyes, resampled with antialiasing."""
+"""`Image`: a picture, resampled with antialiasing."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
 
 from headrace.errors import UsageError
-from headrace.fields.arguments import is_number
 from headrace.views.views import MAX_SIDE_PX
+
+# -- from fields/arguments.py: What fields' arguments have to be.
+
+
+def is_number(value: object) -> bool:
+    """Whether it is an int or a float that a double can hold, and no bool."""
+    most = sys.float_info.max
+    return isinstance(value, int | float) and not isinstance(value, bool) and -most <= value <= most
+
+
+def check_bool(field: str, name: str, value: object) -> None:
+    """Raises UsageError for what is only true in a sense, such as "no"."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{field}: expected {name} to be True or False, got {value!r}")
+
+
+# -- from fields/image.py: `Image`: a picture for people's eyes, resampled with antialiasing.
+
 
 DType: TypeAlias = Literal["uint8", "float32", "float16", "bfloat16"]
 ImageDType: TypeAlias = Literal["uint8", "uint16", "float32", "float16", "bfloat16"]

@@ -1,12 +1,14 @@
-"""Runs a plan: reads, native decode, Python stages, batch memory, error policy, statistics."""
+"""`Loader` and what runs it: decode, replace bad samples, map, deliver; autotuning; mixtures."""
 
-from headrace.cores import available_cores, default_threads
-from headrace.feed.quarantine import Quarantine
+from __future__ import annotations
+
 from headrace.loader.autotuning import Tuner, tuner_of
+from headrace.loader.bad_samples import Quarantine
 from headrace.loader.recipe import Batch, BatchMap, OnError, Output, Recipe, Sample, SampleMap
 from headrace.loader.runner import Runner
 from headrace.loader.stats import StageStats, Stats
 from headrace.system.channel import Closed
+from headrace.system.resources import available_cores, default_threads
 
 __all__ = [
     "Batch",

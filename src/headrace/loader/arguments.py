@@ -1,4 +1,4 @@
-"""What a Loader's arguments have to be. Each check raises UsageError before anything is read."""
+"""Checks of a Loader's arguments. Each raises UsageError before anything is read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from headrace import _core
 from headrace.errors import UnknownArgumentError, UsageError
 from headrace.fields import Field, Spatial
 from headrace.loader import BatchMap, SampleMap
-from headrace.packing import Pack
 from headrace.plan import EpochPlan
+from headrace.plan.batching import Pack
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext

@@ -1,4 +1,4 @@
-"""Turns a planned batch into work for the core, and the core's outcome into arrays. One call a batch, not a sample."""
+"""One batch in the native core: its memory, its jobs, and what came of each row."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.data import HeldColumn, StringColumn
-from headrace.data.files import native_paths
+from headrace.data.columns import native_paths
 from headrace.errors import UsageError
-from headrace.feed import declined
-from headrace.feed.contents import Rows
-from headrace.feed.memory import BatchMemory
 from headrace.loader.bad_samples import error_of
+from headrace.loader.batch_memory import BatchMemory
+from headrace.loader.decoding import pixels
+from headrace.loader.decoding.arrays import BatchRows
 from headrace.loader.decoding.pixels import core_options, parts_of
 from headrace.loader.recipe import Recipe
 from headrace.plan import BatchPlan
@@ -178,9 +178,9 @@ class Assembly:
         """Return the keys of random draws, so that a sample that a selection repeats gets others each time."""
         return self._recipe.dataset.draw_ids(samples)
 
-    def rows(self, samples: Ints, passes: Passes, key: int) -> Rows:
+    def rows(self, samples: Ints, passes: Passes, key: int) -> BatchRows:
         """Describe these samples to fields that Python makes."""
-        return Rows(
+        return BatchRows(
             samples=samples, base_ids=self.base_ids(samples), draw_ids=self.draw_ids(samples), passes=passes, key=key
         )
 
@@ -255,7 +255,9 @@ class Assembly:
             if code == CANCELLED:
                 raise Cancelled
             if code == DECLINED:
-                sizes[row] = declined.size(self.read(name, column, int(samples[row])), image, self._recipe.limits)
+                sizes[row] = pixels.declined_size(
+                    self.read(name, column, int(samples[row])), image, self._recipe.limits
+                )
         return sizes
 
     def _refuse_sizes(self, name: str, samples: Ints, height: Ints, width: Ints, odd: int) -> None:

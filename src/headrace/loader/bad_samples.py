@@ -1,11 +1,15 @@
-"""What becomes of samples that cannot be decoded: named, counted, written down, replaced or raised."""
+"""Bad samples: counted, bounded, and written to the quarantine file."""
 
 from __future__ import annotations
 
+import json
 import threading
+import time
+import warnings
+from pathlib import Path
 
 from headrace.data import Dataset
-from headrace.data.files import outside
+from headrace.data.columns import outside_root_text
 from headrace.errors import (
     ChangedError,
     DecodeError,
@@ -19,7 +23,55 @@ from headrace.errors import (
     UsageError,
     ViewError,
 )
-from headrace.feed.quarantine import Quarantine
+
+# -- from feed/quarantine.py: The quarantine file: bad samples as JSON lines, for people; nothing reads it back.
+
+
+class Quarantine:
+    """Writes each bad sample of a loader once, whatever the number of epochs. Thread-safe, also across a fork.
+
+    A line holds key, shard, offset, field, why, epoch, position and time. Ranks and runs may share the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises UsageError where the file cannot be written: better now than at the first bad sample."""
+        self.path = path
+        self._writer_of: dict[int, object] = {}
+        try:
+            path.open("ab").close()
+        except OSError as error:
+            raise UsageError(
+                f"quarantine: expected a file that can be written, got {path}: {error.strerror}; name another"
+            ) from error
+
+    def add(self, sample: int, error: SampleError, *, epoch: int, position: int) -> None:
+        """A disk that is full later on costs the record, not the run: it warns."""
+        mine = object()
+        if self._writer_of.setdefault(sample, mine) is not mine:  # one step: no lock that a fork could leave taken
+            return
+        record = {
+            "key": error.key,
+            "shard": error.shard,
+            "offset": error.offset,
+            "field": error.field,
+            "why": error.why,
+            "epoch": epoch,
+            "position": position,
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        }
+        # One write of one line, so that writers do not mix. JSON escapes the surrogates of odd names.
+        try:
+            with self.path.open("ab", buffering=0) as file:
+                file.write(json.dumps(record).encode() + b"\n")
+        except OSError as failure:
+            warnings.warn(
+                f"quarantine: {self.path} cannot be written ({failure.strerror}), so it lacks {error}", stacklevel=2
+            )
+
+
+# -- from feed/bad_samples.py: What becomes of samples that cannot be decoded: named, counted, written down, replaced
+# or raised.
+
 
 _KINDS: dict[int, type[SampleError]] = {
     1: DecodeError,
@@ -38,7 +90,7 @@ def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, 
     """The exception for a failure that the core reported of a dataset's sample."""
     key, named = dataset.key(sample), dataset.named(column, sample)
     if code == _OUTSIDE:
-        return OutsideRootError(f"{_place(key, named, field)}: {outside(why)}")
+        return OutsideRootError(f"{_place(key, named, field)}: {outside_root_text(why)}")
     if code == _MISSING:
         where = dataset.table.place
         return ReadError(f"{_place(key, named, field)}: {why} {where}; correct it, or leave the sample out")

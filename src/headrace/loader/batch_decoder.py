@@ -1,26 +1,244 @@
-"""Decoded batches: the core's part, the rows that it could not do, and the fields made of both."""
+"""Decoding of a batch: start it in the core, replace bad rows, convert to the output's arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+import warnings
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.data import Dataset
 from headrace.data.class_names import parse_labels
-from headrace.errors import SampleError
-from headrace.feed.contents import Content, Places
-from headrace.feed.decoded import Decoded
-from headrace.feed.outputs import Converter
-from headrace.feed.python_threads import PythonThreads
-from headrace.feed.resolving import contents_of
-from headrace.feed.rows import Failure, RowMender
-from headrace.feed.size_check import DepthCheck, SizeCheck
+from headrace.data.pillow_images import TooLargeError
+from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError, UsageError
 from headrace.fields import Image, Label, Spatial
-from headrace.loader.assembly import Assembly, Pending
-from headrace.loader.bad_samples import BadSamples
+from headrace.loader.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
+from headrace.loader.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
+from headrace.loader.decoding import pixels
+from headrace.loader.decoding.arrays import FieldContent, PackedPlaces
 from headrace.loader.decoding.detection import PerSample
+from headrace.loader.decoding.pixels import PixelPart
 from headrace.loader.decoding.texts import TextMeter
-from headrace.loader.recipe import Batch, Recipe
+from headrace.loader.map_stage import PythonThreads
+from headrace.loader.recipe import Batch, Recipe, contents_of
+from headrace.loader.user_functions import DecodedBatch
 from headrace.plan import BatchPlan
+
+# -- from feed/rows.py: Mends the rows of a batch that the core could not finish: by a library, by a replacement, or
+# by raising.
+
+
+RowFailure: TypeAlias = tuple[int, int, int, int, str]
+"""What the core says of one row: sample, field, code, stage, and why (core/batch/job.hpp)."""
+
+_LIMIT, _CORRUPT = 3, 2
+
+
+class RowMender:
+    """Brings one row at a time to its end. Thread-safe: rows of a batch are mended side by side."""
+
+    def __init__(self, recipe: Recipe, assembly: Assembly, bad: BadSamples, contents: Sequence[FieldContent]) -> None:
+        self._recipe = recipe
+        self._assembly = assembly
+        self._bad = bad
+        self._contents = contents
+        self.narrowed = 0
+        """Images of more than 8 bits a channel that a library made 8 of. Counted by several threads: above 0, or 0."""
+        self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
+
+    def mend(self, pending: Pending, row: int, failure: RowFailure | SampleError) -> list[bytes] | None:
+        """Leaves the row decoded in the batch's memory, `pending.samples` and `passes` telling what it holds.
+        `failure` is what the core said of it, or what is wrong with a content that Python makes.
+
+        Returns its raw fields, or None for a row that is to be skipped. Raises what the error policy says.
+        """
+        attempt = 0
+        known: RowFailure | SampleError | None = failure
+        while True:
+            try:
+                if isinstance(known, SampleError):
+                    raise known
+                raws = self._decode(pending, row, known)
+                self._take(pending, row, raws)
+                return raws
+            except SampleError as error:
+                if self._recipe.on_error == "raise":
+                    raise
+                epoch, position = pending.plan.epoch, int(pending.positions[row])
+                self._bad.add(int(pending.samples[row]), error, epoch=epoch, position=position)
+                if self._recipe.on_error == "skip":
+                    self._bad.count_skipped()
+                    return None
+                self._replace(pending, row, attempt, error)
+                attempt, known = attempt + 1, None
+
+    def _replace(self, pending: Pending, row: int, attempt: int, error: SampleError) -> None:
+        epoch, position = pending.plan.epoch, int(pending.positions[row])
+        if attempt == MAX_ATTEMPTS:
+            raise TooManyBadSamplesError(
+                f"{attempt} replacements in a row were bad as well; the last: {error}. Look at the dataset"
+            ) from error
+        sample, pass_ = self._recipe.plan.replacement(epoch, position, attempt)
+        pending.samples[row], pending.passes[row] = sample, pass_
+        self._bad.count_replaced()
+        self._assembly.resize(pending)
+
+    def _decode(self, pending: Pending, row: int, failure: RowFailure | None) -> list[bytes]:
+        """Lets the core try, unless its `failure` is known; what it declines is decoded by a library and handed back
+        as pixels, field by field."""
+        items: list[Item] = [None] * len(self._recipe.images)
+        while True:
+            if failure is None:
+                job = self._assembly.start_rows(pending, row, items)
+                job.wait()
+                if not job.failures():
+                    pending.views[row], pending.sizes[row] = job.views[0], job.sizes[0]
+                    return [job.raw(i)[0] for i in range(len(self._recipe.raws))]
+                failure = job.failures()[0]
+            _, field, code, _, why = failure
+            if code == CANCELLED:
+                raise Cancelled
+            if code != DECLINED or items[field] is not None:
+                raise self._error(pending, row, field, code, why)
+            items[field] = self._by_library(pending, row, field, why)
+            failure = None
+
+    def _take(self, pending: Pending, row: int, raws: list[bytes]) -> None:
+        """The row's contents that Python makes. Raises the SampleError of the first that is bad."""
+        if not self._contents:
+            return
+        part = slice(row, row + 1)
+        rows = self._assembly.rows(pending.samples[part], pending.passes[part], pending.key)
+        for values, content in zip(pending.contents, self._contents, strict=True):
+            (value,) = content.take(rows, [[raw] for raw in raws])
+            if isinstance(value, SampleError):
+                raise value
+            values[row] = value
+
+    def _by_library(self, pending: Pending, row: int, field: int, why: str) -> NDArray[np.generic]:
+        name, spatial, column = self._recipe.images[field]
+        self._bad.count_declined()
+        data = self._assembly.read(name, column, int(pending.samples[row]))
+        try:
+            self.narrowed += pixels.is_narrowed(data, spatial, self._recipe.limits)
+            return pixels.decode_declined(data, spatial, self._recipe.limits)
+        except UsageError:  # a library that is not installed is no fault of the sample's
+            raise
+        except TooLargeError as error:
+            raise self._error(pending, row, field, _LIMIT, str(error)) from error
+        except ValueError as error:
+            raise self._error(pending, row, field, _CORRUPT, f"{why}, and {error}") from error
+
+    def _error(self, pending: Pending, row: int, field: int, code: int, why: str) -> HeadraceError:
+        name, column = self._names[field]
+        sample = int(pending.samples[row])
+        return error_of(code, why, dataset=self._recipe.dataset, sample=sample, field=name, column=column)
+
+
+# -- from feed/size_check.py: Whether images are what was expected of them: as large as the plan of a batch took them
+# for, and of 8 bits.
+
+
+class SizeCheck:
+    """Warns once of an image whose size is not what a column, or an earlier look at its header, said: it is cut, or
+    filled up, to a shape that followed from that."""
+
+    def __init__(self, dataset: Dataset, field: str) -> None:
+        self._dataset = dataset
+        self._field = field
+        self._warned = False
+
+    def look(self, plan: BatchPlan, found: NDArray[np.int32], besides: Container[int]) -> None:
+        """`found`: (width, height) of the batch's images; rows in `besides` have none."""
+        if plan.view is None or plan.view.sources is None or self._warned:
+            return
+        planned = plan.view.sources
+        odd = np.flatnonzero((planned[:, 0] > 0) & (planned != found[:, ::-1]).any(axis=1))
+        row = next((row for row in odd.tolist() if row not in besides), None)
+        if row is None:
+            return
+        self._warned = True
+        (height, width), (wide, high) = planned[row].tolist(), found[row].tolist()
+        warnings.warn(
+            f"field {self._field!r}: expected sample {self._dataset.key(int(plan.samples[row]))!r} to be {height} x "
+            f"{width} (height x width), as the dataset's columns or an earlier look at it said, got {high} x {wide}; "
+            "it is cut or filled up to the shape planned for its batch. Correct or leave out columns height and width",
+            stacklevel=2,
+        )
+
+
+class BitDepthCheck:
+    """Warns once of images of 16 bits a channel that are read as 8."""
+
+    def __init__(self, dataset: Dataset, fields: Sequence[str]) -> None:
+        """`fields`: the images that are read as 8, unless that was asked for."""
+        self._dataset = dataset
+        self._fields = fields
+        self._warned = False
+
+    def look(self, narrowed: int) -> None:
+        """`narrowed`: how many of a batch's were."""
+        if not narrowed or not self._fields or self._warned:
+            return
+        self._warned = True
+        names = ", ".join(map(repr, self._fields))
+        warnings.warn(
+            f"field {names}: expected images of 8 bits a channel, got some of 16 in {self._dataset.table.source}: only "
+            'their high byte is read. Image(channels=…, dtype="uint16") or "float32" keeps all 16 bits, and '
+            'channels=1 or channels=3 with dtype="uint8" says that 8 are enough',
+            stacklevel=2,
+        )
+
+
+# -- from feed/outputs.py: The core's memory as the arrays or tensors of a batch, without a copy.
+
+
+class Converter:
+    """Gives a batch's parts the type that the loader's `output` asks for."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._torch: Any = None
+        if recipe.output == "torch":
+            import torch
+
+            self._torch = torch
+
+    def pixels(self, memory: NDArray[np.uint8], part: PixelPart, count: int, size: tuple[int, int]) -> Any:
+        """A part over the memory's start; it returns to its pool when the last reference to it is gone."""
+        shape = part.shape(count, size)
+        values = math.prod(shape)
+        if self._torch is None:
+            array = memory.view(part.numpy_dtype)[:values].reshape(shape)
+            return array.transpose(0, 3, 1, 2) if part.channels_last else array
+        tensor = self._tensor(memory).view(getattr(self._torch, part.dtype))[:values].view(shape)
+        return tensor.permute(0, 3, 1, 2) if part.channels_last else tensor
+
+    def _tensor(self, memory: NDArray[np.uint8]) -> Any:
+        """The tensor that pinned memory was allocated as, so that torch's allocator learns of copies from it."""
+        return memory.base if isinstance(memory.base, self._torch.Tensor) else self._torch.from_numpy(memory)
+
+    def labels(self, values: NDArray[Any]) -> Any:
+        """Numbers as one array, whole ones as int64 whatever they are kept as."""
+        return self.values(values if values.dtype.kind == "f" else values.astype(np.int64, copy=False))
+
+    def each(self, values: PerSample) -> PerSample:
+        """A list whose arrays have the type; texts stay as they are."""
+        if self._torch is None:
+            return values
+        return PerSample(self.values(value) for value in values)
+
+    def values(self, values: NDArray[Any] | list[Any]) -> Any:
+        """Numbers as one array; a list stays as it is."""
+        if isinstance(values, list):
+            return values
+        return values if self._torch is None else self._torch.from_numpy(np.ascontiguousarray(values))
+
+
+# -- from feed/batch_decoder.py: Decoded batches: the core's part, the rows that it could not do, and the fields made
+# of both.
 
 
 class BatchDecoder:
@@ -30,7 +248,7 @@ class BatchDecoder:
         self._recipe = recipe
         self._assembly = assembly
         self.texts = TextMeter()
-        self._contents: tuple[Content, ...] = contents_of(recipe, self.texts)
+        self._contents: tuple[FieldContent, ...] = contents_of(recipe, self.texts)
         self._made = {content.name for content in self._contents}
         self._mender = RowMender(recipe, assembly, bad, self._contents)
         self._converter = Converter(recipe)
@@ -39,24 +257,24 @@ class BatchDecoder:
         self._names = recipe.names
         self._size_check = SizeCheck(recipe.dataset, recipe.images[0][0]) if recipe.images else None
 
-        self._depth_check = DepthCheck(recipe.dataset, [name for name, field, _ in recipe.images if _is_cut(field)])
+        self._depth_check = BitDepthCheck(recipe.dataset, [name for name, field, _ in recipe.images if _is_cut(field)])
 
     def start(self, plan: BatchPlan) -> Pending:
         return self._assembly.start(plan)
 
-    def finish(self, pending: Pending) -> Decoded:
+    def finish(self, pending: Pending) -> DecodedBatch:
         """Waits for the core. Raises what the error policy says; what it skips is not in the batch."""
         job = pending.job
         job.wait()
         pending.raws = [job.raw(i) for i in range(len(self._recipe.raws))]
         pending.views, pending.sizes = job.views, job.sizes
-        failures: dict[int, Failure | SampleError] = {failure[0]: failure for failure in job.failures()}
+        failures: dict[int, RowFailure | SampleError] = {failure[0]: failure for failure in job.failures()}
         if self._size_check is not None:
             self._size_check.look(pending.plan, pending.sizes, failures)
         self._take(pending, failures)
         self._mend(pending, failures)
         self._depth_check.look(job.narrowed + self._mender.narrowed)
-        return Decoded(
+        return DecodedBatch(
             dataset=self._recipe.dataset,
             plan=pending.plan,
             key=pending.key,
@@ -68,7 +286,7 @@ class BatchDecoder:
             nbytes=sum(block.nbytes for block in pending.memory),
         )
 
-    def _take(self, pending: Pending, failures: dict[int, Failure | SampleError]) -> None:
+    def _take(self, pending: Pending, failures: dict[int, RowFailure | SampleError]) -> None:
         """The contents of the fields that Python makes. What is wrong with one is added to `failures`, where nothing
         else is wrong with its row."""
         if not self._contents:
@@ -81,7 +299,7 @@ class BatchDecoder:
                 if isinstance(value, SampleError):
                     failures.setdefault(row, value)
 
-    def _mend(self, pending: Pending, failures: Mapping[int, Failure | SampleError]) -> None:
+    def _mend(self, pending: Pending, failures: Mapping[int, RowFailure | SampleError]) -> None:
         """By row. In order, so that of several errors the first row's is raised."""
         if not failures:
             return
@@ -132,7 +350,7 @@ def _is_cut(field: Spatial) -> bool:
     return isinstance(field, Image) and not field.wide and field.channels is None
 
 
-def _places(pending: Pending) -> Places | None:
+def _places(pending: Pending) -> PackedPlaces | None:
     """Of the samples that are left, where the plan has rows of tokens."""
     rows = pending.plan.rows
-    return None if rows is None else Places(rows.of(pending.positions), rows.count, rows.length)
+    return None if rows is None else PackedPlaces(rows.of(pending.positions), rows.count, rows.length)

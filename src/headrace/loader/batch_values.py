@@ -1,14 +1,18 @@
-"""Arrays and tensors alike: plain ones as numpy sees them, and how their values lie in memory."""
+"""Values of a batch: arrays and tensors alike, how they lie in memory, and nested fields under flat names."""
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+# -- from feed/arrays.py: Arrays and tensors alike: plain ones as numpy sees them, and how their values lie in memory.
+
 
 SMALL_BYTES = 4096
 """An array of fewer bytes, less than a page, is copied rather than handed around in memory of its own."""
@@ -18,14 +22,14 @@ _NUMBERS = "biufc"
 
 
 @dataclass(frozen=True)
-class Plain:
+class PlainArray:
     """Numbers on the CPU. `tensor` names torch's type where they are a tensor's."""
 
     array: NDArray[Any]
     tensor: str | None
 
     @classmethod
-    def of(cls, value: object) -> Plain | None:
+    def of(cls, value: object) -> PlainArray | None:
         """Shares the value's memory. None for anything that is more than its numbers: sparse, with a gradient, …"""
         if type(value) is np.ndarray:
             return cls(value, None) if value.dtype.kind in _NUMBERS and value.dtype.isnative else None
@@ -39,7 +43,7 @@ class Plain:
         return self.array if self.tensor is None else _tensor(self.array, self.tensor)
 
 
-def _plain_tensor(value: Any, torch: Any) -> Plain | None:
+def _plain_tensor(value: Any, torch: Any) -> PlainArray | None:
     if (
         value.device.type != "cpu"
         or value.layout is not torch.strided
@@ -55,9 +59,9 @@ def _plain_tensor(value: Any, torch: Any) -> Plain | None:
     value = value.as_subclass(torch.Tensor)
     name = str(value.dtype).removeprefix("torch.")
     try:
-        return Plain(value.numpy(), name)
+        return PlainArray(value.numpy(), name)
     except TypeError:  # a type that numpy has not, such as bfloat16
-        return Plain(value.view({1: torch.uint8, 2: torch.int16}[value.element_size()]).numpy(), name)
+        return PlainArray(value.view({1: torch.uint8, 2: torch.int16}[value.element_size()]).numpy(), name)
 
 
 _stacked: dict[type, bool] = {}
@@ -87,7 +91,7 @@ def memory_order(strides: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """How each row of a batch's field lies in memory: row after row, without gaps, dimensions in `order`."""
 
     dtype: str
@@ -97,20 +101,66 @@ class Layout:
     tensor: str | None
 
     @classmethod
-    def of(cls, row: Plain) -> Layout:
+    def of(cls, row: PlainArray) -> RowLayout:
         return cls(row.array.dtype.str, row.array.shape, memory_order(row.array.strides), row.tensor)
 
     @property
     def row_bytes(self) -> int:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
-    def fits(self, row: Plain) -> bool:
+    def fits(self, row: PlainArray) -> bool:
         """Whether a row has this type and shape; the order of its memory may be another."""
         array = row.array
         return array.shape == self.shape and array.dtype.str == self.dtype and row.tensor == self.tensor
 
-    def batch(self, memory: NDArray[np.uint8], count: int) -> Plain:
+    def batch(self, memory: NDArray[np.uint8], count: int) -> PlainArray:
         """[count, *shape] over the first bytes of `memory`."""
         lying = memory[: count * self.row_bytes].view(self.dtype).reshape(count, *(self.shape[d] for d in self.order))
         back = np.argsort(self.order) + 1
-        return Plain(lying.transpose(0, *back), self.tensor)
+        return PlainArray(lying.transpose(0, *back), self.tensor)
+
+
+# -- from feed/nesting.py: Fields of several parts: a dict for the user, and between the stages a part beside the
+# other, under flat names.
+
+
+_BETWEEN = "\0"
+"""In no name that a dataset or a user gives."""
+
+
+def part_name(field: str, part: str) -> str:
+    """The flat name of a field's part."""
+    return f"{field}{_BETWEEN}{part}"
+
+
+def shown(name: str) -> str:
+    """A flat name in words."""
+    return name.replace(_BETWEEN, ".")
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields as the user has them: parts in a dict under their field's name."""
+    fields: dict[str, Any] = {}
+    for name, value in flat.items():
+        field, between, part = name.partition(_BETWEEN)
+        if between:
+            fields.setdefault(field, {})[part] = value
+        else:
+            fields[name] = value
+    return fields
+
+
+def flattened(fields: Mapping[str, Any], of_parts: Collection[str]) -> dict[str, Any]:
+    """The reverse, for those fields that are `of_parts`; other dicts are values like any other."""
+    flat: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name in of_parts and isinstance(value, dict) and all(isinstance(part, str) for part in value):
+            flat |= {part_name(name, part): each for part, each in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def fields_of_parts(flat: Iterable[str]) -> set[str]:
+    """Names of the fields that have parts."""
+    return {name.partition(_BETWEEN)[0] for name in flat if _BETWEEN in name}

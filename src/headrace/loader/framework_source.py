@@ -1,4 +1,4 @@
-"""What `as_dataloader` asks of a loader, and how loaders that have less of it are given the rest."""
+"""Interface that `as_dataloader` needs of a loader, and an adapter for loaders that have less."""
 
 from __future__ import annotations
 

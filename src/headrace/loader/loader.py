@@ -1,4 +1,4 @@
-"""`Loader`: a description of what to load, and where its consumer is."""
+"""`Loader`: what to load, and the position of its consumer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from headrace._core import Limits
 from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
-from headrace.feed.memory import PinnedMemory, PooledMemory
 from headrace.fields import Field, Image
 from headrace.fields.tokens import resolve_texts
-from headrace.grouping import Images, Order, plan_of, text_of_buckets, text_packed
 from headrace.loader import BatchMap, OnError, Output, Quarantine, Recipe, Runner, SampleMap, Tuner, tuner_of
 from headrace.loader.arguments import (
     check_fields,
@@ -29,14 +27,13 @@ from headrace.loader.arguments import (
     place_fields,
     refuse_unknown,
 )
+from headrace.loader.batch_memory import PinnedMemory, PooledMemory
 from headrace.loader.cache import open_cache
-from headrace.loader.position import LoaderPosition
-from headrace.loader.recipe import Columns, obvious_fields, resolve_columns
-from headrace.packing import Pack
-from headrace.passes import DevicePass, Pass
-from headrace.plan import Remainder, State, state_after
-from headrace.plan.batching import Buckets, Budget
-from headrace.plan.resume import resume
+from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
+from headrace.loader.recipe import FieldColumns, obvious_fields, resolve_columns
+from headrace.plan import Order, Remainder, State, ViewedImages, plan_of, state_after, text_of_buckets, text_packed
+from headrace.plan.batching import Buckets, Budget, Pack
+from headrace.plan.state import resume
 from headrace.system.rank import rank_of_process
 from headrace.views.views import View, compile_view
 
@@ -279,7 +276,7 @@ class Loader(LoaderPosition):
     def check_place(self) -> None:
         self._place.check(type(self).__name__)
 
-    def begin_pass(self, epoch: int, step: int) -> Pass:
+    def begin_pass(self, epoch: int, step: int) -> LoaderPass:
         """For an iterator: starts what makes the batches of `epoch` from `step` on."""
         # The lane first: what it may raise leaves no thread behind, and pinned memory, which the runner allocates in a
         # thread of its own, finds the device's context and does not make one on device 0.
@@ -292,16 +289,16 @@ class Loader(LoaderPosition):
         """For a pass, also one of a mixture, whose recipe has another plan: starts what works on the host."""
         return Runner(recipe, self._memory, tuner=tuner, epoch=epoch, step=step)
 
-    def mind(self, begun: Pass, *, within: int = 0) -> None:
+    def mind(self, begun: LoaderPass, *, within: int = 0) -> None:
         """For an iterator: a consumer that holds many batches is told so. `within`: so many loaders around this."""
         if isinstance(self._memory, PooledMemory):
             self._memory.set_prefetch(self._tuner.setting.prefetch)
             self._memory.mind(begun.batch_bytes, begun.held_batches, within=within)
 
 
-def _first_images(columns: Columns, threads: int | None, limits: Limits | None) -> Images | None:
+def _first_images(columns: FieldColumns, threads: int | None, limits: Limits | None) -> ViewedImages | None:
     """The column whose sizes views are drawn from."""
     if not columns.images:
         return None
     _, field, column = columns.images[0]
-    return Images(column=column, exif=isinstance(field, Image) and field.exif, threads=threads, limits=limits)
+    return ViewedImages(column=column, exif=isinstance(field, Image) and field.exif, threads=threads, limits=limits)

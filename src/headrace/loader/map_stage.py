@@ -1,34 +1,90 @@
-"""The stage between decoded batches and the consumer's: `map=` in threads or in processes, then what comes after it."""
+"""The stage after decoding: `map=` in threads or in processes, then delivery in order."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from headrace.feed.decoded import Decoded
-from headrace.feed.python_threads import PythonThreads
 from headrace.loader import user_functions
-from headrace.loader.batch_values import SMALL_BYTES, Plain
+from headrace.loader.batch_values import SMALL_BYTES, PlainArray
 from headrace.loader.recipe import Batch, Output, SampleMap
 from headrace.loader.stats import StageStats
+from headrace.loader.user_functions import DecodedBatch
 from headrace.system.channel import Closed
-from headrace.threads import THREAD_PREFIX
+from headrace.system.threads import THREAD_PREFIX
 
 if TYPE_CHECKING:
     from headrace.loader.map_workers import MapWorkers
 
-Deliver: TypeAlias = Callable[[Decoded, Batch], None]
+
+# -- from feed/python_threads.py: Threads for the Python that belongs to one sample: Pillow and the user's `map`.
+
+
+T = TypeVar("T")
+
+
+class PythonThreads:
+    """Runs a function for many rows side by side. No thread exists before the first use."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._executor: ThreadPoolExecutor | None = None
+        self._cancelled = False
+
+    def each(self, function: Callable[[int], T], rows: Sequence[int]) -> list[T]:
+        """What `function` returns for each row, in order; raises its first error, or Closed once cancelled."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=f"{THREAD_PREFIX}python")
+        if self._cancelled:  # asked after the executor is there: a `cancel` that saw none has set this before
+            raise Closed
+        futures = []
+        try:
+            futures = [self._executor.submit(self._unless_cancelled, function, row) for row in rows]
+            return [future.result() for future in futures]
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            if self._cancelled:
+                raise Closed from None
+            raise
+        finally:
+            del futures  # a failed one holds its error, whose traceback holds this frame, and so the batch
+
+    def _unless_cancelled(self, function: Callable[[int], T], row: int) -> T:
+        """A thread that is free may take the next row before `cancel` has come to clear them."""
+        if self._cancelled:
+            raise Closed
+        return function(row)
+
+    def cancel(self) -> None:
+        """Rows not yet begun are left; `each` raises Closed. From any thread, at any time."""
+        self._cancelled = True
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def join(self) -> None:
+        """Waits for the rows in progress and ends the threads."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+# -- from feed/map_stage.py: The stage between decoded batches and the consumer's: `map=` in threads or in processes,
+# then what comes after it.
+
+
+Deliver: TypeAlias = Callable[[DecodedBatch, Batch], None]
 
 
 class MapStage(Protocol):
     """Takes batches in order, and delivers them in order. Owned by the feeding thread."""
 
-    def put(self, decoded: Decoded) -> None:
+    def put(self, decoded: DecodedBatch) -> None:
         """Takes a batch; may wait until it is delivered. Raises what went wrong with it, or Closed."""
         ...
 
@@ -68,7 +124,7 @@ class NoMap:
     def __init__(self, deliver: Deliver) -> None:
         self._deliver = deliver
 
-    def put(self, decoded: Decoded) -> None:
+    def put(self, decoded: DecodedBatch) -> None:
         self._deliver(decoded, decoded.batch)
 
     def finish(self) -> None:
@@ -95,7 +151,7 @@ class ThreadedMap(NoMap):
         self._busy_s = 0.0
         self._mapped = self._bytes = 0
 
-    def put(self, decoded: Decoded) -> None:
+    def put(self, decoded: DecodedBatch) -> None:
         if len(decoded) == 0:
             return self._deliver(decoded, decoded.batch)
         rows = self._threads.each(lambda row: self._map_row(decoded, row), range(len(decoded)))
@@ -105,7 +161,7 @@ class ThreadedMap(NoMap):
         samples = [sample for sample, _ in rows]
         return self._deliver(decoded, user_functions.collate(samples, decoded.batch, {}, self._output))
 
-    def _map_row(self, decoded: Decoded, row: int) -> tuple[Any, float]:
+    def _map_row(self, decoded: DecodedBatch, row: int) -> tuple[Any, float]:
         began = time.perf_counter()
         try:
             sample = user_functions.map_row(self._function, decoded.batch, row, decoded.rng(row), _seen_by_all)
@@ -131,11 +187,11 @@ class WorkerMap:
         self._failed = failed
         self._error: BaseException | None = None
         self._submitted = self._bytes = 0
-        self._queue: SimpleQueue[tuple[int, Decoded] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[int, DecodedBatch] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}map", daemon=True)
         self._thread.start()
 
-    def put(self, decoded: Decoded) -> None:
+    def put(self, decoded: DecodedBatch) -> None:
         number, self._submitted = self._submitted, self._submitted + 1
         if len(decoded):
             self._workers.submit(number, decoded)
@@ -181,7 +237,7 @@ class WorkerMap:
         finally:
             self._queue = SimpleQueue()  # batches that nobody will deliver
 
-    def _finish(self, number: int, decoded: Decoded) -> None:
+    def _finish(self, number: int, decoded: DecodedBatch) -> None:
         if len(decoded) == 0:
             return self._deliver(decoded, decoded.batch)
         mapped = self._workers.collect(number)
@@ -197,11 +253,11 @@ def _seen_by_all(name: str, value: Any) -> bool:
 
 
 def _is_small(value: Any) -> bool:
-    plain = Plain.of(value)
+    plain = PlainArray.of(value)
     return plain is None or plain.array.nbytes < SMALL_BYTES
 
 
 def _copied(value: Any) -> Any:
     """An array with memory of its own: whoever keeps the labels of an epoch must not keep a block for each batch."""
-    plain = Plain.of(value)
-    return value if plain is None else Plain(np.array(plain.array, order="K"), plain.tensor).restore()
+    plain = PlainArray.of(value)
+    return value if plain is None else PlainArray(np.array(plain.array, order="K"), plain.tensor).restore()

@@ -1,4 +1,4 @@
-"""`Recipe`: all that a feed needs to know, frozen, and resolved against the dataset."""
+"""`Recipe`: all that a pass needs to know, and the columns of the dataset that each field reads."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from headrace._core import Limits
 from headrace.data import KEY, ByteColumn, Dataset, HeldColumn, KeyColumn
 from headrace.data.class_names import label_column
 from headrace.errors import UsageError
-from headrace.feed.nesting import part_name
-from headrace.feed.packed_text import PARTS as PACKED_PARTS
-from headrace.feed.quarantine import Quarantine
 from headrace.fields import Array, Boxes, Field, Geometry, Image, InstanceMasks, Keypoints, Label, Raw, Spatial, Text
 from headrace.fields.tokens import ResolvedText
-from headrace.loader.cache import FeedCache
-from headrace.loader.decoding.arrays import check_held
+from headrace.loader.bad_samples import Quarantine
+from headrace.loader.batch_values import part_name
+from headrace.loader.cache import EpochCache
+from headrace.loader.decoding.arrays import ArrayContent, FieldContent, check_held
 from headrace.loader.decoding.detection import GEOMETRY_PARTS, PointFields, beside_name, resolve_points
-from headrace.loader.decoding.pixels import Part, parts_of
-from headrace.loader.decoding.texts import IDS, MASK
+from headrace.loader.decoding.pixels import PixelPart, parts_of
+from headrace.loader.decoding.texts import IDS, MASK, PackedTextContent, TextContent, TextMeter
+from headrace.loader.decoding.texts import PARTS as PACKED_PARTS
 from headrace.plan import EpochPlan
 from headrace.views.views import Program
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
+
+
+# -- from feed/recipe.py: `Recipe`: all that a feed needs to know, frozen, and resolved against the dataset.
+
 
 Sample: TypeAlias = dict[str, Any]
 Batch: TypeAlias = dict[str, Any]
@@ -73,12 +77,12 @@ class Recipe:
     batch_map: BatchMap | None
     level: str
     limits: Limits
-    cache: FeedCache | None = None
+    cache: EpochCache | None = None
     pass_samples: int | None = None
     """Different ones that this rank takes in a pass; None: its part of an epoch of the plan's."""
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PixelPart]:
         """What the core writes for `images`, in their order."""
         return [part for name, field, _ in self.images for part in parts_of(name, field)]
 
@@ -116,7 +120,7 @@ _FOLLOWING = Boxes | Keypoints | InstanceMasks | Geometry
 
 
 @dataclass(frozen=True)
-class Columns:
+class FieldColumns:
     """Fields sorted by how they are made."""
 
     images: tuple[tuple[str, Spatial, str], ...]
@@ -125,7 +129,7 @@ class Columns:
     points: PointFields
 
 
-def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: str | None) -> Columns:
+def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: str | None) -> FieldColumns:
     """Finds each field's column. Raises UsageError where there is none, or of another kind."""
     images: list[tuple[str, Spatial, str]] = []
     raws: list[tuple[str, Field, str]] = []
@@ -168,7 +172,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
         names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, _FOLLOWING))
         raise UsageError(f"field {names}: expected an image field beside it, whose view it follows, got none")
     names_of(fields)
-    return Columns(_view_first(images, view_from), tuple(raws), tuple(values), points)
+    return FieldColumns(_view_first(images, view_from), tuple(raws), tuple(values), points)
 
 
 def _view_first(images: list[tuple[str, Spatial, str]], view_from: str | None) -> tuple[tuple[str, Spatial, str], ...]:
@@ -197,3 +201,30 @@ def obvious_fields(dataset: Dataset) -> dict[str, Field]:
         have = ", ".join(dataset.columns)
         raise UsageError(f"expected a column called image, label, text or json, got {have}; name the fields you want")
     return fields
+
+
+# -- from feed/resolving.py: Fields that Python makes, each with what it is made of.
+
+
+def contents_of(recipe: Recipe, meter: TextMeter) -> tuple[FieldContent, ...]:
+    """Those of a recipe, for one pass; `meter` counts what texts cost."""
+    raws = {name: number for number, (name, _, _) in enumerate(recipe.raws)}
+    texts = [_text_of(recipe, text, raws.get(text.name), meter) for text in recipe.texts]
+    arrays = [
+        ArrayContent(
+            dataset=recipe.dataset,
+            name=name,
+            field=field,
+            column=name if field.source is None else field.source,
+            raw=raws.get(name),
+            limits=recipe.limits,
+        )
+        for name, field in recipe.fields.items()
+        if isinstance(field, Array)
+    ]
+    return (*texts, *arrays)
+
+
+def _text_of(recipe: Recipe, text: ResolvedText, raw: int | None, meter: TextMeter) -> TextContent:
+    kind = PackedTextContent if text.name == recipe.packed else TextContent
+    return kind(text, raw, meter, None if recipe.cache is None else recipe.cache.tokens(text))

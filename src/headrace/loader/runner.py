@@ -1,9 +1,4 @@
-"""Runs a plan: keeps the core busy with several batches, finishes them in order, hands them to the consumer.
-
-One thread, "headrace-feed", does the Python side. What belongs to one sample is done by the core's own threads, or,
-where it has to be Python (Pillow, `map`), by a pool of threads that exists only then. `map` may be given processes,
-with a thread that takes what they have done.
-"""
+"""`Runner`: one pass over an epoch on the host. It decodes batches ahead and delivers them in order."""
 
 from __future__ import annotations
 
@@ -15,25 +10,25 @@ from typing import TYPE_CHECKING
 
 from headrace import _core
 from headrace.cache import CacheStats
-from headrace.data import retrying
+from headrace.data.storage import open_file
 from headrace.errors import HeadraceError
-from headrace.feed.decoded import Decoded
-from headrace.feed.memory import BatchMemory
-from headrace.feed.nesting import nested
-from headrace.feed.python_threads import PythonThreads
 from headrace.loader import user_functions
 from headrace.loader.assembly import Assembly, Cancelled, Pending
 from headrace.loader.autotuning import Readings, Setting, TunedPass, Tuner
 from headrace.loader.bad_samples import BadSamples
 from headrace.loader.batch_decoder import BatchDecoder
-from headrace.loader.map_stage import MapStage, NoMap, ThreadedMap, WorkerMap
+from headrace.loader.batch_memory import BatchMemory
+from headrace.loader.batch_values import nested
+from headrace.loader.map_stage import MapStage, NoMap, PythonThreads, ThreadedMap, WorkerMap
 from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.stats import STAGES, StageStats, Stats
+from headrace.loader.user_functions import DecodedBatch
 from headrace.system.channel import Channel, Closed
-from headrace.threads import THREAD_PREFIX, Origin, close_at_exit, in_own_thread
+from headrace.system.threads import THREAD_PREFIX, ProcessOrigin, close_at_exit, in_own_thread
 
 if TYPE_CHECKING:
     from headrace.loader.map_workers import MapWorkers
+
 
 DROP_WAIT_S = 1.0
 """Far longer than a batch in progress needs to be cancelled, unless the user's `map` is in the midst of something."""
@@ -48,7 +43,7 @@ class Runner:
         self._tuned = TunedPass(tuner, self)
         self._epoch = epoch
         self._first_step = step
-        self._origin = Origin()
+        self._origin = ProcessOrigin()
         self._started = time.perf_counter()
         self._ended: float | None = None
         self._python_s = 0.0
@@ -81,7 +76,7 @@ class Runner:
             self._tuned.setting.threads,
             level=recipe.level,
             limits=recipe.limits,
-            retry_waits_s=list(retrying.WAITS_S),
+            retry_waits_s=list(open_file.RETRY_PAUSES_S),
             most_threads=recipe.threads,
         )
         undo.callback(self._engine.close)
@@ -184,7 +179,7 @@ class Runner:
         else:
             self._map.put(decoded)
 
-    def _deliver(self, decoded: Decoded, batch: Batch) -> None:
+    def _deliver(self, decoded: DecodedBatch, batch: Batch) -> None:
         """The last stages, in the thread that has the batch."""
         batch_map, plan = self._recipe.batch_map, decoded.plan
         batch = nested(batch)

@@ -1,4 +1,4 @@
-"""What a feed did, in numbers and in words."""
+"""Statistics of a pass, in numbers and in words."""
 
 from __future__ import annotations
 

@@ -1,18 +1,25 @@
-"""The user's Python: `map` a sample, `batch_map` a batch, each with a random source of its own."""
+"""The user's Python: `map` for a sample and `batch_map` for a batch, each with its own random source."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from headrace.data import Dataset
 from headrace.errors import UsageError
-from headrace.feed.nesting import fields_of_parts, flattened, nested, shown
-from headrace.loader.batch_values import memory_order
+from headrace.loader.batch_values import fields_of_parts, flattened, memory_order, nested, shown
 from headrace.loader.decoding.detection import PerSample
 from headrace.loader.recipe import Batch, Output, Sample, SampleMap
+from headrace.plan import BatchPlan
+
+# -- from feed/transforms.py: The user's Python: `map` a sample, `batch_map` a batch, each with a random source of its
+# own.
+
 
 T = TypeVar("T")
 
@@ -151,3 +158,39 @@ def _stack(stack: Callable[[list[Any]], Any], values: list[Any], name: str) -> A
             f"map: expected one shape for field {shown(name)!r} in a batch, got {', '.join(shapes)}; return the same "
             f"shape from every call, or something that is no array ({error})"
         ) from error
+
+
+# -- from feed/decoded.py: `Decoded`: a batch as the core left it, on its way through the Python stages.
+
+
+@dataclass
+class DecodedBatch:
+    """A batch whose fields are made, and what its rows are."""
+
+    dataset: Dataset
+    plan: BatchPlan
+    key: int
+    """Of the epoch's random numbers."""
+    samples: NDArray[np.int64]
+    """Positions in the dataset."""
+    draw_ids: NDArray[np.int64]
+    """What random draws are keyed by, beside the passes."""
+    passes: NDArray[np.uint32]
+    positions: NDArray[np.int64]
+    """In the epoch."""
+    batch: Batch
+    nbytes: int
+    """Of its images."""
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def name(self, row: int) -> str:
+        """Which sample a row is, for an error's text."""
+        return (
+            f"sample {self.dataset.key(int(self.samples[row]))!r}, epoch {self.plan.epoch}, "
+            f"position {int(self.positions[row])}"
+        )
+
+    def rng(self, row: int) -> np.random.Generator:
+        return sample_rng(self.key, draw_id=int(self.draw_ids[row]), pass_=int(self.passes[row]))

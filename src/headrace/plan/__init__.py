@@ -1,26 +1,22 @@
-"""Which samples are in batch k of epoch e: pure functions, without I/O, threads or a clock."""
+"""Which samples are in batch k of epoch e: pure functions of an order, without I/O, threads or a clock."""
 
-from headrace.plan.bucket_members import CodedMembers, Members, OneBucket
-from headrace.plan.buckets import BucketMembers, BucketPlan
-from headrace.plan.capacity import BudgetCapacity, Capacity, FixedCapacity
-from headrace.plan.epoch_plan import EpochPlan
-from headrace.plan.length_order import LengthOrder
-from headrace.plan.mixture import MIXTURE_VERSION, Mixture, Until
-from headrace.plan.order import BatchPlan, Plan, Remainder
-from headrace.plan.packed_plan import PackPlan
-from headrace.plan.packed_rows import PackedRows
-from headrace.plan.resume import Resume, resume
-from headrace.plan.shaped_plan import ShapePlan
-from headrace.plan.shares import counts_of
-from headrace.plan.source_plans import SourceBatches, SourceSamples
-from headrace.plan.state import State, state_after, state_at
+from __future__ import annotations
+
+from headrace.plan.batch_cutting import BudgetCapacity, Capacity, FixedCapacity
+from headrace.plan.best_fit import LengthOrder
+from headrace.plan.bucket_members import BucketPlan, CodedMembers, ListedMembers, Membership, OneBucket
+from headrace.plan.loader_plan import ViewedImages, plan_of, text_of_buckets, text_packed
+from headrace.plan.mixture import MIXTURE_VERSION, Mixture, SourceBatches, SourceSamples, Until, counts_of
+from headrace.plan.order import BatchPlan, EpochPlan, Order, PackedRows, Remainder, UniformPlan
+from headrace.plan.packed_plan import PackedPlan
+from headrace.plan.shaped_plan import ShapedPlan
+from headrace.plan.state import Resume, State, resume, state_after, state_at
 from headrace.plan.step_views import StepView, StepViews
 from headrace.plan.uniform_plan import SamplePlan, resume_samples
 
 __all__ = [
     "MIXTURE_VERSION",
     "BatchPlan",
-    "BucketMembers",
     "BucketPlan",
     "BudgetCapacity",
     "Capacity",
@@ -28,25 +24,31 @@ __all__ = [
     "EpochPlan",
     "FixedCapacity",
     "LengthOrder",
-    "Members",
+    "ListedMembers",
+    "Membership",
     "Mixture",
     "OneBucket",
-    "PackPlan",
+    "Order",
+    "PackedPlan",
     "PackedRows",
-    "Plan",
     "Remainder",
     "Resume",
     "SamplePlan",
-    "ShapePlan",
+    "ShapedPlan",
     "SourceBatches",
     "SourceSamples",
     "State",
     "StepView",
     "StepViews",
+    "UniformPlan",
     "Until",
+    "ViewedImages",
     "counts_of",
+    "plan_of",
     "resume",
     "resume_samples",
     "state_after",
     "state_at",
+    "text_of_buckets",
+    "text_packed",
 ]

@@ -1,13 +1,119 @@
-"""Cuts a chain of cells into global batches: a table as long as there are cells, the same in every epoch."""
+"""Global batches cut from buckets and scales: as many samples as a batch size or a budget allows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from headrace.plan.capacity import Capacity
-from headrace.plan.cells import Cells, Ints
+# -- from plan/cells.py: Cells: the samples of one bucket that one scale takes, in the order in which an epoch's
+# batches are cut from them.
+
+
+Ints = NDArray[np.int64]
+
+ANY = -1
+"""The scale of the few samples that are left over where a bucket is divided evenly: each as likely as the others."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Slots 0 to length - 1 are dealt to cells, one cell after another; a bucket's slots lie together.
+
+    Each bucket is divided over the scales in equal shares. Every second bucket has its scales in reverse, so that
+    neighbours in the chain have a bucket or a scale in common.
+    """
+
+    offsets: Ints
+    """Cell c has the slots from offsets[c] to offsets[c + 1]; none is empty."""
+    buckets: Ints
+    scales: Ints
+    """A number of a scale, or ANY."""
+
+    @classmethod
+    def of(cls, counts: Ints, scales: int) -> Cells:
+        """`counts`: samples in each bucket. With one scale each bucket is a cell."""
+        dealt: list[tuple[int, int, int]] = []
+        for turn, bucket in enumerate(np.flatnonzero(counts).tolist()):
+            share, rest = divmod(int(counts[bucket]), scales)
+            parts = [(bucket, scale, share) for scale in range(scales)] + [(bucket, ANY, rest)]
+            dealt += [part for part in parts[:: -1 if turn % 2 else 1] if part[2]]
+        table = np.array(dealt, np.int64).reshape(-1, 3)
+        return cls(np.concatenate([[0], np.cumsum(table[:, 2])]), table[:, 0], table[:, 1])
+
+    def __len__(self) -> int:
+        return len(self.buckets)
+
+    def at(self, slot: int) -> int:
+        """The cell of a slot."""
+        return int(np.searchsorted(self.offsets, slot, side="right")) - 1
+
+
+# -- from plan/capacity.py: How many samples a global batch holds: a given number, or as many as a budget bears.
+
+
+class Capacity(Protocol):
+    """Samples of a whole global batch, a multiple of `multiple`."""
+
+    @property
+    def multiple(self) -> int: ...
+
+    @property
+    def alike(self) -> bool:
+        """Whether every scale has the same."""
+        ...
+
+    def of(self, buckets: Ints, scales: Ints) -> int:
+        """For a batch of samples of these buckets that gets any one of these scales; 0 where none fits."""
+        ...
+
+
+@dataclass(frozen=True)
+class FixedCapacity:
+    """The same number whatever the samples are."""
+
+    samples: int
+
+    @property
+    def multiple(self) -> int:
+        return self.samples
+
+    @property
+    def alike(self) -> bool:
+        return True
+
+    def of(self, buckets: Ints, scales: Ints) -> int:
+        return self.samples
+
+
+@dataclass(frozen=True, eq=False)
+class BudgetCapacity:
+    """As many as cost at most `total` over all ranks, if each is as large as the largest of its cell."""
+
+    total: int
+    heights: Ints
+    """[buckets, scales]: the greatest height that a member of the bucket has at the scale."""
+    widths: Ints
+    multiple: int
+
+    @property
+    def alike(self) -> bool:
+        return all(bool((bound == bound[:, :1]).all()) for bound in (self.heights, self.widths))
+
+    def of(self, buckets: Ints, scales: Ints) -> int:
+        return self.total // self.cost(buckets, scales) // self.multiple * self.multiple
+
+    def cost(self, buckets: Ints, scales: Ints) -> int:
+        """Of one sample of a batch of these, at the scale where it costs most."""
+        chosen = slice(None) if ANY in scales else np.unique(scales)
+        heights, widths = (bound[np.unique(buckets)][:, chosen].max(axis=0) for bound in (self.heights, self.widths))
+        return int((heights * widths).max())
+
+
+# -- from plan/runs.py: Cuts a chain of cells into global batches: a table as long as there are cells, the same in
+# every epoch.
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Each sample's bucket, written down once."""
+"""Bucket of each sample, and the largest sample of each bucket."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data.mapped import let_go, mapped, pieces
+from headrace.data.sample_arrays import mapped_zeros, position_blocks, release_pages
 from headrace.errors import UsageError
 from headrace.plan.batching import DEFAULT_COUNT, MOST_BUCKETS, Buckets
 from headrace.plan.bucket_keys import Categories, Ints, Numbers, too_many_buckets
-from headrace.plan.bucket_members import CodedMembers, blank_codes, no_bucket
+from headrace.plan.bucket_members import CodedMembers, Membership, blank_codes, no_bucket
+from headrace.plan.step_views import ImageSizes, StepViews, output_sizes, rounded_up
+
+# -- from grouping/coding.py: Each sample's bucket, written down once.
+
 
 _SAMPLED = 1 << 16
 _PARTS = 64
@@ -64,7 +68,7 @@ def _quantiles(
     found = []
     for part in np.array_split(positions, _PARTS):  # which are all over a mapped file: not all of it at once
         found.append(numbers(part))
-        let_go(used)
+        release_pages(used)
     values = np.sort(np.concatenate(found))
     values = values[~np.isnan(values)]
     if len(values) == 0:
@@ -77,7 +81,7 @@ def _quantiles(
 def by_categories(categories: Categories, *, length: int) -> Coding:
     """A bucket for each that there is, in their order."""
     there: Ints = np.empty(0, np.int64)
-    for positions in pieces(length):
+    for positions in position_blocks(length):
         there = np.union1d(there, categories(positions))
         if len(there) > MOST_BUCKETS + 1:
             raise too_many_buckets()
@@ -95,22 +99,22 @@ def by_categories(categories: Categories, *, length: int) -> Coding:
 def members_of(coding: Coding, *, length: int, used: NDArray[np.int32] | None) -> CodedMembers:
     """Samples by bucket; those whose bucket is not known go to the largest. `used`: what the coding reads, which may be
     mapped."""
-    codes = blank_codes(length, coding.buckets, mapped)
+    codes = blank_codes(length, coding.buckets, mapped_zeros)
     flat, none = codes.reshape(-1), no_bucket(codes.dtype)
     counts = np.zeros(coding.buckets, np.int64)
-    for positions in pieces(length):
+    for positions in position_blocks(length):
         found = coding.code(positions)
         counts += np.bincount(found[found >= 0], minlength=coding.buckets)
         flat[positions[0] : positions[-1] + 1] = np.where(found < 0, none, found)
-        let_go(codes, used)
+        release_pages(codes, used)
     if not counts.any():
         raise _nothing_known()
     if counts.sum() < length:
-        for positions in pieces(length):
+        for positions in position_blocks(length):
             part = flat[positions[0] : positions[-1] + 1]
             part[part == none] = counts.argmax()
-    members = CodedMembers.of(codes, coding.buckets, mapped)
-    let_go(members.codes, members.before)
+    members = CodedMembers.of(codes, coding.buckets, mapped_zeros)
+    release_pages(members.codes, members.before)
     return members
 
 
@@ -119,3 +123,81 @@ def _nothing_known() -> UsageError:
         "Buckets: expected what samples are told apart by to be known of some, got none: no image's size can be read, "
         "or no length; look at one with ds[0], or name another column with source="
     )
+
+
+# -- from grouping/bounds.py: The most that a sample of each bucket can measure, which is what a budget counts it as.
+
+
+_EXTREMES = 4
+
+
+def shape_bounds(members: Membership, sizes: ImageSizes | None, views: StepViews) -> tuple[Ints, Ints]:
+    """[buckets, scales] each: the greatest height and the greatest width of a member at that scale, rounded up."""
+    shape = (len(members.counts), len(views.tables))
+    if views.output is not None:
+        return np.full(shape, views.output[0]), np.full(shape, views.output[1])
+    assert sizes is not None, "the output depends on them"
+    largest = _extremes(members, sizes)
+    heights, widths = np.ones(shape, np.int64), np.ones(shape, np.int64)
+    for scale, table in enumerate(views.tables):
+        found = output_sizes(table, *largest.reshape(-1, 2).T)
+        if not found[0].all():  # the greatest aspect is beyond what the view can make, and so no bound of others
+            return _bounds_of_all(members, sizes, views)
+        for bound, side in zip((heights, widths), found, strict=True):
+            bound[:, scale] = rounded_up(side.reshape(shape[0], _EXTREMES).max(axis=1), views.multiple_of)
+    return heights, widths
+
+
+def _bounds_of_all(members: Membership, sizes: ImageSizes, views: StepViews) -> tuple[Ints, Ints]:
+    """The same by what the view makes of each image, which takes long."""
+    shape = (len(members.counts), len(views.tables))
+    heights, widths = np.ones(shape, np.int64), np.ones(shape, np.int64)
+    for positions in position_blocks(int(members.counts.sum())):
+        piece = sizes(positions)
+        known = piece[:, 0] > 0
+        codes = codes_of(members, positions)[known]
+        for scale, table in enumerate(views.tables):
+            found = output_sizes(table, *piece[known].T)
+            for bound, side in zip((heights, widths), found, strict=True):
+                np.maximum.at(bound[:, scale], codes, side)
+    return rounded_up(heights, views.multiple_of), rounded_up(widths, views.multiple_of)
+
+
+def length_bounds(members: Membership, lengths: Numbers, scales: int) -> tuple[Ints, Ints]:
+    """The same of lengths: as heights, at a width of 1."""
+    longest = np.ones(len(members.counts))
+    for positions in position_blocks(int(members.counts.sum())):
+        values = lengths(positions)
+        known = ~np.isnan(values)
+        np.maximum.at(longest, codes_of(members, positions)[known], values[known])
+    heights = np.repeat(np.ceil(longest).astype(np.int64)[:, None], scales, axis=1)
+    return heights, np.ones_like(heights)
+
+
+def codes_of(members: Membership, positions: Ints) -> NDArray[np.integer]:
+    """The buckets of consecutive positions."""
+    if not isinstance(members, CodedMembers):
+        return np.zeros(len(positions), np.uint8)
+    return members.codes.reshape(-1)[positions[0] : positions[-1] + 1]
+
+
+def _extremes(members: Membership, sizes: ImageSizes) -> NDArray[np.int32]:
+    """Sizes of members, int32[buckets, 4, 2]: of the least and the greatest aspect, the highest, the widest.
+
+    No view makes a member higher than the highest of these, or wider than the widest: a resize that keeps the shape
+    gives the greatest width to the greatest aspect, and the greatest height to the least.
+    """
+    best = np.full((_EXTREMES, len(members.counts)), -np.inf)
+    found = np.ones((len(members.counts), _EXTREMES, 2), np.int32)
+    for positions in position_blocks(int(members.counts.sum())):
+        piece = sizes(positions)
+        known = piece[:, 0] > 0
+        piece, codes = piece[known], codes_of(members, positions)[known]
+        height, width = piece.astype(np.float64).T
+        for extreme, value in enumerate((height / width, width / height, height, width)):
+            before = best[extreme].copy()
+            np.maximum.at(best[extreme], codes, value)
+            rows = np.flatnonzero((value == best[extreme][codes]) & (value > before[codes]))
+            found[codes[rows], extreme] = piece[rows]
+        release_pages(sizes.known, members.codes if isinstance(members, CodedMembers) else None)
+    return found

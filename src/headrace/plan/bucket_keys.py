@@ -1,4 +1,4 @@
-"""What samples are told apart by: a number each, or a category."""
+"""Number or category by which samples are told apart."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.data import ByteColumn, Dataset, ListColumn, TextColumn, ValueColumn
-from headrace.data.mapped import mapped, pieces
+from headrace.data.sample_arrays import mapped_zeros, position_blocks
 from headrace.errors import UsageError
-from headrace.grouping.image_sizes import ImageSizes
 from headrace.plan.batching import MOST_BUCKETS
+from headrace.plan.step_views import ImageSizes
 
 Ints: TypeAlias = NDArray[np.int64]
 Numbers: TypeAlias = Callable[[Ints], NDArray[np.float64]]
@@ -115,7 +115,7 @@ def _file_bytes(path: bytes) -> float:
 
 def called_numbers(by: Callable[..., Any], dataset: Dataset, sizes: ImageSizes | None) -> Numbers:
     """What a function returns, asked once of each sample."""
-    kept: NDArray[np.float64] = mapped((len(dataset),), np.float64)
+    kept: NDArray[np.float64] = mapped_zeros((len(dataset),), np.float64)
     for position, sample, value in _calls(by, dataset, sizes):
         try:
             kept[position] = float(value)
@@ -129,7 +129,7 @@ def called_numbers(by: Callable[..., Any], dataset: Dataset, sizes: ImageSizes |
 
 def called_categories(by: Callable[..., Any], dataset: Dataset, sizes: ImageSizes | None) -> Categories:
     """What a function returns, numbered as it appears, asked once of each sample."""
-    kept: NDArray[np.int64] = mapped((len(dataset),), np.int64)
+    kept: NDArray[np.int64] = mapped_zeros((len(dataset),), np.int64)
     seen: dict[Hashable, int] = {}
     for position, sample, value in _calls(by, dataset, sizes):
         if isinstance(value, float) and np.isnan(value):  # equal to nothing, so that each would be a bucket
@@ -156,7 +156,7 @@ def too_many_buckets() -> UsageError:
 def _calls(
     by: Callable[..., Any], dataset: Dataset, sizes: ImageSizes | None
 ) -> Iterator[tuple[int, dict[str, Any], Any]]:
-    for piece in pieces(len(dataset)):
+    for piece in position_blocks(len(dataset)):
         for first in range(0, len(piece), _CALLED):
             positions = piece[first : first + _CALLED]
             for position, sample in zip(positions.tolist(), _held(dataset, positions, sizes), strict=True):

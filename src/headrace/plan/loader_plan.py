@@ -1,4 +1,4 @@
-"""The plan of a Loader: a plain one, or one of shapes."""
+"""Plan of a Loader, made of its arguments and of what the dataset says of its samples."""
 
 from __future__ import annotations
 
@@ -12,31 +12,108 @@ from numpy.typing import NDArray
 
 from headrace._core import Limits
 from headrace.data import Dataset
-from headrace.data.mapped import pieces
+from headrace.data.sample_arrays import mapped_zeros, position_blocks
 from headrace.data.sizes import image_sizes
 from headrace.errors import UsageError
 from headrace.fields.tokens import ResolvedText, text_measured
-from headrace.grouping.bounds import length_bounds, shape_bounds
-from headrace.grouping.image_sizes import ImageSizes
-from headrace.grouping.order import Order
-from headrace.grouping.packing import check_pack, packed_plan, text_packed
-from headrace.packing import Pack
 from headrace.plan import bucket_keys
-from headrace.plan.batching import Buckets, Budget
-from headrace.plan.bucket_codes import Coding, by_categories, by_numbers, members_of
-from headrace.plan.bucket_members import Members, OneBucket
-from headrace.plan.capacity import BudgetCapacity, Capacity, FixedCapacity
-from headrace.plan.epoch_plan import EpochPlan
-from headrace.plan.order import Plan, check_order
-from headrace.plan.shaped_plan import ShapePlan
-from headrace.plan.step_views import StepViews
+from headrace.plan.batch_cutting import BudgetCapacity, Capacity, FixedCapacity
+from headrace.plan.batching import Buckets, Budget, Pack
+from headrace.plan.best_fit import LengthOrder
+from headrace.plan.bucket_codes import Coding, by_categories, by_numbers, length_bounds, members_of, shape_bounds
+from headrace.plan.bucket_members import Membership, OneBucket
+from headrace.plan.order import EpochPlan, Order, UniformPlan, check_order
+from headrace.plan.packed_plan import PackedPlan
+from headrace.plan.shaped_plan import ShapedPlan
+from headrace.plan.step_views import ImageSizes, StepViews
 from headrace.views.views import Program
+
+# -- from grouping/packing.py: Turns `pack=` into a plan, by how long the dataset's texts are in tokens.
+
+
+Lengths = NDArray[np.int32]
+
+MOST_TOKENS_A_BATCH = (1 << 31) - 1
+"""Of one rank: kernels take boundaries as int32."""
+
+
+def check_pack(pack: Pack, *, batch_size: int | Budget, buckets: Buckets | None, program: Program) -> int:
+    """The rows of a batch. Raises UsageError for what is no Pack, or does not go with one."""
+    if not isinstance(pack, Pack):
+        raise UsageError(f"pack: expected hr.Pack(…) or None, got {pack!r}")
+    if buckets is not None:
+        raise UsageError(f"pack: expected no buckets beside it, got {buckets!r}: rows are full already; leave one out")
+    if isinstance(batch_size, Budget):
+        raise UsageError(
+            f"batch_size: expected rows of {pack.length} tokens beside pack=, got {batch_size!r}; pass how many"
+        )
+    if program.drawn_per_step:
+        raise UsageError("pack: expected no RandomScale beside it: it draws a shape a step; use a view of fixed size")
+    return batch_size
+
+
+def text_packed(pack: Pack, texts: Sequence[ResolvedText]) -> ResolvedText:
+    """The text field that is packed. Raises UsageError where there is none, several, or one that does not fit."""
+    names = [text.name for text in texts]
+    if not names:
+        raise UsageError("pack: expected a field of text, such as {'text': hr.Text(…)}, got none")
+    if pack.field is None and len(names) > 1:
+        raise UsageError(f"pack: expected to know which of {names} is packed; pass hr.Pack({pack.length}, field=…)")
+    if pack.field is not None and pack.field not in names:
+        raise UsageError(f"pack: expected field to be one of the text fields {names}, got {pack.field!r}")
+    text = texts[0 if pack.field is None else names.index(pack.field)]
+    if text.field.max_length > pack.length:
+        raise UsageError(
+            f"field {text.name!r}: expected max_length of at most the {pack.length} tokens of a row, got "
+            f"{text.field.max_length}; lower it, or raise Pack's length"
+        )
+    if text.field.pad != "batch":
+        raise UsageError(
+            f"field {text.name!r}: a packed text is filled up with its row, got pad={text.field.pad!r}; leave it out"
+        )
+    return text
+
+
+def packed_plan(dataset: Dataset, order: Order, pack: Pack, text: ResolvedText, *, batch_size: int) -> PackedPlan:
+    """Rows of the dataset's texts, whose lengths are counted unless they are kept."""
+    check_order(length=len(dataset), batch_size=batch_size, **vars(order))
+    if batch_size * pack.length > MOST_TOKENS_A_BATCH:
+        raise UsageError(
+            f"batch_size: expected at most {MOST_TOKENS_A_BATCH // pack.length} rows of {pack.length} tokens a rank, "
+            f"got {batch_size}"
+        )
+    lengths = known_lengths(dataset, text.lengths(None), text.name)
+    by_length = LengthOrder.of(lengths, pack.length, mapped_zeros)
+    return PackedPlan(order=by_length, row=pack.length, batch_size=batch_size, **vars(order))
+
+
+def known_lengths(dataset: Dataset, lengths: Lengths, name: str) -> Lengths:
+    """By position in the dataset, of lengths by base id. A sample whose text cannot be used, -1, counts as long as the
+    middle of the others: it is replaced by one of the length that it counts as, and of that one there are."""
+    found = lengths if dataset.base_ids is None else lengths[dataset.base_ids]
+    unknown = found < 0
+    if not unknown.any():
+        return found
+    known = found[~unknown]
+    if len(known) == 0:
+        raise UsageError(
+            f"field {name!r}: expected texts to pack, got none that can be used among {len(dataset)} samples; look at "
+            "one with ds[0]"
+        )
+    filled = mapped_zeros(found.shape, np.int32)
+    np.copyto(filled, found)
+    filled[unknown] = np.partition(known, len(known) // 2)[len(known) // 2]
+    return filled
+
+
+# -- from grouping/planning.py: The plan of a Loader: a plain one, or one of shapes.
+
 
 BY_SIZE = ("aspect", "orientation", "size")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Images:
+class ViewedImages:
     """The column of images that views are drawn from."""
 
     column: str
@@ -52,7 +129,7 @@ def plan_of(
     batch_size: int | Budget,
     buckets: Buckets | None,
     program: Program,
-    images: Images | None,
+    images: ViewedImages | None,
     texts: Sequence[ResolvedText] = (),
     pack: Pack | None = None,
 ) -> EpochPlan:
@@ -66,7 +143,7 @@ def plan_of(
         rows = check_pack(pack, batch_size=batch_size, buckets=buckets, program=program)
         return packed_plan(dataset, order, pack, text_packed(pack, texts), batch_size=rows)
     if buckets is None and not isinstance(batch_size, Budget) and not program.drawn_per_step:
-        return Plan(length=len(dataset), batch_size=batch_size, **vars(order))
+        return UniformPlan(length=len(dataset), batch_size=batch_size, **vars(order))
     # Before anything is read.
     check_order(length=len(dataset), batch_size=1 if isinstance(batch_size, Budget) else batch_size, **vars(order))
     text = text_of_buckets(buckets, texts)
@@ -90,7 +167,7 @@ class _Grouping:
         batch_size: int | Budget,
         buckets: Buckets | None,
         program: Program,
-        images: Images | None,
+        images: ViewedImages | None,
         text: ResolvedText | None,
     ) -> None:
         self._dataset = dataset
@@ -104,9 +181,9 @@ class _Grouping:
         self._sizes = self._read_sizes(None) if self._needs_sizes() else None
         self._key_sizes = self._sizes if buckets is None or buckets.source is None else self._sizes_of_source(buckets)
 
-    def plan(self) -> ShapePlan:
+    def plan(self) -> ShapedPlan:
         coding = None if self._buckets is None else self._coding(self._buckets)
-        members: Members = OneBucket(len(self._dataset))
+        members: Membership = OneBucket(len(self._dataset))
         if coding is not None:
             members = members_of(coding, length=len(self._dataset), used=self._used)
         output = self._program.output_size if self._images is not None else (0, 0)
@@ -119,7 +196,7 @@ class _Grouping:
             multiple_of=self._program.multiple_of,
         )
         capacity = self._capacity(members, views, coding)
-        return ShapePlan(
+        return ShapedPlan(
             members=members,
             capacity=capacity,
             views=views,
@@ -189,7 +266,7 @@ class _Grouping:
 
     def _expect_sizes(self, sizes: ImageSizes) -> None:
         """Where none is known nothing tells the shape of a batch."""
-        if any(sizes(positions).any() for positions in pieces(len(self._dataset))):
+        if any(sizes(positions).any() for positions in position_blocks(len(self._dataset))):
             return
         assert self._images is not None
         raise UsageError(
@@ -223,7 +300,7 @@ class _Grouping:
             return bucket_keys.lengths(self._dataset, self._buckets.source)
         return bucket_keys.token_lengths(self._dataset, self._text.lengths(None))
 
-    def _capacity(self, members: Members, views: StepViews, coding: Coding | None) -> Capacity:
+    def _capacity(self, members: Membership, views: StepViews, coding: Coding | None) -> Capacity:
         budget, world_size = self._batch_size, self._order.world_size
         if not isinstance(budget, Budget):
             return FixedCapacity(budget * world_size)
@@ -237,7 +314,9 @@ class _Grouping:
         self._check_budget(budget, capacity, members, coding)
         return capacity
 
-    def _check_budget(self, budget: Budget, capacity: BudgetCapacity, members: Members, coding: Coding | None) -> None:
+    def _check_budget(
+        self, budget: Budget, capacity: BudgetCapacity, members: Membership, coding: Coding | None
+    ) -> None:
         costs = np.where(members.counts[:, None] > 0, capacity.heights * capacity.widths, 0)
         bucket, scale = (int(at) for at in np.unravel_index(costs.argmax(), costs.shape))
         cost, multiple = int(costs[bucket, scale]), capacity.multiple
@@ -254,7 +333,7 @@ class _Grouping:
             "rank_multiple or the scales, or leave large samples out with select()"
         )
 
-    def _words(self, members: Members, capacity: Capacity) -> list[str]:
+    def _words(self, members: Membership, capacity: Capacity) -> list[str]:
         words = []
         if self._buckets is not None:
             words.append(f"buckets {self._buckets} ({len(members.counts)}, {members.digest})")

@@ -1,18 +1,100 @@
-"""The plan: which samples each rank holds at each step of each epoch."""
+"""Order of an epoch: shuffle, seed, ranks, remainder and replacements, and the plans that cut it."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace import _core
 from headrace.errors import UsageError
-from headrace.plan import order_old, ranks
-from headrace.plan.packed_rows import PackedRows
-from headrace.plan.replacement import replacement as draw_replacement
 from headrace.plan.step_views import StepView
+
+# -- from plan/order.py: Which sample stands where in an epoch: a function of (seed, epoch), without a list of the
+# order.
+
+
+def epoch_key(seed: int, epoch: int) -> int:
+    """The 64-bit key of everything random in one epoch: its order, its views and its replacements."""
+    return _core.hash64(seed, epoch)
+
+
+def samples_at(positions: NDArray[np.int64], *, length: int, shuffle: bool, seed: int, epoch: int) -> NDArray[np.int64]:
+    """The dataset positions (int64[N]) that stand at these positions (int64[N], below `length`) of the epoch."""
+    if not shuffle:
+        return positions
+    return _core.permute(length, epoch_key(seed, epoch), positions)
+
+
+# -- from plan/ranks.py: How a global batch is split over ranks, and which world sizes can split it.
+
+
+def rank_part(count: int, *, batch_size: int, rank: int, world_size: int) -> tuple[int, int]:
+    """The half-open part of a global batch of `count` samples that a rank takes.
+
+    A whole batch (`count` is `batch_size` * `world_size`) gives rank r [r * batch_size, (r + 1) * batch_size). A short
+    one of m samples gives [r * m // n, (r + 1) * m // n): parts differ by one sample at most, and the parts in rank
+    order are the batch. With fewer samples than ranks some parts are empty, so that every rank takes every step.
+    """
+    if count == batch_size * world_size:
+        return rank * batch_size, (rank + 1) * batch_size
+    return rank * count // world_size, (rank + 1) * count // world_size
+
+
+def world_sizes(global_batch: int) -> list[int]:
+    """Every world size that splits the global batch evenly, ascending."""
+    low = [n for n in range(1, math.isqrt(global_batch) + 1) if global_batch % n == 0]
+    return sorted({*low, *(global_batch // n for n in low)})
+
+
+# -- from plan/replacement.py: Which sample stands in for one that cannot be decoded.
+
+
+_STREAM = 255 << 8
+"""Dataset 0, stage 255, draw 0: above every stage of a view (core/rng/stream.hpp)."""
+
+FIRST_REPLACEMENT_PASS = 0x8000_0000
+"""Passes from here up are replacements, so a replacement never shares a view with a planned sample."""
+
+
+def replacement(*, length: int, seed: int, epoch: int, position: int, attempt: int) -> tuple[int, int]:
+    """The (dataset position, pass) that replaces the sample at this position of the epoch.
+
+    The position is uniform over range(length) and may itself be bad: ask again with the next `attempt` (from 0).
+    Every rank and every resume draws the same.
+    """
+    counter = np.array([position & 0xFFFF_FFFF, position >> 32, attempt, _STREAM], np.uint32)
+    low, high, third, _ = (int(word) for word in _core.philox(epoch_key(seed, epoch), counter))
+    sample = ((high << 32 | low) * length) >> 64
+    return sample, FIRST_REPLACEMENT_PASS | (third & 0x7FFF_FFFF)
+
+
+# -- from plan/packed_rows.py: How the sequences of a batch lie in rows of tokens.
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedRows:
+    """One rank's part of a batch of packed sequences: each row has those of its samples one after another."""
+
+    count: int
+    """PackedRows of the part; 0 where a short batch leaves the rank none."""
+    length: int
+    """Tokens of a row."""
+    first: int
+    """The first of these rows, counted over the epoch and all ranks."""
+    slots: int
+    """Positions of an epoch that each row has, whether it needs them or not."""
+
+    def of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows, from 0 to `count` - 1, in which the samples at these positions of the epoch lie."""
+        return positions // self.slots - self.first
+
+
+# -- from plan/plan.py: The plan: which samples each rank holds at each step of each epoch.
+
 
 PLAN_VERSION = 2
 """Part of every saved state. Raise it with any change to which samples a step holds, or to what keys their draws.
@@ -48,7 +130,7 @@ class BatchPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class UniformPlan:
     """Cuts each epoch's order into global batches, and gives each rank its part of each.
 
     `batch_size` is per rank. Global batches do not depend on the world size: the parts of all ranks, joined in rank
@@ -123,22 +205,22 @@ class Plan:
         check_int("step", step, 0, self.steps - 1, "steps count from 0 and end with the epoch")
         first = step * self.global_batch
         count = self.global_batch if self.remainder == "wrap" else min(self.global_batch, self.length - first)
-        start, stop = ranks.rank_part(count, batch_size=self.batch_size, rank=self.rank, world_size=self.world_size)
+        start, stop = rank_part(count, batch_size=self.batch_size, rank=self.rank, world_size=self.world_size)
         positions = np.arange(first + start, first + stop, dtype=np.int64)
         passes, within = np.divmod(positions, self.length)
-        samples = order_old.samples_at(within, length=self.length, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
+        samples = samples_at(within, length=self.length, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
         return BatchPlan(epoch, step, samples, passes.astype(np.uint32), positions)
 
     def key(self, epoch: int) -> int:
         """The 64-bit key from which the epoch's views are drawn."""
-        return order_old.epoch_key(self.seed, epoch)
+        return epoch_key(self.seed, epoch)
 
     def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
         """The (dataset position, pass) that stands in for a bad sample at this position of the epoch.
 
         `attempt` counts from 0, for a replacement that is bad as well.
         """
-        return draw_replacement(length=self.length, seed=self.seed, epoch=epoch, position=position, attempt=attempt)
+        return replacement(length=self.length, seed=self.seed, epoch=epoch, position=position, attempt=attempt)
 
 
 def check_order(
@@ -161,3 +243,77 @@ def check_int(name: str, value: object, low: int, high: int, hint: str) -> None:
     """Raises UsageError unless `value` is an int (not a bool) from `low` to `high`."""
     if type(value) is not int or not low <= value <= high:
         raise UsageError(f"{name}: expected an int from {low} to {high}, got {value!r}" + (f"; {hint}" if hint else ""))
+
+
+# -- from plan/epoch_plan.py: What a feed asks of a plan, whichever kind it is.
+
+
+class EpochPlan(Protocol):
+    """Which samples this rank holds at each step of each epoch. Every rank takes `steps` steps."""
+
+    @property
+    def length(self) -> int:
+        """Samples of the dataset."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a batch per rank; of batches that differ, about their mean."""
+        ...
+
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def shuffle(self) -> bool: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def remainder(self) -> Remainder: ...
+
+    @property
+    def global_batch(self) -> int:
+        """What a state counts as consumed a step; the same at every world size."""
+        ...
+
+    @property
+    def grouping(self) -> str:
+        """How samples are grouped to batches, in words; "" where each epoch is cut as it comes."""
+        ...
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def left_out(self) -> int:
+        """Samples that an epoch leaves out under "drop". Low is good."""
+        ...
+
+    @property
+    def repeated(self) -> int:
+        """Samples that an epoch takes once more under "wrap". Low is good."""
+        ...
+
+    @property
+    def empty_parts(self) -> int:
+        """Parts of an epoch's batches that are empty, because a batch has fewer samples than there are ranks."""
+        ...
+
+    def batch(self, epoch: int, step: int) -> BatchPlan: ...
+    def key(self, epoch: int) -> int: ...
+    def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]: ...
+
+
+# -- from grouping/order.py: `Order`: what every plan is told.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A loader's arguments that every plan has."""
+
+    world_size: int
+    rank: int
+    shuffle: bool
+    seed: int
+    remainder: Remainder

@@ -1,4 +1,4 @@
-"""A plan whose batches are rows of tokens, each filled with whole sequences by best fit."""
+"""Plan whose batches are rows of tokens, each filled with whole sequences."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import UsageError
-from headrace.plan.best_fit import Patterns, best_fit
-from headrace.plan.length_order import LengthOrder
-from headrace.plan.order import BatchPlan, Remainder, check_int, check_order
-from headrace.plan.order_old import epoch_key
-from headrace.plan.packed_rows import PackedRows
-from headrace.plan.ranks import rank_part
-from headrace.plan.replacement import replacement as draw_replacement
+from headrace.plan.best_fit import LengthOrder, Patterns, best_fit
+from headrace.plan.order import BatchPlan, PackedRows, Remainder, check_int, check_order, epoch_key, rank_part
+from headrace.plan.order import replacement as draw_replacement
 
 Ints = NDArray[np.int64]
 
@@ -28,7 +24,7 @@ from all that are no longer."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PackPlan:
+class PackedPlan:
     """Cuts an epoch's rows into global batches of `batch_size` x `world_size` rows.
 
     What lengths rows hold is the same in every epoch, as the lengths are; which sample of a length is in which row, and

@@ -1,4 +1,4 @@
-"""A plan in which all images of a global batch have one shape, and every rank's part costs as much as the others'."""
+"""Plan in which all images of a global batch have one shape."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import UsageError
-from headrace.plan.batch_cutting import Runs, cut
-from headrace.plan.bucket_members import Members
-from headrace.plan.capacity import Capacity
-from headrace.plan.cells import ANY, Cells
-from headrace.plan.order import BatchPlan, Remainder, check_int, check_order
-from headrace.plan.order_old import epoch_key
-from headrace.plan.ranks import rank_part
-from headrace.plan.replacement import replacement as draw_replacement
+from headrace.plan.batch_cutting import ANY, Capacity, Cells, Runs, cut
+from headrace.plan.bucket_members import Membership
+from headrace.plan.order import BatchPlan, Remainder, check_int, check_order, epoch_key, rank_part
+from headrace.plan.order import replacement as draw_replacement
 from headrace.plan.step_views import StepViews
 
 Ints = NDArray[np.int64]
@@ -35,7 +31,7 @@ _ASKED = 16
 
 
 @dataclass(frozen=True)
-class Batch:
+class GlobalBatch:
     """One global batch of an epoch: slots from `start` to `stop`, and `extra` samples once more after them."""
 
     number: int
@@ -45,7 +41,7 @@ class Batch:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ShapePlan:
+class ShapedPlan:
     """Divides each bucket over the scales, cuts the cells into global batches, and mixes these.
 
     Which samples are in a cell together, and with which a batch, is drawn anew each epoch; how many batches there are
@@ -59,7 +55,7 @@ class ShapePlan:
     says in words what the rest was made of. Global batches do not depend on the world size, as in Plan.
     """
 
-    members: Members
+    members: Membership
     capacity: Capacity
     views: StepViews
     joined: bool
@@ -166,19 +162,19 @@ class ShapePlan:
         step, row = divmod(position, self._stride)
         return self._replacement(epoch, self._at(epoch, step), position, row, attempt)
 
-    def _replacement(self, epoch: int, batch: Batch, position: int, row: int, attempt: int) -> tuple[int, int]:
+    def _replacement(self, epoch: int, batch: GlobalBatch, position: int, row: int, attempt: int) -> tuple[int, int]:
         bucket = self._bucket_at(min(batch.start + row, batch.stop - 1))
         of_own = attempt < _OF_OWN_BUCKET
         length = int(self._counts[bucket]) if of_own else self.length
         index, pass_ = draw_replacement(length=length, seed=self.seed, epoch=epoch, position=position, attempt=attempt)
         return int(self.members.select(bucket, np.array([index]))[0]) if of_own else index, pass_
 
-    def _stand_ins(self, epoch: int, batch: Batch, position: int, row: int, of_all: bool) -> Ints:
+    def _stand_ins(self, epoch: int, batch: GlobalBatch, position: int, row: int, of_all: bool) -> Ints:
         """The first that would replace the sample in this row, of its own bucket, or also of all."""
         attempts = range(_ASKED if of_all else _OF_OWN_BUCKET)
         return np.array([self._replacement(epoch, batch, position, row, attempt)[0] for attempt in attempts])
 
-    def _at(self, epoch: int, step: int) -> Batch:
+    def _at(self, epoch: int, step: int) -> GlobalBatch:
         number = step
         if self.shuffle:
             key = _core.hash64(epoch_key(self.seed, epoch), _BATCH_ORDER)
@@ -187,9 +183,9 @@ class ShapePlan:
         size, end = int(self._runs.sizes[run]), int(self._runs.stops[run])
         start = int(self._runs.starts[run]) + (number - int(self._first_batch[run])) * size
         stop = min(start + size, end)
-        return Batch(number, start, stop, start + size - stop if self.remainder == "wrap" else 0)
+        return GlobalBatch(number, start, stop, start + size - stop if self.remainder == "wrap" else 0)
 
-    def _samples(self, epoch: int, batch: Batch) -> tuple[Ints, NDArray[np.uint32]]:
+    def _samples(self, epoch: int, batch: GlobalBatch) -> tuple[Ints, NDArray[np.uint32]]:
         """The global batch's samples and passes; what is taken once more comes from its last bucket's start."""
         samples, passes, slot = [], [], batch.start
         while slot < batch.stop:
@@ -208,7 +204,7 @@ class ShapePlan:
             slot = end
         return np.concatenate(samples), np.concatenate(passes)
 
-    def _scale(self, epoch: int, batch: Batch) -> int:
+    def _scale(self, epoch: int, batch: GlobalBatch) -> int:
         """That of one of the batch's samples, each as likely as the others."""
         key, scales = _core.hash64(epoch_key(self.seed, epoch), _SCALES), len(self.views.tables)
         drawn = _core.hash64(key, batch.number)

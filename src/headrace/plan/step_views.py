@@ -1,4 +1,4 @@
-"""One shape for all images of a step: which view they get, and to what size they are filled up."""
+"""View and shape that all images of a step share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+
+# -- from plan/step_view.py: One shape for all images of a step: which view they get, and to what size they are filled
+# up.
+
 
 Ints: TypeAlias = NDArray[np.int64]
 Sizes: TypeAlias = Callable[[Ints], NDArray[np.int32]]
@@ -108,3 +112,25 @@ def _output_sizes(ops: NDArray[np.float64], heights: NDArray[np.int32], widths: 
 def rounded_up(sides: Ints, multiple: int) -> Ints:
     """To multiples of `multiple`."""
     return -(-sides // multiple) * multiple
+
+
+# -- from grouping/image_sizes.py: Sizes of a dataset's images, as plans ask for them.
+
+
+MOST_ASPECT = 250
+"""An image more than so many times as long as it is wide counts as one of unknown size: it must not set the shape of a
+batch, nor what a budget bears."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSizes:
+    """By position in the dataset."""
+
+    known: NDArray[np.int32]
+    """(height, width), int32[N, 2]; 0 0 where it is not known."""
+
+    def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.int32]:
+        sizes = self.known[positions]
+        height, width = sizes.T
+        sizes[np.maximum(height, width) // MOST_ASPECT > np.minimum(height, width)] = 0
+        return sizes

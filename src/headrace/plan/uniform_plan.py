@@ -1,4 +1,4 @@
-"""A plan of single samples, for a loader that makes its batches itself."""
+"""Plans that cut an epoch's order as it comes: batch by batch, or sample by sample."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StateError, UsageError
-from headrace.plan import order_old
-from headrace.plan.order import Plan
-from headrace.plan.resume import check_order
-from headrace.plan.state import State
+from headrace.plan import order
+from headrace.plan.order import UniformPlan
+from headrace.plan.state import State, check_same_order
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -37,7 +36,7 @@ class SamplePlan:
                 f"remainder: expected 'drop' or 'wrap', which give every rank equally many samples, got "
                 f"{self.remainder!r}; a sampler of whole batches (ResumableBatchSampler) also has 'short'"
             )
-        Plan(
+        UniformPlan(
             length=self.length,
             batch_size=1,
             world_size=self.world_size,
@@ -85,7 +84,7 @@ class SamplePlan:
         """The dataset positions of this rank's samples number `start` to `stop` after the first `consumed`."""
         first = consumed + self.rank
         positions = np.arange(first + start * self.world_size, first + stop * self.world_size, self.world_size)
-        return order_old.samples_at(
+        return order.samples_at(
             positions % self.length, length=self.length, shuffle=self.shuffle, seed=self.seed, epoch=epoch
         )
 
@@ -95,7 +94,7 @@ def resume_samples(state: State, plan: SamplePlan, *, dataset: str) -> tuple[int
 
     Raises StateError where the run that saved had another order, or cut it in whole batches.
     """
-    check_order(state, plan, dataset=dataset)
+    check_same_order(state, plan, dataset=dataset)
     if state.global_batch != 1:
         raise StateError(
             f"state: expected one of a sampler of single samples (global batch 1), got global batch "

@@ -1,4 +1,4 @@
-"""A bounded way from one thread to another that can be closed, can fail, and counts who waits for whom."""
+"""Bounded channel from one thread to another, with statistics of who waits for whom."""
 
 from __future__ import annotations
 

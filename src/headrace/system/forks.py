@@ -1,4 +1,4 @@
-"""Forks of this process: what they must let go of, and what this process must keep for them."""
+"""Forks of this process: what they close at once, and what this process keeps for them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Rank and world size of this process: as given, as torch.distributed has them, or as its launcher's variables say.
-
-torch.distributed comes first wherever it has begun: gradients are averaged over its group, and `DistributedSampler`
-asks it too. Launchers come next, the innermost first: torchrun may run inside a task of SLURM, and so may mpirun, whose
-daemons are tasks of a step of their own, with that step's SLURM_PROCID.
-"""
+"""Rank and world size of this process, as given, of torch.distributed, or of a launcher's variables."""
 
 from __future__ import annotations
 

@@ -1,12 +1,73 @@
-"""Threads that take work from one iterator until it ends, one of them fails, or they are told to stop."""
+"""Threads that Headrace owns: their names, their end, and pools that work through an iterator."""
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from headrace.threads import THREAD_PREFIX
+# -- from threads.py: The threads that Headrace owns: how they are known, and how they end before Python does.
+
+
+THREAD_PREFIX = "headrace-"
+"""Begins the name of every thread of ours, native ones included."""
+
+
+class ThreadOwner(Protocol):
+    def close(self) -> None: ...
+
+
+_live: weakref.WeakSet[ThreadOwner] = weakref.WeakSet()
+
+
+class ProcessOrigin:
+    """The process in which this was made. A look costs no system call, so it may come with every batch."""
+
+    def __init__(self) -> None:
+        self._forks = _forks
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this process is a fork of that one, so that its threads are not here."""
+        return self._forks != _forks
+
+
+_forks = 0
+"""Forks between the first process and this one."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+def close_at_exit(owner: ThreadOwner) -> None:
+    """Closes `owner` when Python ends, if it is still alive by then: a thread that comes back from native code while
+    Python shuts down would take the process with it."""
+    _live.add(owner)
+
+
+def in_own_thread() -> bool:
+    """Whether a thread of ours runs this. The garbage collector may close anything in any thread, and one of ours must
+    not wait for itself or for another."""
+    return threading.current_thread().name.startswith(THREAD_PREFIX)
+
+
+@atexit.register
+def _close_all() -> None:
+    for owner in list(_live):
+        owner.close()
+
+
+# -- from workers.py: Threads that take work from one iterator until it ends, one of them fails, or they are told to
+# stop.
+
 
 T = TypeVar("T")
 

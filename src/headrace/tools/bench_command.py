@@ -1,9 +1,11 @@
-"""`headrace bench`: Headrace beside torch's DataLoader on one's own files."""
+"""`headrace bench`, `demo` and `tune`: verbs that measure loaders."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,11 +13,16 @@ import typer
 from headrace.tools.terminal import Json, console_for, track, write_json
 
 if TYPE_CHECKING:
-    from headrace.tools.bench.settings import Settings
+    from rich.console import Console
+
+    from headrace.tools.bench.settings import BenchSettings
+
+
+# -- from cli/bench.py: `headrace bench`: Headrace beside torch's DataLoader on one's own files.
 
 
 @dataclass(frozen=True)
-class Defaults:
+class BenchDefaults:
     """Of what is not given."""
 
     batch_size: int
@@ -23,8 +30,8 @@ class Defaults:
     images: int
 
 
-DEFAULTS = Defaults(batch_size=256, rounds=3, images=6000)
-WORTH_DEFAULTS = Defaults(batch_size=32, rounds=5, images=400)
+DEFAULTS = BenchDefaults(batch_size=256, rounds=3, images=6000)
+WORTH_DEFAULTS = BenchDefaults(batch_size=32, rounds=5, images=400)
 """A run of each of many sides, several of them on one core."""
 
 
@@ -86,12 +93,12 @@ def bench(
     """Headrace beside torch's DataLoader with Pillow, or a loader of yours, on your own files, at equal cores."""
     from headrace.errors import UsageError
     from headrace.loader import available_cores
-    from headrace.tools.bench.settings import Settings
+    from headrace.tools.bench.settings import BenchSettings
 
     if step and not worth:
         raise UsageError("--step: expected --worth beside it: the comparison has no training step")
     defaults = WORTH_DEFAULTS if worth else DEFAULTS
-    settings = Settings(
+    settings = BenchSettings(
         path=path,
         threads=available_cores() if threads is None else threads,
         batch_size=defaults.batch_size if batch_size is None else batch_size,
@@ -107,26 +114,22 @@ def bench(
         _beside(settings, json)
 
 
-def _beside(settings: Settings, json: str | None) -> None:
-    from headrace.bench.environment import environment
-    from headrace.bench.preflight import available_images
-    from headrace.bench.rounds import run_rounds
-    from headrace.bench.table import show
-    from headrace.tools.bench.comparison import Result
+def _beside(settings: BenchSettings, json: str | None) -> None:
+    from headrace.tools.bench.comparison import BenchResult, available_images, environment, show
+    from headrace.tools.bench.runs import run_rounds
 
     console = console_for(json)
     available = available_images(settings)
     total = settings.rounds * len(settings.loaders)
     runs = list(track(run_rounds(settings), "Measuring, loader by loader", total, console))
-    result = Result(settings=settings, environment=environment(), available=available, runs=runs)
+    result = BenchResult(settings=settings, environment=environment(), available=available, runs=runs)
     show(result, console)
     if json is not None:
         write_json(json, result.document())
 
 
-def _worth(settings: Settings, json: str | None) -> None:
-    from headrace.bench.worth import preflight, rounds, sides, worth
-    from headrace.bench.worth_table import show_worth
+def _worth(settings: BenchSettings, json: str | None) -> None:
+    from headrace.tools.bench.worth import preflight, rounds, show_worth, sides, worth
 
     console = console_for(json)
     not_measured = preflight(settings)
@@ -136,3 +139,84 @@ def _worth(settings: Settings, json: str | None) -> None:
     show_worth(found, console)
     if json is not None:
         write_json(json, found.document())
+
+
+# -- from cli/demo.py: `headrace demo`: a small photographic data set is made, and measured as `headrace bench` does.
+
+
+def demo(
+    *,
+    photos: Annotated[Path | None, typer.Option(help="A folder of photographs to cut the images from.")] = None,
+    count: Annotated[int, typer.Option(min=8, help="Images to make.")] = 600,
+    threads: Threads = None,
+    batch_size: BatchSize = 256,
+    dtype: Dtype = ImageType.uint8,
+    output: Renamed = None,
+    rounds: Rounds = 3,
+    images: Images = 6000,
+    json: Json = None,
+) -> None:
+    """Make a small photographic data set, then do what `headrace bench` does on it."""
+    console = console_for(json)
+    path = _photographs(photos, count, console)
+    console.print(f"headrace bench {path}", style="bold", highlight=False, markup=False, soft_wrap=True)
+    bench(str(path), threads=threads, batch_size=batch_size, dtype=dtype, rounds=rounds, images=images, json=json)
+
+
+def _photographs(photos: Path | None, count: int, console: Console) -> Path:
+    """The data set's folder, made on the first call."""
+    from headrace.tools.demo_dataset import PHOTOGRAPHS_AT_MOST, cached_path, find_source, write_dataset
+
+    source = find_source(photos).picked(PHOTOGRAPHS_AT_MOST)
+    path = cached_path(source, count)
+    if not path.is_dir():
+        photographs = list(track(source.load(), "Loading photographs", len(source), console))
+        for _ in track(write_dataset(photographs, path, count), "Writing images", count, console):
+            pass
+    console.print(f"{count:,} images cut from {source.origin}", highlight=False, markup=False, soft_wrap=True)
+    return path
+
+
+# -- from cli/tune.py: `headrace tune`: a plain DataLoader's arguments, found for an unmodified script.
+
+
+TuneCommand = Annotated[
+    list[str], typer.Argument(metavar="-- COMMAND...", help="What trains, as a shell would start it.")
+]
+TuneSteps = Annotated[int, typer.Option(min=20, help="Steps to measure in each run; then the run ends.")]
+TuneRuns = Annotated[int, typer.Option(min=1, help="Runs at most, that of the script as it is included.")]
+TuneSeconds = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="What all runs may take together.")]
+
+
+def tune(
+    command: TuneCommand,
+    *,
+    steps: TuneSteps = 60,
+    runs: TuneRuns = 3,
+    max_seconds: TuneSeconds = 120.0,
+    json: Json = None,
+) -> None:
+    """Find num_workers, prefetch_factor, pin_memory and persistent_workers: headrace tune -- python train.py
+
+    Nothing of the script changes: arguments are set from outside, in a few short runs. The exit status is the
+    command's own where it failed, and 125 where there is nothing to tune.
+    """
+    from headrace.doctor.attach.command import DOCTOR_FAILED
+    from headrace.doctor.report.outputs import Outputs
+    from headrace.doctor.tune.report import show
+    from headrace.doctor.tune.run import Tuning
+    from headrace.doctor.tune.run import tune as find
+    from headrace.errors import HeadraceError, TuneError
+
+    outputs = Outputs(json=json)
+    asked = Tuning(command=command, steps=steps, most_runs=runs, most_s=max_seconds)
+    try:
+        outputs.check()
+        result = find(asked, outputs)
+    except HeadraceError as error:
+        typer.echo(f"headrace: {error}", err=True)
+        raise typer.Exit(error.status if isinstance(error, TuneError) else DOCTOR_FAILED) from None
+    sys.stdout.flush()
+    show(result, outputs.console())
+    if json is not None:
+        write_json(json, result.document())

@@ -1,4 +1,4 @@
-"""The command line: `headrace VERB …`. Each verb is a module here; the work is in the package of its name."""
+"""The command line `headrace VERB …`: its verbs and its entry point."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import demo, index, stage, tune, unpack
 from headrace.doctor.cli import app as doctor_app
 from headrace.errors import HeadraceError
 from headrace.tools import bench_command, dataset_commands
@@ -23,13 +22,13 @@ app = typer.Typer(
 
 app.add_typer(doctor_app, name="doctor")
 app.command()(bench_command.bench)
-app.command()(demo.demo)
-app.command()(index.index)
+app.command()(bench_command.demo)
+app.command()(dataset_commands.index)
 app.command()(dataset_commands.peek)
-app.command()(stage.stage)
-app.command()(tune.tune)
-app.command()(unpack.unpack)
-app.command()(stage.unstage)
+app.command()(dataset_commands.stage)
+app.command()(bench_command.tune)
+app.command()(dataset_commands.unpack)
+app.command()(dataset_commands.unstage)
 
 
 @app.callback(invoke_without_command=True)

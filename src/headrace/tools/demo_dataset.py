@@ -1,18 +1,97 @@
-"""Where photographs come from: the user's folder, the system's wallpapers, an installed package, or drawn."""
+"""A small photographic dataset: photographs found or drawn, cut into JPEG files as large as ImageNet's."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import io
 import os
-from collections.abc import Iterable, Iterator
+import random
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-from headrace.demo.natural import natural_image
+from headrace.data.storage.sidecar import cache_folder
 from headrace.errors import EmptyDatasetError, NotFoundError
+
+# -- from demo/natural.py: Images with a natural spectrum and edges, drawn from a seed: what the demo uses where no
+# photograph is at hand.
+#
+# The model is dead leaves (Lee, Mumford and Huang, 2001): opaque shapes whose radii follow r⁻³ fall over one another,
+# which gives the 1/f amplitude spectrum and the occlusion edges of photographs. Every leaf carries 1/f texture, so
+# that
+# its inside costs a JPEG decoder what a photograph's does.
+
+
+LEAVES = 400
+SMALLEST_SHARE = 1 / 60  # a leaf's least radius, as a share of the image's short side
+TEXTURE_LEVELS = 22.0  # standard deviation of the texture, in 8-bit levels
+
+
+def natural_image(width: int, height: int, *, seed: int) -> NDArray[np.uint8]:
+    """Draw one image, uint8 of shape (height, width, 3); equal arguments give equal images."""
+    rng = np.random.default_rng(seed)
+    texture = pink_noise(rng, width, height) * TEXTURE_LEVELS
+    colour = _leaves(rng, width, height)
+    tint = pink_noise(rng, width, height)[..., None] * rng.normal(0, 6, 3)
+    return np.clip(colour + texture[..., None] + tint, 0, 255).astype(np.uint8)
+
+
+def pink_noise(rng: np.random.Generator, width: int, height: int) -> NDArray[np.float64]:
+    """Draw noise of shape (height, width) whose amplitude falls as 1/f, with mean 0 and standard deviation 1."""
+    across, down = np.fft.rfftfreq(width)[None, :], np.fft.fftfreq(height)[:, None]
+    frequency = np.hypot(across, down)
+    frequency[0, 0] = np.inf  # no constant part
+    spectrum = np.fft.rfft2(rng.standard_normal((height, width))) / frequency
+    noise = np.fft.irfft2(spectrum, s=(height, width))
+    return np.asarray(noise / noise.std())
+
+
+def _leaves(rng: np.random.Generator, width: int, height: int) -> NDArray[np.float32]:
+    """Draw opaque ellipses of one colour each, the later over the earlier."""
+    canvas = np.empty((height, width, 3), np.float32)
+    canvas[:] = _colour(rng)
+    short = min(width, height)
+    radii = _power_law(rng, LEAVES, short * SMALLEST_SHARE, short / 2)
+    for radius in np.sort(radii)[::-1]:  # the large first, or they would bury the small
+        _drop_leaf(rng, canvas, float(radius))
+    return canvas
+
+
+def _power_law(rng: np.random.Generator, count: int, low: float, high: float) -> NDArray[np.float64]:
+    """Draw from the density r⁻³ on [low, high] by inverting its distribution function."""
+    share = rng.random(count)
+    return np.asarray((low**-2 - share * (low**-2 - high**-2)) ** -0.5)
+
+
+def _drop_leaf(rng: np.random.Generator, canvas: NDArray[np.float32], radius: float) -> None:
+    height, width = canvas.shape[:2]
+    x, y = rng.uniform(0, width), rng.uniform(0, height)
+    stretch, angle = rng.uniform(1, 2), rng.uniform(0, np.pi)
+    reach = int(radius * stretch) + 1
+    left, right = max(0, int(x) - reach), min(width, int(x) + reach + 1)
+    top, bottom = max(0, int(y) - reach), min(height, int(y) + reach + 1)
+    dx, dy = np.arange(left, right)[None, :] - x, np.arange(top, bottom)[:, None] - y
+    along, beside = dx * np.cos(angle) + dy * np.sin(angle), dy * np.cos(angle) - dx * np.sin(angle)
+    inside = (along / stretch) ** 2 + beside**2 < radius**2
+    canvas[top:bottom, left:right][inside] = _colour(rng)
+
+
+def _colour(rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw a colour near grey, as most of a photograph is."""
+    return np.asarray(rng.uniform(20, 235) + rng.normal(0, 18, 3))
+
+
+# -- from demo/sources.py: Where photographs come from: the user's folder, the system's wallpapers, an installed
+# package, or drawn.
+
 
 SYSTEM_FOLDERS = (Path("/usr/share/backgrounds"), Path("/usr/share/wallpapers"))
 SYSTEM_AT_LEAST = 5  # fewer wallpapers than this repeat too much
@@ -36,7 +115,7 @@ DRAWN_COUNT, DRAWN_SIZE = 12, (1600, 1200)
 
 
 @dataclass(frozen=True)
-class Source:
+class PhotoSource:
     """Photographs to cut files from: where they come from, in words, and their files; None means drawn ones."""
 
     origin: str
@@ -45,7 +124,7 @@ class Source:
     def __len__(self) -> int:
         return DRAWN_COUNT if self.files is None else len(self.files)
 
-    def picked(self, limit: int) -> Source:
+    def picked(self, limit: int) -> PhotoSource:
         """Keep `limit` photographs, evenly picked, or all where there are no more."""
         if self.files is None or len(self.files) <= limit:
             return self
@@ -55,9 +134,9 @@ class Source:
         """Load them, several at once, as RGB images of at most 3,000 pixels a side."""
         with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="headrace-photographs") as pool:
             if self.files is None:
-                yield from pool.map(_draw, range(DRAWN_COUNT))
+                yield from pool.map(_draw_photograph, range(DRAWN_COUNT))
             else:
-                yield from pool.map(_open, self.files)
+                yield from pool.map(_open_photograph, self.files)
 
 
 def find_source(
@@ -65,21 +144,25 @@ def find_source(
     *,
     system: Iterable[Path] = SYSTEM_FOLDERS,
     packaged: dict[str, tuple[str, ...]] = PACKAGED,
-) -> Source:
+) -> PhotoSource:
     """Find photographs: in `folder` where one is given, else the best that is at hand.
 
     Raises NotFoundError and EmptyDatasetError for a `folder` that is missing or holds no photograph.
     """
     if folder is not None:
-        return Source(f"photographs in {folder}", _required(folder))
+        return PhotoSource(f"photographs in {folder}", _required(folder))
     wallpapers = tuple(path for place in system for path in photographs_in(place))
     if len(wallpapers) >= SYSTEM_AT_LEAST:
-        return Source("the system's wallpapers", wallpapers)
+        return PhotoSource("the system's wallpapers", wallpapers)
     bundled = {name: _bundled(name, members) for name, members in packaged.items()}
     if any(bundled.values()):
         names = ", ".join(name for name, files in bundled.items() if files)
-        return Source(f"photographs bundled with {names}", tuple(file for files in bundled.values() for file in files))
-    return Source("drawn images with a natural spectrum (no photographs were found; give yours with --photos)", None)
+        return PhotoSource(
+            f"photographs bundled with {names}", tuple(file for files in bundled.values() for file in files)
+        )
+    return PhotoSource(
+        "drawn images with a natural spectrum (no photographs were found; give yours with --photos)", None
+    )
 
 
 def photographs_in(folder: Path) -> Iterator[Path]:
@@ -116,12 +199,111 @@ def _bundled(package: str, members: tuple[str, ...]) -> tuple[Path, ...]:
     return tuple(path for folder in folders for member in members if (path := Path(folder, member)).is_file())
 
 
-def _draw(seed: int) -> Image.Image:
+def _draw_photograph(seed: int) -> Image.Image:
     return Image.fromarray(natural_image(*DRAWN_SIZE, seed=seed))
 
 
-def _open(path: Path) -> Image.Image:
+def _open_photograph(path: Path) -> Image.Image:
     with Image.open(path) as file:
         image = file.convert("RGB")
     image.thumbnail((LARGEST_SIDE_PX, LARGEST_SIDE_PX))
     return image
+
+
+# -- from demo/cuts.py: Which windows of which photographs become the files of a data set: pure and seeded.
+
+
+@dataclass(frozen=True)
+class PhotoCrop:
+    """One file to be: a window (left, top, right, bottom) of a photograph, resized to `size` (width, height)."""
+
+    photograph: int
+    size: tuple[int, int]
+    window: tuple[int, int, int, int]
+
+
+def draw_crops(sizes: Sequence[tuple[int, int]], count: int, *, seed: int) -> list[PhotoCrop]:
+    """Draw `count` cuts from photographs of these sizes, as ImageNet's files are: 500×375 mostly, a tenth twice that.
+
+    The window is the size times a zoom of 1 to 2, so that the files hold a photograph's detail and not an
+    enlargement; where a photograph is smaller than that, the window is cut to it, side by side.
+    """
+    rng = random.Random(seed)
+    return [_draw_crop(rng, sizes) for _ in range(count)]
+
+
+def _draw_crop(rng: random.Random, sizes: Sequence[tuple[int, int]]) -> PhotoCrop:
+    photograph = rng.choice(range(len(sizes)))
+    wide = rng.random() < 0.75
+    width, height = (500, rng.choice([333, 375, 375, 400])) if wide else (rng.choice([333, 375]), 500)
+    if rng.random() < 0.1:
+        width, height = width * 2, height * 2
+    zoom = rng.uniform(1.0, 2.0)
+    whole_width, whole_height = sizes[photograph]
+    window_width, window_height = min(whole_width, int(width * zoom)), min(whole_height, int(height * zoom))
+    left, top = rng.randint(0, whole_width - window_width), rng.randint(0, whole_height - window_height)
+    return PhotoCrop(photograph, (width, height), (left, top, left + window_width, top + window_height))
+
+
+# -- from demo/dataset.py: The files of the demo's data set: JPEGs in class folders, written once and kept in the
+# cache folder.
+
+
+VERSION = 1  # goes up when the same source and seed give other files
+PHOTOGRAPHS_AT_MOST = 40  # held in memory at up to 20 MB each
+QUALITIES = (93, 95, 96, 97, 98)
+BYTES_AT_500_BY_375 = 70e3  # what ImageNet's files have; quality is raised until a file reaches it
+
+
+def cached_path(source: PhotoSource, count: int) -> Path:
+    """Where the data set of `count` files from this source is kept; other photographs give another place."""
+    parts = [str(VERSION), source.origin]
+    for path in source.files or ():
+        status = path.stat()
+        parts.append(f"{path} {status.st_size} {status.st_mtime_ns}")
+    name = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    return Path(cache_folder(), "demo", f"{count}-{name}")
+
+
+def write_dataset(
+    photographs: Sequence[Image.Image], out: Path, count: int, *, classes: int = 20, seed: int = 0
+) -> Iterator[int]:
+    """Write `count` JPEGs below `out` as CLASS/NUMBER.jpg, and yield each file's bytes as it is done.
+
+    `out` appears whole or not at all: the files are written beside it, then moved into place.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        yield from _write_all(
+            photographs, unfinished, draw_crops([p.size for p in photographs], count, seed=seed), classes
+        )
+        unfinished.chmod(0o755)
+        unfinished.rename(out)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _write_all(
+    photographs: Sequence[Image.Image], folder: Path, cuts: Sequence[PhotoCrop], classes: int
+) -> Iterator[int]:
+    def write(index: int) -> int:
+        cut = cuts[index]
+        data = encode(photographs[cut.photograph].resize(cut.size, Image.Resampling.LANCZOS, box=cut.window))
+        return (folder / f"{index % classes:03d}" / f"{index:05d}.jpg").write_bytes(data)
+
+    for number in range(min(classes, len(cuts))):
+        (folder / f"{number:03d}").mkdir()
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="headrace-demo") as pool:
+        yield from pool.map(write, range(len(cuts)))
+
+
+def encode(image: Image.Image) -> bytes:
+    """Encode as a 4:2:0 JPEG at the lowest of the qualities that gives a file as many bytes as ImageNet's."""
+    enough = BYTES_AT_500_BY_375 * image.width * image.height / (500 * 375)
+    for quality in QUALITIES:
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=quality, subsampling="4:2:0")
+        if buffer.tell() > enough:
+            break
+    return buffer.getvalue()

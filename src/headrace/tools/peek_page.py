@@ -1,4 +1,4 @@
-"""One HTML page, complete in itself, of what a data set holds: no script, nothing fetched."""
+"""Contact sheet and HTML page of a dataset: one file, without scripts, nothing fetched."""
 
 from __future__ import annotations
 
@@ -9,17 +9,81 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import PIL.Image
+import PIL.ImageDraw
+import PIL.ImageFont
 
-from headrace.peek.histogram import Histogram, histogram
-from headrace.tools.peek_survey import Look, Survey
+from headrace.data import ByteColumn, Dataset, TextColumn
+from headrace.dropins.image_reader import ImageReader
+from headrace.errors import HeadraceError
+from headrace.fields import Field, Image, Raw
+from headrace.loader.loader import Loader
+from headrace.tools.peek_survey import PeekedSample, PeekSurvey, near_duplicates
+from headrace.views.views import Letterbox, View
+
+# -- from peek/histogram.py: Numbers counted into bars.
+
+
+_BARS = 24
+_WIDE = 16.0
+"""From this ratio of the largest to the smallest on, bars grow by a factor."""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """`counts[i]` numbers lie in [`edges[i]`, `edges[i + 1]`), the largest in the last bar."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    smallest: float
+    median: float
+    largest: float
+    is_logarithmic: bool
+    """Whether bars grow by a factor and not by a step."""
+
+
+def histogram(values: npt.ArrayLike) -> Histogram | None:
+    """None where there is nothing to count. Whole numbers get bars of whole width, and no more bars than values."""
+    numbers = np.asarray(values)
+    if not len(numbers):
+        return None
+    is_logarithmic = numbers.min() > 0 and float(numbers.max()) / float(numbers.min()) >= _WIDE
+    edges = _edges(numbers, is_logarithmic=is_logarithmic)
+    counts, _ = np.histogram(numbers, edges)
+    low, middle, high = np.quantile(numbers, (0, 0.5, 1))
+    return Histogram(
+        tuple(edges.tolist()), tuple(counts.tolist()), float(low), float(middle), float(high), is_logarithmic
+    )
+
+
+def _edges(numbers: npt.NDArray[np.generic], *, is_logarithmic: bool) -> npt.NDArray[np.float64]:
+    low, high = float(numbers.min()), float(numbers.max())
+    whole = numbers.dtype.kind in "iu"
+    if high == low:
+        return np.array([low, low + 1])
+    if is_logarithmic:
+        edges = np.geomspace(low, high, _BARS + 1)
+        edges = np.unique(np.round(edges)) if whole else edges
+    elif whole:
+        step = max(1.0, np.ceil((high - low + 1) / _BARS))
+        edges = np.arange(low, high + step + 1, step)
+    else:
+        edges = np.linspace(low, high, _BARS + 1)
+    edges[-1] = max(edges[-1], high)
+    return edges
+
+
+# -- from peek/page.py: One HTML page, complete in itself, of what a data set holds: no script, nothing fetched.
+
 
 MOST_ROWS = 50
 """Of classes, failures and groups of near-duplicates each: what a reader looks through. The page says how many more."""
 
 
 @dataclass(frozen=True)
-class Group:
+class DuplicateGroup:
     """Samples that look nearly the same."""
 
     keys: Sequence[str]
@@ -28,14 +92,14 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Content:
+class PeekContent:
     """What the page shows."""
 
     title: str
-    survey: Survey
+    survey: PeekSurvey
     classes: Mapping[str, int]
     """Samples by class, of the whole data set; empty where it has none."""
-    groups: Sequence[Group]
+    groups: Sequence[DuplicateGroup]
     sheet: str | None
     """`data:` address of the contact sheet."""
     sheet_view: str
@@ -44,11 +108,11 @@ class Content:
     """Why there is no sheet."""
 
 
-def render(content: Content) -> str:
+def render(content: PeekContent) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("headrace.peek"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("headrace.tools"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["figure"] = figure
     environment.filters["printable"] = printable
@@ -64,7 +128,7 @@ def render(content: Content) -> str:
     )
 
 
-def _charts(looks: Iterable[Look]) -> list[tuple[str, str, Histogram | None]]:
+def _charts(looks: Iterable[PeekedSample]) -> list[tuple[str, str, Histogram | None]]:
     """Title, unit and bars of each."""
     looks = list(looks)
     sizes = [look.size for look in looks if look.size is not None]
@@ -93,7 +157,7 @@ def picture_address(picture: PIL.Image.Image) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def document(content: Content) -> dict[str, Any]:
+def document(content: PeekContent) -> dict[str, Any]:
     """The same for machines."""
     looks = content.survey.looks
     return {
@@ -110,3 +174,110 @@ def document(content: Content) -> dict[str, Any]:
             for title, _, bars in _charts(looks)
         },
     }
+
+
+# -- from peek/sheet.py: Augmented samples side by side in one picture, each with its key under it.
+
+
+_GAP_PX, _TEXT_PX = 6, 14
+_PAPER, _INK = (255, 255, 255), (36, 41, 47)
+_CUT = "…"
+
+
+def contact_sheet(images: npt.NDArray[np.uint8], keys: Sequence[str], *, columns: int) -> PIL.Image.Image:
+    """`images` uint8[N, 3, H, W] in rows of `columns`, each with its key; long keys keep their end."""
+    height, width = images.shape[2:]
+    rows = -(-len(images) // columns)
+    cell = (width + _GAP_PX, height + _GAP_PX + _TEXT_PX)
+    sheet = PIL.Image.new("RGB", (columns * cell[0] + _GAP_PX, rows * cell[1] + _GAP_PX), _PAPER)
+    draw, font = PIL.ImageDraw.Draw(sheet), PIL.ImageFont.load_default(_TEXT_PX - 3)
+    for index, (image, key) in enumerate(zip(images, keys, strict=True)):
+        left, top = index % columns * cell[0] + _GAP_PX, index // columns * cell[1] + _GAP_PX
+        sheet.paste(PIL.Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))), (left, top))
+        draw.text((left, top + height + 1), _fitted(key, width, draw, font), fill=_INK, font=font)
+    return sheet
+
+
+def _fitted(
+    key: str,
+    width: int,
+    draw: PIL.ImageDraw.ImageDraw,
+    font: PIL.ImageFont.ImageFont | PIL.ImageFont.FreeTypeFont,
+) -> str:
+    """The key, or as much of its end as `width` pixels hold."""
+    # The font has the letters of western Europe; all others would be one and the same box.
+    text = key.encode("latin-1", "backslashreplace").decode("latin-1")
+    if draw.textlength(text, font=font) <= width:
+        return text
+    while text and draw.textlength(_CUT + text, font=font) > width:
+        text = text[1:]
+    return _CUT + text
+
+
+# -- from peek/collect.py: From a data set to what the page shows: the survey's findings, and pictures of the samples
+# themselves.
+
+
+_PICTURES = 6
+_PICTURE_PX = 96
+
+
+def class_counts(dataset: Dataset) -> Mapping[str, int]:
+    """How often each class is named by the column `label`; empty where that holds none."""
+    label = dataset.columns.get("label")
+    if dataset.classes is None or label is None or isinstance(label, ByteColumn):
+        return {}
+    ids = np.arange(len(dataset.table)) if dataset.base_ids is None else dataset.base_ids
+    named = label.labels if isinstance(label, TextColumn) else label
+    assert named is not None, "classes are the labels' own"
+    indices = named.take(ids)
+    counts = np.bincount(
+        np.concatenate(indices) if isinstance(indices, list) else indices, minlength=len(dataset.classes)
+    )
+    return dict(zip(dataset.classes, counts.tolist(), strict=True))
+
+
+def augmented_sheet(dataset: Dataset, column: str, view: Sequence[View], *, samples: int, seed: int) -> PIL.Image.Image:
+    """The first batch of a shuffled epoch, cut by `view`. Raises HeadraceError where no sample of it can be had."""
+    count = min(samples, len(dataset))
+    fields: dict[str, Field] = {"image": Image(source=column), "key": Raw(source="__key__")}
+    loader = Loader(
+        dataset, fields, view=view, batch_size=count, shuffle=True, seed=seed, max_bad=1.0, output="numpy",
+        rank=0, world_size=1, prefetch=1,
+    )  # fmt: skip
+    iterator = iter(loader)
+    try:
+        batch = next(iterator)
+    finally:
+        iterator.close()
+    return contact_sheet(batch["image"], batch["key"], columns=round(count**0.5))
+
+
+def duplicate_groups(dataset: Dataset, column: str, looks: Sequence[PeekedSample]) -> list[DuplicateGroup]:
+    """Near-duplicates among what was looked at, the first groups with pictures."""
+    seen = [(look, look.fingerprint) for look in looks if look.fingerprint is not None]
+    groups = near_duplicates([fingerprint for _, fingerprint in seen])
+    reader = ImageReader(view=Letterbox((_PICTURE_PX, _PICTURE_PX)), output="numpy")
+    return [
+        DuplicateGroup(
+            [seen[member][0].key for member in group],
+            [_picture(dataset, column, seen[member][0], reader) for member in group[:_PICTURES]]
+            if number < MOST_ROWS
+            else [],
+        )
+        for number, group in enumerate(groups)
+    ]
+
+
+def _picture(dataset: Dataset, column: str, look: PeekedSample, reader: ImageReader) -> str:
+    return picture_address(PIL.Image.fromarray(reader(dataset.read(column, look.position))))
+
+
+def sheet_or_reason(
+    dataset: Dataset, column: str, view: Sequence[View], *, samples: int, seed: int
+) -> tuple[PIL.Image.Image | None, str | None]:
+    """The sheet, or why there is none: a data set whose samples all fail still gets its page."""
+    try:
+        return augmented_sheet(dataset, column, view, samples=samples, seed=seed), None
+    except HeadraceError as error:
+        return None, f"No sheet: {error}"

@@ -1,10 +1,12 @@
-"""Reads samples of a data set one by one and says what each image file is, or what is wrong with it."""
+"""Survey of a dataset's images: what each file is, which cannot be loaded, which look nearly alike."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +17,46 @@ from headrace.data.pillow_images import open_picture
 from headrace.dropins.image_reader import ImageReader
 from headrace.errors import HeadraceError, SampleError
 from headrace.loader import default_threads
-from headrace.peek.fingerprint import COLUMNS, ROWS, Fingerprint
-from headrace.threads import THREAD_PREFIX
+from headrace.system.threads import THREAD_PREFIX
 from headrace.views.views import Resize
+
+# -- from peek/fingerprint.py: A picture's fingerprint: small, and nearly the same when it is scaled or compressed
+# again.
+
+
+ROWS, COLUMNS = 8, 9
+"""The grey picture that is hashed: each of its rows gives 8 comparisons of neighbours."""
+
+_STEP = 3
+"""Levels that count as darker: compression alone changes a flat area by one or two."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """The picture shrunk to grey uint8[8, 9]."""
+
+    grey: npt.NDArray[np.uint8]
+
+    @cached_property
+    def hash(self) -> int:
+        """The difference hash: a bit for each pixel that is darker than the one right of it.
+
+        Source: N. Krawetz, "Kind of Like That" (2013).
+        """
+        levels = self.grey.astype(np.int16)
+        return int.from_bytes(np.packbits(levels[:, :-1] + _STEP <= levels[:, 1:]).tobytes(), "big")
+
+
+# -- from peek/survey.py: Reads samples of a data set one by one and says what each image file is, or what is wrong
+# with it.
+
 
 _WINDOW = 64
 """Samples under way at once for each thread: enough to keep it busy, few enough to be stopped soon."""
 
 
 @dataclass(frozen=True)
-class Look:
+class PeekedSample:
     """One sample's image. What could not be told is None."""
 
     position: int
@@ -40,19 +72,19 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Survey:
+class PeekSurvey:
     """What was looked at, in the data set's order."""
 
     samples: int
     """Of the data set; `looks` may be fewer."""
-    looks: list[Look] = field(default_factory=list)
+    looks: list[PeekedSample] = field(default_factory=list)
 
     @property
-    def failures(self) -> list[Look]:
+    def failures(self) -> list[PeekedSample]:
         return [look for look in self.looks if look.error is not None]
 
 
-def survey(dataset: Dataset, column: str, positions: Sequence[int]) -> Iterator[Look]:
+def survey(dataset: Dataset, column: str, positions: Sequence[int]) -> Iterator[PeekedSample]:
     """A look at the image in `column` of each of the samples, in order, made by as many threads as there are cores.
 
     A sample that cannot be read or decoded is a look with an `error`, not an exception.
@@ -72,14 +104,14 @@ def spread(samples: int, most: int, *, seed: int) -> npt.NDArray[np.int64]:
     return np.sort(np.random.default_rng(seed).choice(samples, most, replace=False))
 
 
-def _look(dataset: Dataset, column: str, position: int, reader: ImageReader) -> Look:
+def _look(dataset: Dataset, column: str, position: int, reader: ImageReader) -> PeekedSample:
     key = dataset.key(position)
     try:
         data = dataset.read(column, position)
     except (HeadraceError, KeyError) as error:
-        return Look(position, key, error=str(error.args[0]) if isinstance(error, KeyError) else str(error))
+        return PeekedSample(position, key, error=str(error.args[0]) if isinstance(error, KeyError) else str(error))
     kind, size = _header(data)
-    seen = Look(position, key, len(data), kind, size)
+    seen = PeekedSample(position, key, len(data), kind, size)
     try:
         return replace(seen, fingerprint=Fingerprint(reader(data)[:, :, 0]))
     except SampleError as error:
@@ -92,3 +124,86 @@ def _header(data: bytes) -> tuple[str | None, tuple[int, int] | None]:
             return image.format, image.size
     except Exception:  # Pillow's plugins raise anything at damaged bytes; the decoder says what is wrong
         return None, None
+
+
+# -- from peek/duplicates.py: Which of many pictures are nearly the same.
+
+
+MOST_BITS = 3
+"""Bits in which the hashes of near-duplicates may differ. One of four bands of 16 bits is then the same in both."""
+MOST_LEVELS = 6.0
+"""By which their grey pictures may differ on average: hashes of plain gradients are alike whatever their brightness."""
+
+_BANDS = 4
+_ONES = np.array([value.bit_count() for value in range(1 << 16)], np.uint8)
+
+
+class _Prints(NamedTuple):
+    """Of N pictures."""
+
+    hashes: npt.NDArray[np.uint64]
+    greys: npt.NDArray[np.int16]
+    """[N, pixels]."""
+    totals: npt.NDArray[np.int64]
+    """Of each grey picture. Two pictures differ by at least as much as their totals do."""
+
+
+def near_duplicates(fingerprints: Sequence[Fingerprint]) -> list[list[int]]:
+    """Groups of positions, each with another of its group that is nearly the same.
+
+    The largest group first; each in rising order.
+    """
+    if not fingerprints:
+        return []
+    greys = np.stack([each.grey.reshape(-1) for each in fingerprints]).astype(np.int16)
+    prints = _Prints(
+        np.array([each.hash for each in fingerprints], np.uint64), greys, greys.sum(axis=1, dtype=np.int64)
+    )
+    leader = list(range(len(fingerprints)))
+    for first, second in _close_pairs(prints):
+        leader[_lead(leader, second)] = _lead(leader, first)
+    groups: dict[int, list[int]] = {}
+    for position in range(len(leader)):
+        groups.setdefault(_lead(leader, position), []).append(position)
+    return sorted((group for group in groups.values() if len(group) > 1), key=lambda group: (-len(group), group))
+
+
+def _close_pairs(prints: _Prints) -> Iterator[tuple[int, int]]:
+    """Enough of them to join all that are close, directly or through others."""
+    for band in prints.hashes.view(np.uint16).reshape(-1, _BANDS).T:
+        order = np.argsort(band, kind="stable")
+        for bucket in np.split(order, np.flatnonzero(np.diff(band[order])) + 1):
+            if len(bucket) > 1:
+                yield from _close_within(bucket, prints)
+
+
+def _close_within(bucket: npt.NDArray[np.int64], prints: _Prints) -> Iterator[tuple[int, int]]:
+    """Each is compared with what no group has taken yet: of ten thousand blank pictures the first one takes all. Each
+    compared with each would take minutes."""
+    rest, taken = bucket, list[int]()
+    while len(rest):
+        if taken:
+            first = taken.pop()
+        else:
+            first, rest = int(rest[0]), rest[1:]
+        close = _are_close(first, rest, prints)
+        found = rest[close].tolist()
+        yield from ((first, other) for other in found)
+        taken += found
+        rest = rest[~close]
+
+
+def _are_close(first: int, others: npt.NDArray[np.int64], prints: _Prints) -> npt.NDArray[np.bool_]:
+    most = MOST_LEVELS * prints.greys.shape[1]
+    close: npt.NDArray[np.bool_] = np.abs(prints.totals[others] - prints.totals[first]) <= most
+    bits = _ONES[(prints.hashes[others[close]] ^ prints.hashes[first]).view(np.uint16).reshape(-1, _BANDS)]
+    close[close] = bits.sum(axis=1, dtype=np.int64) <= MOST_BITS
+    close[close] = np.abs(prints.greys[others[close]] - prints.greys[first]).mean(axis=1) <= MOST_LEVELS
+    return close
+
+
+def _lead(leader: list[int], member: int) -> int:
+    while leader[member] != member:
+        leader[member] = leader[leader[member]]
+        member = leader[member]
+    return member

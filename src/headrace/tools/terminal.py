@@ -1,4 +1,4 @@
-"""What verbs share: where people read, progress, and `--json`."""
+"""Console, progress bars and `--json`, which all verbs share."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 T = TypeVar("T")
 

@@ -1,9 +1,4 @@
-"""Views: which part of the source becomes the output, and at what size.
-
-A view is a description. `compile_view` turns one view or a list into a `Program`, numbers from which the core draws
-the window of each sample: one geometry for every spatial field. Semantics are those of torchvision's transforms v2
-under the same names (crop, then resize); pixels are resampled once, at the end.
-"""
+"""Views: windows of a source, their output size, flip and padding, and the program that the core draws them from."""
 
 from __future__ import annotations
 
@@ -20,6 +15,13 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import UsageError
+
+# -- from view.py: Views: which part of the source becomes the output, and at what size.
+#
+# A view is a description. `compile_view` turns one view or a list into a `Program`, numbers from which the core draws
+# the window of each sample: one geometry for every spatial field. Semantics are those of torchvision's transforms v2
+# under the same names (crop, then resize); pixels are resampled once, at the end.
+
 
 Size: TypeAlias = int | tuple[int, int]
 """Pixels: an int for a square (the short side in `Resize`), or (height, width)."""
@@ -388,3 +390,51 @@ def check_fill(view: View) -> None:
     whole = all(is_length(value, low=0) and value <= 255 for value in values)
     if len(values) not in (1, 3) or not whole:
         raise view._refused("fill", "an int 0..255, or three of them", "give it on the scale of uint8")
+
+
+# -- from random_scale.py: `RandomScale`: a resize whose scale is drawn once for all ranks at each step.
+
+
+@dataclass(frozen=True)
+class RandomScale(View):
+    """Resizes all images of a global batch to one short side, drawn from `short_sides`; each keeps its shape.
+
+    All scales are equally likely, and each sample gets each of them equally often. `long_max` bounds the long side,
+    as `max_size` of Resize does. Images of one batch that still differ in size are centred on `fill`, up to the
+    largest of the global batch, whose sides are rounded up to a multiple of `multiple_of`: every rank has the same
+    shape. It comes first in a list of views; after a view of fixed size, such as RandomCrop, nothing is filled up.
+    `flip` is the probability of a horizontal flip.
+    """
+
+    short_sides: Sequence[int]
+    _: KW_ONLY
+    long_max: int | None = None
+    multiple_of: int = 1
+    flip: float = 0.0
+    fill: Fill = 0
+
+    resizes = True
+    drawn_per_step = True
+
+    def __post_init__(self) -> None:
+        sides = self.short_sides
+        whole = isinstance(sides, list | tuple) and len(sides) > 0 and all(is_length(side) for side in sides)
+        if not whole or list(sides) != sorted(set(sides)):
+            raise self._refused(
+                "short_sides", "ascending whole numbers of pixels, each once", "such as (300, 450, 600)"
+            )
+        if self.long_max is not None and (not is_length(self.long_max) or self.long_max < sides[-1]):
+            raise self._refused("long_max", f"None or an int of at least {sides[-1]}", "it bounds the long side")
+        if not is_length(self.multiple_of) or self.multiple_of > 1 << 12:
+            raise self._refused("multiple_of", "an int from 1 to 4096", "it is what sides are rounded up to")
+        check_probability(self, "flip")
+        check_fill(self)
+
+    def op(self) -> tuple[float, ...]:
+        return self.choices()[0]
+
+    def choices(self) -> tuple[tuple[float, ...], ...]:
+        return tuple((2, side, self.long_max or 0) for side in self.short_sides)
+
+    def pads(self, size: tuple[int, int] | None) -> Pads:
+        return Pads.IF_SMALL

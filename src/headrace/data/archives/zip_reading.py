@@ -1,4 +1,4 @@
-"""Decompresses one member of a zip into exactly the bytes that were announced, and never more."""
+"""Read a zip's member: find it behind its local header, inflate it, check it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ import lzma
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from headrace._core import Limits
+from headrace.data.columns import Location
+from headrace.data.storage.open_file import OpenFile, read_exactly
+from headrace.errors import ChangedError, DecodeError, LimitError, SampleError, UnsupportedError
+
+# -- from data/inflate.py: Decompresses one member of a zip into exactly the bytes that were announced, and never
+# more.
+
 
 _MIN_DICTIONARY_BYTES = 1 << 12
 
@@ -28,7 +37,7 @@ def inflate_pieces(chunks: Iterable[bytes], method: int, size: int, *, most: int
     no more memory than that. The first chunk has all that lies before the compressed data."""
     found = 0
     try:
-        for piece in _decompress(iter(chunks), METHODS[method], size, most):
+        for piece in _decompress(iter(chunks), DECOMPRESSORS[method], size, most):
             found += len(piece)
             if found > size:
                 raise InflateError(f"expected {size} bytes, got more: what it says of its size is not true")
@@ -118,10 +127,164 @@ def _begin_lzma(data: bytes, most: int) -> tuple[Decompressor, bytes]:
     return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters), data[4 + length :]
 
 
-METHODS: dict[int, Callable[[bytes, int], tuple[Decompressor, bytes]]] = {
+DECOMPRESSORS: dict[int, Callable[[bytes, int], tuple[Decompressor, bytes]]] = {
     zipfile.ZIP_STORED: lambda data, _: (_Stored(), data),
     zipfile.ZIP_DEFLATED: lambda data, _: (_Deflate(), data),
     zipfile.ZIP_BZIP2: lambda data, _: (bz2.BZ2Decompressor(), data),
     zipfile.ZIP_LZMA: _begin_lzma,
 }
 """For each, what begins it: from the first chunk and the most bytes that may come, a decompressor and its input."""
+
+
+# -- from data/zip_reading.py: Reads one member of a zip behind its local header, inflated and checked: the twin of
+# core/zip/member.cpp.
+
+
+LOCAL_HEADER_BYTES = 30  # less its name and extra fields
+_SIGNATURE = b"PK\x03\x04"
+_ENCRYPTED, _SIZES_FOLLOW, _PATCH, _STRONGLY_ENCRYPTED = 0x1, 0x8, 0x20, 0x40  # bits of the flags
+
+
+class ZipEntry(NamedTuple):
+    """What the index knows of a member, as far as reading needs it."""
+
+    offset: int
+    """First byte of its local header."""
+    packed: int
+    """Bytes in the zip."""
+    size: int
+    """Bytes of data."""
+    room: int
+    """Bytes from its local header to where the next one begins."""
+    method: int
+    crc: int
+    flags: int
+    check: int
+    """`local_header_check` of its local header."""
+
+
+class DamagedEntryError(Exception):
+    """The bytes of a member are not what the central directory says of them."""
+
+
+class ForeignHeaderError(DamagedEntryError):
+    """The local header is not the one that was indexed, or is of other data."""
+
+
+def local_header_check(method: int, raw_name: bytes) -> int:
+    """Identity of a local header: CRC-32 over what it must have in common with its entry in the central directory."""
+    return zlib.crc32(raw_name, method)
+
+
+def refusal(entry: ZipEntry, methods: Collection[int] = DECOMPRESSORS) -> str | None:
+    """Why a member is not to be read, after "member 'x' "; None: it may be."""
+    if entry.flags & (_ENCRYPTED | _STRONGLY_ENCRYPTED):
+        return "is encrypted. Unpack it with another tool"
+    if entry.flags & _PATCH:
+        return "is a patch of another file. Unpack it with another tool"
+    if entry.method not in methods:
+        names = ", ".join(name for method, name in _METHOD_NAMES.items() if method in methods)
+        return (
+            f"is compressed by method {entry.method}; expected one of {sorted(methods)} ({names}). "
+            f"Pack it again with one of them"
+        )
+    return None
+
+
+def read_entry(file: OpenFile, entry: ZipEntry) -> bytes:
+    """A member's data. Raises DamagedEntryError, ReadError, or ChangedError where the file is too short."""
+    return b"".join(entry_pieces(file, entry, most=max(entry.packed, entry.size) + 1))
+
+
+def entry_pieces(file: OpenFile, entry: ZipEntry, *, most: int) -> Iterator[bytes]:
+    """A member's data in pieces of up to `most` bytes, with little more memory than that; they are all right only once
+    the last has come. Raises as `read_entry` does."""
+    header, name = _read_header(file, entry)
+    _check_header(header, name, entry)
+    chunks = _chunks(file, entry.offset + _header_bytes(header), entry.packed, most)
+    crc = 0
+    try:
+        for piece in inflate_pieces(chunks, entry.method, entry.size, most=most):
+            crc = zlib.crc32(piece, crc)
+            yield piece
+    except InflateError as error:
+        raise _damaged(header, entry, str(error)) from error
+    if crc != entry.crc:
+        raise _damaged(header, entry, f"expected bytes with CRC {entry.crc:08x}, got {crc:08x}")
+
+
+def _chunks(file: OpenFile, offset: int, size: int, most: int) -> Iterator[bytes]:
+    for done in range(0, size, most):
+        yield read_exactly(file, offset + done, min(most, size - done))
+
+
+def _read_header(file: OpenFile, entry: ZipEntry) -> tuple[bytes, bytes]:
+    header = read_exactly(file, entry.offset, LOCAL_HEADER_BYTES)
+    (name_bytes,) = struct.unpack_from("<H", header, 26)
+    return header, read_exactly(file, entry.offset + LOCAL_HEADER_BYTES, name_bytes)
+
+
+def _check_header(header: bytes, name: bytes, entry: ZipEntry) -> None:
+    (method,) = struct.unpack_from("<H", header, 8)
+    if not header.startswith(_SIGNATURE) or local_header_check(method, name) != entry.check:
+        raise ForeignHeaderError("its local header is not what the central directory says")
+    if _header_bytes(header) + entry.packed > entry.room:
+        raise DamagedEntryError("it overlaps the next member, as in a zip bomb")
+
+
+def _header_bytes(header: bytes) -> int:
+    name_bytes, extra_bytes = struct.unpack_from("<HH", header, 26)
+    total: int = LOCAL_HEADER_BYTES + name_bytes + extra_bytes
+    return total
+
+
+def _damaged(header: bytes, entry: ZipEntry, why: str) -> DamagedEntryError:
+    """A header that says its data's CRC, and another than was indexed, is that of a zip with the same names."""
+    flags, crc = struct.unpack_from("<6xH6xI", header)
+    is_other = not flags & _SIZES_FOLLOW and crc != entry.crc
+    return ForeignHeaderError(f"{why}: its local header is of other data") if is_other else DamagedEntryError(why)
+
+
+_METHOD_NAMES = {0: "stored", 8: "deflated", 12: "bzip2", 14: "LZMA"}
+
+
+# -- from data/zipped.py: Reads one sample's member of a zip, under the limits and with the errors that a loader has
+# for it.
+
+
+NATIVE_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Those that the core inflates, so that a sample can be read here if and only if a loader can."""
+
+
+def read_zipped(file: OpenFile, at: Location, *, key: str, field: str) -> bytes:
+    """The data of the one member at `at`.
+
+    Raises DecodeError, UnsupportedError or LimitError, which name the sample `key` and the `field`, ChangedError, or
+    ReadError.
+    """
+    entry = _entry_at(at)
+
+    def bad(kind: type[SampleError], why: str) -> SampleError:
+        return kind(why, key=key, shard=str(file), offset=entry.offset, field=field)
+
+    why = refusal(entry, NATIVE_METHODS)
+    if why is not None:
+        raise bad(UnsupportedError, f"zip: the member {why}")
+    largest, most = max(entry.size, entry.packed), Limits().max_file_bytes
+    if largest > most:
+        raise bad(LimitError, f"{largest} bytes, more than max_file_bytes={most}")
+    try:
+        return read_entry(file, entry)
+    except ForeignHeaderError as error:
+        raise ChangedError(f"{file} at byte {entry.offset}: {error}: the file has changed. Open it again") from error
+    except DamagedEntryError as error:
+        raise bad(DecodeError, f"zip: {error}") from error
+
+
+def _entry_at(at: Location) -> ZipEntry:
+    assert at.offset is not None
+    assert at.length is not None
+    assert at.check is not None
+    assert at.zipped is not None
+    packed, room, method, crc, flags = (int(part[0]) for part in at.zipped)
+    return ZipEntry(int(at.offset[0]), packed, int(at.length[0]), room, method, crc, flags, int(at.check[0]))

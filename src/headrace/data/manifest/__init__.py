@@ -1,8 +1,10 @@
-"""Manifests: a file that lists samples, a row each, with columns of paths and of values.
+"""Manifests: files that list samples, a row each, with columns of paths, values and bytes.
 
-A reader a format gives typed batches of rows (`source`); builders grow a column's arrays from them on disk; what they
-end up with is kept in a sidecar, which each later opening maps (`opening`). Only the building imports pyarrow.
+A reader a format gives typed batches of rows; builders grow the arrays of columns from them on disk; the arrays are
+cached in a sidecar, which each later opening maps. Only reading and building import pyarrow.
 """
+
+from __future__ import annotations
 
 from headrace.data.manifest.manifest_table import open_manifest
 

@@ -1,7 +1,9 @@
-"""Grow the arrays of a column, batch by batch, in the form that it is kept in."""
+"""Grow the arrays of columns, batch by batch, in the form in which they are cached."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -9,11 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.data.manifest.spill import Scratch, Spill
-from headrace.data.storage.safetensors import Growing
-from headrace.data.strings import StringColumn
+from headrace.data.manifest.manifest_columns import ManifestSource
+from headrace.data.storage.file_writing import SpilledArray, SpillFile
+from headrace.data.storage.safetensors import ArrayContent, GrowingArray
+from headrace.data.storage.strings import StringColumn
 
-Named: TypeAlias = dict[str, npt.NDArray[Any] | Growing]
+# -- from data/manifest/column_builders.py: Grow the arrays of a column, batch by batch, in the form that it is kept
+# in.
+
+
+Named: TypeAlias = dict[str, npt.NDArray[Any] | GrowingArray]
 
 MAX_CLASSES = 1 << 16
 _MAX_CLASS_BYTES = 8 << 20
@@ -34,7 +41,7 @@ class ColumnBuilder(Protocol):
         ...
 
 
-def column_builder(type: pa.DataType, scratch: Scratch) -> ColumnBuilder:
+def column_builder(type: pa.DataType, scratch: SpillFile) -> ColumnBuilder:
     if pa.types.is_string(type):
         return TextBuilder(scratch)
     return ListBuilder(type.value_type, scratch) if pa.types.is_list(type) else NumberBuilder(type, scratch)
@@ -45,8 +52,8 @@ class NumberBuilder:
 
     kind = "value"
 
-    def __init__(self, type: pa.DataType, scratch: Scratch) -> None:
-        self._values = Spill(scratch, type.to_pandas_dtype())
+    def __init__(self, type: pa.DataType, scratch: SpillFile) -> None:
+        self._values = SpilledArray(scratch, type.to_pandas_dtype())
 
     def add(self, array: pa.Array) -> None:
         self._values.append(array.to_numpy(zero_copy_only=False))
@@ -61,9 +68,9 @@ class NumberBuilder:
 class StringsBuilder:
     """`blob` and `offsets`; a null is empty."""
 
-    def __init__(self, scratch: Scratch) -> None:
-        self._blob = Spill(scratch, np.uint8)
-        self._offsets = Spill(scratch, np.uint64)
+    def __init__(self, scratch: SpillFile) -> None:
+        self._blob = SpilledArray(scratch, np.uint8)
+        self._offsets = SpilledArray(scratch, np.uint64)
         self._offsets.append(np.zeros(1, np.uint64))
 
     def add(self, array: pa.StringArray) -> None:
@@ -84,10 +91,10 @@ class TextBuilder:
 
     kind = "text"
 
-    def __init__(self, scratch: Scratch) -> None:
+    def __init__(self, scratch: SpillFile) -> None:
         self._scratch = scratch
         self._strings = StringsBuilder(scratch)
-        self._codes: Spill | None = Spill(scratch, np.int32)
+        self._codes: SpilledArray | None = SpilledArray(scratch, np.int32)
         self._code_of: dict[bytes, int] = {}
         self._class_bytes = 0
 
@@ -124,12 +131,12 @@ class TextBuilder:
             self._class_bytes += len(text)
         return self._code_of[text]
 
-    def _ranked(self) -> Spill:
+    def _ranked(self) -> SpilledArray:
         assert self._codes is not None
         rank_of = np.empty(len(self._code_of) + 1, np.int32)
         rank_of[[self._code_of[text] for text in sorted(self._code_of)]] = np.arange(len(self._code_of))
         rank_of[_NO_CLASS] = _NO_CLASS
-        ranked = Spill(self._scratch, np.int32)
+        ranked = SpilledArray(self._scratch, np.int32)
         for codes in self._codes.pieces():
             ranked.append(rank_of[codes])
         return ranked
@@ -140,8 +147,8 @@ class ListBuilder:
 
     kind = "list"
 
-    def __init__(self, item: pa.DataType, scratch: Scratch) -> None:
-        self._offsets = Spill(scratch, np.uint64)
+    def __init__(self, item: pa.DataType, scratch: SpillFile) -> None:
+        self._offsets = SpilledArray(scratch, np.uint64)
         self._offsets.append(np.zeros(1, np.uint64))
         self._items = StringsBuilder(scratch) if pa.types.is_string(item) else NumberBuilder(item, scratch)
         self._count = 0
@@ -171,3 +178,61 @@ def _blob_and_offsets(array: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt
     offsets = np.frombuffer(bounds, np.int32)[array.offset : array.offset + len(array) + 1]
     bytes_ = np.empty(0, np.uint8) if blob is None else np.frombuffer(blob, np.uint8)
     return bytes_[offsets[0] : offsets[-1]], (offsets - offsets[0]).astype(np.uint64)
+
+
+# -- from data/manifest/building.py: From a manifest's rows to the arrays and the outline that are kept of it.
+
+
+_KEY_NAMES = ("__key__", "key")
+
+
+def build_columns(source: ManifestSource, *, scratch_in: str | None) -> tuple[dict[str, ArrayContent], str]:
+    """Arrays, and an outline of what is not an array. The arrays grow in a file in the folder `scratch_in`, or where
+    temporary files go.
+
+    Raises DatasetError, ReadError, UsageError for a column that is not there, and UnwritableError for the folder.
+    """
+    schema = source.schema()
+    scratch = SpillFile(scratch_in)
+    builders = {field.name: column_builder(field.type, scratch) for field in schema}
+    for batch in source.batches():
+        for builder, array in zip(builders.values(), batch.columns, strict=True):
+            builder.add(array)
+    pa.default_memory_pool().release_unused()  # no use to the training that follows
+    files = [list(file) for file in source.files]
+    outline = {
+        "rows": sum(file.rows for file in source.files),
+        "columns": [[name, builder.kind] for name, builder in builders.items()],
+        "key": _key(builders, of_texts=not source.byte_columns),
+        "files": files,
+        "bytes": [list(column) for column in source.byte_columns],
+        "classes": {name: list(classes) for name, classes in source.classes.items()},
+        "skipped": dict(source.skipped),
+    }
+    arrays = {
+        f"column.{number}.{name}": array
+        for number, builder in enumerate(builders.values())
+        for name, array in builder.arrays().items()
+    }
+    return arrays, json.dumps(outline | {"digest": _digest(builders, outline)})
+
+
+def _key(builders: dict[str, ColumnBuilder], *, of_texts: bool) -> int | None:
+    """The number of the column that names the samples; None: their rows do.
+
+    The first column of texts does if `of_texts`: beside images they are captions rather than names.
+    """
+    names = list(builders)
+    for name in _KEY_NAMES:
+        if name in builders and builders[name].kind != "list":
+            return names.index(name)
+    texts = (number for number, name in enumerate(names) if builders[name].kind == "text")
+    return next(texts, None) if of_texts else None
+
+
+def _digest(builders: dict[str, ColumnBuilder], outline: dict[str, Any]) -> str:
+    """Identity of the samples: a hash of what each column is called, is and holds."""
+    key = None if outline["key"] is None else list(builders)[outline["key"]]
+    columns = [[name, builder.kind, *builder.digests()] for name, builder in sorted(builders.items())]
+    text = json.dumps(["headrace manifest 1", outline["rows"], key, columns])
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,7 +1,4 @@
-"""Values of bytes out of compressed files of rows, cached once: a file of the values beside the rows, and its index.
-
-Decoding a row group for each sample of a shuffled epoch would decode all its other rows, too: see docs/sources.md.
-"""
+"""Binary values out of compressed files of rows, decoded once into a file beside the rows."""
 
 from __future__ import annotations
 
@@ -14,23 +11,29 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
-from headrace.cores import default_threads
-from headrace.data import checked
-from headrace.data.byte_columns import ByteRanges
+from headrace.data.byte_columns import ByteRanges, MemoryFile
 from headrace.data.columns import ABSENT
-from headrace.data.identity import Identity, identify_archive, identify_closely
-from headrace.data.memory_file import MemoryFile
-from headrace.data.partial_file import UnwritableError, finish, partial_file
+from headrace.data.storage import safetensors
+from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, partial_file
 from headrace.data.storage.open_file import OpenFile
-from headrace.data.storage.safetensors import Arrays, Content, InvalidFileError
-from headrace.data.storage.sidecar import Sidecar, open_sidecar, sidecar_places
+from headrace.data.storage.safetensors import ArrayContent, Arrays, InvalidFileError
+from headrace.data.storage.sidecar import (
+    FileIdentity,
+    Sidecar,
+    identify_archive,
+    identify_closely,
+    open_sidecar,
+    sidecar_places,
+)
 from headrace.errors import ReadError
+from headrace.system.resources import default_threads
 from headrace.system.threads import work_through
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Spilled: TypeAlias = str | MemoryFile
+
+ValuesFile: TypeAlias = str | MemoryFile
 """What the values lie in: a file by its absolute path."""
 
 _FORMAT = "headrace values 2"
@@ -40,7 +43,7 @@ _KEPT_FROM_BYTES = 1 << 20
 """Fewer are decoded at each opening: files beside each little parquet would be in the way."""
 
 
-class SpilledRows(Protocol):
+class RowGroups(Protocol):
     """A file of rows whose values of bytes are decoded, so many groups of rows side by side."""
 
     path: str
@@ -57,9 +60,9 @@ class SpilledRows(Protocol):
         ...
 
 
-def open_spilled(
-    path: str, column: str, read: Callable[[], SpilledRows], cache: str | None
-) -> tuple[Spilled, ByteRanges]:
+def open_decoded_values(
+    path: str, column: str, read: Callable[[], RowGroups], cache: str | None
+) -> tuple[ValuesFile, ByteRanges]:
     """Return the file that the column's values lie in, and where; they are decoded now unless they have been before.
 
     `read` opens the file of rows at `path`, if there is need. Raises DatasetError (damaged, no room, replaced
@@ -70,7 +73,7 @@ def open_spilled(
     places = sidecar_places(path, identity, cache, variant=variant)
     held: list[MemoryFile] = []
 
-    def build(path: str, folder: str | None) -> tuple[Mapping[str, Content], str]:
+    def build(path: str, folder: str | None) -> tuple[Mapping[str, ArrayContent], str]:
         rows = read()
         place = next((place for place in places if os.path.dirname(place) == folder), None)
         if place is None:
@@ -81,7 +84,7 @@ def open_spilled(
         where = _values_place(place, identity)
         return _arrays(_write(rows, column, where)), identify_archive(where).to_json()
 
-    def load(arrays: Arrays, outline: str, _: int) -> tuple[Spilled, ByteRanges]:
+    def load(arrays: Arrays, outline: str, _: int) -> tuple[ValuesFile, ByteRanges]:
         values = _read_arrays(arrays)
         if held:
             return held[0], values
@@ -96,13 +99,13 @@ def open_spilled(
     return open_sidecar(sidecar, path, identity, cache=cache)
 
 
-def _values_place(place: str, identity: Identity) -> str:
+def _values_place(place: str, identity: FileIdentity) -> str:
     """Beside the index; its name says of which content, so that who reads the values of what lay there before does not
     get others."""
     return f"{place.removesuffix('.headrace')}.{identity.sample[:8]}{_VALUES_SUFFIX}"
 
 
-def _find(places: Sequence[str], identity: Identity, outline: str, values: ByteRanges) -> str:
+def _find(places: Sequence[str], identity: FileIdentity, outline: str, values: ByteRanges) -> str:
     """Raises InvalidFileError where the file of values is gone, or another."""
     for where in (_values_place(place, identity) for place in places):
         try:
@@ -116,7 +119,7 @@ def _find(places: Sequence[str], identity: Identity, outline: str, values: ByteR
 
 def _lie_in(values: ByteRanges, end: int) -> bool:
     here = values.length != ABSENT
-    return checked.ranges_lie_in(values.offset[here], values.length[here], first=0, end=end)
+    return safetensors.ranges_lie_in(values.offset[here], values.length[here], first=0, end=end)
 
 
 def _forget(path: str, variant: str, place: str) -> None:
@@ -130,21 +133,23 @@ def _forget(path: str, variant: str, place: str) -> None:
                 os.unlink(os.path.join(folder, name))
 
 
-def _write(rows: SpilledRows, column: str, where: str) -> ByteRanges:
+def _write(rows: RowGroups, column: str, where: str) -> ByteRanges:
     """Raises UnwritableError where there is no room."""
     with partial_file(where) as descriptor:
         _expect_room(rows.column_bytes(column), where)
         found: list[ByteRanges] = []
-        finish(descriptor, where, lambda file: found.append(_spill(rows, column, _DiskSink(file.fileno()))))
+        finish_partial_file(
+            descriptor, where, lambda file: found.append(_decode(rows, column, _DiskSink(file.fileno())))
+        )
         return found[0]
 
 
-def _in_memory(rows: SpilledRows, column: str) -> tuple[ByteRanges, MemoryFile]:
+def _in_memory(rows: RowGroups, column: str) -> tuple[ByteRanges, MemoryFile]:
     file = MemoryFile()
-    return _spill(rows, column, MemorySink(file)), file
+    return _decode(rows, column, MemorySink(file)), file
 
 
-def _spill(rows: SpilledRows, column: str, sink: ValueSink) -> ByteRanges:
+def _decode(rows: RowGroups, column: str, sink: ValueSink) -> ByteRanges:
     """Write the column's values on end, groups of rows side by side, and return where each is."""
     parts: dict[int, ByteRanges] = {}
 
@@ -199,8 +204,8 @@ class _DiskSink:
 
 def add_values(sink: ValueSink, array: pa.Array) -> ByteRanges:
     """Write the values of a column that `is_bytes`, and return where each is."""
-    from headrace.data.manifest.arrow_columns import bytes_and_paths
     from headrace.data.manifest.arrow_files import path_strings, value_ranges
+    from headrace.data.manifest.typed_rows import bytes_and_paths
 
     values, paths = bytes_and_paths(array)
     data, offset, length = value_ranges(values)
@@ -222,15 +227,15 @@ def _expect_room(needed: int, where: str) -> None:
         raise UnwritableError(f"its values take {needed:,} bytes, and there is room for {free:,}")
 
 
-def _arrays(values: ByteRanges) -> dict[str, Content]:
-    arrays: dict[str, Content] = {"offset": values.offset, "length": values.length}
+def _arrays(values: ByteRanges) -> dict[str, ArrayContent]:
+    arrays: dict[str, ArrayContent] = {"offset": values.offset, "length": values.length}
     if values.paths is not None:
         arrays |= {"paths.blob": values.paths.blob, "paths.offsets": values.paths.offsets}
     return arrays
 
 
 def _read_arrays(arrays: Arrays) -> ByteRanges:
-    length = checked.array(arrays, "length", np.int64)
-    offset = checked.array(arrays, "offset", np.int64, len(length))
-    paths = checked.strings(arrays, "paths", len(length)) if "paths.blob" in arrays else None
+    length = safetensors.checked_array(arrays, "length", np.int64)
+    offset = safetensors.checked_array(arrays, "offset", np.int64, len(length))
+    paths = safetensors.checked_strings(arrays, "paths", len(length)) if "paths.blob" in arrays else None
     return ByteRanges(offset, length, paths)

@@ -1,20 +1,100 @@
-"""`.jsonl` and `.odgt`: a JSON object a line."""
+"""Types of columns that texts and JSON objects do not state: found by reading all rows."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
 
-from headrace.data.manifest.checked_text import READ_BYTES, CheckedText
-from headrace.data.manifest.column_names import chosen, differing
-from headrace.data.manifest.json_values import JsonValues, converted
-from headrace.data.manifest.source import MAX_COLUMNS, SourceRows, TextOnly, batched
+from headrace.data.manifest.manifest_columns import (
+    MAX_COLUMNS,
+    SourceRows,
+    TextOnly,
+    batched,
+    choose_names,
+    distinct_names,
+)
+from headrace.data.manifest.text_files import READ_BYTES, CheckedText
 from headrace.errors import DatasetError, EmptyDatasetError
+
+# -- from data/manifest/json_values.py: Which one type holds all the JSON values of a column, and the values as that
+# type.
+
+
+_INT64 = range(-(2**63), 2**63)
+_EXACT_IN_FLOAT = 2**53
+
+
+class JsonValues:
+    """What the values of one column seen so far are."""
+
+    def __init__(self) -> None:
+        self._types: set[type] = set()
+        self._item_types: set[type] = set()
+        self._count = 0
+        self._widest = 0
+
+    def see(self, value: Any) -> None:
+        if value is None:
+            return
+        kind = type(value)
+        self._count += 1
+        self._types.add(kind)
+        if kind is int:
+            self._widest = max(self._widest, abs(value))
+        elif kind is list:
+            for item in value:
+                self._item_types.add(type(item))
+                if type(item) is int:
+                    self._widest = max(self._widest, abs(item))
+
+    def type(self, *, of: int) -> pa.DataType:
+        """For a column of as many rows: where there are more than values, some are null."""
+        if self._types == {list}:
+            item = _json_number(self._item_types, self._widest)
+            if item is None and self._item_types <= {str}:
+                item = pa.string()
+            return pa.string() if item is None else pa.list_(item)
+        missing = self._count < of
+        if self._types == {bool}:
+            return pa.float64() if missing else pa.bool_()
+        number = _json_number(self._types | ({float} if missing else set()), self._widest) if self._types else None
+        return pa.string() if number is None else number
+
+
+def convert_json(values: list[Any], type: pa.DataType) -> pa.Array:
+    """Values as the type that `JsonValues` has found for them: what has no other is text, or the text of its JSON."""
+    if pa.types.is_string(type):
+        return pa.array([_json_text(value) for value in values], type)
+    if pa.types.is_list(type):
+        return pa.array([[] if value is None else value for value in values], type)
+    return pa.array(values, type)
+
+
+def _json_number(types: set[type], widest: int) -> pa.DataType | None:
+    """None unless all are numbers that no conversion changes."""
+    if types == {int}:
+        return pa.int64() if widest in _INT64 else None
+    if types and types <= {int, float}:
+        return pa.float64() if widest <= _EXACT_IN_FLOAT else None
+    return None
+
+
+def _json_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+# -- from data/manifest/json_lines.py: `.jsonl` and `.odgt`: a JSON object a line.
+
 
 Row = dict[str, Any]
 
@@ -40,7 +120,7 @@ class JsonLines(TextOnly):
         schema = self.schema()
         for text in self._texts:
             for rows in text.objects():
-                columns = [converted([row.get(field.name) for row in rows], field.type) for field in schema]
+                columns = [convert_json([row.get(field.name) for row in rows], field.type) for field in schema]
                 yield pa.record_batch(columns, schema=schema)
 
     @property
@@ -55,9 +135,9 @@ class JsonLines(TextOnly):
                     if name not in seen:
                         seen[name] = JsonValues()
                         if len(seen) > MAX_COLUMNS:
-                            differing(text.name, list(seen))
+                            distinct_names(text.name, list(seen))
                     seen[name].see(value)
-        names = chosen(self._texts[0].name, list(seen), self._columns)
+        names = choose_names(self._texts[0].name, list(seen), self._columns)
         total = sum(text.rows for text in self._texts)
         return pa.schema([(name, seen[name].type(of=total)) for name in names])
 
@@ -91,3 +171,143 @@ class _ObjectLines:
                         f"{self.name} line {number:,}: expected a JSON object, such as "
                         f'{{"image": "a.jpg", "label": 3}}, got {line[:60]!r}: {error}'
                     ) from None
+
+
+# -- from data/manifest/number_texts.py: Whether the texts of a column are numbers: a text manifest does not say.
+#
+# A column is one of numbers only if every entry is. So that nothing is lost, digits behind a leading zero (007) are a
+# name, and so are more digits than a float holds where some entries are no integers or missing.
+
+
+_INTEGER = r"^-?(0|[1-9][0-9]{0,17})$"  # 18 digits always fit
+_FLOAT = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(inf|Inf|INF)$"
+_BEYOND_FLOAT = r"^[+-]?[0-9]{16,}$"
+_TRUE, _FALSE = pa.array(["true", "True", "TRUE"]), pa.array(["false", "False", "FALSE"])
+_MISSING = pa.array(csv.ConvertOptions().null_values)
+"""The empty text, NA, nan, null and the like."""
+
+
+@dataclass
+class NumberTexts:
+    """What the texts of one column seen so far may be."""
+
+    integers: bool = True
+    floats: bool = True
+    truths: bool = True
+    beyond_float: bool = False
+    missing: bool = False
+    any: bool = False
+
+    def see(self, texts: pa.StringArray) -> None:
+        if not (self.integers or self.floats or self.truths):
+            return
+        words = pc.ascii_trim_whitespace(texts)
+        missing = pc.is_in(words, _MISSING)
+        words = words.filter(pc.invert(missing))
+        self.missing |= len(words) < len(texts)
+        if not len(words):
+            return
+        self.any = True
+        self.integers = self.integers and _all_match(words, _INTEGER)
+        self.floats = self.floats and _all_match(words, _FLOAT)
+        self.truths = self.truths and pc.all(pc.or_(pc.is_in(words, _TRUE), pc.is_in(words, _FALSE))).as_py()
+        if self.floats:
+            self.beyond_float |= pc.any(pc.match_substring_regex(words, _BEYOND_FLOAT)).as_py()
+
+    def type(self) -> pa.DataType:
+        if not self.any:
+            return pa.string()
+        if self.integers and not self.missing:
+            return pa.int64()
+        if self.floats and not self.beyond_float:
+            return pa.float64()
+        if self.truths:
+            return pa.float64() if self.missing else pa.bool_()
+        return pa.string()
+
+
+def convert_texts(texts: pa.StringArray, type: pa.DataType) -> pa.Array:
+    """Texts as what `NumberTexts` has found them all to be."""
+    if pa.types.is_string(type):
+        return texts
+    words = pc.ascii_trim_whitespace(texts)
+    words = pc.if_else(pc.is_in(words, _MISSING), pa.scalar(None, pa.string()), words)
+    words = pc.if_else(pc.is_in(words, _TRUE), "1", pc.if_else(pc.is_in(words, _FALSE), "0", words))
+    return words.cast(type)
+
+
+def _all_match(words: pa.StringArray, pattern: str) -> bool:
+    found: bool = pc.all(pc.match_substring_regex(words, pattern)).as_py()
+    return found
+
+
+# -- from data/manifest/untyped.py: Manifests of plain text, in which every field is a text: which columns are numbers
+# is found by reading them all.
+
+
+class TextRows(Protocol):
+    """Rows of texts: every column of every batch is one of strings."""
+
+    name: str
+    """Of the file, as messages call it."""
+    rows: int
+    """Read by the last `texts`, once it has ended."""
+
+    @property
+    def columns(self) -> Sequence[str]: ...
+    def texts(self) -> Iterator[pa.RecordBatch]: ...
+    @property
+    def first_line(self) -> int | None: ...
+
+
+class UntypedRows(TextOnly):
+    """`TextRows` as a `ManifestSource`: those of several files, one file after another."""
+
+    def __init__(self, texts: Sequence[TextRows]) -> None:
+        """Raises DatasetError where the files have other columns."""
+        self._texts = texts
+        self._schema: pa.Schema | None = None
+        first, *others = texts
+        for other in others:
+            _expect_alike(first, other)
+
+    def schema(self) -> pa.Schema:
+        if self._schema is None:
+            self._schema = self._find_schema()
+        return self._schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        schema = self.schema()
+        for batch in self._batches():
+            columns = [convert_texts(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+            yield pa.record_batch(columns, schema=schema)
+
+    @property
+    def files(self) -> list[SourceRows]:
+        return [SourceRows(text.rows, text.first_line) for text in self._texts]
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        names = list(self._texts[0].columns)
+        return (batch.select(names) for text in self._texts for batch in text.texts())
+
+    def _find_schema(self) -> pa.Schema:
+        seen: dict[str, NumberTexts] = {}
+        for batch in self._batches():
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                seen.setdefault(name, NumberTexts()).see(column)
+        return pa.schema([(name, numbers.type()) for name, numbers in seen.items()])
+
+
+def _expect_alike(first: TextRows, other: TextRows) -> None:
+    for name in first.columns:
+        if name not in other.columns:
+            raise DatasetError(
+                f"{other.name} line 1: expected the columns of {first.name}, got none called {name!r}. Write it, or "
+                f"take what all have with columns="
+            )
+    for name in other.columns:
+        if name not in first.columns:
+            raise DatasetError(
+                f"{other.name} line 1: expected the columns of {first.name}, got another, {name!r}. Remove it, or take "
+                f"what all have with columns="
+            )

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.data.columns import Column, ListColumn, TextColumn, ValueColumn
-from headrace.data.digest import digest_of
-from headrace.data.strings import StringColumn
-from headrace.data.table import PathRoot, Table
+from headrace.data.storage.strings import StringColumn
+from headrace.data.table import PathRoot, SampleTable, table_digest
 from headrace.errors import DatasetError, EmptyDatasetError, ReadError
 
 Ints = npt.NDArray[np.int64]
@@ -60,7 +59,7 @@ class _File(msgspec.Struct, gc=False):
     categories: list[_Category] = []
 
 
-def open_coco(path: str, root: PathRoot) -> Table:
+def open_coco(path: str, root: PathRoot) -> SampleTable:
     """The samples of an annotation file, one an image, in its order; their paths lead into `root`.
 
     Columns: `image` (the path), `image_id`, `width`, `height` (pixels), and a list a sample of what its annotations
@@ -85,8 +84,8 @@ def open_coco(path: str, root: PathRoot) -> Table:
     }
     ids = _ids(path, annotations, offsets)
     # COCO's own ids say nothing more of what a sample is, and states of before they were columns go on.
-    known = digest_of(names, columns)
-    return Table(f"annotations {os.path.basename(path)}", names, columns | ids, skipped, root, known_digest=known)
+    known = table_digest(names, columns)
+    return SampleTable(f"annotations {os.path.basename(path)}", names, columns | ids, skipped, root, known_digest=known)
 
 
 def _read(path: str) -> _File:

@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes; by its ending only where bytes cannot tell."""
+"""What a file is, by its first bytes, or by its suffix where bytes cannot tell."""
 
 from __future__ import annotations
 
@@ -6,10 +6,65 @@ import os
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from headrace.data.compressed import COMPRESSED
-from headrace.data.formats import is_image_name
-from headrace.data.storage.paths import nearby
+from headrace.data.storage.paths import suggest_path
 from headrace.errors import DatasetError, NotFoundError
+
+# -- from data/compressed.py: Tars that are compressed as a whole: nothing in them can be read at random.
+
+
+COMPRESSED = {
+    b"\x1f\x8b": ("gzip", "gunzip"),
+    b"BZh": ("bzip2", "bunzip2"),
+    b"\xfd7zXZ\0": ("xz", "unxz"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "unzstd"),
+    b"\x04\x22\x4d\x18": ("lz4", "unlz4"),
+}
+
+
+def refuse_compressed(path: str) -> None:
+    """Raises DatasetError if the file at `path` begins as a compressed one does."""
+    name = compression_of(path)
+    if name is not None:
+        raise DatasetError(
+            f"{path}: expected a plain tar, got one compressed with {name}, whose members cannot be read at "
+            f"random. Decompress it: {decompress_command(path, name)}"
+        )
+
+
+def compression_of(path: str) -> str | None:
+    """The format that the file at `path` begins as: gzip, bzip2, xz, zstd or lz4; None: another, or unreadable."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(6)
+    except OSError:
+        return None  # whoever reads on reports it, with its cause
+    return next((name for magic, (name, _) in COMPRESSED.items() if start.startswith(magic)), None)
+
+
+def decompress_command(path: str, name: str) -> str:
+    """What decompresses the file at `path`, in a shell."""
+    command = next(command for known, command in COMPRESSED.values() if known == name)
+    return f"{command} -k {os.path.basename(path)}"
+
+
+# -- from data/formats.py: Which names are images, and which column stands for them.
+
+
+IMAGE_EXTENSIONS = (
+    "jpg", "jpeg", "jpe", "jfif", "png", "webp", "avif", "bmp", "gif", "tif", "tiff",
+    "ppm", "pgm", "pbm", "pnm", "jp2", "j2k",
+)  # fmt: skip
+"""Lower-case, in the order in which a tar sample's `image` is looked for; Pillow opens each."""
+
+_IMAGE_SUFFIXES = tuple(f".{extension}".encode() for extension in IMAGE_EXTENSIONS)
+
+
+def is_image_name(name: bytes) -> bool:
+    return name.lower().endswith(_IMAGE_SUFFIXES)
+
+
+# -- from data/file_kind.py: What a file is, by its first bytes; by its ending only where bytes cannot tell.
+
 
 Kind: TypeAlias = Literal[
     "tar", "zip", "parquet", "arrow file", "arrow stream", "manifest", "json", "image", "compressed", "other"
@@ -19,7 +74,7 @@ _HEAD_BYTES = 1024
 _BLOCK = 512
 _TAR_MAGIC_AT, _TAR_CHECKSUM = 257, slice(148, 156)
 
-ROWS: tuple[Kind, ...] = ("manifest", "parquet", "arrow file", "arrow stream")
+ROW_KINDS: tuple[Kind, ...] = ("manifest", "parquet", "arrow file", "arrow stream")
 """Files that hold a sample a row."""
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".odgt")
@@ -191,6 +246,6 @@ def _expect_file(path: str) -> None:
             f"{path}: expected an archive, got a folder. Open a folder on its own, or name only archives"
         )
     if not os.path.exists(path):
-        raise NotFoundError(f"{path}: expected a folder, an archive or a manifest, got nothing. {nearby(path)}")
+        raise NotFoundError(f"{path}: expected a folder, an archive or a manifest, got nothing. {suggest_path(path)}")
     if not os.path.isfile(path):
         raise DatasetError(f"{path}: expected a folder, an archive or a manifest, got a special file. Check the path")

@@ -1,23 +1,29 @@
-"""A folder of images: listed afresh each time, in a fixed order, without an object a file."""
+"""Folders of images: class folders, folder trees, and folders matched by their files' stems."""
 
 from __future__ import annotations
 
+import fnmatch
+import glob
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.data.class_names import Classes, renumbering
-from headrace.data.columns import Column, FileColumn, ValueColumn
-from headrace.data.files import Files
-from headrace.data.formats import IMAGE_EXTENSIONS, is_image_name
-from headrace.data.strings import StringColumn
-from headrace.data.table import Table
-from headrace.data.walking import walk
-from headrace.errors import DatasetError, EmptyDatasetError, UsageError
+from headrace.data.columns import Column, ColumnFiles, FileColumn, ValueColumn
+from headrace.data.sources.file_kind import IMAGE_EXTENSIONS, is_image_name
+from headrace.data.storage.paths import walk_folders
+from headrace.data.storage.sidecar import INDEX_SUFFIXES
+from headrace.data.storage.strings import StringColumn
+from headrace.data.table import SampleTable
+from headrace.errors import DatasetError, EmptyDatasetError, NotFoundError, UsageError
+
+# -- from data/folder.py: A folder of images: listed afresh each time, in a fixed order, without an object a file.
+
 
 _NAMES_IN_MESSAGE = 5
 
@@ -35,7 +41,7 @@ class _Folder:
         return self.path.partition(b"/")[0]
 
 
-def open_folder(root: str, *, classes: Classes | None) -> Table:
+def open_folder(root: str, *, classes: Classes | None) -> SampleTable:
     """Images under `root`, in the order of torchvision's ImageFolder: by folder path, then by name, both bytewise.
 
     `classes`: first-level folders are classes and images beside them are passed over (True), they mean nothing
@@ -56,18 +62,18 @@ def open_folder(root: str, *, classes: Classes | None) -> Table:
         folders, label = _by_class(root, folders, None if isinstance(classes, bool) else classes, skipped)
     lengths = np.concatenate([folder.lengths for folder in folders])
     paths = StringColumn.from_parts(b"".join(folder.blob for folder in folders), lengths)
-    columns: dict[str, Column] = {"image": FileColumn(Files(root, paths, archives=False))}
+    columns: dict[str, Column] = {"image": FileColumn(ColumnFiles(root, paths, archives=False))}
     if label is not None:
         columns["label"] = label
     source = f"folder {os.path.basename(root) or root}/"
-    return Table(source, paths, columns, dict(sorted(skipped.items())))
+    return SampleTable(source, paths, columns, dict(sorted(skipped.items())))
 
 
 def _walk(root: bytes, skipped: Counter[str], others: Counter[str]) -> Iterator[_Folder]:
     def count_circle() -> None:
         skipped["folder links that lead back"] += 1
 
-    for path, images in walk(root, lambda full: _scan(full, skipped, others), in_circle=count_circle):
+    for path, images in walk_folders(root, lambda full: _scan(full, skipped, others), in_circle=count_circle):
         prefix = path + b"/" if path else b""
         images.sort()
         lengths = np.fromiter(map(len, images), np.int64, len(images)) + len(prefix)
@@ -141,4 +147,155 @@ def _not_classes(root: str, empty: list[str], total: int) -> str:
     return (
         f"{root}: expected images in each class folder, got none in {len(empty):,} of {total:,} ({names}). "
         f"Remove those folders, or pass classes=False"
+    )
+
+
+# -- from data/stems.py: Files of one folder or pattern, each with the stem by which it is matched with files of
+# others.
+
+
+_PART = re.compile(r"\*\*/|\*|\?|\[!?\]?[^\]]*\]")
+"""What of a pattern is no plain text; a `**` that is no whole part of a path is two stars, as in `glob`."""
+
+
+ALL_FILES = "**/*"
+
+
+@dataclass(frozen=True)
+class StemmedFiles:
+    """Files below `root`, in bytewise order of their names."""
+
+    root: str
+    name_of: dict[str, str]
+    """Relative path by stem."""
+
+
+def stemmed_files(where: str) -> StemmedFiles:
+    """All files below a folder, or those that a pattern names (`masks/*_mask.png`).
+
+    A stem is what the wildcards stand for; below a folder, and for a pattern that ends in `*`, it is without the
+    extension. Hidden files and folders are passed over.
+
+    Raises NotFoundError, EmptyDatasetError, DatasetError where two files have one stem, or ReadError for a folder below
+    a folder that cannot be listed.
+    """
+    root, pattern = split_pattern(where)
+    if not os.path.isdir(root):
+        got = "a file" if os.path.exists(root) else "nothing"
+        raise NotFoundError(f"{root}: expected a folder with the files of {where!r}, got {got}. Check the path")
+    found = _files_below(root) if pattern == ALL_FILES else glob.glob(pattern, root_dir=root, recursive=True)
+    expression, bare = re.compile(_expression(pattern), re.DOTALL), pattern.endswith("*")
+    name_of: dict[str, str] = {}
+    for name in sorted(found, key=os.fsencode):
+        if name.endswith(INDEX_SUFFIXES) or not os.path.isfile(os.path.join(root, name)):
+            continue
+        stem = _stem(expression, name)
+        if bare:
+            stem = os.path.splitext(stem)[0]
+        if stem in name_of:
+            raise DatasetError(
+                f"{root}: expected one file of each stem, got {name_of[stem]!r} and {name!r} for {stem!r}. "
+                f"Name one kind by a pattern, such as '*.png'"
+            )
+        name_of[stem] = name
+    if not name_of:
+        raise EmptyDatasetError(f"{where}: expected files, got none. Check the path or the pattern")
+    return StemmedFiles(root, name_of)
+
+
+def _files_below(root: str) -> list[str]:
+    """What the pattern of all files names. A glob would pass over folders that it may not list, and follow a link that
+    leads back until the system refuses."""
+    below = walk_folders(os.fsencode(root), _entries)
+    return [os.fsdecode(os.path.join(path, name)) for path, names in below for name in names]
+
+
+def _entries(folder: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Names of the subfolders and of all else in a folder, but for hidden ones."""
+    subfolders: list[bytes] = []
+    others: list[bytes] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith(b"."):
+                (subfolders if entry.is_dir() else others).append(entry.name)
+    return subfolders, others
+
+
+def split_pattern(where: str) -> tuple[str, str]:
+    """The folder that holds all files, and the pattern below it."""
+    if os.path.isdir(where) or not glob.has_magic(where):
+        return os.path.abspath(where), ALL_FILES
+    parts = where.split("/")
+    plain = next(at for at, part in enumerate(parts) if glob.has_magic(part))
+    if parts[-1] == "**":  # files are meant, and those are what the star after it names
+        parts.append("*")
+    return os.path.abspath("/".join(parts[:plain]) or ("/" if where.startswith("/") else ".")), "/".join(parts[plain:])
+
+
+def _stem(expression: re.Pattern[str], name: str) -> str:
+    match = expression.fullmatch(name)
+    assert match is not None, f"{name!r} was found by a glob whose expression is {expression.pattern}"
+    return "/".join(group.rstrip("/") for group in match.groups() if group)
+
+
+def _expression(pattern: str) -> str:
+    """The pattern as a regular expression with a group for each wildcard."""
+    text, at = "", 0
+    for part in _PART.finditer(pattern):
+        text += re.escape(pattern[at : part.start()]) + _group(part[0])
+        at = part.end()
+    return text + re.escape(pattern[at:])
+
+
+def _group(wildcard: str) -> str:
+    match wildcard:
+        case "**/":
+            return "((?:[^/]+/)*)"
+        case "*":
+            return "([^/]*)"
+        case "?":
+            return "([^/])"
+    return "(" + fnmatch.translate(wildcard)[len("(?s:") : -len(r")\Z")] + ")"
+
+
+# -- from data/matched.py: Folders whose files belong together by their stems: an image, its mask, its depth.
+
+
+_EXAMPLES = 3
+
+
+def open_matched(columns: Mapping[str, str]) -> SampleTable:
+    """One sample for each stem that every column has; the first column's order. `columns` maps names to folders or
+    patterns; a sample's key is its stem.
+
+    Raises UsageError, NotFoundError, EmptyDatasetError, ReadError, or DatasetError where stems are double or nothing
+    matches.
+    """
+    if not columns:
+        raise UsageError("expected folders or patterns by the names of columns, got an empty mapping")
+    found = {name: stemmed_files(where) for name, where in columns.items()}
+    first = next(iter(found.values()))
+    shared = set(first.name_of).intersection(*(files.name_of for files in found.values()))
+    if not shared:
+        raise DatasetError(_nothing_matches(found))
+    stems = [stem for stem in first.name_of if stem in shared]
+    parts: dict[str, Column] = {name: FileColumn(_files(files, stems)) for name, files in found.items()}
+    source = ", ".join(f"{name} {where}" for name, where in columns.items())
+    return SampleTable(source, StringColumn.from_list(stems), parts, _unmatched(found, len(shared)))
+
+
+def _files(files: StemmedFiles, stems: list[str]) -> ColumnFiles:
+    return ColumnFiles(files.root, StringColumn.from_list(files.name_of[stem] for stem in stems), archives=False)
+
+
+def _unmatched(found: Mapping[str, StemmedFiles], samples: int) -> dict[str, int]:
+    counts = {f"{name} without a match": len(files.name_of) - samples for name, files in found.items()}
+    return {what: count for what, count in counts.items() if count}
+
+
+def _nothing_matches(found: Mapping[str, StemmedFiles]) -> str:
+    stems = "; ".join(f"{name}: {', '.join(list(files.name_of)[:_EXAMPLES])}" for name, files in found.items())
+    return (
+        f"expected files of the same stems for {' and '.join(found)}, got none in common ({stems}). "
+        f"Give patterns whose wildcards stand for the common part, such as 'masks/*_mask.png'"
     )

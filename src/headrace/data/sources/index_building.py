@@ -1,4 +1,4 @@
-"""Builds the indices that are kept of files, of whatever kind: what an opening would otherwise wait for."""
+"""Build the indices of tars, zips and manifests ahead of the first opening."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.data import tar_sidecar, zip_sidecar
-from headrace.data.compressed import refuse_compressed
-from headrace.data.identity import Identity, identify, identify_closely
+from headrace.data.archives import tar_index, zip_index
 from headrace.data.manifest import open_manifest
-from headrace.data.manifest.formats import SUFFIXES as MANIFEST_SUFFIXES
+from headrace.data.manifest.manifest_table import ROW_SUFFIXES as MANIFEST_SUFFIXES
+from headrace.data.sources.file_kind import refuse_compressed
 from headrace.data.sources.path_root import open_root
 from headrace.data.storage import safetensors
 from headrace.data.storage.open_file import OpenFile
-from headrace.data.storage.paths import nearby, resolve
-from headrace.data.storage.sidecar import sidecar_places
+from headrace.data.storage.paths import resolve_paths, suggest_path
+from headrace.data.storage.sidecar import FileIdentity, identify, identify_closely, sidecar_places
 from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError, NotFoundError
 from headrace.system.threads import work_through
 
 
-class Counts(NamedTuple):
+class IndexCounts(NamedTuple):
     members: int
     samples: int | None
     """None: its members make none."""
@@ -38,16 +37,16 @@ class IndexKind:
     """What such files are called, lower-case."""
     magics: tuple[bytes, ...]
     """What they begin with, if that tells; for those that are called otherwise."""
-    open: Callable[[str, Identity, str | None], Counts]
+    open: Callable[[str, FileIdentity, str | None], IndexCounts]
     """Builds the index of the file at that path with that identity, or finds it; in that cache folder, if it is not
     None."""
-    identify: Callable[[OpenFile], Identity] = identify
+    identify: Callable[[OpenFile], FileIdentity] = identify
     listed: bool = True
     """Whether a folder stands for such files in it."""
 
 
 @dataclass(frozen=True)
-class Indexed:
+class IndexedFile:
     """One file, and the index that is kept of it."""
 
     path: str
@@ -64,12 +63,12 @@ class Indexed:
 
 
 @dataclass(frozen=True)
-class NotIndexed:
+class UnindexedFile:
     path: str
     error: HeadraceError
 
 
-Outcome = Indexed | NotIndexed
+IndexOutcome = IndexedFile | UnindexedFile
 
 
 def build_indices(
@@ -77,14 +76,14 @@ def build_indices(
     *,
     cache: str | None,
     threads: int,
-    tick: Callable[[Sequence[Outcome]], None] | None = None,
-) -> list[Outcome]:
+    tick: Callable[[Sequence[IndexOutcome]], None] | None = None,
+) -> list[IndexOutcome]:
     """Builds what is missing, several files side by side, and says for each what there is now; in the order of `paths`.
 
     `tick` is called every now and then with what is done so far. A file that cannot be indexed keeps none of the others
     from it.
     """
-    done: dict[int, Outcome] = {}
+    done: dict[int, IndexOutcome] = {}
 
     def work(number: int) -> None:
         done[number] = _outcome(paths[number], cache)
@@ -105,10 +104,10 @@ def build_indices(
 def indexable_paths(where: Iterable[str]) -> list[str]:
     """The files that these paths and patterns name, absolute; a folder stands for those directly in it that are called
     as a kind of KINDS. Raises NotFoundError or EmptyDatasetError."""
-    return list(dict.fromkeys(path for text in where for named in resolve(text) for path in _files(named)))
+    return list(dict.fromkeys(path for text in where for named in resolve_paths(text) for path in _files(named)))
 
 
-def index_file(path: str, *, cache: str | None) -> Indexed:
+def index_file(path: str, *, cache: str | None) -> IndexedFile:
     """Builds the index of the file at `path`, or finds it. Raises DatasetError or ReadError."""
     begin = time.perf_counter()
     refuse_compressed(path)
@@ -124,22 +123,22 @@ def index_file(path: str, *, cache: str | None) -> Indexed:
     kept_at = next((place for place in places if _is_of(place, identity)), None)
     built = kept_at is not None and _version(kept_at) not in before
     wall_s = time.perf_counter() - begin
-    return Indexed(path, kind.name, identity.bytes, *counts, kept_at, built, wall_s)
+    return IndexedFile(path, kind.name, identity.bytes, *counts, kept_at, built, wall_s)
 
 
-def _outcome(path: str, cache: str | None) -> Outcome:
+def _outcome(path: str, cache: str | None) -> IndexOutcome:
     try:
         return index_file(path, cache=cache)
     except HeadraceError as error:
-        return NotIndexed(path, error)
+        return UnindexedFile(path, error)
 
 
 def _files(path: str) -> list[str]:
     if not os.path.exists(path):
-        raise NotFoundError(f"{path}: expected a file or a folder, got nothing. {nearby(path)}")
+        raise NotFoundError(f"{path}: expected a file or a folder, got nothing. {suggest_path(path)}")
     if not os.path.isdir(path):
         return [path]
-    suffixes = tuple(suffix for kind in KINDS if kind.listed for suffix in kind.suffixes)
+    suffixes = tuple(suffix for kind in INDEX_KINDS if kind.listed for suffix in kind.suffixes)
     with os.scandir(path) as entries:
         found = [entry.path for entry in entries if entry.name.lower().endswith(suffixes) and entry.is_file()]
     if not found:
@@ -151,16 +150,16 @@ def _files(path: str) -> list[str]:
 
 
 def _kind_of(path: str) -> IndexKind:
-    by_name = next((kind for kind in KINDS if path.lower().endswith(kind.suffixes)), None)
+    by_name = next((kind for kind in INDEX_KINDS if path.lower().endswith(kind.suffixes)), None)
     start = OpenFile(os.fsencode(path)).read(0, _MAGIC_BYTES)
-    by_start = next((kind for kind in KINDS if kind.magics and start.startswith(kind.magics)), None)
+    by_start = next((kind for kind in INDEX_KINDS if kind.magics and start.startswith(kind.magics)), None)
     return by_name or by_start or TAR
 
 
-def _is_of(place: str, identity: Identity) -> bool:
+def _is_of(place: str, identity: FileIdentity) -> bool:
     """Whether an index of that file lies there."""
     try:
-        return safetensors.read(place)[1].get("of") == identity.to_json()
+        return safetensors.read_arrays(place)[1].get("of") == identity.to_json()
     except (OSError, safetensors.InvalidFileError):
         return False
 
@@ -174,31 +173,31 @@ def _version(place: str) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def _open_tar(path: str, identity: Identity, cache: str | None) -> Counts:
-    members = len(tar_sidecar.open_members(path, identity, cache=cache))
+def _open_tar(path: str, identity: FileIdentity, cache: str | None) -> IndexCounts:
+    members = len(tar_index.open_tar_members(path, identity, cache=cache))
     try:
-        return Counts(members, len(tar_sidecar.open_index(path, cache=cache).samples))
+        return IndexCounts(members, len(tar_index.open_tar_index(path, cache=cache).samples))
     except DatasetError:  # the index says why, to whoever asks it for samples
-        return Counts(members, None)
+        return IndexCounts(members, None)
 
 
-def _open_zip(path: str, identity: Identity, cache: str | None) -> Counts:
-    members = len(zip_sidecar.open_members(path, identity, cache=cache))
+def _open_zip(path: str, identity: FileIdentity, cache: str | None) -> IndexCounts:
+    members = len(zip_index.open_zip_members(path, identity, cache=cache))
     try:
-        return Counts(members, len(zip_sidecar.open_index(path, cache=cache).samples))
+        return IndexCounts(members, len(zip_index.open_zip_index(path, cache=cache).samples))
     except DatasetError:  # as of a tar
-        return Counts(members, None)
+        return IndexCounts(members, None)
 
 
-def _open_manifest(path: str, _: Identity, cache: str | None) -> Counts:
+def _open_manifest(path: str, _: FileIdentity, cache: str | None) -> IndexCounts:
     """With the names that it gives its columns: with others it has another index."""
     rows = len(open_manifest(path, root=open_root(None, manifest=path, cache=cache), columns=None, cache=cache))
-    return Counts(rows, rows)
+    return IndexCounts(rows, rows)
 
 
 TAR = IndexKind("tar", (".tar",), (), _open_tar)
 """Also what is called or begins like none of the others: what is wrong with it, a scan says."""
-KINDS = (
+INDEX_KINDS = (
     TAR,
     IndexKind("zip", (".zip",), (b"PK\x03\x04", b"PK\x05\x06"), _open_zip),
     IndexKind("manifest", MANIFEST_SUFFIXES, (), _open_manifest, identify_closely, listed=False),

@@ -1,24 +1,32 @@
-"""Values in memory as columns: lists, and arrays of numpy's, torch's or Arrow's.
-
-Numbers and texts become what they become in a manifest, bytes a `MemoryColumn`, arrays of numbers a `ListColumn`.
-"""
+"""Samples in memory: paths, rows, columns and dicts as a table."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.columns import Column, HeldColumn, ListColumn
-from headrace.data.memory_file import Data, GrowingBytes, MemoryColumn
+from headrace.data.byte_columns import BytesLike, GrowingBytes, MemoryColumn
+from headrace.data.class_names import names_text
+from headrace.data.columns import Column, HeldColumn, ListColumn, TextColumn, ValueColumn
+from headrace.data.storage.strings import NumberKeys, StringColumn, Strings
+from headrace.data.table import ManifestOrigin, ManifestRows, PathRoot, SampleTable
 from headrace.errors import EmptyDatasetError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+# -- from data/held_values.py: Values in memory as columns: lists, and arrays of numpy's, torch's or Arrow's.
+#
+# Numbers and texts become what they become in a manifest, bytes a `MemoryColumn`, arrays of numbers a `ListColumn`.
+
 
 Values: TypeAlias = Any
 
@@ -57,14 +65,14 @@ def held_columns(arrays: Mapping[str, pa.ChunkedArray]) -> Mapping[str, HeldColu
         return {}
     import pyarrow as pa
 
-    from headrace.data.manifest.building import build_columns
-    from headrace.data.manifest.manifest_columns import load_kept
+    from headrace.data.manifest.column_builders import build_columns
+    from headrace.data.manifest.manifest_columns import load_manifest_columns
     from headrace.data.manifest.typed_rows import TableRows, TypedRows
     from headrace.data.storage import safetensors
 
     table = pa.table(dict(arrays))
     contents, outline = build_columns(TypedRows([TableRows("what is in memory", table)], columns=None), scratch_in=None)
-    held = load_kept(safetensors.mapped(contents), outline).columns
+    held = load_manifest_columns(safetensors.mapped_arrays(contents), outline).columns
     for name in arrays:
         if name not in held:
             raise UsageError(f"column {name!r}: expected {_EXPECTED}, got {arrays[name].type}")
@@ -141,7 +149,7 @@ def _of_numpy(name: str, array: npt.NDArray[Any]) -> MemoryColumn | ListColumn |
 def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
     """Return the column that fits the first item that is not None."""
     first = next((item for item in items if item is not None), None)
-    if isinstance(first, Data):
+    if isinstance(first, BytesLike):
         return _of_bytes(name, items)
     if isinstance(first, os.PathLike):
         return _of_arrow_items(name, [os.fspath(item) if isinstance(item, os.PathLike) else item for item in items])
@@ -174,7 +182,7 @@ def _json_text(name: str, item: Any) -> str:
 def _of_bytes(name: str, items: Sequence[Any]) -> MemoryColumn:
     grown = GrowingBytes()
     for row, item in enumerate(items):
-        if item is not None and not isinstance(item, Data):
+        if item is not None and not isinstance(item, BytesLike):
             raise UsageError(f"column {name!r}, row {row:,}: expected bytes, as the first is, got {shown(item)}")
         grown.add(item)
     return grown.column()
@@ -254,3 +262,159 @@ def _of_arrow(array: pa.ChunkedArray) -> MemoryColumn | pa.ChunkedArray:
         elif len(chunk):
             grown.add_all(held[int(ends[0]) : int(ends[-1])], np.diff(ends))
     return grown.column()
+
+
+# -- from data/given_samples.py: Samples that are given in memory: paths, pairs of a path and a label, columns, or
+# dicts.
+#
+# They become a dataset's columns, without an object a sample, so that all that holds of a dataset on disk holds of
+# them.
+
+
+_KEY_NAMES = ("__key__", "key")
+
+
+def table_of_paths(paths: Sequence[Any], *, root: PathRoot, source: str) -> SampleTable:
+    """Return a sample a path, whose file is `image`, and whose key is the path as it was given.
+
+    Raises UsageError for what is no path.
+    """
+    names = StringColumn.from_list(_path_bytes(path, place) for place, path in enumerate(paths))
+    return SampleTable(source, names, {"image": root.column(names)}, {}, root=root)
+
+
+def table_of_rows(rows: Sequence[Any], names: Sequence[str] | None, *, root: PathRoot) -> SampleTable:
+    """Return a sample a row, whose entries are columns of these names; None: rows are (path, label), as torchvision's
+    `samples` are.
+
+    Raises UsageError for rows of another length, and as `columns_of` does.
+    """
+    expected = "(path, label)" if names is None else f"({', '.join(names)})"
+    count = 2 if names is None else len(names)
+    for place, row in enumerate(rows):
+        if not isinstance(row, tuple | list) or len(row) != count:
+            hint = ". Name its entries with columns=" if names is None and isinstance(row, tuple | list) else ""
+            raise UsageError(f"sample {place:,}: expected {expected}, got {shown(row)}{hint}")
+    if names is not None:
+        return table_of_columns({name: [row[at] for row in rows] for at, name in enumerate(names)}, None, root=root)
+    source = f"{len(rows):,} paths and labels in memory"
+    table = table_of_paths([path for path, _ in rows], root=root, source=source)
+    labels, _ = columns_of({"label": [label for _, label in rows]})
+    return replace(table, columns={**table.columns, **labels})
+
+
+def table_of_columns(values: Mapping[str, Values], names: Sequence[str] | None, *, root: PathRoot) -> SampleTable:
+    """Return a sample a row of columns of one length; `names` picks some. Texts name files where a field takes them as
+    paths.
+
+    Raises as `columns_of` does.
+    """
+    columns, rows = columns_of(_picked(values, names))
+    source = f"{len(columns):,} columns in memory" if len(columns) > 1 else "a column in memory"
+    return SampleTable(
+        source, _keys(columns, rows), columns, {}, root=root, origin=_origin("the columns in memory", rows)
+    )
+
+
+def table_of_records(
+    records: Iterable[Any], names: Sequence[str] | None, *, root: PathRoot, length: int | None = None
+) -> SampleTable:
+    """Return a sample for each dict that an iterable gives, which is read to its end. What a dict lacks is missing.
+
+    `names` picks columns; `length`: how many it has to give. Raises UsageError where it gives more, fewer or anything
+    but dicts, and as `columns_of` does.
+    """
+    grown: dict[str, _GrowingColumn] = {}
+    count = 0
+    for record in records if length is None else islice(records, length + 1):
+        if not isinstance(record, Mapping):
+            raise UsageError(_not_a_record(record, count))
+        if count == length:
+            raise UsageError(
+                f"length: expected {length:,} samples from the iterable, got more. State how many it gives, or cut it "
+                f"with itertools.islice"
+            )
+        for name in record:
+            if name not in grown and (names is None or name in names):
+                grown[name] = _GrowingColumn(name, count)
+        for name, column in grown.items():
+            column.add(record.get(name))
+        count += 1
+    if length is not None and count < length:
+        raise UsageError(
+            f"length: expected {length:,} samples from the iterable, got {count:,}. State how many it gives"
+        )
+    if not count:
+        raise EmptyDatasetError("expected samples, got an iterable that gives none")
+    table = table_of_columns({name: column.values() for name, column in grown.items()}, names, root=root)
+    return replace(table, source=f"{count:,} samples in memory", origin=_origin("the samples in memory", count))
+
+
+def _picked(values: Mapping[str, Values], names: Sequence[str] | None) -> Mapping[str, Values]:
+    if names is None:
+        return values
+    for name in names:
+        if name not in values:
+            raise UsageError(f"columns: expected names of columns in memory ({names_text(list(values))}), got {name!r}")
+    return {name: values[name] for name in names}
+
+
+class _GrowingColumn:
+    """A column of which values come one by one: bytes go to a file in memory at once, all else waits in a list."""
+
+    def __init__(self, name: str, missing: int) -> None:
+        """Begin with as many samples `missing` as came before the first that has it."""
+        self._name = name
+        self._items: list[Any] = [None] * missing
+        self._bytes: GrowingBytes | None = None
+
+    def add(self, value: Any) -> None:
+        if self._bytes is None and isinstance(value, BytesLike) and not any(item is not None for item in self._items):
+            self._bytes = GrowingBytes()
+            for _ in self._items:
+                self._bytes.add(None)
+        if self._bytes is None:
+            self._items.append(value)
+        elif value is None or isinstance(value, BytesLike):
+            self._bytes.add(value)
+        else:
+            raise UsageError(
+                f"column {self._name!r}, sample {len(self._bytes):,}: expected bytes, as before, got {shown(value)}"
+            )
+
+    def values(self) -> Values:
+        return self._items if self._bytes is None else self._bytes.column()
+
+
+def _origin(name: str, rows: int) -> ManifestOrigin:
+    return ManifestOrigin([ManifestRows(name, rows, None)])
+
+
+def _path_bytes(path: object, place: int) -> bytes:
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise UsageError(f"sample {place:,}: expected a path, as the first is, got {shown(path)}")
+    return os.fsencode(path)
+
+
+def _keys(columns: Mapping[str, Column], rows: int) -> Strings:
+    """Return the column of keys, else the first of texts, else row numbers, as a manifest does."""
+    for name in _KEY_NAMES:
+        column = columns.get(name)
+        if isinstance(column, TextColumn):
+            return column.strings
+        if isinstance(column, ValueColumn):
+            return NumberKeys(column.values)
+    texts = next((column for column in columns.values() if isinstance(column, TextColumn)), None)
+    return NumberKeys(range(rows)) if texts is None else texts.strings
+
+
+def _not_a_record(record: object, place: int) -> str:
+    got = f"sample {place:,}: expected a dict of columns, got {shown(record)}"
+    if isinstance(record, str | os.PathLike):
+        return f"{got}. An iterator gives paths in no order that is the same on each rank: pass sorted(…) of it"
+    if isinstance(record, tuple | list):
+        return (
+            f"{got}. Give dicts such as {{'image': b'…', 'label': 3}}, or load a Dataset of your own with "
+            f"headrace.ThreadDataLoader"
+        )
+    return f"{got}. Give dicts such as {{'image': b'…', 'label': 3}}"

@@ -1,4 +1,4 @@
-"""What the paths of a manifest are relative to: a folder, or archives that hold the files."""
+"""What paths in a manifest are relative to: a folder, or archives that hold the files."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from headrace.data.archive_columns import MemberData, archive_files
-from headrace.data.columns import ByteColumn
-from headrace.data.compressed import refuse_compressed
-from headrace.data.files import Files
-from headrace.data.identity import Identity, identify_archive
-from headrace.data.named_files import NamedFiles
-from headrace.data.named_members import MemberNames, NamedMembers
-from headrace.data.sources.file_kind import kind_of
-from headrace.data.storage.paths import nearby, path_text, resolve
-from headrace.data.strings import Strings
+from headrace.data.archives.archive_columns import MemberData, MemberNames, NamedMemberColumn, archive_files
+from headrace.data.archives.tar_index import TarData, open_tar_members
+from headrace.data.archives.zip_index import ZipData, open_zip_members
+from headrace.data.columns import ByteColumn, ColumnFiles, NamedFileColumn
+from headrace.data.sources.file_kind import kind_of, refuse_compressed
+from headrace.data.storage.paths import local_path, resolve_paths, suggest_path
+from headrace.data.storage.sidecar import FileIdentity, identify_archive
+from headrace.data.storage.strings import Strings
 from headrace.data.table import PathRoot
-from headrace.data.tar_data import TarData
-from headrace.data.tar_sidecar import open_members as open_tar_members
-from headrace.data.zip_data import ZipData
-from headrace.data.zip_sidecar import open_members as open_zip_members
 from headrace.errors import ChangedError, DatasetError, NotFoundError, UsageError
 
 Root: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -38,7 +32,7 @@ def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoo
     if root is None:
         return FolderRoot(os.path.dirname(manifest), inside=False)
     given = list(root) if isinstance(root, list | tuple) else [root]
-    paths = [path for part in given for path in resolve(path_text(part, _EXPECTED))]
+    paths = [path for part in given for path in resolve_paths(local_path(part, _EXPECTED))]
     if not paths:
         raise UsageError(f"expected {_EXPECTED}, got an empty list")
     if len(paths) == 1 and os.path.isdir(paths[0]):
@@ -74,7 +68,7 @@ def _are_zips(paths: Sequence[str]) -> bool:
     return kinds[0].kind == "zip"
 
 
-def _open_again(paths: Sequence[str], cache: str | None, identities: Sequence[Identity]) -> ArchiveRoot:
+def _open_again(paths: Sequence[str], cache: str | None, identities: Sequence[FileIdentity]) -> ArchiveRoot:
     """Raises ChangedError beside what opening raises."""
     root = open_archive_root(paths, cache)
     for path, known, found in zip(paths, identities, root.identities, strict=True):
@@ -92,7 +86,7 @@ class FolderRoot:
     """Whether paths have to stay in it; otherwise absolute ones are taken as they are."""
 
     def column(self, paths: Strings) -> ByteColumn:
-        return NamedFiles(Files(self.folder, paths, archives=False, inside=self.inside))
+        return NamedFileColumn(ColumnFiles(self.folder, paths, archives=False, inside=self.inside))
 
     @property
     def place(self) -> str:
@@ -120,7 +114,7 @@ class SeveralFolders:
                         f"root: expected the folder that paths such as {path!r} begin in, got none: they come from "
                         f"files in several folders below {self.common}. Give it, or open the files of each folder"
                     )
-        return NamedFiles(Files(self.common, paths, archives=False))
+        return NamedFileColumn(ColumnFiles(self.common, paths, archives=False))
 
     @property
     def place(self) -> str:
@@ -137,9 +131,9 @@ class ArchiveRoot:
 
     paths: Sequence[str]
     cache: str | None
-    identities: Sequence[Identity]
+    identities: Sequence[FileIdentity]
     """Of the archives, in their order."""
-    files: Files
+    files: ColumnFiles
     """Of all columns, so that each archive is open once."""
     names: Sequence[MemberNames]
     data: MemberData
@@ -149,7 +143,7 @@ class ArchiveRoot:
         return _open_again, (self.paths, self.cache, self.identities)
 
     def column(self, paths: Strings) -> ByteColumn:
-        return NamedMembers(self.files, paths, self.names, self.data)
+        return NamedMemberColumn(self.files, paths, self.names, self.data)
 
     @property
     def place(self) -> str:
@@ -166,6 +160,6 @@ def _expect_file(path: str) -> None:
     if os.path.isdir(path):
         raise DatasetError(f"root: expected one folder, or archives alone, got the folder {path} among others")
     if not os.path.exists(path):
-        raise NotFoundError(f"root: expected a folder or an archive, got nothing at {path}. {nearby(path)}")
+        raise NotFoundError(f"root: expected a folder or an archive, got nothing at {path}. {suggest_path(path)}")
     if not os.path.isfile(path):
         raise DatasetError(f"root: expected a folder or an archive, got the special file {path}")

@@ -1,11 +1,9 @@
-"""Copies of datasets in memory (tmpfs) or on a local disk: parallel, checksummed, resumable.
+"""Copies of datasets in memory (tmpfs) or on a local disk: parallel, checksummed, resumable."""
 
-sources → listing (what is there) → plan (what is copied; pure) → copying (parts of files, read back) → journal
-"""
+from __future__ import annotations
 
-from headrace.data.staging.staging import stage
-from headrace.stage.report import Report, Unstaged
-from headrace.stage.sources import Source, sources_of
-from headrace.stage.unstaging import unstage
+from headrace.data.staging.copying import StageReport, UnstageReport
+from headrace.data.staging.source_files import StageSource, sources_of
+from headrace.data.staging.staging import stage, unstage
 
-__all__ = ["Report", "Source", "Unstaged", "sources_of", "stage", "unstage"]
+__all__ = ["StageReport", "StageSource", "UnstageReport", "sources_of", "stage", "unstage"]

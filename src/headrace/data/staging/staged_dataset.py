@@ -1,4 +1,4 @@
-"""Stages all that one dataset is opened from, and says where to open it then."""
+"""Staging of all that one dataset is opened from, and where it is opened then."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 from collections.abc import Mapping, Sequence
 
 from headrace.data import Where
-from headrace.data.manifest.formats import holds_bytes_of_samples
-from headrace.data.sources.file_kind import ROWS, kind_of
+from headrace.data.manifest.manifest_table import holds_bytes_of_samples
+from headrace.data.sources.file_kind import ROW_KINDS, kind_of
+from headrace.data.sources.image_folders import ALL_FILES, split_pattern
 from headrace.data.sources.path_root import Root
+from headrace.data.staging.source_files import StageSource, sources_of
 from headrace.data.staging.staging import stage
-from headrace.data.stems import ALL, split_pattern
-from headrace.data.storage.paths import path_text, resolve
+from headrace.data.storage.paths import local_path, resolve_paths
 from headrace.errors import UsageError
-from headrace.stage.sources import Source, sources_of
 
 Path = str | os.PathLike[str]
 
@@ -26,9 +26,9 @@ def stage_dataset(where: Where, *, root: Root | None, to: Path) -> tuple[Where, 
 
     Raises UsageError, NotFoundError, and as `stage` does.
     """
-    folder = os.path.abspath(path_text(to, "a folder as stage="))
+    folder = os.path.abspath(local_path(to, "a folder as stage="))
     if isinstance(where, Mapping):
-        return _stage_matched({name: path_text(path, _EXPECTED) for name, path in where.items()}, folder), root
+        return _stage_matched({name: local_path(path, _EXPECTED) for name, path in where.items()}, folder), root
     paths = _paths(where)
     roots = [] if root is None else _paths(root)
     if root is None and any(_lists_files(path) for path in paths if os.path.isfile(path)):
@@ -45,13 +45,13 @@ def stage_dataset(where: Where, *, root: Root | None, to: Path) -> tuple[Where, 
 def _lists_files(path: str) -> bool:
     """Whether what lies at `path` names files, and holds no bytes of samples itself."""
     kind = kind_of(path).kind
-    return kind in ("manifest", "json") or (kind in ROWS and not holds_bytes_of_samples(path))
+    return kind in ("manifest", "json") or (kind in ROW_KINDS and not holds_bytes_of_samples(path))
 
 
 def _paths(given: Where | Root) -> list[str]:
     assert not isinstance(given, Mapping)
     parts: Sequence[object] = given if isinstance(given, list | tuple) else [given]
-    return [path for part in parts for path in resolve(path_text(part, _EXPECTED))]
+    return [path for part in parts for path in resolve_paths(local_path(part, _EXPECTED))]
 
 
 def _as_given(copies: list[str]) -> str | list[str]:
@@ -61,9 +61,9 @@ def _as_given(copies: list[str]) -> str | list[str]:
 def _stage_matched(columns: Mapping[str, str], folder: str) -> dict[str, str]:
     """Of a pattern, the files that it matches: their paths below its folder are what it is matched with later."""
     split = [split_pattern(where) for where in columns.values()]
-    if glob.has_magic(folder) and any(pattern != ALL for _, pattern in split):
+    if glob.has_magic(folder) and any(pattern != ALL_FILES for _, pattern in split):
         raise UsageError(f"stage: expected a folder without any of * ? [ beside patterns, got {folder!r}")
-    only = [None if pattern == ALL else _matches(root, pattern) for root, pattern in split]
+    only = [None if pattern == ALL_FILES else _matches(root, pattern) for root, pattern in split]
     sources = sources_of([root for root, _ in split], only=only)
     stage(sources, to=folder)
     return {
@@ -77,6 +77,6 @@ def _matches(root: str, pattern: str) -> tuple[bytes, ...]:
     return tuple(sorted(os.fsencode(name) for name in found if os.path.isfile(os.path.join(root, name))))
 
 
-def _pattern_in(source: Source, folder: str, pattern: str) -> str:
+def _pattern_in(source: StageSource, folder: str, pattern: str) -> str:
     copy = source.copy_in(folder)
-    return copy if pattern == ALL else os.path.join(copy, pattern)
+    return copy if pattern == ALL_FILES else os.path.join(copy, pattern)

@@ -1,26 +1,58 @@
-"""The folders that files are made in: opened one component at a time, never through a link, and kept open for a while.
-
-What is made in an open folder lies there, whatever becomes of its path meanwhile: a link that somebody puts in its way
-leads nothing astray.
-"""
+"""Files while they are written: partial files, scratch files, output folders and write errors."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
 import os
 import stat
+import tempfile
 import threading
 from collections import OrderedDict
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Any, BinaryIO
 
-from headrace.data.storage.open_file import path_text
-from headrace.data.write_errors import unwritable
-from headrace.errors import WriteError
+import numpy as np
+import numpy.typing as npt
+
+from headrace.data.storage.open_file import printable_path
+from headrace.errors import DatasetError, WriteError
+
+# -- from data/write_errors.py: What the system says when a file cannot be written, as an error that says what to do.
+
+
+_WRITE_ADVICE = {
+    errno.ENOSPC: "Free space there and run it again: what is complete is kept",
+    errno.EDQUOT: "Free space, or ask for a larger quota, and run it again: what is complete is kept",
+    errno.EROFS: "Write into a folder that can be written",
+    errno.EACCES: "Write into a folder that you may write",
+    errno.EPERM: "The file system does not allow it: write into a folder on another one",
+    errno.ENAMETOOLONG: "The file system does not take names that long: write into a folder on another one",
+    errno.EFBIG: "The file system, or ulimit -f, does not allow files that large",
+    errno.EXDEV: "Another file system is mounted below the target: write into each by itself",
+    errno.ENOTDIR: "A file is where a folder should be: write into another folder",
+}
+
+
+def write_error(path: bytes, error: OSError) -> WriteError:
+    hint = _WRITE_ADVICE.get(error.errno or 0, "Check the disk and run it again: what is complete is kept")
+    return WriteError(f"{printable_path(path)}: could not be written: {error.strerror}. {hint}")
+
+
+# -- from data/made_folders.py: The folders that files are made in: opened one component at a time, never through a
+# link, and kept open for a while.
+#
+# What is made in an open folder lies there, whatever becomes of its path meanwhile: a link that somebody puts in its
+# way
+# leads nothing astray.
+
 
 _OPEN_AT_MOST = 128
 
 
-class Folder:
+class OutputFolder:
     """An open folder, closed with the last reference to it, so that no thread makes a file in another one."""
 
     def __init__(self, descriptor: int, path: bytes) -> None:
@@ -38,14 +70,14 @@ class Folder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise unwritable(self.place(name), error) from error
+            raise write_error(self.place(name), error) from error
 
     def place(self, name: bytes) -> bytes:
         """Its path, for messages."""
         return os.path.join(self.path, name)
 
 
-class Folders:
+class OutputFolders:
     """Everything below one folder, by path relative to it. Any number of threads may ask."""
 
     def __init__(self, root: bytes) -> None:
@@ -55,14 +87,14 @@ class Folders:
             os.makedirs(root, exist_ok=True)
             descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileExistsError as error:
-            raise unwritable(root, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))) from error
+            raise write_error(root, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))) from error
         except OSError as error:
-            raise unwritable(root, error) from error
-        self.root = Folder(descriptor, root)
+            raise write_error(root, error) from error
+        self.root = OutputFolder(descriptor, root)
         self._lock = threading.Lock()
-        self._open: OrderedDict[bytes, Folder] = OrderedDict()
+        self._open: OrderedDict[bytes, OutputFolder] = OrderedDict()
 
-    def open(self, path: bytes) -> Folder:
+    def open(self, path: bytes) -> OutputFolder:
         """The folder at `path`, made if it is missing. Raises WriteError, also where a link or a file is in its way."""
         with self._lock:
             folder, missing = self._deepest(path)
@@ -70,7 +102,7 @@ class Folders:
                 folder = self._enter(folder, path)
             return folder
 
-    def find(self, path: bytes) -> Folder | None:
+    def find(self, path: bytes) -> OutputFolder | None:
         """The folder at `path`; None if it is not there, or a link or a file is in its way. Raises WriteError."""
         with self._lock:
             folder, missing = self._deepest(path)
@@ -82,15 +114,15 @@ class Folders:
                 except OSError as error:
                     if error.errno in (errno.ENOTDIR, errno.ELOOP):
                         return None
-                    raise unwritable(folder.place(path), error) from error
+                    raise write_error(folder.place(path), error) from error
             return folder
 
-    def parent(self, path: bytes) -> tuple[Folder, bytes]:
+    def parent(self, path: bytes) -> tuple[OutputFolder, bytes]:
         """The folder that `path` lies in, made if it is missing, and its name there."""
         above, _, name = path.rpartition(b"/")
         return self.open(above), name
 
-    def _deepest(self, path: bytes) -> tuple[Folder, list[bytes]]:
+    def _deepest(self, path: bytes) -> tuple[OutputFolder, list[bytes]]:
         """The deepest folder on the way to `path` that is open, and the paths of those below it."""
         missing: list[bytes] = []
         while path:
@@ -102,7 +134,7 @@ class Folders:
             path = path.rpartition(b"/")[0]
         return self.root, missing[::-1]
 
-    def _enter(self, folder: Folder, path: bytes) -> Folder:
+    def _enter(self, folder: OutputFolder, path: bytes) -> OutputFolder:
         name = path.rpartition(b"/")[2]
         try:
             with suppress(FileExistsError):
@@ -111,23 +143,199 @@ class Folders:
         except NotADirectoryError as error:
             raise WriteError(_in_the_way(folder, name)) from error
         except OSError as error:
-            raise unwritable(folder.place(name), error) from error
+            raise write_error(folder.place(name), error) from error
 
-    def _opened(self, folder: Folder, path: bytes) -> Folder:
+    def _opened(self, folder: OutputFolder, path: bytes) -> OutputFolder:
         """Raises OSError."""
         name = path.rpartition(b"/")[2]
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, dir_fd=folder.descriptor)
-        self._open[path] = entered = Folder(descriptor, folder.place(name))
+        self._open[path] = entered = OutputFolder(descriptor, folder.place(name))
         if len(self._open) > _OPEN_AT_MOST:
             self._open.popitem(last=False)
         return entered
 
 
-def _in_the_way(folder: Folder, name: bytes) -> str:
+def _in_the_way(folder: OutputFolder, name: bytes) -> str:
     found = folder.find(name)
     what = "a link" if found is not None and stat.S_ISLNK(found.st_mode) else "a file"
     return (
-        f"{path_text(folder.place(name))}: expected a folder, got {what}, through which nothing is written. "
+        f"{printable_path(folder.place(name))}: expected a folder, got {what}, through which nothing is written. "
         f"Move it away, or write into another folder"
     )
+
+
+# -- from data/partial_file.py: A file that gets its name when it is finished, and is the lock of its builders until
+# then.
+#
+# Nothing is left over: whoever holds the flock of `NAME.partial` may write it and rename it to `NAME`. The kernel
+# frees
+# the lock of a killed holder, and the next one writes over its remains.
+
+
+PARTIAL_SUFFIX = ".partial"
+
+
+class UnwritableError(Exception):
+    """A file cannot be written at this place."""
+
+
+@contextmanager
+def partial_file(place: str) -> Iterator[int]:
+    """The descriptor of `place`.partial, locked; it is removed at the end unless it was renamed to `place`."""
+    name = place + PARTIAL_SUFFIX
+    descriptor = _lock(name)
+    try:
+        yield descriptor
+    finally:
+        if _is_at(descriptor, name):
+            with suppress(OSError):
+                os.unlink(name)
+        os.close(descriptor)
+
+
+def finish_partial_file(partial: int, place: str, write: Callable[[BinaryIO], None]) -> None:
+    """Writes the locked file and gives it its name. Raises UnwritableError."""
+    try:
+        os.ftruncate(partial, 0)
+        with os.fdopen(partial, "wb", closefd=False) as file:
+            write(file)
+        os.fsync(partial)
+        os.replace(place + PARTIAL_SUFFIX, place)
+    except OSError as error:
+        raise UnwritableError(error.strerror or str(error)) from error
+
+
+def _lock(name: str) -> int:
+    """Opens and locks `name`; waits for another holder. Raises UnwritableError."""
+    try:
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        while True:
+            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            # While this waited, the holder may have renamed the file: then it is the finished one.
+            if _is_at(descriptor, name):
+                return descriptor
+            os.close(descriptor)
+    except OSError as error:
+        raise UnwritableError(error.strerror or str(error)) from error
+
+
+def _is_at(descriptor: int, name: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(name))
+    except FileNotFoundError:
+        return False
+
+
+# -- from data/scratch_file.py: Unnamed files, for what is longer than memory should have to be.
+
+
+_PREFIX = ".headrace."  # where a file system knows no unnamed files, it has a name for a moment
+
+
+def scratch_file(folder: str | None) -> IO[bytes]:
+    """A file without a name and without a buffer, so that a full disk is noticed by whoever writes; gone once it is
+    closed, and with the process. In `folder`; None: where the system has temporary files, which may be in memory.
+
+    Raises UnwritableError, or DatasetError where `folder` is None.
+    """
+    try:
+        return tempfile.TemporaryFile(buffering=0, dir=folder, prefix=_PREFIX)
+    except OSError as error:
+        raise no_room(folder, error) from error
+
+
+def no_room(folder: str | None, error: OSError) -> UnwritableError | DatasetError:
+    """What `scratch_file` raises, for an error of writing to what it returned."""
+    if folder is not None:
+        return UnwritableError(error.strerror or str(error))
+    return DatasetError(
+        f"{tempfile.gettempdir()}: expected a folder for temporary files with room for an index, got: "
+        f"{error.strerror}. Free some, or set TMPDIR to another folder"
+    )
+
+
+# -- from data/manifest/spill.py: Arrays that grow on disk: a column is longer than memory should have to be.
+
+
+_PIECE_BYTES = 4 << 20
+
+
+class SpillFile:
+    """An unnamed file that arrays grow in, in turn; gone with the last of them, and with the process."""
+
+    def __init__(self, folder: str | None) -> None:
+        """In `folder`, or where temporary files go. Raises UnwritableError, or DatasetError where that is None."""
+        self._descriptor: int | None = None
+        self._folder = folder
+        self._end = 0
+        # Not the file object: one that an error's traceback holds may be collected before this, and warn.
+        with scratch_file(folder) as file:
+            self._descriptor = os.dup(file.fileno())
+
+    def __del__(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def append(self, data: memoryview) -> int:
+        """Where it was put. Raises as making it does."""
+        at = self._end
+        try:
+            while self._end < at + data.nbytes:
+                self._end += os.pwrite(self._handle, data[self._end - at :], self._end)
+        except OSError as error:
+            raise no_room(self._folder, error) from error
+        return at
+
+    def read(self, at: int, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        found = np.empty(count, dtype)
+        left = found.view(np.uint8).data
+        while left:
+            got = os.preadv(self._handle, [left], at)
+            left, at = left[got:], at + got
+        return found
+
+    @property
+    def _handle(self) -> int:
+        assert self._descriptor is not None
+        return self._descriptor
+
+
+class SpilledArray:
+    """An array of one dimension that grows in a `Scratch`; `safetensors.write` takes it as it would an array."""
+
+    def __init__(self, scratch: SpillFile, dtype: type[np.generic]) -> None:
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self._scratch = scratch
+        self._parts: list[tuple[int, int]] = []
+        self._count = 0
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        return self._count * self.dtype.itemsize
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        data = np.ascontiguousarray(values, self.dtype).view(np.uint8).data
+        self._parts.append((self._scratch.append(data), len(values)))
+        self._count += len(values)
+        self._hash.update(data)
+
+    def pieces(self) -> Iterator[npt.NDArray[Any]]:
+        """The array in order, a few MB at a time."""
+        step = _PIECE_BYTES // self.dtype.itemsize
+        for at, count in self._parts:
+            for start in range(0, count, step):
+                yield self._scratch.read(at + start * self.dtype.itemsize, min(step, count - start), self.dtype)
+
+    def digest(self) -> str:
+        """Hex hash of the array."""
+        return self._hash.hexdigest()

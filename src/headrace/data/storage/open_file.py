@@ -1,13 +1,57 @@
-"""A file that is read at given offsets only."""
+"""Files read at given offsets, with retries."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from headrace.data.retrying import attempts_text, patiently
-from headrace.errors import ReadError
+from headrace._core import RETRY_WAITS_S, loses_descriptor, may_pass, tar_header_check
+from headrace.errors import ChangedError, ReadError
+
+# -- from data/retrying.py: Reading again what failed for a reason that may pass: a disk, a network or a server that
+# may answer the next time.
+
+
+Read = TypeVar("Read")
+
+RETRY_PAUSES_S = RETRY_WAITS_S
+"""The pause before each further attempt, as the core has it for what it reads itself."""
+pause = time.sleep
+
+
+def with_retries(read: Callable[[], Read], *, reopen: Callable[[], object] | None = None) -> Read:
+    """What `read` returns, at one of `1 + len(WAITS_S)` attempts. `reopen` is called where the descriptor is lost.
+
+    Raises OSError: at once what does not pass, such as a name that is not there, else the last attempt's.
+    """
+    waits_s = iter(RETRY_PAUSES_S)
+    lost = False
+    while True:
+        try:
+            if lost and reopen is not None:
+                reopen()
+            return read()
+        except OSError as error:
+            wait_s = next(waits_s, None)
+            if wait_s is None or not _may_pass(error):
+                raise
+            lost = loses_descriptor(error.errno or 0)
+        pause(wait_s)
+
+
+def attempts_text(error: OSError) -> str:
+    """What a message adds of the attempts that ended with this error: nothing where one had to be enough."""
+    return f", at each of {len(RETRY_PAUSES_S) + 1} attempts" if _may_pass(error) else ""
+
+
+def _may_pass(error: OSError) -> bool:
+    return error.errno is not None and may_pass(error.errno)
+
+
+# -- from data/open_file.py: A file that is read at given offsets only.
+
 
 # Without O_NONBLOCK, opening a FIFO would wait for a writer.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -27,9 +71,9 @@ class OpenFile:
         self._descriptor: int | None = None
         self.path = path
         try:
-            self._descriptor = patiently(lambda: os.open(path, _FLAGS))
+            self._descriptor = with_retries(lambda: os.open(path, _FLAGS))
         except OSError as error:
-            raise unreadable(path, 0, error) from error
+            raise read_error(path, 0, error) from error
 
     def __del__(self) -> None:
         if self._descriptor is not None:
@@ -49,9 +93,9 @@ class OpenFile:
     def read_by(self, read: Callable[[int], T]) -> T:
         """What `read` makes of the descriptor, which it must not keep. Raises ReadError where it raises OSError."""
         try:
-            return patiently(lambda: read(self._handle), reopen=self._reopen)
+            return with_retries(lambda: read(self._handle), reopen=self._reopen)
         except OSError as error:
-            raise unreadable(self.path, 0, error) from error
+            raise read_error(self.path, 0, error) from error
 
     def read(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file. Raises ReadError."""
@@ -63,7 +107,7 @@ class OpenFile:
                 offset += len(part)
                 length -= len(part)
         except OSError as error:
-            raise unreadable(self.path, offset, error) from error
+            raise read_error(self.path, offset, error) from error
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
@@ -73,14 +117,14 @@ class OpenFile:
             while done < len(buffer) and (got := self._read_some_into(buffer[done:], offset + done)):
                 done += got
         except OSError as error:
-            raise unreadable(self.path, offset + done, error) from error
+            raise read_error(self.path, offset + done, error) from error
         return done
 
     def _read_some_into(self, buffer: memoryview, offset: int) -> int:
-        return patiently(lambda: os.preadv(self._handle, [buffer], offset), reopen=self._reopen)
+        return with_retries(lambda: os.preadv(self._handle, [buffer], offset), reopen=self._reopen)
 
     def _read_some(self, offset: int, length: int) -> bytes:
-        return patiently(lambda: os.pread(self._handle, length, offset), reopen=self._reopen)
+        return with_retries(lambda: os.pread(self._handle, length, offset), reopen=self._reopen)
 
     def _reopen(self) -> None:
         """Under the same number, which other threads may be about to read from."""
@@ -91,7 +135,7 @@ class OpenFile:
             os.close(descriptor)
 
     def __str__(self) -> str:
-        return path_text(self.path)
+        return printable_path(self.path)
 
     @property
     def _handle(self) -> int:
@@ -99,16 +143,66 @@ class OpenFile:
         return self._descriptor
 
 
-def unreadable(path: bytes, offset: int, error: OSError) -> ReadError:
+def read_error(path: bytes, offset: int, error: OSError) -> ReadError:
     hint = (
         "it is not there, or no longer: check its path, or open the dataset again"
         if isinstance(error, FileNotFoundError)
         else "check its permissions and the disk"
     )
     why = f"{error.strerror}{attempts_text(error)}"
-    return ReadError(f"{path_text(path)} at byte {offset}: could not be read: {why}; {hint}")
+    return ReadError(f"{printable_path(path)} at byte {offset}: could not be read: {why}; {hint}")
 
 
-def path_text(path: bytes) -> str:
+def printable_path(path: bytes) -> str:
     """As messages have it: names need not be UTF-8."""
     return path.decode("utf-8", "backslashreplace")
+
+
+# -- from data/reading.py: Reads the bytes of one sample, and notices when they are no longer those that were indexed.
+
+
+_HEADER_BYTES = 512
+
+
+def read_file(path: bytes) -> bytes:
+    """All bytes of a file. Raises ReadError."""
+
+    def read() -> bytes:
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+
+    try:
+        return with_retries(read)
+    except OSError as error:
+        raise read_error(path, 0, error) from error
+
+
+def read_member(file: OpenFile, offset: int, length: int, check: int | None, *, skip: int = 0) -> bytes:
+    """`length` bytes from `skip` on of the data at `offset`; with `check`, the tar header before the data must still
+    have that identity.
+
+    Raises ReadError (transport) or ChangedError (the file is no longer what was indexed).
+    """
+    data = read_exactly(file, offset + skip, length)
+    # Read apart from the data, which then comes in one piece and is not copied.
+    if check is not None and _header_check(file, offset) != check:
+        raise ChangedError(
+            f"{file} at byte {offset}: the tar header there is not the one that was indexed: the file has changed. "
+            f"Open it again"
+        )
+    return data
+
+
+def read_exactly(file: OpenFile, offset: int, length: int) -> bytes:
+    """Raises ReadError, or ChangedError if fewer bytes are there."""
+    data = file.read(offset, length)
+    if len(data) < length:
+        raise ChangedError(
+            f"{file} at byte {offset}: expected {length} bytes, got {len(data)}: the file has become shorter since it "
+            f"was indexed. Open it again"
+        )
+    return data
+
+
+def _header_check(file: OpenFile, offset: int) -> int:
+    return tar_header_check(read_exactly(file, offset - _HEADER_BYTES, _HEADER_BYTES))

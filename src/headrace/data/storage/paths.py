@@ -1,15 +1,62 @@
-"""From what the caller gives to absolute paths, and what to say of those that are not there."""
+"""Absolute paths from patterns and brace lists, and a walk over folders."""
 
 from __future__ import annotations
 
 import difflib
+import glob
 import os
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TypeVar
 
-from headrace.data.patterns import expand, is_pattern
-from headrace.errors import NotFoundError, UsageError
+from headrace.data.storage.sidecar import INDEX_SUFFIXES
+from headrace.errors import NotFoundError, ReadError, UsageError
+
+# -- from data/patterns.py: Paths from patterns: `train-{000..009}.tar`, `shards/*.tar`, and both together.
 
 
-def path_text(path: object, expected: str) -> str:
+_MAX_PATHS = 100_000
+
+
+def is_pattern(text: str) -> bool:
+    return "{" in text or glob.has_magic(text)
+
+
+def expand_pattern(pattern: str) -> list[str]:
+    """The paths that a pattern names: braces in the order written (as bash and WebDataset), globs sorted bytewise.
+
+    A part without `*`, `?` or `[` names a path that may not exist; a glob names only what is there.
+    """
+    paths: list[str] = []
+    for part in _braces(pattern):
+        paths += _matches(part) if glob.has_magic(part) else [part]
+    return paths
+
+
+def _matches(pattern: str) -> list[str]:
+    """What a glob matches, but for our own indices that lie beside the tars."""
+    names = glob.glob(pattern, recursive=True)
+    return sorted((name for name in names if not name.endswith(INDEX_SUFFIXES)), key=os.fsencode)
+
+
+def _braces(pattern: str) -> list[str]:
+    if "{" not in pattern:
+        return [pattern]
+    from braceexpand import braceexpand
+
+    try:
+        parts = list(islice(braceexpand(pattern), _MAX_PATHS + 1))
+    except ValueError as error:
+        raise UsageError(f"expected balanced braces, such as train-{{000..009}}.tar, got {pattern!r}") from error
+    if len(parts) > _MAX_PATHS:
+        raise UsageError(f"expected a pattern of at most {_MAX_PATHS:,} paths, got more from {pattern!r}")
+    return parts
+
+
+# -- from data/paths.py: From what the caller gives to absolute paths, and what to say of those that are not there.
+
+
+def local_path(path: object, expected: str) -> str:
     """Raises UsageError, which says what was `expected`, for what is no local path."""
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"expected {expected}, got {path!r}")
@@ -21,17 +68,17 @@ def path_text(path: object, expected: str) -> str:
     return os.path.expanduser(text)
 
 
-def resolve(text: str) -> list[str]:
+def resolve_paths(text: str) -> list[str]:
     """Absolute paths. What exists under exactly this name is never taken for a pattern."""
     if os.path.lexists(text) or not is_pattern(text):
         return [os.path.abspath(text)]
-    paths = expand(text)
+    paths = expand_pattern(text)
     if not paths:
-        raise NotFoundError(f"expected files that match {text!r}, got none. {nearby(os.path.abspath(text))}")
+        raise NotFoundError(f"expected files that match {text!r}, got none. {suggest_path(os.path.abspath(text))}")
     return [os.path.abspath(path) for path in paths]
 
 
-def nearby(path: str) -> str:
+def suggest_path(path: str) -> str:
     """The deepest folder of `path` that exists, and the name in it that comes closest to the next part."""
     while not os.path.isdir(parent := os.path.dirname(path)):
         path = parent
@@ -45,3 +92,39 @@ def nearby(path: str) -> str:
         if close
         else f"{parent} exists and holds {len(names):,} entries"
     )
+
+
+# -- from data/walking.py: Every folder below one, through links, without going round in circles.
+
+
+T = TypeVar("T")
+
+
+def walk_folders(
+    root: bytes, look: Callable[[bytes], tuple[list[bytes], T]], *, in_circle: Callable[[], object] | None = None
+) -> Iterator[tuple[bytes, T]]:
+    """Each folder's path below `root`, which is empty for `root` itself, and what `look` makes of the folder beside the
+    names of those subfolders of it that are visited. One that is inside of itself is not: `in_circle` is told.
+
+    Raises ReadError for a folder that cannot be listed.
+    """
+    todo: list[tuple[bytes, tuple[tuple[int, int], ...]]] = [(b"", ())]
+    while todo:
+        path, above = todo.pop()
+        full = os.path.join(root, path) if path else root
+        try:
+            status = os.stat(full)
+            here = (status.st_dev, status.st_ino)
+            if here in above:
+                if in_circle is not None:
+                    in_circle()
+                continue
+            subfolders, found = look(full)
+        except OSError as error:
+            raise ReadError(
+                f"{os.fsdecode(full)}: could not be listed: {error.strerror}. "
+                f"Make it readable, or move it out of the dataset"
+            ) from error
+        yield path, found
+        prefix = path + b"/" if path else b""
+        todo += [(prefix + name, (*above, here)) for name in subfolders]

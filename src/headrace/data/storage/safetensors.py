@@ -1,11 +1,4 @@
-"""Named arrays in one file, in the safetensors format (https://huggingface.co/docs/safetensors).
-
-Written and parsed here because the library's numpy reader copies every array; these are mapped, so forked processes
-share their pages and opening costs nothing. Files are untrusted: everything is checked before it is used.
-
-Beside the arrays there is one more, `checksums`: a CRC-32 of each CHECKED_BLOCK_BYTES of the bytes behind it. The
-metadata holds the CRC-32 of that array, and of the header itself.
-"""
+"""Named arrays in one file of the safetensors format: mapped, and checked before use."""
 
 from __future__ import annotations
 
@@ -14,15 +7,26 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace._core import CHECKED_BLOCK_BYTES, BlockChecks, BlockSums
-from headrace.data.scratch_file import no_room, scratch_file
+from headrace.data.storage.file_writing import no_room, scratch_file
 from headrace.data.storage.open_file import OpenFile
+from headrace.data.storage.strings import StoredArray, StoredStrings, StringColumn, Strings
+
+# -- from data/safetensors.py: Named arrays in one file, in the safetensors format
+# (https://huggingface.co/docs/safetensors).
+#
+# Written and parsed here because the library's numpy reader copies every array; these are mapped, so forked processes
+# share their pages and opening costs nothing. Files are untrusted: everything is checked before it is used.
+#
+# Beside the arrays there is one more, `checksums`: a CRC-32 of each CHECKED_BLOCK_BYTES of the bytes behind it. The
+# metadata holds the CRC-32 of that array, and of the header itself.
+
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -62,7 +66,7 @@ class UncheckedFileError(InvalidFileError):
         """What its metadata says that it is."""
 
 
-class Growing(Protocol):
+class GrowingArray(Protocol):
     """An array that is longer than memory should have to be."""
 
     @property
@@ -75,10 +79,10 @@ class Growing(Protocol):
         ...
 
 
-Content: TypeAlias = npt.NDArray[Any] | Growing
+ArrayContent: TypeAlias = npt.NDArray[Any] | GrowingArray
 
 
-def write(file: BinaryIO, arrays: Mapping[str, Content], metadata: Mapping[str, str]) -> None:
+def write_arrays(file: BinaryIO, arrays: Mapping[str, ArrayContent], metadata: Mapping[str, str]) -> None:
     """Write one-dimensional little-endian arrays, and their checksums, from the start of an empty file."""
     # Wide items first, after a header padded to 8 bytes: every array is aligned when it is mapped.
     names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
@@ -101,7 +105,7 @@ def write(file: BinaryIO, arrays: Mapping[str, Content], metadata: Mapping[str, 
     file.write(_header(entries, metadata, _crc(checksums.tobytes())) + checksums.tobytes())
 
 
-def _entry(array: Content, at: int) -> dict[str, Any]:
+def _entry(array: ArrayContent, at: int) -> dict[str, Any]:
     return {"dtype": _NAMES[array.dtype], "shape": [len(array)], "data_offsets": [at, at + array.nbytes]}
 
 
@@ -124,7 +128,7 @@ def _crc(data: bytes) -> str:
     return f"{zlib.crc32(data):08x}"
 
 
-class Mapped(dict[str, npt.NDArray[Any]]):
+class MappedArrays(dict[str, npt.NDArray[Any]]):
     """Arrays mapped from a file, read-only, and the file itself, for who would rather read than map."""
 
     def __init__(
@@ -171,7 +175,7 @@ class Mapped(dict[str, npt.NDArray[Any]]):
             raise DamagedFileError(str(error)) from error
 
 
-def read(path: str) -> tuple[Mapped, dict[str, str]]:
+def read_arrays(path: str) -> tuple[MappedArrays, dict[str, str]]:
     """Return the arrays in the file at `path`, and its metadata. The header is checked; arrays are by `Mapped.check`,
     or where they are read.
 
@@ -187,7 +191,7 @@ def read(path: str) -> tuple[Mapped, dict[str, str]]:
     arrays = {name: _array(entry, data) for name, entry in header.items()}
     at = {name: start + header[name]["data_offsets"][0] for name in arrays}
     checks = _checks(arrays, at, metadata)
-    return Mapped(arrays, file, at, checks), metadata
+    return MappedArrays(arrays, file, at, checks), metadata
 
 
 def _checks(arrays: Arrays, at: dict[str, int], metadata: dict[str, str]) -> BlockChecks:
@@ -206,22 +210,22 @@ def _checks(arrays: Arrays, at: dict[str, int], metadata: dict[str, str]) -> Blo
     return BlockChecks(np.ascontiguousarray(checksums[:blocks]), begin=begin, end=end)
 
 
-def mapped(contents: Mapping[str, Content]) -> Arrays:
+def mapped_arrays(contents: Mapping[str, ArrayContent]) -> Arrays:
     """What `read` would give of these in a file: out of an unnamed one, unless they are few. Raises DatasetError."""
     if sum(content.nbytes for content in contents.values()) <= _IN_MEMORY_BYTES:
         return {name: np.concatenate([np.empty(0, c.dtype), *_pieces(c)]) for name, c in contents.items()}
     with scratch_file(None) as scratch:
         try:
             with os.fdopen(scratch.fileno(), "wb", closefd=False) as file:
-                write(file, contents, {})
+                write_arrays(file, contents, {})
         except OSError as error:
             raise no_room(None, error) from error
-        found = read(f"/proc/self/fd/{scratch.fileno()}")[0]
+        found = read_arrays(f"/proc/self/fd/{scratch.fileno()}")[0]
     found.checks = None
     return found
 
 
-def _pieces(content: Content) -> Iterable[npt.NDArray[Any]]:
+def _pieces(content: ArrayContent) -> Iterable[npt.NDArray[Any]]:
     return (content,) if isinstance(content, np.ndarray) else content.pieces()
 
 
@@ -260,3 +264,117 @@ def _array(entry: Any, data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
                     raise InvalidFileError("an array is not aligned")
                 return array
     raise InvalidFileError("an array does not fit the file")
+
+
+# -- from data/checked.py: Arrays from a file that anyone may have written, checked for what their reader relies on.
+
+
+_CHECKED_BLOCK = 1 << 14
+
+
+def checked_array(arrays: Arrays, name: str, dtype: type[np.generic], count: int | None = None) -> npt.NDArray[Any]:
+    """Return the array of that name, of `dtype` and, where given, of `count` entries, all of which fit their checksums.
+
+    Raises InvalidFileError.
+    """
+    found = _expected(arrays, name, (dtype,), count)
+    if isinstance(arrays, MappedArrays):
+        arrays.check(name)
+    return found
+
+
+def many_numbers(
+    arrays: Arrays, name: str, dtypes: Sequence[type[np.generic]], count: int | None = None
+) -> npt.NDArray[Any] | StoredArray:
+    """Return an array of one of `dtypes` as `array` does, for more than opening should look at: out of a file it is
+    checked as it is read, but for its ends. Raises InvalidFileError."""
+    found = _expected(arrays, name, dtypes, count)
+    if not isinstance(arrays, MappedArrays):
+        return found
+    if len(found):
+        arrays.check_ends(name)
+    return found if arrays.checks is None else StoredArray(found, arrays.file, at=arrays.at[name], checks=arrays.checks)
+
+
+def _expected(arrays: Arrays, name: str, dtypes: Sequence[type[np.generic]], count: int | None) -> npt.NDArray[Any]:
+    found = arrays.get(name)
+    if found is None or found.dtype not in dtypes or (count is not None and len(found) != count):
+        raise InvalidFileError(f"{name} is missing, or of another type or length")
+    return found
+
+
+def checked_strings(arrays: Arrays, name: str, count: int | None = None) -> StringColumn:
+    """`name`.blob and `name`.offsets. Raises InvalidFileError unless these divide that."""
+    blob = checked_array(arrays, f"{name}.blob", np.uint8)
+    offsets = checked_array(arrays, f"{name}.offsets", np.uint64, None if count is None else count + 1)
+    if not divides(offsets, len(blob)):
+        raise InvalidFileError(f"{name}.offsets do not divide {name}.blob")
+    return StringColumn(blob, offsets)
+
+
+def many_strings(arrays: Arrays, name: str, count: int | None = None) -> Strings:
+    """As `strings`, for more than opening should look at, or memory hold: out of a file they are checked as they are
+    read. Raises InvalidFileError."""
+    if not isinstance(arrays, MappedArrays):
+        return checked_strings(arrays, name, count)
+    blob = _expected(arrays, f"{name}.blob", (np.uint8,), None)
+    offsets = many_numbers(arrays, f"{name}.offsets", (np.uint64,), None if count is None else count + 1)
+    if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob):
+        raise InvalidFileError(f"{name}.offsets do not divide {name}.blob")
+    return StoredStrings(
+        arrays.file,
+        blob_at=arrays.at[f"{name}.blob"],
+        blob_bytes=len(blob),
+        offsets_at=arrays.at[f"{name}.offsets"],
+        count=len(offsets) - 1,
+        checks=arrays.checks,
+    )
+
+
+def checked_indices(
+    arrays: Arrays,
+    name: str,
+    size: int,
+    *,
+    count: int | None = None,
+    dtype: type[np.signedinteger[Any]] = np.int64,
+    first: int = 0,
+) -> npt.NDArray[Any]:
+    """Positions from `first` to `size` - 1. Raises InvalidFileError."""
+    found = checked_array(arrays, name, dtype, count)
+    if len(found) and not (found.min() >= first and found.max() < size):
+        raise InvalidFileError(f"{name} is out of range")
+    return found
+
+
+def divides(bounds: npt.NDArray[Any], size: int, *, empty: bool = True) -> bool:
+    """Whether `bounds` rise from 0 to `size`, and so divide it: into parts of which none is empty, if `empty` is not
+    allowed."""
+    if not len(bounds) or bounds[0] != 0 or bounds[-1] != size:
+        return False
+    rises = np.less_equal if empty else np.less
+    return all(
+        bool(rises(bounds[part], bounds[part.start + 1 : part.stop + 1]).all()) for part in _blocks(len(bounds) - 1)
+    )
+
+
+def ranges_lie_in(offset: npt.NDArray[np.int64], length: npt.NDArray[np.int64], *, first: int, end: int) -> bool:
+    """Whether all ranges of bytes lie in [first, end)."""
+    return all(
+        bool(ranges_fit(offset[part], length[part], first=first, end=end).all()) for part in _blocks(len(offset))
+    )
+
+
+def ranges_fit(
+    offset: npt.NDArray[np.int64], length: npt.NDArray[np.int64], *, first: int, end: int
+) -> npt.NDArray[np.bool_]:
+    """For each range of bytes, whether it lies in [first, end)."""
+    # Compared by subtraction: a sum of two large numbers could wrap around.
+    fits: npt.NDArray[np.bool_] = (length >= 0) & (length <= end) & (offset >= first) & (offset <= end - length)
+    return fits
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    """Parts small enough for what is computed of them to stay in the processor's cache, and cost no memory."""
+    for start in range(0, size, _CHECKED_BLOCK):
+        yield slice(start, min(start + _CHECKED_BLOCK, size))

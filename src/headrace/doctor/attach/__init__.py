@@ -1,1 +1,1 @@
-"""Brings the probe into every Python process that a command starts."""
+"""Run a command with the probe in every Python process that it starts, and leave the user's files as they were."""

@@ -1,4 +1,4 @@
-"""Runs a command with the probe in its processes, from its start to the last of them."""
+"""Run a command with the probe in its processes, from its start to the end of the last of them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.doctor.attach.environment import environment
-from headrace.doctor.attach.group import ProcessGroup
-from headrace.doctor.attach.hands_off import HandsOff, PutBack, hands_off
-from headrace.doctor.attach.injection import Missed, Unreached
-from headrace.doctor.attach.leftovers import Leftover, Leftovers, Patience
-from headrace.doctor.attach.process_tree import Descendants, adopting_orphans
-from headrace.doctor.attach.relay import OnLine, Relay
-from headrace.doctor.attach.signals import Signals
-from headrace.doctor.attach.terminal import Terminal
-from headrace.doctor.probe.settings import Settings
+from headrace.doctor.attach.hands_off import HandsOff, UndoReport, hands_off
+from headrace.doctor.attach.injection import MissedProcess, UnreachedWatch, probe_environment
+from headrace.doctor.attach.process_tree import (
+    Descendants,
+    Leftover,
+    Leftovers,
+    Patience,
+    ProcessGroup,
+    adopting_orphans,
+)
+from headrace.doctor.attach.relay import ControllingTerminal, OnLine, OutputRelay, SignalRelay
+from headrace.doctor.probe.settings import ProbeSettings
+
+# -- from doctor/attach/command.py: Runs a command with the probe in its processes, from its start to the last of
+# them.
+
 
 LOOK_S = 0.2
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandResult:
     """How the command ended."""
 
     command: list[str]
@@ -41,15 +47,15 @@ class Ended:
     duration_us: int
     last_lines: list[str] = field(default_factory=list)
     """Of its output, where that was relayed; why it could not be started."""
-    missed: list[Missed] = field(default_factory=list)
+    missed: list[MissedProcess] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
-    put_back: PutBack | None = None
+    put_back: UndoReport | None = None
     """What it had changed of the user's files; None where that is left alone."""
 
 
-def run(
+def run_command(
     command: list[str],
-    settings: Settings,
+    settings: ProbeSettings,
     *,
     relay: bool,
     on_line: OnLine | None = None,
@@ -59,7 +65,7 @@ def run(
     reads: bool = True,
     most_s: float | None = None,
     keep_written: bool = False,
-) -> Ended:
+) -> CommandResult:
     """Starts `command` and waits for it and what it leaves behind; docs/doctor/attach.md says what it sees of us. The
     settings have been written.
 
@@ -75,11 +81,11 @@ def run(
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopting_orphans())
         off = stack.enter_context(hands_off(settings, keep=keep_written))
-        running = _Running(settings, Relay(on_line) if relay else None)
+        running = _Running(settings, OutputRelay(on_line) if relay else None)
         stack.callback(running.close)
         stack.enter_context(running.signals)
         try:
-            environ = environment(Path(settings.folder), {**os.environ, **(variables or {})})
+            environ = probe_environment(Path(settings.folder), {**os.environ, **(variables or {})})
             running.start(command, off.environment(environ), stdin=None if reads else subprocess.DEVNULL)
         except OSError as error:
             return _not_started(command, error)
@@ -93,13 +99,13 @@ def run(
 class _Running:
     """The command, and everything that watches it."""
 
-    def __init__(self, settings: Settings, relay: Relay | None) -> None:
+    def __init__(self, settings: ProbeSettings, relay: OutputRelay | None) -> None:
         self._relay = relay
-        self._terminal = Terminal()
+        self._terminal = ControllingTerminal()
         self._group = ProcessGroup()
         self._descendants = Descendants(besides=self._group.number)
-        self._unreached = Unreached(Path(settings.evidence))
-        self.signals = Signals(
+        self._unreached = UnreachedWatch(Path(settings.evidence))
+        self.signals = SignalRelay(
             self._group.signal, self._descendants.signal_all, (lambda: None) if relay is None else relay.resize
         )
         self._process: subprocess.Popen[bytes] | None = None
@@ -145,17 +151,17 @@ class _Running:
         )
         return leftovers.clear()
 
-    def ended(self, command: list[str], leftovers: list[Leftover], off: HandsOff) -> Ended:
+    def ended(self, command: list[str], leftovers: list[Leftover], off: HandsOff) -> CommandResult:
         """Puts files back while no signal ends this process, and while signals have a command to go to."""
         assert self._process is not None
         put_back = off.put_back()
         code = self._process.wait()
         if self._relay is not None:
             self._relay.drain()
-        return Ended(
+        return CommandResult(
             command,
             status=code if code >= 0 else 128 - code,
-            why="timed out" if self.was_late else _why(code, self.signals.requests),
+            why="timed out" if self.was_late else _reason_of_end(code, self.signals.requests),
             duration_us=round((self._end - self._start) * 1e6),
             last_lines=[] if self._relay is None else self._relay.last.lines(),
             missed=list(self._unreached.missed.values()),
@@ -213,16 +219,16 @@ class _Running:
         self._group.signal(self.pid, signal.SIGCONT)
 
 
-def _why(code: int, requests: int) -> str:
+def _reason_of_end(code: int, requests: int) -> str:
     if requests or code in (-signal.SIGINT, 128 + signal.SIGINT):
         return "interrupted"
     return "failed" if code else "finished"
 
 
-def _not_started(command: list[str], error: OSError) -> Ended:
+def _not_started(command: list[str], error: OSError) -> CommandResult:
     is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
     status = NOT_FOUND if is_missing else NOT_EXECUTABLE
-    return Ended(command, status, "not found", 0, [_reason(command[0], error)])
+    return CommandResult(command, status, "not found", 0, [_reason(command[0], error)])
 
 
 def _reason(program: str, error: OSError) -> str:
@@ -238,3 +244,23 @@ def _reason(program: str, error: OSError) -> str:
     if error.errno == errno.ENOEXEC:
         return f"{program}: expected a program, got a file without a first line that names one (#!){advice}"
     return f"{program}: cannot be started: {error.strerror}{advice}"
+
+
+# -- from doctor/status.py: Exit statuses of `headrace doctor`: the command's own, or one of these.
+
+
+FAILED_ABOVE = 100
+"""Steps waited longer than `--fail-above` allows."""
+DOCTOR_FAILED = 125
+"""The doctor itself failed, or could not judge what `--fail-above` asks for. As `git bisect run` takes them, 125 skips
+a revision that cannot be tested, and the others are good or bad."""
+
+
+def exit_status(command: int | None, *, wait_share: float | None, fail_above: float | None) -> int:
+    """The command's own where it failed. `command` is None where there was none, as in a notebook or for a session
+    cut short."""
+    if command or fail_above is None:
+        return command or 0
+    if wait_share is None:
+        return DOCTOR_FAILED
+    return FAILED_ABOVE if wait_share > fail_above else 0

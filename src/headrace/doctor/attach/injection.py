@@ -1,17 +1,37 @@
-"""Python processes of the command that have torch, and in which no probe runs; and why."""
+"""Inject the probe into a command's Python processes, and find those that it did not reach."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.doctor.attach import proc
-from headrace.doctor.attach.environment import FOLDER_VARIABLE, SITE
+from headrace.doctor.attach import process_tree
 from headrace.doctor.attach.process_tree import Descendants
+
+# -- from doctor/attach/environment.py: The environment variables that carry the probe into a command's processes.
+
+
+SITE_FOLDER = Path(__file__).parent / "site"
+"""Holds the sitecustomize.py that must come first on PYTHONPATH."""
+FOLDER_VARIABLE = "HEADRACE_DOCTOR"
+"""Names the session's folder; without it the sitecustomize does nothing."""
+
+
+def probe_environment(folder: Path, inherited: Mapping[str, str]) -> dict[str, str]:
+    """`inherited` with the probe in it. Where PYTHONPATH was set, all that it held follows unchanged."""
+    paths = [str(SITE_FOLDER), *filter(None, [inherited.get("PYTHONPATH")])]
+    return {**inherited, FOLDER_VARIABLE: str(folder.absolute()), "PYTHONPATH": os.pathsep.join(paths)}
+
+
+# -- from doctor/attach/unreached.py: Python processes of the command that have torch, and in which no probe runs; and
+# why.
+
 
 TORCH = "libtorch_python"
 OLDEST = (3, 9)
@@ -19,7 +39,7 @@ MOST_SECONDS_BETWEEN = 16.0
 
 
 @dataclass(frozen=True)
-class Missed:
+class MissedProcess:
     """A Python process of the command that imported torch, and in which no probe ran."""
 
     pid: int
@@ -27,7 +47,7 @@ class Missed:
     why: str
 
 
-class Unreached:
+class UnreachedWatch:
     """Looks at each process until it has evidence or torch; more and more rarely, since reading what it has mapped
     makes it wait. A probe begins its file before torch is loaded, so one that has torch and no file has no probe,
     unless it is a fork of one that has, and has had nothing to write."""
@@ -38,7 +58,7 @@ class Unreached:
         self._next: dict[int, tuple[float, float]] = {}
         self._reached_commands: set[tuple[str, ...]] = set()
         self.reached: set[int] = set()
-        self.missed: dict[int, Missed] = {}
+        self.missed: dict[int, MissedProcess] = {}
 
     def look(self, descendants: Descendants) -> None:
         now = self._now()
@@ -54,21 +74,21 @@ class Unreached:
         for pid in written.intersection(descendants.live) - self.reached:
             self.reached.add(pid)
             self.missed.pop(pid, None)
-            self._reached_commands.add(tuple(proc.arguments(pid)))
+            self._reached_commands.add(tuple(process_tree.command_line(pid)))
 
     def _judge(self, pid: int) -> None:
-        maps = proc.maps(pid)
-        arguments = proc.arguments(pid)
+        maps = process_tree.mapped_files(pid)
+        arguments = process_tree.command_line(pid)
         if TORCH not in maps or not arguments:
             return
         why = self._why(pid, arguments, maps)
         if why is None and tuple(arguments) in self._reached_commands:
             self.reached.add(pid)
         else:
-            self.missed[pid] = Missed(pid, arguments, why or "for no reason that can be seen from outside")
+            self.missed[pid] = MissedProcess(pid, arguments, why or "for no reason that can be seen from outside")
 
     def _why(self, pid: int, arguments: list[str], maps: str) -> str | None:
-        environment = proc.environment(pid)
+        environment = process_tree.process_environment(pid)
         option = ignoring_option(arguments)
         if option is not None:
             return f"it was started with -{option}, so that Python runs no sitecustomize of ours"
@@ -78,7 +98,7 @@ class Unreached:
             return "its environment cannot be read"
         if FOLDER_VARIABLE not in environment:
             return f"its environment was scrubbed: {FOLDER_VARIABLE} is not set"
-        if str(SITE) not in environment.get("PYTHONPATH", "").split(os.pathsep):
+        if str(SITE_FOLDER) not in environment.get("PYTHONPATH", "").split(os.pathsep):
             return "its PYTHONPATH was replaced by one without the probe's folder"
         return self._failure(pid)
 
@@ -117,3 +137,18 @@ def _python(maps: str) -> tuple[int, int] | None:
     """Its version, by the folder that torch was loaded from."""
     found = re.search(rf"/python(\d)\.(\d+)/\S*{TORCH}", maps)
     return None if found is None else (int(found[1]), int(found[2]))
+
+
+# -- from doctor/fork_server.py: Python's fork server, which hands its own environment, and whatever it has loaded, on
+# to each worker.
+
+
+def end_fork_server() -> None:
+    """Ends it, so that the next worker starts one in the environment of then. One that has workers is left alone, since
+    they end with it; Python has no public way, and where it has no such way either nothing happens."""
+    module = sys.modules.get("multiprocessing.forkserver")
+    if module is None or multiprocessing.active_children():
+        return
+    stop = getattr(getattr(module, "_forkserver", None), "_stop", None)
+    if stop is not None:
+        stop()

@@ -1,4 +1,4 @@
-"""The command's standard output and error, passed through so that their last lines are known."""
+"""Relay output, signals and the terminal between the user and the command."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import contextlib
 import fcntl
 import os
 import pty
+import signal
+import socket
 import termios
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+# -- from doctor/attach/relay.py: The command's standard output and error, passed through so that their last lines are
+# known.
+
 
 LINES = 50
 LINE_BYTES = 4000
@@ -55,7 +63,7 @@ class _Stream:
     is_terminal: bool
 
 
-class Relay:
+class OutputRelay:
     """Where ours is a terminal the command gets one, of the same size, so that progress bars look as ever; else a
     pipe. Two of ours that are one file get one, which keeps what is written in order.
 
@@ -146,3 +154,144 @@ def _copy_size(target: int, terminal: int) -> None:
 def _is_same(one: int, other: int) -> bool:
     first, second = os.fstat(one), os.fstat(other)
     return (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino)
+
+
+# -- from doctor/attach/signals.py: Signals that come to the doctor and are meant for the command.
+
+
+TO_GROUP = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH)
+"""What a terminal sends goes to every process of the group, as it does without the doctor."""
+TO_COMMAND = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""What people and schedulers send goes to the one process that they mean."""
+TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class SignalRelay:
+    """Passes each on exactly once, since the command's process group is not ours. The second that asks for the end
+    terminates all processes of the command, the third kills them. What this process ignores, as under nohup, stays
+    ignored, here and in the command.
+
+    Use it as a context in the main thread; `wake` becomes readable whenever a signal, or a child's end, has come.
+    """
+
+    def __init__(
+        self,
+        signal_group: Callable[[int, int], None],
+        signal_all: Callable[[int], None],
+        resize: Callable[[], None],
+    ) -> None:
+        """How to send a signal to the group of a command, and to all processes that come from it; what to do when our
+        terminal has another size."""
+        self._signal_group = signal_group
+        self._signal_all = signal_all
+        self._resize = resize
+        self._command: int | None = None
+        self._early: list[int] = []
+        self._before: dict[int, Any] = {}
+        self.requests = 0
+        """How often the end was asked for."""
+
+    def __enter__(self) -> SignalRelay:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self._wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for signum in (*TO_GROUP, *TO_COMMAND):
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                self._before[signum] = signal.signal(signum, self._on)
+        self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signum, before in self._before.items():
+            signal.signal(signum, signal.SIG_DFL if before is None else before)
+        signal.set_wakeup_fd(self._wakeup)
+        self._reader.close()
+        self._writer.close()
+
+    @property
+    def wake(self) -> int:
+        """A descriptor."""
+        return self._reader.fileno()
+
+    def started(self, command: int) -> None:
+        """From now on signals go to it; those that came before it was there go now."""
+        self._command = command
+        while self._early:
+            self._pass_on(self._early.pop(0))
+
+    def clear(self) -> None:
+        """Makes `wake` unreadable until the next signal."""
+        with contextlib.suppress(BlockingIOError):
+            while self._reader.recv(4096):
+                continue
+
+    def _on(self, signum: int, _: FrameType | None) -> None:
+        if self._command is None:
+            self._early.append(signum)
+        else:
+            self._pass_on(signum)
+
+    def _pass_on(self, signum: int) -> None:
+        if signum in TO_END:
+            self.requests += 1
+        if signum == signal.SIGWINCH:
+            self._resize()
+        if signum in TO_END and self.requests > 1:
+            self._signal_all(signal.SIGTERM if self.requests == 2 else signal.SIGKILL)
+        else:
+            self._send(signum)
+
+    def _send(self, signum: int) -> None:
+        assert self._command is not None
+        if signum in TO_GROUP:
+            self._signal_group(self._command, signum)
+        else:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self._command, signum)
+
+
+# -- from doctor/attach/terminal.py: Who may read the terminal: the command is in a process group of its own, and gets
+# it when it asks.
+
+
+class ControllingTerminal:
+    """The controlling terminal, if there is one. It stays with this process's group, so that Ctrl-C comes here, until
+    the command is stopped because it wants to read: then it is lent."""
+
+    def __init__(self) -> None:
+        try:
+            self._descriptor: int | None = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError:
+            self._descriptor = None
+        self._is_lent = False
+
+    def lend(self, group: int) -> bool:
+        """False where it is not ours to lend: this process is in the background."""
+        try:
+            if self._descriptor is None or os.tcgetpgrp(self._descriptor) != os.getpgrp():
+                return False
+            os.tcsetpgrp(self._descriptor, group)
+        except OSError:  # the terminal, or the group, is gone
+            return False
+        self._is_lent = True
+        return True
+
+    def take_back(self) -> bool:
+        """Whether it was lent."""
+        if not self._is_lent or self._descriptor is None:
+            return False
+        self._is_lent = False
+        before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # from the background, it would stop us
+        try:
+            with contextlib.suppress(OSError):  # the terminal is gone
+                os.tcsetpgrp(self._descriptor, os.getpgrp())
+        finally:
+            signal.signal(signal.SIGTTOU, before)
+        return True
+
+    def close(self) -> None:
+        self.take_back()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

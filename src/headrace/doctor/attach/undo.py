@@ -1,4 +1,4 @@
-"""Undoes a run: brings every path of its journal to what it was. Done again, after it was cut short, it goes on."""
+"""Undo a run: restore every path of its journal. If this is cut short, run it again."""
 
 from __future__ import annotations
 
@@ -11,10 +11,88 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.doctor.hands_off.before import Before, Journal
-from headrace.doctor.probe.hands_off.folder import is_below
-from headrace.doctor.probe.hands_off.records import APPENDED, FOLDER, LINKED, MOVED, OTHER, SYMLINK, Record
-from headrace.doctor.probe.hands_off.undo_folder import end_sum
+from headrace.doctor.probe.hands_off.undo_folder import (
+    ABSENT,
+    APPENDED,
+    COPIED,
+    FOLDER,
+    LINKED,
+    LOST,
+    MOVED,
+    OTHER,
+    SYMLINK,
+    UndoRecord,
+    decoded,
+    end_sum,
+    is_below,
+)
+
+# -- from doctor/hands_off/before.py: What each path was before the command, as the undo journal has it.
+
+
+@dataclass
+class FormerPath:
+    """One path."""
+
+    first: UndoRecord
+    contents: list[UndoRecord] = field(default_factory=list)
+    """Records that its content was kept with, oldest first: the first that still has it counts."""
+    lost: str = ""
+    """Why there is none."""
+
+    @property
+    def path(self) -> str:
+        return self.first.path
+
+    @property
+    def was_absent(self) -> bool:
+        return self.first.kind == ABSENT
+
+    def is_as_it_was(self) -> bool:
+        """Whether nothing tells it from what it was: of a file, that it is the same one, its size and times."""
+        try:
+            now = os.lstat(self.path)
+        except OSError:
+            return self.was_absent
+        first = self.first
+        same = (now.st_mode, now.st_ino) == (first.mode, first.inode)
+        return same and (
+            not modes.S_ISREG(now.st_mode) or (now.st_size, now.st_mtime_ns) == (first.size, first.mtime_ns)
+        )
+
+
+@dataclass
+class FormerPaths:
+    """All of them, by path."""
+
+    paths: dict[str, FormerPath] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    """What went wrong in writing it, of no path."""
+
+    @property
+    def kept(self) -> set[str]:
+        """Names of the files that former contents are in."""
+        return {os.path.basename(record.kept) for before in self.paths.values() for record in before.contents}
+
+
+def read_journal(path: Path) -> FormerPaths:
+    """Raises OSError where it cannot be read."""
+    journal = FormerPaths()
+    for record in decoded(path.read_bytes()):
+        if not record.path:
+            journal.faults.append(record.detail)
+            continue
+        before = journal.paths.setdefault(record.path, FormerPath(record))
+        if record.kind in (LINKED, COPIED):
+            before.contents.append(record)
+        elif record.kind == LOST:
+            before.lost = before.lost or record.detail
+    return journal
+
+
+# -- from doctor/hands_off/undo.py: Undoes a run: brings every path of its journal to what it was. Done again, after
+# it was cut short, it goes on.
+
 
 OUTSIDE = "outside"
 """Folder of what was written outside of the working directory."""
@@ -40,7 +118,7 @@ class Undone:
 class Undo:
     """One run's."""
 
-    def __init__(self, root: Path, journal: Journal, written: Path, *, keep: bool) -> None:
+    def __init__(self, root: Path, journal: FormerPaths, written: Path, *, keep: bool) -> None:
         """What the command made goes to `written`, or with `keep` False is deleted, but for strangers."""
         self._root = root
         self._paths = journal.paths
@@ -75,17 +153,17 @@ class Undo:
             if before not in there:
                 self._try(before, _set_mode_and_times)
 
-    def _in_order(self, wanted: Callable[[Before], bool]) -> list[Before]:
+    def _in_order(self, wanted: Callable[[FormerPath], bool]) -> list[FormerPath]:
         """Folders before what is in them."""
         return sorted(filter(wanted, self._paths.values()), key=lambda before: before.path)
 
-    def _try(self, before: Before, work: Callable[[Before], None]) -> None:
+    def _try(self, before: FormerPath, work: Callable[[FormerPath], None]) -> None:
         try:
             work(before)
         except OSError as error:
             self.undone.failed.append((before.path, error.strerror or str(error)))
 
-    def _take_away(self, before: Before) -> None:
+    def _take_away(self, before: FormerPath) -> None:
         if os.path.lexists(before.path):
             self._clear(before.path)
 
@@ -107,7 +185,7 @@ class Undo:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(path, target)
 
-    def _make_folder(self, before: Before) -> None:
+    def _make_folder(self, before: FormerPath) -> None:
         path = before.path
         if os.path.isdir(path) and not os.path.islink(path):
             return
@@ -116,7 +194,7 @@ class Undo:
         os.mkdir(path)
         self.undone.restored.append(path)
 
-    def _move_back(self, before: Before) -> None:
+    def _move_back(self, before: FormerPath) -> None:
         """What was new in a folder that took its place is away by now."""
         path, now = before.path, before.first.kept
         if _inode(path) == before.first.inode or not os.path.isdir(now):
@@ -126,7 +204,7 @@ class Undo:
         os.rename(now, path)
         self.undone.restored.append(path)
 
-    def _restore(self, before: Before) -> None:
+    def _restore(self, before: FormerPath) -> None:
         if before.first.kind == SYMLINK:
             self._relink(before)
         elif before.contents:
@@ -134,7 +212,7 @@ class Undo:
         elif not before.is_as_it_was():
             self._mend(before)
 
-    def _relink(self, before: Before) -> None:
+    def _relink(self, before: FormerPath) -> None:
         path, target = before.path, before.first.detail
         if os.path.islink(path) and os.readlink(path) == target:
             return
@@ -145,7 +223,7 @@ class Undo:
         _set_times(before.first, path)
         self.undone.restored.append(path)
 
-    def _refill(self, before: Before) -> None:
+    def _refill(self, before: FormerPath) -> None:
         """Gives it what was kept of its content."""
         for record in before.contents:
             with suppress(_NotKeptError):
@@ -157,14 +235,14 @@ class Undo:
         if not before.is_as_it_was():
             self.undone.failed.append((before.path, "what was kept of it has been changed, too"))
 
-    def _put_back(self, record: Record, before: Before) -> bool:
+    def _put_back(self, record: UndoRecord, before: FormerPath) -> bool:
         """Whether it is another file than it was, or has other content."""
         if record.kind == LINKED:
             return self._give_name_back(record)
         size = before.first.size if before.first.kind == APPENDED else record.size
         return self._copy_back(record, size)
 
-    def _give_name_back(self, record: Record) -> bool:
+    def _give_name_back(self, record: UndoRecord) -> bool:
         try:
             kept = os.lstat(record.kept)
         except FileNotFoundError as error:
@@ -179,7 +257,7 @@ class Undo:
         _rename(record.kept, record.path)
         return True
 
-    def _copy_back(self, record: Record, size: int) -> bool:
+    def _copy_back(self, record: UndoRecord, size: int) -> bool:
         if not os.path.isfile(record.kept):
             raise _NotKeptError
         os.truncate(record.kept, min(size, os.path.getsize(record.kept)))
@@ -192,7 +270,7 @@ class Undo:
         shutil.copyfile(record.kept, path)
         return True
 
-    def _mend(self, before: Before) -> None:
+    def _mend(self, before: FormerPath) -> None:
         """Without a copy: cut off what was appended, and set mode and times."""
         first = before.first
         now = _stat_or_none(before.path)
@@ -236,7 +314,7 @@ def _rename(source: str, target: str) -> None:
         shutil.move(source, target)
 
 
-def _set_mode_and_times(before: Before) -> None:
+def _set_mode_and_times(before: FormerPath) -> None:
     first = before.first
     now = os.lstat(first.path)
     _set_owner(first, now)
@@ -246,16 +324,16 @@ def _set_mode_and_times(before: Before) -> None:
         _set_times(first, first.path)
 
 
-def _set_owner(first: Record, now: os.stat_result) -> None:
+def _set_owner(first: UndoRecord, now: os.stat_result) -> None:
     if (now.st_uid, now.st_gid) != (first.owner, first.group):
         os.chown(first.path, first.owner, first.group, follow_symlinks=False)
 
 
-def _set_times(first: Record, path: str) -> None:
+def _set_times(first: UndoRecord, path: str) -> None:
     os.utime(path, ns=(first.atime_ns, first.mtime_ns), follow_symlinks=False)
 
 
-def _open_up(before: Before) -> None:
+def _open_up(before: FormerPath) -> None:
     """Lets this user into a folder of theirs, whatever mode the command has given it."""
     if os.path.isdir(before.path) and not os.path.islink(before.path) and not before.is_as_it_was():
         os.chmod(before.path, modes.S_IMODE(before.first.mode) | modes.S_IRWXU)

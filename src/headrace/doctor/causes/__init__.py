@@ -1,5 +1,7 @@
-"""Pure functions from a session to what it means."""
+"""Causes of data stalls, one file each: how it is detected and said, and what would remedy it."""
 
-from headrace.doctor.analyse.analysis import diagnose
+from __future__ import annotations
+
+from headrace.doctor.causes.diagnose import diagnose
 
 __all__ = ["diagnose"]

@@ -1,32 +1,34 @@
-"""What every remedy looks at: one training, its loader, its machine, and what a change of it would give."""
+"""The case that remedies are judged by: one loader, its stages, files and simulation."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from headrace.doctor.analyse.join import Finder, Join
-from headrace.doctor.analyse.loaders import with_loaders_as_one
-from headrace.doctor.analyse.parts import WAIT
-from headrace.doctor.causes.remedy import Edit
-from headrace.doctor.edits.changes import Changed, Wanted, changed
-from headrace.doctor.edits.loader_call import loader_call
-from headrace.doctor.edits.script_source import Source
-from headrace.doctor.measure.diagnosis import Diagnosis, Making, StagePart
+from headrace.doctor.causes.remedy import Edit, Factor, Remedy, over
+from headrace.doctor.edits.changes import ChangedScript, WantedEdit, changed
+from headrace.doctor.edits.loader_call import loader_call, run_with
+from headrace.doctor.edits.script_source import ScriptSource, ScriptSources, parsed
+from headrace.doctor.measure.batches import Finder, Join
+from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, StagePart
 from headrace.doctor.measure.host import Host, host_of
-from headrace.doctor.measure.view import View
-from headrace.doctor.predict.prediction import Prediction, predicted
-from headrace.doctor.predict.setup import Setup
-from headrace.doctor.remedies.edits.options import run_with
-from headrace.doctor.remedies.sources import Sources, parsed
+from headrace.doctor.measure.steps import WAIT, with_loaders_as_one
+from headrace.doctor.measure.view import TrainerView
+from headrace.doctor.quantities import time
 from headrace.doctor.session.model import Calibration, Session
-from headrace.doctor.simulate.recording import Recorded, recorded
+from headrace.doctor.simulate.prediction import Prediction, predicted
+from headrace.doctor.simulate.recording import RecordedRun, recorded
+from headrace.doctor.simulate.work import FeedSetup, StageChange
 
-Change = Callable[[Setup], Setup]
+# -- from doctor/remedies/case.py: What every remedy looks at: one training, its loader, its machine, and what a
+# change of it would give.
+
+
+Change = Callable[[FeedSetup], FeedSetup]
 """A what-if."""
 
 
@@ -36,14 +38,14 @@ class Case:
 
     session: Session
     diagnosis: Diagnosis
-    view: View
-    making: Making
+    view: TrainerView
+    making: LoaderProduction
     facts: dict[str, Any]
     """Of the loader."""
     host: Host | None
-    recorded: Recorded | None
+    recorded: RecordedRun | None
     """None where there is nothing to simulate."""
-    sources: Sources
+    sources: ScriptSources
 
     @property
     def step_us(self) -> float:
@@ -159,21 +161,21 @@ class Case:
         return prediction is not None and prediction.step_us <= (1 - WORTH) * self.step_us
 
     @cached_property
-    def parsed(self) -> list[Source]:
+    def parsed(self) -> list[ScriptSource]:
         return parsed(self.session, [self.facts.get("file")], self.sources)
 
-    def changed(self, wanted: Wanted) -> list[Changed] | None:
+    def changed(self, wanted: WantedEdit) -> list[ChangedScript] | None:
         """The user's files with it, where that is certain."""
         return changed(wanted, self.parsed, self.facts, self.session.outcome.command)
 
-    def run_with(self, wanted: Wanted) -> str | None:
+    def run_with(self, wanted: WantedEdit) -> str | None:
         """Name the script's own options that give what is wanted of the loader; None where none does."""
         found = loader_call(self.parsed, self.facts)
         if found is None:
             return None
         return run_with(found, self.parsed, wanted.keywords, self.session.outcome.command)
 
-    def edit(self, wanted: Wanted) -> Edit | None:
+    def edit(self, wanted: WantedEdit) -> Edit | None:
         """The same as a diff. One that needs two files is none."""
         files = self.changed(wanted)
         if files is None or len(files) != 1:
@@ -194,7 +196,7 @@ WORTH = 0.02
 """Share of a step that a remedy must gain: two runs of one script differ by as much."""
 
 
-def case_of(session: Session, diagnosis: Diagnosis, view: View, sources: Sources) -> Case | None:
+def case_of(session: Session, diagnosis: Diagnosis, view: TrainerView, sources: ScriptSources) -> Case | None:
     """None where no step was measured, or where it waited for no DataLoader: what to change of a loader of Headrace's
     own the findings say."""
     if view.budget is None or not view.makings or view.makings[0].threads:
@@ -214,6 +216,111 @@ def case_of(session: Session, diagnosis: Diagnosis, view: View, sources: Sources
     )
 
 
-def with_stage(setup: Setup, name: str, change: Any) -> Setup:
+def with_stage(setup: FeedSetup, name: str, change: Any) -> FeedSetup:
     """A stage's, or a category's, time changed, beside what has been changed."""
     return replace(setup, stages={**setup.stages, name: change})
+
+
+# -- from doctor/remedies/proposal.py: A remedy with what its prescription is put together from.
+
+
+HIGH, MEDIUM, LOW = "high", "medium", "low"
+"""Confidence: only what was recorded, simulated anew; something timed beside the run, too; an assumption."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    remedy: Remedy
+    change: Change | None = None
+    """To predict it together with others."""
+    wanted: WantedEdit | None = None
+    """To change the user's files for it together with others."""
+
+
+def tried(
+    case: Case,
+    prediction: Prediction | None,
+    *,
+    code: str,
+    title: str,
+    why: str,
+    confidence: str,
+    change: Change,
+    costs: list[str] | None = None,
+    wanted: WantedEdit | None = None,
+    hint: str = "",
+    changes: dict[str, Any] | None = None,
+) -> Proposal:
+    """Helps where the prediction says so; else it says what was predicted. One that cannot be predicted is not said to
+    help."""
+    if prediction is None:
+        return would_not(code, title, f"{why} What it would gain cannot be computed: no batch's making was recorded.")
+    if not case.is_faster(prediction):
+        return would_not(code, title, f"{why} {_no_gain(case, prediction)}")
+    edit = None if wanted is None else case.edit(wanted)
+    options = None if wanted is None else case.run_with(wanted)
+    remedy = Remedy(
+        code=code,
+        title=title,
+        helps=True,
+        why=why,
+        prediction=prediction,
+        confidence=confidence,
+        costs=costs or [],
+        edit=edit,
+        hint=hint if options is None else f"run it with {options}",
+        changes=changes,
+    )
+    return Proposal(remedy, change, wanted)
+
+
+def would_not(code: str, title: str, why: str) -> Proposal:
+    return Proposal(Remedy(code, title, helps=False, why=why, prediction=None, confidence=HIGH))
+
+
+def unpredicted(
+    code: str, title: str, why: str, *, costs: list[str] | None = None, hint: str = "", wanted: WantedEdit | None = None
+) -> Proposal:
+    """One that is right to do, but whose gain nothing that was recorded tells."""
+    remedy = Remedy(code, title, helps=True, why=why, prediction=None, confidence=LOW, costs=costs or [], hint=hint)
+    return Proposal(remedy, wanted=wanted)
+
+
+def with_factor(case: Case, factor: Factor, change: Any) -> Prediction | None:
+    """`change` makes a Change of what is left of a stage. The interval spans what the factor may be."""
+    return over(*(case.predict(change(left)) for left in (factor.usual, factor.least, factor.most)))
+
+
+def _no_gain(case: Case, prediction: Prediction) -> str:
+    return f"It would give {time(prediction.step_us)} a step, and there are {time(case.step_us)} now: no gain."
+
+
+# -- from doctor/remedies/stages.py: Stages of making a batch that a remedy would change: what they take, and what is
+# left of them.
+
+
+def share_of(stages: Iterable[StagePart]) -> float:
+    """Of the makers' busy time."""
+    return sum(one.share for one in stages)
+
+
+def name_of(stage: StagePart) -> str:
+    return f"{stage.category}:{stage.label}"
+
+
+def scaled(stages: Sequence[StagePart]) -> Callable[[float], Change]:
+    """By what is left of them, the change; one that has been changed before is changed on top of that."""
+
+    def leaving(left: float) -> Change:
+        def change(setup: FeedSetup) -> FeedSetup:
+            changed = {name_of(one): _scaled(setup.stages.get(name_of(one)), left) for one in stages}
+            return replace(setup, stages={**setup.stages, **changed})
+
+        return change
+
+    return leaving
+
+
+def _scaled(before: StageChange | None, left: float) -> StageChange:
+    now = before if before is not None else StageChange()
+    return StageChange(now.cpu * left, now.wait * left, None if now.call_us is None else now.call_us * left)

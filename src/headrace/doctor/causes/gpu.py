@@ -1,12 +1,19 @@
-"""Findings about GPUs: clocks held down, a narrow link, memory left, and a figure that misleads."""
+"""GPUs: clocks held down, a narrow link, and memory left for a larger batch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from headrace.doctor.causes.case import Case, Proposal, unpredicted, would_not
+from headrace.doctor.causes.verdict import BOUND
 from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.measure.host import Host
 from headrace.doctor.quantities import number, percent, size
+
+# -- from doctor/analyse/environment_gpus.py: Findings about GPUs: clocks held down, a narrow link, memory left, and a
+# figure that misleads.
+
 
 OFTEN = 0.05
 """Share of the readings."""
@@ -122,3 +129,40 @@ def _clock_text(clock: float | None, facts: dict[str, Any]) -> str:
     if clock is None:
         return "Its clock was not measured"
     return f"SM clock {clock:.0f} MHz on average, {number(facts.get('sm_clock_max_mhz') or clock)} at most"
+
+
+# -- from doctor/remedies/batch_size.py: GPU memory that is left for a larger batch.
+
+
+LARGER_BATCH = "larger-batch"
+
+
+def larger_batch(case: Case) -> Iterator[Proposal]:
+    """Whether training allows one is the user's to say, and how the step grows with it was not seen."""
+    title = "a larger batch"
+    if not case.has_gpu or case.host is None:
+        return
+    found = [one for one in gpu_findings(case.host) if one.code == "gpu-memory-left"]
+    if not found:
+        yield would_not(LARGER_BATCH, title, f"Less than {percent(LEFT)} of the GPU's memory is left{_peak(case)}.")
+    elif case.wait_share >= BOUND:
+        waits = f"a step waits {percent(case.wait_share)} for data, and a larger batch waits as long for each sample"
+        yield would_not(LARGER_BATCH, title, f"{found[0].text} But {waits}.")
+    else:
+        yield unpredicted(
+            LARGER_BATCH,
+            title,
+            found[0].text,
+            costs=["other hyperparameters: a larger batch trains otherwise", "more memory for batches in workers"],
+            hint="DataLoader(…, batch_size=…) until the memory is used, with the learning rate to fit",
+        )
+
+
+def _peak(case: Case) -> str:
+    assert case.host is not None
+    peaks = [
+        f"{size(used)} of {size(facts['memory_bytes'])}"
+        for name, facts in (case.host.facts.get("gpus") or {}).items()
+        if facts.get("memory_bytes") and (used := case.host.peak(f"{name}_memory_used_bytes")) is not None
+    ]
+    return f": {', '.join(peaks)} in use at most" if peaks else ""

@@ -1,4 +1,4 @@
-"""Findings about memory: of the machine, of the control group, and what processes share."""
+"""Memory: of the machine, of the control group, and what processes share."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Words for what costs time, and what to look at."""
+"""Names of stages and processes in sentences, and where to look at each."""
 
 from __future__ import annotations
 
 from headrace.doctor.measure import waits
 from headrace.doctor.measure.batches import REST, SERIALISE
-from headrace.doctor.session.model import Process, Session
+from headrace.doctor.session.model import ProbedProcess, Session
 
 NAMES = {
     "read": "reading files",
@@ -80,7 +80,7 @@ def look(cause: str) -> str:
     return LOOK.get(category(cause), "Look at the stage in the trace that --trace writes.")
 
 
-def who(session: Session, process: Process) -> str:
+def who(session: Session, process: ProbedProcess) -> str:
     """`Worker 1 (process 4711)`."""
     for maker in session.makers:
         if (maker.host, maker.pid) == (process.host, process.pid) and maker.worker is not None:

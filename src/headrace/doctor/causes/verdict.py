@@ -1,4 +1,4 @@
-"""The first sentences of every report."""
+"""The verdict: one paragraph that a report opens with."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import signal
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from headrace.doctor.analyse.find_notes import NOT_KNOWN, NOT_SEEN
-from headrace.doctor.analyse.parts import WAIT
-from headrace.doctor.analyse.ranks import is_late
 from headrace.doctor.causes.memory import COPIED
-from headrace.doctor.causes.processes import hanging
+from headrace.doctor.causes.processes import NOT_KNOWN, NOT_SEEN, hanging
 from headrace.doctor.causes.stage_names import category, named, who
-from headrace.doctor.measure.diagnosis import Causes, Finding, Part, RankView, StepBudget
+from headrace.doctor.measure.diagnosis import Finding, RankView, StepBudget, TimePart, WaitCauses
 from headrace.doctor.measure.own_loaders import SOURCE
-from headrace.doctor.measure.view import View
+from headrace.doctor.measure.ranks import is_late
+from headrace.doctor.measure.steps import WAIT
+from headrace.doctor.measure.view import TrainerView
 from headrace.doctor.quantities import counted, percent, time
 from headrace.doctor.session.model import Session
 
@@ -46,14 +45,14 @@ MOST_WORDS = 300
 """Characters of the command's own last line."""
 
 
-def verdict(session: Session, view: View | None, ranks: Sequence[RankView], findings: Sequence[Finding]) -> str:
+def verdict(session: Session, view: TrainerView | None, ranks: Sequence[RankView], findings: Sequence[Finding]) -> str:
     """How the command ended, where it did not end well; then what it waits for, or why that is not known; then what
     stands behind that, of the findings (heaviest first)."""
     parts = (_ending(session, view), _waiting(session, view), _not_known(session), _late(ranks), _behind(findings))
     return " ".join(sentence for part in parts for sentence in part)
 
 
-def _ending(session: Session, view: View | None) -> Iterator[str]:
+def _ending(session: Session, view: TrainerView | None) -> Iterator[str]:
     yield from (f"{who(session, process)} hangs." for process, _ in hanging(session))
     outcome = session.outcome
     steps = 0 if view is None else view.training.seen
@@ -85,7 +84,7 @@ def _last_line(session: Session) -> str:
     return f": {last}{'' if last.endswith(('.', '!', '?')) else '.'}" if last else "."
 
 
-def _waiting(session: Session, view: View | None) -> Iterator[str]:
+def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
     if view is None:
         yield _untrained(session)
     elif view.budget is None:
@@ -116,7 +115,7 @@ def _untrained(session: Session) -> str:
     return f"No training was seen: {seen}{unreached}."
 
 
-def _unasked(view: View, budget: StepBudget) -> str:
+def _unasked(view: TrainerView, budget: StepBudget) -> str:
     """Why there is no wait to speak of."""
     steps = counted(budget.steps, f"measured {budget.unit}")
     if view.trainer.passes:
@@ -130,7 +129,7 @@ def _unasked(view: View, budget: StepBudget) -> str:
     )
 
 
-def _share(view: View, share: float) -> Iterator[str]:
+def _share(view: TrainerView, share: float) -> Iterator[str]:
     waiting, unit = _waiting_one(view), view.training.unit
     if share < BOUND:
         yield f"Not input-bound: {waiting} waits {percent(share)} of each {unit} for data."
@@ -141,13 +140,13 @@ def _share(view: View, share: float) -> Iterator[str]:
     yield f"{waiting[0].upper()}{waiting[1:]} waits {percent(share)} of each {unit} for data{why}."
 
 
-def _waiting_one(view: View) -> str:
+def _waiting_one(view: TrainerView) -> str:
     """Who waits; of several ranks, which."""
     what = "GPU" if view.has_gpu else "training loop"
     return f"the {what}" if view.only else f"the {what} of rank {view.trainer.rank}"
 
 
-def cause_words(view: View) -> str:
+def cause_words(view: TrainerView) -> str:
     """`58 % of that is archive lookup (tarfile) in 2 workers, 21 % decode (PIL)`."""
     parts = by_category(view.causes)
     if not parts:
@@ -157,13 +156,13 @@ def cause_words(view: View) -> str:
     return ", ".join([f"{percent(first.share)} of that is {named(first.name)}{_where(view, first.name)}", *rest])
 
 
-def by_category(causes: Causes) -> list[Part]:
+def by_category(causes: WaitCauses) -> list[TimePart]:
     """Causes summed by category, heaviest first. One is called by its stage where that is most of it."""
-    groups: dict[str, list[Part]] = {}
+    groups: dict[str, list[TimePart]] = {}
     for part in causes.parts:
         groups.setdefault(category(part.name), []).append(part)
     sums = [
-        Part(
+        TimePart(
             parts[0].name if parts[0].share >= OF_STAGE * sum(part.share for part in parts) else name,
             sum(part.us for part in parts),
             sum(part.share for part in parts),
@@ -173,7 +172,7 @@ def by_category(causes: Causes) -> list[Part]:
     return sorted(sums, key=lambda part: -part.share)
 
 
-def _where(view: View, cause: str) -> str:
+def _where(view: TrainerView, cause: str) -> str:
     """Where a stage runs; a part of the wait itself has its place in its name."""
     if ":" not in cause and not any(category(part.name) == cause and ":" in part.name for part in view.causes.parts):
         return ""
@@ -185,9 +184,9 @@ def _where(view: View, cause: str) -> str:
     return " in the training process, which has no workers"
 
 
-def _most(view: View) -> str:
+def _most(view: TrainerView) -> str:
     assert view.budget is not None
-    parts: Sequence[Part] = view.budget.device or view.budget.parts
+    parts: Sequence[TimePart] = view.budget.device or view.budget.parts
     heaviest = max((part for part in parts if part.name != WAIT), key=lambda part: part.share, default=None)
     unit = view.training.unit
     return "" if heaviest is None else f"The largest part of a {unit} is {heaviest.name} ({percent(heaviest.share)})."
@@ -211,7 +210,7 @@ def _behind(findings: Sequence[Finding]) -> Iterator[str]:
     yield from (finding.text for finding in findings if finding.code in (COPIED, "loader-keeps-up"))
 
 
-def _short(session: Session, view: View) -> Iterator[str]:
+def _short(session: Session, view: TrainerView) -> Iterator[str]:
     """A run that gave less than was asked for says so: its figures bear less."""
     measured = len(view.training.steps)
     if session.mode == "measure" and measured < session.steps:

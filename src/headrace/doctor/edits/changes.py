@@ -1,24 +1,153 @@
-"""Changes that remedies want in the user's code, made together: one diff a file, or one for all."""
+"""Changes of a script that remedies want, applied together."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.doctor.edits.loader_call import argument, loader_call
-from headrace.doctor.edits.script_source import Replacement, Source
-from headrace.doctor.remedies.edits.archives import with_indexed_tar
-from headrace.doctor.remedies.edits.keywords import with_keywords
-from headrace.doctor.remedies.edits.loops import with_prefetcher
-from headrace.doctor.remedies.edits.options import default_to_change, is_literal, option_of
-from headrace.doctor.remedies.edits.unified import unified
-from headrace.doctor.remedies.edits.worker_threads import NAME, one_thread_each
+from headrace.doctor.edits.loader_call import (
+    NAME,
+    argument,
+    default_to_change,
+    is_literal,
+    loader_call,
+    one_thread_each,
+    option_of,
+    with_keywords,
+    with_prefetcher,
+)
+from headrace.doctor.edits.script_source import (
+    Replacement,
+    ScriptSource,
+    dotted,
+    full_name,
+    full_names,
+    import_of,
+    unified,
+)
+
+# -- from doctor/remedies/edits/archives.py: `headrace.IndexedTar` in place of `tarfile.open`.
+
+
+SHARED = {"extractfile", "getmember", "getmembers", "getnames", "close", "name"}
+"""What both have, with the same meaning."""
+READING = {"r", "r:", "r:*"}
+COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zst")
+"""Ends of names of archives that only tarfile reads."""
+OF_TAR_INFO = {"mtime", "uid", "gid", "uname", "gname", "pax_headers", "devmajor", "devminor", "chksum"}
+"""What only tarfile's members have, and hardly anything else has."""
+
+
+def with_indexed_tar(source: ScriptSource) -> tuple[int, list[Replacement]] | None:
+    """The line of the first `tarfile.open` for reading, and all of them changed. None where there is none, or where
+    something is asked of an archive that IndexedTar does not have."""
+    names = full_names(source.tree)
+    calls = [
+        node
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and full_name(node.func, names) in ("tarfile.open", "tarfile.TarFile.open")
+        if not _writes(node)
+    ]
+    if not calls or not all(_is_simple(call) for call in calls) or not _uses_shared_only(source, calls):
+        return None
+    pieces = [
+        Replacement(source.start(call), source.end(call), f"headrace.IndexedTar({_path(source, call)})")
+        for call in calls
+    ]
+    return calls[0].lineno, [*import_of(source, "headrace"), *pieces]
+
+
+def _writes(call: ast.Call) -> bool:
+    modes = (mode.value for mode in _modes(call) if isinstance(mode, ast.Constant))
+    return any(isinstance(mode, str) and mode[:1] in ("w", "a", "x") for mode in modes)
+
+
+def _modes(call: ast.Call) -> list[ast.expr]:
+    return [*call.args[1:2], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
+
+
+def _is_simple(call: ast.Call) -> bool:
+    """A path, and at most a mode that reads."""
+    others = [keyword.arg for keyword in call.keywords if keyword.arg != "mode"]
+    is_path = len(call.args) in (1, 2) and not isinstance(call.args[0], ast.Starred)
+    is_read = all(isinstance(one, ast.Constant) and one.value in READING for one in _modes(call))
+    return is_path and not others and is_read and not _is_compressed(call.args[0])
+
+
+def _is_compressed(path: ast.expr) -> bool:
+    """As far as the text tells."""
+    texts = [node.value for node in ast.walk(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return any(text.lower().endswith(COMPRESSED) for text in texts)
+
+
+def _path(source: ScriptSource, call: ast.Call) -> str:
+    return source.between(source.start(call.args[0]), source.end(call.args[0]))
+
+
+def _uses_shared_only(source: ScriptSource, calls: list[ast.Call]) -> bool:
+    """Whether whatever the archives are bound to is asked for nothing but what both have, and is given to nobody: what
+    a function does with one that it is given, or gives back, is not followed."""
+    bound: set[str] = set()
+    for call in calls:
+        names = _bound_to(source, call)
+        if not names:
+            return False
+        bound |= names
+    last = {name.rpartition(".")[2] for name in bound if "." in name}
+    allowed = set(_allowed(source.tree))
+    return all(_is_shared(node, bound, last, allowed) for node in ast.walk(source.tree))
+
+
+def _is_shared(node: ast.AST, bound: set[str], last: set[str], allowed: set[ast.expr]) -> bool:
+    """`last`: names of attributes that archives are bound to, of whichever object."""
+    if isinstance(node, ast.Attribute) and node.attr in OF_TAR_INFO:
+        return False
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr in last:
+        return node.attr in SHARED
+    if isinstance(node, ast.Attribute) and dotted(node.value) in bound:
+        return node.attr in SHARED
+    if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+        return True
+    return dotted(node) not in bound or node in allowed
+
+
+def _allowed(tree: ast.Module) -> Iterator[ast.expr]:
+    """Where an archive may stand by itself: before a dot, in a loop, a `with`, a comparison, or a test for None."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.value
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            yield node.iter
+        elif isinstance(node, ast.withitem):
+            yield node.context_expr
+        elif isinstance(node, ast.Compare):
+            yield from (node.left, *node.comparators)
+        elif isinstance(node, (ast.If, ast.IfExp)):
+            yield node.test
+        elif isinstance(node, ast.UnaryOp):
+            yield node.operand
+
+
+def _bound_to(source: ScriptSource, call: ast.Call) -> set[str]:
+    names: list[str | None] = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assign) and node.value is call:
+            names += [dotted(target) for target in node.targets]
+        elif isinstance(node, ast.AnnAssign) and node.value is call:
+            names.append(dotted(node.target))
+        elif isinstance(node, ast.withitem) and node.context_expr is call and node.optional_vars is not None:
+            names.append(dotted(node.optional_vars))
+    return {name for name in names if name is not None}
+
+
+# -- from doctor/remedies/edits/changes.py: Changes that remedies want in the user's code, made together: one diff a
+# file, or one for all.
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedEdit:
     """What is to be changed. Values of `keywords` are Python expressions."""
 
     keywords: Mapping[str, str] = field(default_factory=dict)
@@ -29,8 +158,8 @@ class Wanted:
     one_thread: bool = False
     """In each worker."""
 
-    def with_(self, other: Wanted) -> Wanted:
-        return Wanted(
+    def with_(self, other: WantedEdit) -> WantedEdit:
+        return WantedEdit(
             {**self.keywords, **other.keywords},
             self.prefetcher or other.prefetcher,
             self.indexed_tar or other.indexed_tar,
@@ -39,7 +168,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Changed:
+class ChangedScript:
     """One file with its changes made."""
 
     path: str
@@ -53,11 +182,11 @@ class Changed:
 
 
 def changed(
-    wanted: Wanted, sources: Sequence[Source], facts: Mapping[str, Any], command: Sequence[str] = ()
-) -> list[Changed] | None:
+    wanted: WantedEdit, sources: Sequence[ScriptSource], facts: Mapping[str, Any], command: Sequence[str] = ()
+) -> list[ChangedScript] | None:
     """The files that change for a loader of these facts, in a script that `command` starts. None where one of the
     changes is not certain, or where nothing changes."""
-    pieces: list[tuple[Source, int, list[Replacement]] | None] = []
+    pieces: list[tuple[ScriptSource, int, list[Replacement]] | None] = []
     if wanted.keywords or wanted.one_thread:
         pieces += _of_loader(wanted, sources, facts, command)
     if wanted.prefetcher is not None:
@@ -73,8 +202,8 @@ def changed(
 
 
 def _of_loader(
-    wanted: Wanted, sources: Sequence[Source], facts: Mapping[str, Any], command: Sequence[str]
-) -> Iterable[tuple[Source, int, list[Replacement]] | None]:
+    wanted: WantedEdit, sources: Sequence[ScriptSource], facts: Mapping[str, Any], command: Sequence[str]
+) -> Iterable[tuple[ScriptSource, int, list[Replacement]] | None]:
     """An argument that is no literal keeps what the script makes of it: its option's default changes, where that is
     what the loader has."""
     found = loader_call(sources, facts)
@@ -104,27 +233,29 @@ def _is_computed(value: ast.expr | None) -> bool:
 
 
 def _of_loop(
-    device: str, sources: Sequence[Source], facts: Mapping[str, Any]
-) -> tuple[Source, int, list[Replacement]] | None:
+    device: str, sources: Sequence[ScriptSource], facts: Mapping[str, Any]
+) -> tuple[ScriptSource, int, list[Replacement]] | None:
     source = next((one for one in sources if one.path == facts.get("file")), None)
     line = facts.get("line")
     replaced = None if source is None else with_prefetcher(source, line, device)
     return None if source is None or replaced is None else (source, int(line or 0), replaced)
 
 
-def _of_archives(sources: Sequence[Source]) -> tuple[Source, int, list[Replacement]] | None:
+def _of_archives(sources: Sequence[ScriptSource]) -> tuple[ScriptSource, int, list[Replacement]] | None:
     """In the only file that opens any."""
     found = [(source, *made) for source in sources if (made := with_indexed_tar(source)) is not None]
     return found[0] if len(found) == 1 else None
 
 
-def _together(source: Source, pieces: Sequence[tuple[Source, int, list[Replacement]]]) -> Changed | None:
+def _together(
+    source: ScriptSource, pieces: Sequence[tuple[ScriptSource, int, list[Replacement]]]
+) -> ChangedScript | None:
     if not pieces:
         return None
     replaced = [piece for _, _, of_one in pieces for piece in of_one]
     line = min(line for _, line, _ in pieces)
     after = source.with_replaced(replaced)
-    return None if after == source.text else Changed(source.path, line, source.text, after)
+    return None if after == source.text else ChangedScript(source.path, line, source.text, after)
 
 
 def _parses(text: str) -> bool:

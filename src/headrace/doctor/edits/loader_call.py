@@ -1,4 +1,4 @@
-"""The call that made a DataLoader, found in the user's files by what the loader turned out to be."""
+"""Where a script makes its DataLoader, and how its arguments are changed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.doctor.edits.script_source import Source, dotted
-from headrace.doctor.remedies.edits.imports import full_name, full_names
+from headrace.doctor.edits.script_source import (
+    Replacement,
+    ScriptSource,
+    below_imports,
+    dotted,
+    full_name,
+    full_names,
+    import_of,
+    top_names,
+)
+
+# -- from doctor/remedies/edits/loader_call.py: The call that made a DataLoader, found in the user's files by what the
+# loader turned out to be.
+
 
 PARAMETERS = (
     "dataset",
@@ -38,7 +50,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class LoaderCall:
-    source: Source
+    source: ScriptSource
     call: ast.Call
 
     @property
@@ -46,7 +58,7 @@ class LoaderCall:
         return self.call.lineno
 
 
-def loader_call(sources: Sequence[Source], facts: Mapping[str, Any]) -> LoaderCall | None:
+def loader_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> LoaderCall | None:
     """The only call of DataLoader that may have made the loader of these facts: of all that may, the one whose result
     bears the name that is iterated where the facts say. None where several may, or none; and where the text of the
     file that iterates it is not known (a cell, `exec`, `python -c`), since it may be made there."""
@@ -75,7 +87,7 @@ def is_open(call: ast.Call) -> bool:
     )
 
 
-def _calls(source: Source) -> list[ast.Call]:
+def _calls(source: ScriptSource) -> list[ast.Call]:
     names = full_names(source.tree)
     return [
         node
@@ -109,7 +121,7 @@ def _names_of(found: LoaderCall) -> set[str]:
     return {name for name in names if name is not None}
 
 
-def _iterated(sources: Sequence[Source], facts: Mapping[str, Any]) -> set[str]:
+def _iterated(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> set[str]:
     """Names in the expression that is iterated where the facts say."""
     source = next((one for one in sources if one.path == facts.get("file")), None)
     loop = None if source is None else loop_at(source, facts.get("line"))
@@ -117,7 +129,7 @@ def _iterated(sources: Sequence[Source], facts: Mapping[str, Any]) -> set[str]:
     return {name for node in expressions if (name := dotted(node)) is not None}
 
 
-def loop_at(source: Source, line: Any) -> ast.For | None:
+def loop_at(source: ScriptSource, line: Any) -> ast.For | None:
     """The `for` statement whose head holds a line: the innermost."""
     loops = [
         node
@@ -125,3 +137,202 @@ def loop_at(source: Source, line: Any) -> ast.For | None:
         if isinstance(node, ast.For) and isinstance(line, int) and node.lineno <= line <= (node.iter.end_lineno or 0)
     ]
     return max(loops, key=lambda node: node.lineno, default=None)
+
+
+# -- from doctor/remedies/edits/options.py: Options of a script's own: where an argument of DataLoader's comes from
+# one, that is what is to be changed.
+
+
+FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
+"""Actions of options that take no value."""
+
+
+@dataclass(frozen=True)
+class ScriptOption:
+    """A call of `add_argument` whose value an expression reads."""
+
+    source: ScriptSource
+    call: ast.Call
+    flags: list[str]
+    default: ast.Constant | None
+    """None where it is no literal, or there is none."""
+
+    @property
+    def takes_value(self) -> bool:
+        action = _keyword(self.call, "action")
+        return not (isinstance(action, ast.Constant) and action.value in FLAGS_ONLY)
+
+    def given(self, command: Sequence[str]) -> str | None:
+        """Return the flag by which a command line gives it; None where it does not."""
+        for word in command:
+            for flag in self.flags:
+                is_short = len(flag) == 2 and word.startswith(flag) and word[2:].lstrip("=").isalnum()
+                if word == flag or word.startswith(f"{flag}=") or is_short:
+                    return flag
+        return None
+
+    def words(self, value: str, command: Sequence[str]) -> str:
+        """Write how to give it: by the flag that the command has, else by the longest."""
+        flag = self.given(command) or max(self.flags, key=len)
+        return f"{flag} {value}" if self.takes_value else flag
+
+
+def is_literal(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant)
+
+
+def option_of(sources: Sequence[ScriptSource], value: ast.expr) -> ScriptOption | None:
+    """Find the only option that `args.workers` reads, in whichever file; None for any other expression."""
+    if not isinstance(value, ast.Attribute):
+        return None
+    found = [
+        ScriptOption(source, node, flags, _default(node))
+        for source in sources
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"
+        if (flags := _flags(node)) and _destination(node, flags) == value.attr
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def default_to_change(option: ScriptOption, fact: Any, command: Sequence[str]) -> ast.Constant | None:
+    """Return the literal that decides what the loader gets; None where the command gives the option, or where the
+    loader has another value."""
+    default = option.default
+    if default is None or option.given(command) is not None or default.value != fact:
+        return None
+    return default
+
+
+def run_with(
+    found: LoaderCall, sources: Sequence[ScriptSource], keywords: Mapping[str, str], command: Sequence[str]
+) -> str | None:
+    """Write `-j 6`, of those of the arguments that options of the script give; None where none does."""
+    words = []
+    for name, text in keywords.items():
+        value = argument(found.call, name)
+        option = None if value is None or is_literal(value) else option_of(sources, value)
+        if option is not None:
+            words.append(option.words(text, command))
+    return " ".join(words) or None
+
+
+def _flags(call: ast.Call) -> list[str]:
+    texts = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return [text for text in texts if text.startswith("-")]
+
+
+def _destination(call: ast.Call, flags: list[str]) -> str:
+    """Name it as argparse does: by `dest`, else by the first long flag, else by the first."""
+    given = _keyword(call, "dest")
+    if isinstance(given, ast.Constant):
+        return str(given.value)
+    long = [flag for flag in flags if flag.startswith("--")]
+    return (long or flags)[0].lstrip("-").replace("-", "_")
+
+
+def _default(call: ast.Call) -> ast.Constant | None:
+    value = _keyword(call, "default")
+    return value if isinstance(value, ast.Constant) else None
+
+
+def _keyword(call: ast.Call, name: str) -> ast.expr | None:
+    return next((one.value for one in call.keywords if one.arg == name), None)
+
+
+# -- from doctor/remedies/edits/keywords.py: Arguments of a call of DataLoader, set in its text.
+
+
+def with_keywords(source: ScriptSource, call: ast.Call, wanted: Mapping[str, str]) -> list[Replacement] | None:
+    """Each argument of a call of DataLoader, with its value's text: replaced where it is given, by name or by place,
+    else added beside the last one. None where `*arguments` or `**options` may give one of them, too."""
+    given = {name: value for name in wanted if (value := argument(call, name)) is not None}
+    new = {name: text for name, text in wanted.items() if name not in given}
+    if new and is_open(call):
+        return None
+    pieces = [Replacement(source.start(value), source.end(value), wanted[name]) for name, value in given.items()]
+    return [*pieces, *_added(source, call, new)]
+
+
+def _added(source: ScriptSource, call: ast.Call, new: Mapping[str, str]) -> list[Replacement]:
+    if not new:
+        return []
+    texts = [f"{name}={text}" for name, text in new.items()]
+    arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    if not arguments:
+        place = source.end(call) - 1
+        return [Replacement(place, place, ", ".join(texts))]
+    last = max(arguments, key=source.end)
+    is_alone = _has_line_of_its_own(source, call, last)
+    line = f",{source.newline}{source.indentation(last.lineno)}"
+    if is_alone and isinstance(last, ast.keyword):  # before it, since a comment may follow it
+        place = source.start(last)
+        return [Replacement(place, place, "".join(text + line for text in texts))]
+    place = _behind(source, call, last)
+    return [Replacement(place, place, "".join((line if is_alone else ", ") + text for text in texts))]
+
+
+def _behind(source: ScriptSource, call: ast.Call, last: ast.expr | ast.keyword) -> int:
+    """Where an argument ends, parentheses around it included: the tree leaves them out."""
+    place = source.end(last)
+    rest = source.between(place, source.end(call) - 1)
+    closed = rest[: len(rest) - len(rest.lstrip(") \t"))]
+    return place + closed.rfind(")") + 1
+
+
+def _has_line_of_its_own(source: ScriptSource, call: ast.Call, last: ast.expr | ast.keyword) -> bool:
+    before = source.between(source.line_start(last.lineno), source.start(last))
+    return last.lineno > call.lineno and not before.strip()
+
+
+# -- from doctor/remedies/edits/loops.py: `headrace.DevicePrefetcher` around what a training loop iterates.
+
+
+AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
+"""Calls whose first argument is what they hand out the items of."""
+
+
+def with_prefetcher(source: ScriptSource, line: Any, device: str) -> list[Replacement] | None:
+    """None where no `for` statement iterates a plain name at that line, within `enumerate` or `tqdm` at most: anything
+    else may be no loader."""
+    loop = loop_at(source, line)
+    loader = None if loop is None else _loader(loop.iter)
+    if loader is None:
+        return None
+    start, end = source.start(loader), source.end(loader)
+    wrapped = f'headrace.DevicePrefetcher({source.between(start, end)}, "{device}")'
+    return [*import_of(source, "headrace"), Replacement(start, end, wrapped)]
+
+
+def _loader(node: ast.expr) -> ast.expr | None:
+    while isinstance(node, ast.Call) and dotted(node.func) in AROUND and node.args:
+        node = node.args[0]
+    return node if dotted(node) is not None else None
+
+
+# -- from doctor/remedies/edits/worker_threads.py: One thread a library in each worker, by the loader's
+# `worker_init_fn`.
+
+
+NAME = "one_thread_each"
+CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}
+"""By module, what keeps it to one thread."""
+
+
+def one_thread_each(found: LoaderCall) -> list[Replacement] | None:
+    """The function, where the loader has none yet: put behind the imports, since workers that are spawned look for it
+    by its name. None where the file imports no library whose threads could be set, or has that name already."""
+    source = found.source
+    anywhere = full_names(source.tree).values()
+    lines = [line for module, call in CALLS.items() if module in anywhere for line in _lines(source, module, call)]
+    if not lines or argument(found.call, "worker_init_fn") is not None or NAME in source.text:
+        return None
+    place = below_imports(source)
+    text = source.newline.join(["", "", f"def {NAME}(worker):", *lines, ""])
+    return [Replacement(place, place, text, order=1)]
+
+
+def _lines(source: ScriptSource, module: str, call: str) -> list[str]:
+    """By the name that the file itself has for the module; one that is imported within a function is no name here."""
+    names = [name for name, full in top_names(source.tree).items() if full == module]
+    return [f"    {names[0]}.{call}"] if names else [f"    import {module}", "", f"    {module}.{call}"]

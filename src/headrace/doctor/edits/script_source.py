@@ -1,11 +1,18 @@
-"""A file of the user's code: its text, its syntax tree, and pieces of the text put in place of others."""
+"""Source of a user's script: its text, names and imports, and unified diffs."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import difflib
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+
+from headrace.doctor.session.model import Session
+
+# -- from doctor/remedies/edits/source.py: A file of the user's code: its text, its syntax tree, and pieces of the
+# text put in place of others.
 
 
 @dataclass(frozen=True)
@@ -19,7 +26,7 @@ class Replacement:
     """Among those that are put in at one place."""
 
 
-class Source:
+class ScriptSource:
     """Positions are offsets in bytes, as the syntax tree has its columns."""
 
     def __init__(self, path: str, text: str) -> None:
@@ -81,3 +88,171 @@ def dotted(node: ast.expr) -> str | None:
         head = dotted(node.value)
         return None if head is None else f"{head}.{node.attr}"
     return None
+
+
+# -- from doctor/remedies/edits/imports.py: Imports: what a name of the user's code stands for, and one more of them.
+
+
+def full_names(tree: ast.Module) -> dict[str, str]:
+    """By name in the file, what was imported under it: `{"DL": "torch.utils.data.DataLoader"}`."""
+    return _names(ast.walk(tree))
+
+
+def top_names(tree: ast.Module) -> dict[str, str]:
+    """The same of what every function of the file can use: imported by a statement of the module itself."""
+    return _names(tree.body)
+
+
+def _names(nodes: Iterable[ast.AST]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                head = alias.name.partition(".")[0]
+                names[alias.asname or head] = alias.name if alias.asname else head
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return names
+
+
+def full_name(node: ast.expr, names: dict[str, str]) -> str | None:
+    """What a name or an attribute stands for, as far as the imports tell."""
+    text = dotted(node)
+    if text is None:
+        return None
+    head, dot, rest = text.partition(".")
+    return f"{names.get(head, head)}{dot}{rest}"
+
+
+def import_of(source: ScriptSource, module: str) -> list[Replacement]:
+    """`import module` behind the last import at the top of the file; nothing where it is there."""
+    if any(_brings(node, module) for node in source.tree.body):
+        return []
+    return [Replacement(place := below_imports(source), place, f"import {module}{source.newline}")]
+
+
+def below_imports(source: ScriptSource) -> int:
+    """Where the line behind the last import at the top begins; without any, behind the file's docstring, and without
+    that before the first statement: what stands there may be for the shell, or say the file's encoding."""
+    head: ast.stmt | None = None
+    for node in source.tree.body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            head = node
+        elif not _is_docstring(node, source):
+            break
+        elif head is None:
+            head = node
+    if head is not None:
+        return source.line_start((head.end_lineno or head.lineno) + 1)
+    return source.line_start(min((_first_line(node) for node in source.tree.body), default=1))
+
+
+def _first_line(node: ast.stmt) -> int:
+    """Of a function or class, its decorators included."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)])
+
+
+def _is_docstring(node: ast.stmt, source: ScriptSource) -> bool:
+    return node is source.tree.body[0] and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _brings(node: ast.stmt, module: str) -> bool:
+    return isinstance(node, ast.Import) and any(alias.name == module and alias.asname is None for alias in node.names)
+
+
+# -- from doctor/remedies/sources.py: The user's source files, as far as they can still be read where the prescription
+# is made.
+
+
+Read = Callable[[str], "str | None"]
+"""Gives the text of a file, None where there is none."""
+MOST_BYTES = 4 << 20
+"""Larger files are no scripts."""
+
+
+@dataclass(frozen=True)
+class ScriptSources:
+    """How to read a file, and the folder from which diffs name them."""
+
+    read: Read
+    root: str
+
+
+def read_file(path: str) -> str | None:
+    """The text with its own line ends; None where it is gone, too large, or no UTF-8."""
+    try:
+        if os.path.getsize(path) > MOST_BYTES:
+            return None
+        with open(path, encoding="utf-8", newline="") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return None
+
+
+def files_here() -> ScriptSources:
+    """Of this machine, named from the current folder."""
+    return ScriptSources(read_file, os.getcwd())
+
+
+def no_files() -> ScriptSources:
+    """Every change stays a hint."""
+    return ScriptSources(lambda _: None, os.sep)
+
+
+def parsed(session: Session, paths: Iterable[object], sources: ScriptSources) -> list[ScriptSource]:
+    """Those of the files that are Python: where a loader is iterated, and where makers were seen at work."""
+    found: dict[str, ScriptSource] = {}
+    for path in [*paths, *_seen(session)]:
+        if not isinstance(path, str) or path in found:
+            continue
+        text = sources.read(path)
+        source = None if text is None else _parsed(path, text)
+        if source is not None:
+            found[path] = source
+    return list(found.values())
+
+
+def _seen(session: Session) -> Iterable[str]:
+    """Of `file:line:function`; a file's name may hold colons itself."""
+    for maker in session.makers:
+        for line in maker.lines:
+            yield line.place.rsplit(":", 2)[0]
+
+
+def _parsed(path: str, text: str) -> ScriptSource | None:
+    try:
+        return ScriptSource(path, text)
+    except (SyntaxError, ValueError):  # for a newer Python than this one, or no Python
+        return None
+
+
+# -- from doctor/remedies/edits/unified.py: Unified diffs that `patch -p1` and `git apply` take.
+
+
+NO_NEWLINE = "\\ No newline at end of file\n"
+
+
+def unified(path: str, before: str, after: str, *, root: str) -> str:
+    """Of one file, named from `root` on where it lies below it, else by its whole path; empty where nothing differs."""
+    name = named_from(path, root)
+    end = "\t" if any(character.isspace() for character in name) else ""  # else `patch` takes its first word for it
+    lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{name}{end}", f"b/{name}{end}")
+    return "".join(_ended(lines))
+
+
+def named_from(path: str, root: str) -> str:
+    """With slashes, and no leading one: `patch -p1` in `root`, or in `/`, finds it."""
+    inside = os.path.relpath(path, root)
+    return path.lstrip(os.sep) if inside.startswith(os.pardir) else inside
+
+
+def _lines(text: str) -> list[str]:
+    """By line feeds only, as `patch` counts them."""
+    return [line + "\n" for line in text.split("\n")[:-1]] + [last for last in [text.split("\n")[-1]] if last]
+
+
+def _ended(lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        yield line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}"

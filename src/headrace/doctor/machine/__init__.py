@@ -1,5 +1,5 @@
 """Samples the machine beside the run: cores, memory, disks, GPUs."""
 
-from headrace.doctor.machine.sampler import Sampler
+from headrace.doctor.machine.sampler import MachineSampler
 
-__all__ = ["Sampler"]
+__all__ = ["MachineSampler"]

@@ -1,11 +1,10 @@
-"""The control groups that a process is in: version 1, 2 or both at once, each with all of its ancestors."""
+"""Control groups of a process, of version 1 and 2: limits, usage and throttling."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.doctor.machine.kernel import Kernel, is_whole, pairs, whole
-from headrace.doctor.machine.mounts import mounts
+from headrace.doctor.machine.kernel import Kernel, is_whole, mounts, pairs, whole
 
 UNLIMITED_BYTES = 1 << 60
 """Version 1 writes "no limit" as the largest multiple of a page; no machine has this much."""

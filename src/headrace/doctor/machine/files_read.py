@@ -1,15 +1,97 @@
-"""The files that a run reads: those opened while batches were made, one by one or by their folder, and those that the
-sampler saw open, as archives are all the time."""
+"""Files that the run read, their sizes, and folders that they could be copied to."""
 
 from __future__ import annotations
 
 import os
+import random
 import stat
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
-from headrace.doctor.session.model import Machine, Opened, OpenedFile, OpenedFolder, SeenFile, SeenFolder
-from headrace.doctor.survey.folders import listed
+from headrace.doctor.session.model import (
+    FileOpens,
+    Machine,
+    OpenedFile,
+    OpenedFolder,
+    SeenFile,
+    SeenFolder,
+    StagingPlace,
+)
+
+# -- from doctor/survey/folders.py: How many files a folder has, and how large they are, within bounds of entries and
+# of time.
+
+
+MOST_LISTED = 200_000
+MOST_SIZED = 2_000
+"""Files whose sizes are looked up, spread over all of them: each is a call of the system."""
+_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class ListedFolder:
+    files: int
+    bytes: int
+    """Estimated where `sized` is less than `files`, 0 where that is 0."""
+    sized: int
+    is_whole: bool
+    """Whether it was listed to its end, and its bytes are known."""
+
+
+def list_folder(folder: str, ends: list[str], *, is_deep: bool, is_time_left: Callable[[], bool]) -> ListedFolder:
+    """The regular files whose names end so, `is_deep`: those in folders beneath it, too. What cannot be read is left
+    out."""
+    paths: list[str] = []
+    found = _files(folder, tuple(ends), is_deep)
+    while len(paths) <= MOST_LISTED and is_time_left():
+        some = list(islice(found, _AT_ONCE))
+        paths += some
+        if len(some) < _AT_ONCE:
+            break
+    else:
+        return ListedFolder(len(paths), 0, 0, is_whole=False)
+    sizes = _sizes(_spread(paths), is_time_left)
+    bytes_ = round(sum(sizes) * len(paths) / len(sizes)) if sizes else 0
+    return ListedFolder(len(paths), bytes_, len(sizes), is_whole=len(sizes) > 0 or not paths)
+
+
+def _files(folder: str, ends: tuple[str, ...], is_deep: bool) -> Iterator[str]:
+    folders = [folder]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders += [entry.path] if is_deep else []
+                    elif entry.name.endswith(ends) and entry.is_file():
+                        yield entry.path
+        except OSError:
+            continue
+
+
+def _spread(paths: list[str]) -> list[str]:
+    """Where time runs out, those that came first stand for all: so not in the order of names."""
+    return paths if len(paths) <= MOST_SIZED else random.Random(len(paths)).sample(paths, MOST_SIZED)
+
+
+def _sizes(paths: list[str], is_time_left: Callable[[], bool]) -> list[int]:
+    sizes = []
+    for number, path in enumerate(paths):
+        if number % 100 == 0 and not is_time_left():
+            break
+        try:
+            sizes.append(os.stat(path).st_size)
+        except OSError:
+            continue
+    return sizes
+
+
+# -- from doctor/survey/files.py: The files that a run reads: those opened while batches were made, one by one or by
+# their folder, and those that the
+# sampler saw open, as archives are all the time.
+
 
 NO_DATA = (".py", ".pyc", ".so", ".log")
 """Ends of names of files that are no samples, whoever opens them."""
@@ -21,7 +103,7 @@ COME_AGAIN = 3.0
 """Opens a file from which on those that were opened are taken to be all that are read."""
 
 
-def read_files(machine: Machine, opened: Opened, is_time_left: Callable[[], bool]) -> list[SeenFile]:
+def read_files(machine: Machine, opened: FileOpens, is_time_left: Callable[[], bool]) -> list[SeenFile]:
     """Those opened most first, then those that were only seen open, those seen most first. Files that are gone, or
     empty, are left out."""
     found = [seen for folder in opened.folders for seen in _of_folder(folder, opened.files, is_time_left)]
@@ -30,7 +112,7 @@ def read_files(machine: Machine, opened: Opened, is_time_left: Callable[[], bool
     return found + [one for one in _seen_open(machine) if not places.have(one)]
 
 
-def paths(machine: Machine, opened: Opened) -> list[str]:
+def paths_read(machine: Machine, opened: FileOpens) -> list[str]:
     """Of single files, those opened most first."""
     told = [one.path for one in opened.files if not one.path.endswith(NO_DATA)]
     return list(dict.fromkeys([*told, *(one.path for one in _seen_open(machine))]))
@@ -43,7 +125,7 @@ def _of_folder(folder: OpenedFolder, files: list[OpenedFile], is_time_left: Call
         sized = [(one, _size(one.path)) for one in own if not one.path.endswith(NO_DATA)]
         return [SeenFile(one.path, size, 0, one.opens) for one, size in sized if size]
     ends = [end for end in folder.ends if end not in NO_DATA]
-    found = listed(folder.path, ends, is_deep=folder.is_deep, is_time_left=is_time_left)
+    found = list_folder(folder.path, ends, is_deep=folder.is_deep, is_time_left=is_time_left)
     if not found.files:
         return []
     all_ = SeenFolder(
@@ -101,3 +183,41 @@ def _has(start: str, one: SeenFile, seen: SeenFile) -> bool:
     if one.folder is None or not seen.path.startswith(start) or not seen.path.endswith(tuple(one.folder.ends)):
         return False
     return one.folder.is_deep or os.path.join(os.path.dirname(seen.path), "") == start
+
+
+# -- from doctor/survey/places.py: Where files could be copied to: memory, and local disks that do not turn.
+
+
+SHM = "/dev/shm"
+
+
+def places(machine: Machine) -> list[StagingPlace]:
+    """Memory first."""
+    found = [StagingPlace(SHM, free, "memory")] if (free := _free_bytes(SHM)) is not None else []
+    folder = tempfile.gettempdir()
+    free = _free_bytes(folder)
+    if free is not None and not _is_slow(machine, folder):
+        found.append(StagingPlace(folder, free, "disk"))
+    return found
+
+
+def _free_bytes(folder: str) -> int | None:
+    """None where nothing can be written."""
+    if not os.access(folder, os.W_OK):
+        return None
+    try:
+        system = os.statvfs(folder)
+    except OSError:
+        return None
+    return system.f_bavail * system.f_frsize
+
+
+def _is_slow(machine: Machine, folder: str) -> bool:
+    """Whether it is known to lie on a network, or on a disk that turns. One of which nothing is known counts as fast:
+    it is local, at least."""
+    mounts = [one for one in machine.facts.get("mounts") or [] if folder.startswith(one["path"])]
+    mount = max(mounts, key=lambda one: len(one["path"]), default=None)
+    if mount is None:
+        return False
+    disks = machine.facts.get("disks") or {}
+    return bool(mount["network"]) or disks.get(mount.get("disk"), {}).get("rotational") is True

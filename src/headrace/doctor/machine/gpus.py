@@ -1,13 +1,127 @@
-"""The GPUs, by NVML: how busy, how fast, how full, how hot. Nothing is set or reset."""
+"""Readings of NVIDIA GPUs through NVML."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.doctor.machine.gpm import Gpm, has_gpm
-from headrace.doctor.machine.nvml import Nvml, close_nvml, open_nvml
-from headrace.doctor.machine.part import Row
+from headrace.doctor.machine.kernel import Readings
+
+# -- from doctor/machine/nvml.py: NVIDIA's management library, asked so that what it does not tell is None with its
+# reason. Nothing is ever set.
+
+
+@dataclass
+class Nvml:
+    """The `pynvml` of nvidia-ml-py, or a double with functions of the same names."""
+
+    library: Any
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why a function's answer is missing, by its name."""
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """The function's answer, or None and a reason: older packages, drivers and devices lack some, each with an
+        exception of its own, and a GPU in MIG mode refuses others."""
+        try:
+            return getattr(self.library, function)(*arguments)
+        except Exception as error:
+            self.reasons[function] = f"{type(error).__name__}: {error}"
+            return None
+
+
+def open_nvml() -> tuple[Nvml | None, str | None]:
+    """The library, begun; or None and why there is none. Give it back with `close_nvml`."""
+    try:
+        library = importlib.import_module("pynvml")
+    except ImportError as error:
+        return None, f"{error}: install it with pip install nvidia-ml-py"
+    try:
+        library.nvmlInit()
+    except library.NVMLError as error:
+        return None, f"NVML: {error}"
+    return Nvml(library), None
+
+
+def close_nvml(nvml: Nvml) -> None:
+    nvml.ask("nvmlShutdown")
+
+
+# -- from doctor/machine/gpm.py: GPU performance monitoring: what the SMs did between two samples. Hopper and newer,
+# by NVML.
+#
+# https://docs.nvidia.com/deploy/nvml-api/group__nvmlGpmFunctions.html. It needs no profiler's permission and does not
+# disturb the run: the counters run anyway.
+
+
+MIB = 1 << 20
+_COLUMNS = {
+    "sm_percent": ("NVML_GPM_METRIC_SM_UTIL", 1),
+    "occupancy_percent": ("NVML_GPM_METRIC_SM_OCCUPANCY", 1),
+    "tensor_percent": ("NVML_GPM_METRIC_ANY_TENSOR_UTIL", 1),
+    "memory_bandwidth_percent": ("NVML_GPM_METRIC_DRAM_BW_UTIL", 1),
+    "pcie_sent_bytes_per_s": ("NVML_GPM_METRIC_PCIE_TX_PER_SEC", MIB),
+    "pcie_received_bytes_per_s": ("NVML_GPM_METRIC_PCIE_RX_PER_SEC", MIB),
+}
+"""By column: the metric, and what it is multiplied by."""
+
+
+class Gpm:
+    """Samples of one GPU, or of one of its MIG instances: each reading is of the time since the one before."""
+
+    def __init__(self, nvml: Nvml, handle: Any, instance: int | None) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self._instance = instance
+        self._samples = [nvml.ask("nvmlGpmSampleAlloc") for _ in range(2)]
+        self._has_last = False
+
+    def read(self) -> Readings:
+        row: Readings = dict.fromkeys(_COLUMNS)
+        before, now = self._samples
+        if before is None or now is None or not self._sample(now):
+            return row
+        if self._has_last:
+            row.update(self._between(before, now))
+        self._samples = [now, before]
+        self._has_last = True
+        return row
+
+    def close(self) -> None:
+        for sample in self._samples:
+            if sample is not None:
+                self._nvml.ask("nvmlGpmSampleFree", sample)
+        self._samples = [None, None]
+
+    def _sample(self, into: Any) -> bool:
+        if self._instance is None:
+            return self._nvml.ask("nvmlGpmSampleGet", self._handle, into) is not None
+        return self._nvml.ask("nvmlGpmMigSampleGet", self._handle, self._instance, into) is not None
+
+    def _between(self, before: Any, now: Any) -> Readings:
+        library = self._nvml.library
+        asked = library.c_nvmlGpmMetricsGet_t()
+        asked.version = library.NVML_GPM_METRICS_GET_VERSION
+        asked.numMetrics = len(_COLUMNS)
+        asked.sample1, asked.sample2 = before, now
+        for place, (metric, _) in enumerate(_COLUMNS.values()):
+            asked.metrics[place].metricId = getattr(library, metric)
+        if self._nvml.ask("nvmlGpmMetricsGet", asked) is None:
+            return {}
+        return {
+            column: asked.metrics[place].value * factor if asked.metrics[place].nvmlReturn == 0 else None
+            for place, (column, (_, factor)) in enumerate(_COLUMNS.items())
+        }
+
+
+def has_gpm(nvml: Nvml, handle: Any) -> bool:
+    support = nvml.ask("nvmlGpmQueryDeviceSupport", handle)
+    return support is not None and bool(support.isSupportedDevice)
+
+
+# -- from doctor/machine/gpus.py: The GPUs, by NVML: how busy, how fast, how full, how hot. Nothing is set or reset.
+
 
 KB = 1000
 """What NVML counts PCIe throughput in."""
@@ -31,13 +145,13 @@ class Gpu:
         self._pids: set[int] | None = None
         self._link = (0, 0)
 
-    def read(self) -> Row:
+    def read(self) -> Readings:
         memory = self._nvml.ask("nvmlDeviceGetMemoryInfo", self._own)
         utilisation = self._nvml.ask("nvmlDeviceGetUtilizationRates", self._own)
         reasons = self._reasons()
         power_mw = self._ask("nvmlDeviceGetPowerUsage")
         self._see_use()
-        row: Row = {
+        row: Readings = {
             "utilisation_percent": None if utilisation is None else utilisation.gpu,
             "sm_percent": None,
             "memory_used_bytes": None if memory is None else memory.used,
@@ -82,7 +196,7 @@ class Gpu:
         old: int | None = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons") if new is None else None
         return new if new is not None else old
 
-    def _throughput(self) -> Row:
+    def _throughput(self) -> Readings:
         """Of the last 20 ms, for which each call waits."""
         sent, received = (self._ask("nvmlDeviceGetPcieThroughput", direction) for direction in (0, 1))
         return {
@@ -109,8 +223,8 @@ class Gpus:
         self._nvml, self._why = open_library()
         self._gpus = [] if self._nvml is None else _gpus(self._nvml)
 
-    def read(self, now_s: float) -> Row:
-        row: Row = {}
+    def read(self, now_s: float) -> Readings:
+        row: Readings = {}
         for gpu in self._gpus:
             row.update(gpu.read())
         return row

@@ -1,15 +1,19 @@
-"""The disks of the machine: what they gave, and how long each request took.
-
-Fields of /proc/diskstats: https://docs.kernel.org/admin-guide/iostats.html.
-"""
+"""Readings of the host: cores, memory, pressure, disks, and what kind of machine it is."""
 
 from __future__ import annotations
 
+import os
+import platform
+import socket
 from typing import Any
 
-from headrace.doctor.machine.kernel import Kernel, is_whole, rows, stripped
-from headrace.doctor.machine.part import Row
-from headrace.doctor.machine.rates import Rates, ratio
+from headrace.doctor.machine.control_groups import Cgroups
+from headrace.doctor.machine.kernel import Kernel, Rates, Readings, is_whole, pairs, ratio, rows, span, stripped, whole
+
+# -- from doctor/machine/disks.py: The disks of the machine: what they gave, and how long each request took.
+#
+# Fields of /proc/diskstats: https://docs.kernel.org/admin-guide/iostats.html.
+
 
 SECTOR_BYTES = 512
 """Of diskstats, whatever the disk's own is."""
@@ -26,8 +30,8 @@ class Disks:
         self._kernel = kernel
         self._rates = Rates()
 
-    def read(self, now_s: float) -> Row:
-        row: Row = {}
+    def read(self, now_s: float) -> Readings:
+        row: Readings = {}
         counters = diskstats(self._kernel)
         for disk in whole_disks(self._kernel, list(counters)):
             if any(counters[disk]):
@@ -39,7 +43,7 @@ class Disks:
         used = [disk for disk in whole_disks(self._kernel, list(counters)) if any(counters[disk])]
         return {"disks": {disk: self._describe(disk) for disk in used}}
 
-    def _disk(self, disk: str, counters: list[int], now_s: float) -> Row:
+    def _disk(self, disk: str, counters: list[int], now_s: float) -> Readings:
         rate = [self._rates.per_second(f"{disk} {field}", value, now_s) for field, value in enumerate(counters)]
         busy, queue = rate[_BUSY_MS], rate[_QUEUE_MS]
         return {
@@ -99,3 +103,260 @@ def _bytes(sectors: float | None) -> float | None:
 
 def _us(ms: float | None) -> float | None:
     return None if ms is None else ms * 1000
+
+
+# -- from doctor/machine/cores.py: The cores that the command may use, and who uses them.
+
+
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_USER, _NICE, _SYSTEM, _IDLE, _IOWAIT, _IRQ, _SOFTIRQ, _STEAL = range(8)
+_KINDS = {"user": (_USER, _NICE), "system": (_SYSTEM, _IRQ, _SOFTIRQ), "waiting": (_IOWAIT,), "stolen": (_STEAL,)}
+
+
+class Cores:
+    name = "cores"
+
+    def __init__(self, kernel: Kernel, pid: int, cgroups: Cgroups) -> None:
+        self._kernel = kernel
+        self._cgroups = cgroups
+        self._rates = Rates()
+        self._affinity = _affinity(kernel, pid)
+
+    def read(self, now_s: float) -> Readings:
+        row = self._times(now_s)
+        throttling = self._cgroups.throttling()
+        periods = self._rates.per_second("periods", throttling.periods, now_s)
+        throttled = self._rates.per_second("throttled", throttling.throttled_periods, now_s)
+        row["cpu_throttled_periods_share"] = ratio(throttled, periods)
+        row["cpu_throttled_cores"] = self._rates.per_second("throttled_s", throttling.throttled_s, now_s)
+        return row
+
+    def facts(self) -> dict[str, Any]:
+        quota = self._cgroups.quota_cores()
+        allowed = len(self._affinity) or None
+        return {
+            "cores": _least(allowed, quota),
+            "cores_online": len(span(self._kernel.text("/sys/devices/system/cpu/online") or "")) or os.cpu_count(),
+            "cores_affinity": allowed,
+            "cores_quota": quota,
+            **_model(self._kernel.text("/proc/cpuinfo") or ""),
+        }
+
+    def _times(self, now_s: float) -> Readings:
+        """Core seconds a second, of the allowed cores only. Some sandboxes write zeros for all times, so nothing is
+        known where no time at all has passed."""
+        ticks = [0] * 8
+        for name, *values in rows(self._kernel.text("/proc/stat")):
+            if name.startswith("cpu") and is_whole(name[3:]) and self._counts(int(name[3:])):
+                for kind, value in enumerate(values[:8]):
+                    ticks[kind] += whole(value) or 0
+        rate = [self._rates.per_second(f"ticks{kind}", value, now_s) for kind, value in enumerate(ticks)]
+        seconds = [None if value is None else value / TICKS_A_SECOND for value in rate]
+        if not any(seconds):
+            seconds = [None] * 8
+        sums = {name: _sum([seconds[kind] for kind in kinds]) for name, kinds in _KINDS.items()}
+        busy = _sum([sums["user"], sums["system"]])
+        return {"cpu_cores_busy": busy, **{f"cpu_cores_{name}": value for name, value in sums.items()}}
+
+    def _counts(self, core: int) -> bool:
+        return not self._affinity or core in self._affinity
+
+
+def _affinity(kernel: Kernel, pid: int) -> set[int]:
+    for line in (kernel.text(f"/proc/{pid}/status") or "").splitlines():
+        if line.startswith("Cpus_allowed_list:"):
+            return span(line.partition(":")[2])
+    return set()
+
+
+def _least(affinity: int | None, quota: float | None) -> float | None:
+    return min((cores for cores in (affinity, quota) if cores is not None), default=None)
+
+
+def _sum(values: list[float | None]) -> float | None:
+    """Of what was measured; None where nothing was. (Interrupts, say, are not told everywhere.)"""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _model(cpuinfo: str) -> dict[str, Any]:
+    """Of the first core: what it is, and whether a hypervisor is under it (x86 tells by a flag)."""
+    first: dict[str, str] = {}
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        first.setdefault(key.strip(), value.strip())
+    siblings, cores = first.get("siblings", ""), first.get("cpu cores", "")
+    both = is_whole(siblings) and is_whole(cores) and int(cores) > 0
+    return {
+        "cpu_model": first.get("model name") or first.get("Model") or None,
+        "threads_per_core": int(siblings) / int(cores) if both else None,
+        "hypervisor_flag": "hypervisor" in first["flags"].split() if "flags" in first else None,
+    }
+
+
+# -- from doctor/machine/surroundings.py: What the machine is: kernel, container, virtual machine, NUMA nodes.
+
+
+_CONTAINERS = {"kubepods": "Kubernetes", "docker": "Docker", "libpod": "Podman", "lxc": "LXC", "slurm": "Slurm"}
+"""By what stands in a control group's path."""
+_HYPERVISORS = ("KVM", "QEMU", "VMware", "VirtualBox", "Xen", "Amazon EC2", "Google", "Microsoft", "OpenStack", "HVM")
+"""In the names that firmware gives to virtual hardware."""
+
+
+class Surroundings:
+    name = "surroundings"
+
+    def __init__(self, kernel: Kernel, pid: int, cgroups: Cgroups) -> None:
+        self._kernel = kernel
+        self._container = _container(kernel, pid, cgroups)
+
+    def read(self, now_s: float) -> Readings:
+        return {}
+
+    def facts(self) -> dict[str, Any]:
+        nodes = self._kernel.text("/sys/devices/system/node/online")
+        return {
+            "hostname": socket.gethostname(),
+            "kernel": platform.release(),
+            "container": self._container,
+            "virtual_machine": self._virtual_machine(),
+            "numa_nodes": len(span(nodes)) if nodes is not None else None,
+            "transparent_huge_pages": _chosen(self._kernel.text("/sys/kernel/mm/transparent_hugepage/enabled")),
+        }
+
+    def _virtual_machine(self) -> str | None:
+        """The hypervisor's name, or `yes` where only the CPU tells; None where nothing does: a real machine looks the
+        same as one that hides it."""
+        folder = "/sys/class/dmi/id"
+        names = " ".join(
+            filter(None, [stripped(self._kernel.text(f"{folder}/{file}")) for file in ("sys_vendor", "product_name")])
+        )
+        if any(known in names for known in _HYPERVISORS):
+            return names
+        return "yes" if " hypervisor" in (self._kernel.text("/proc/cpuinfo") or "") else None
+
+
+def _container(kernel: Kernel, pid: int, cgroups: Cgroups) -> str | None:
+    """None where nothing tells of one."""
+    if "gvisor" in (kernel.text("/proc/version") or "").lower() or kernel.text("/proc/sentry-meminfo") is not None:
+        return "gVisor"
+    path = f"{kernel.text(f'/proc/{pid}/cgroup') or ''} {cgroups.path or ''}"
+    by_path = next((name for part, name in _CONTAINERS.items() if part in path), None)
+    if by_path is not None:
+        return by_path
+    if kernel.text("/run/.containerenv") is not None:
+        return "Podman"
+    return "Docker" if kernel.text("/.dockerenv") is not None else None
+
+
+def _chosen(text: str | None) -> str | None:
+    """Of a list such as `always [madvise] never`."""
+    return text.partition("[")[2].partition("]")[0] or None if text is not None else None
+
+
+# -- from doctor/machine/memory.py: The memory of the machine and of the control group, swap, and the memory that
+# processes share.
+
+
+SHM = "/dev/shm"
+"""Where workers put their batches, and torch its shared tensors."""
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class MachineMemory:
+    name = "memory"
+
+    def __init__(self, kernel: Kernel, cgroups: Cgroups) -> None:
+        self._kernel = kernel
+        self._cgroups = cgroups
+        self._rates = Rates()
+        self._kills = self._count_kills()
+
+    def read(self, now_s: float) -> Readings:
+        info = pairs(self._kernel.text("/proc/meminfo"))
+        vmstat = pairs(self._kernel.text("/proc/vmstat"))
+        shm = self._kernel.space(SHM)
+        return {
+            "memory_available_bytes": info.get("MemAvailable"),
+            "page_cache_bytes": info.get("Cached"),
+            "swap_used_bytes": _difference(info.get("SwapTotal"), info.get("SwapFree")),
+            "swap_in_bytes_per_s": self._pages("pswpin", vmstat, now_s),
+            "swap_out_bytes_per_s": self._pages("pswpout", vmstat, now_s),
+            "cgroup_memory_used_bytes": self._cgroups.memory_used_bytes(),
+            "shm_used_bytes": None if shm is None else shm.used_bytes,
+        }
+
+    def facts(self) -> dict[str, Any]:
+        info = pairs(self._kernel.text("/proc/meminfo"))
+        shm = self._kernel.space(SHM)
+        return {
+            "memory_bytes": info.get("MemTotal"),
+            "memory_limit_bytes": self._cgroups.memory_limit_bytes(),
+            "swap_bytes": info.get("SwapTotal"),
+            "shm_bytes": None if shm is None else shm.total_bytes,
+            "huge_pages": info.get("HugePages_Total"),
+            "huge_page_bytes": info.get("Hugepagesize"),
+            "oom_kills": _difference(self._count_kills(), self._kills),
+        }
+
+    def _count_kills(self) -> int | None:
+        """Of the control group where it counts them, else of the machine."""
+        kills = self._cgroups.oom_kills()
+        return kills if kills is not None else pairs(self._kernel.text("/proc/vmstat")).get("oom_kill")
+
+    def _pages(self, name: str, vmstat: dict[str, int], now_s: float) -> float | None:
+        pages = self._rates.per_second(name, vmstat.get(name), now_s)
+        return None if pages is None else pages * PAGE_BYTES
+
+
+def _difference(more: int | None, less: int | None) -> int | None:
+    return None if more is None or less is None else more - less
+
+
+# -- from doctor/machine/pressure.py: Pressure stall information: the share of time in which something stood still for
+# want of a resource.
+#
+# https://docs.kernel.org/accounting/psi.html. `some` counts time in which at least one task waited, `full` time in
+# which
+# all that had work did.
+
+
+RESOURCES = ("cpu", "io", "memory")
+
+
+class Pressure:
+    """Of the command's own control group where the kernel tells, else of the whole machine."""
+
+    name = "pressure"
+
+    def __init__(self, kernel: Kernel, cgroups: Cgroups) -> None:
+        self._kernel = kernel
+        self._cgroups = cgroups
+        self._rates = Rates()
+        self._of = next((of for of in ("cgroup", "machine") if self._text(of, "cpu") is not None), None)
+
+    def read(self, now_s: float) -> Readings:
+        row: Readings = {}
+        for resource in RESOURCES:
+            totals = _totals(self._text(self._of, resource))
+            for kind in ("some", "full"):
+                name = f"pressure_{resource}_{kind}_share"
+                us = self._rates.per_second(name, totals.get(kind), now_s)
+                row[name] = None if us is None else min(us / 1e6, 1.0)
+        return row
+
+    def facts(self) -> dict[str, Any]:
+        return {"pressure_of": self._of}
+
+    def _text(self, of: str | None, resource: str) -> str | None:
+        return self._cgroups.pressure(resource) if of == "cgroup" else self._kernel.text(f"/proc/pressure/{resource}")
+
+
+def _totals(text: str | None) -> dict[str, int]:
+    """Microseconds by kind, of `some avg10=… total=…` lines."""
+    found = {}
+    for kind, *fields in rows(text):
+        total = next((field[6:] for field in fields if field.startswith("total=")), "")
+        if is_whole(total):
+            found[kind] = int(total)
+    return found

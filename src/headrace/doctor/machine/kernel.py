@@ -1,10 +1,15 @@
-"""What the kernel tells about itself, as files; and how its texts are read when any field may be missing."""
+"""The kernel's files, parsed, and rates of its counters."""
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+# -- from doctor/machine/kernel.py: What the kernel tells about itself, as files; and how its texts are read when any
+# field may be missing.
+
 
 KIB = 1024
 MOST_DIGITS = 20
@@ -102,3 +107,109 @@ def span(text: str) -> set[int]:
         if is_whole(first) and is_whole(last or first) and int(last or first) < MOST_CORES:
             numbers.update(range(int(first), int(last or first) + 1))
     return numbers
+
+
+# -- from doctor/machine/mounts.py: Where files lie: file systems, and the devices or servers under them.
+
+
+NETWORK = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "virtiofs")
+)
+"""Kinds of file systems whose bytes come from another machine, or from the host of this one."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One line of mountinfo."""
+
+    point: str
+    root: str
+    """The folder of the file system that is mounted."""
+    kind: str
+    source: str
+    number: str
+    """Of the device, `major:minor`; `0:…` where there is none."""
+    options: tuple[str, ...]
+
+    @property
+    def is_network(self) -> bool:
+        """FUSE is counted, since what serves it is unknown to the kernel, and is mostly an object store."""
+        return self.kind in NETWORK or self.kind.startswith("fuse")
+
+
+def mounts(kernel: Kernel, pid: int) -> list[Mount]:
+    """The file systems that a process sees, in the order in which they were mounted."""
+    text = kernel.text(f"/proc/{pid}/mountinfo") or ""
+    return [mount for line in text.splitlines() if (mount := _mount(line)) is not None]
+
+
+def mount_of(path: str, mounted: list[Mount]) -> Mount | None:
+    """The file system that a path lies in; where two are mounted at one place, the later."""
+    holding = [mount for mount in mounted if path == mount.point or path.startswith(mount.point.rstrip("/") + "/")]
+    return max(reversed(holding), key=lambda mount: len(mount.point), default=None)
+
+
+def _mount(line: str) -> Mount | None:
+    words = line.split(" ")
+    try:
+        dash = words.index("-")
+        number, root, point = words[2:5]
+        kind, source, options = words[dash + 1 : dash + 4]
+    except ValueError:
+        return None
+    return Mount(_plain(point), _plain(root), kind, _plain(source), number, tuple(options.split(",")))
+
+
+def _plain(text: str) -> str:
+    """The kernel writes spaces, tabs, line ends and backslashes as `\\040` and so on."""
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), text)
+
+
+# -- from doctor/machine/rates.py: Counters that only grow, as what they grew by a second.
+
+
+class Rates:
+    """Remembers each counter's last reading. The first reading of a counter gives None, and so does one that went
+    back (it began anew) or that was not told."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, float]] = {}
+
+    def per_second(self, name: str, value: float | None, now_s: float) -> float | None:
+        last = self._last.pop(name, None)
+        if value is None:
+            return None
+        self._last[name] = (now_s, value)
+        if last is None or now_s <= last[0] or value < last[1]:
+            return None
+        return (value - last[1]) / (now_s - last[0])
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """None where either is unknown, or where nothing happened that could be divided by."""
+    return None if part is None or not whole else part / whole
+
+
+def total(values: list[float | None]) -> float | None:
+    """Their sum; None where there are none, or where one is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+# -- from doctor/machine/part.py: The shape of everything that is sampled.
+
+
+Readings = dict[str, float | None]
+"""One reading, by column. None is what was not measured."""
+
+
+class MachinePart(Protocol):
+    """One thing that is sampled. It is made when sampling begins and reads then what may be gone at the end."""
+
+    name: str
+
+    def read(self, now_s: float) -> Readings:
+        """One reading. Columns may come later than the first, and stay away; rates are since the reading before."""
+
+    def facts(self) -> dict[str, Any]:
+        """What does not change, and totals over the run. Asked once, when sampling ends."""

@@ -1,27 +1,32 @@
-"""What one process of the command used over its life."""
+"""Readings of the command's processes: CPU time, memory, threads and open files."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
+import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
-from headrace.doctor.machine.cores import TICKS_A_SECOND
-from headrace.doctor.machine.kernel import Kernel, pairs
-from headrace.doctor.process_stat import Stat
+from headrace.doctor.attach.process_tree import ProcessStat, parse_process_stat
+from headrace.doctor.machine.host import TICKS_A_SECOND, disk_names
+from headrace.doctor.machine.kernel import Kernel, Mount, Rates, Readings, is_whole, mount_of, mounts, pairs, total
+
+# -- from doctor/machine/process.py: What one process of the command used over its life.
+
 
 MOST_NAMED_THREADS = 512
 """Of one process; each costs a file."""
 NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
 
-class Process:
+class ProcessReadings:
     """Figures of one process, each the newest or the largest seen. None is what the kernel did not tell: the memory and
     I/O of another user's process, say."""
 
-    def __init__(self, kernel: Kernel, pid: int, seen: Stat) -> None:
+    def __init__(self, kernel: Kernel, pid: int, seen: ProcessStat) -> None:
         self.pid = pid
         self.started_ticks = seen.started_ticks
         self.detailed_at_s = -math.inf
@@ -31,11 +36,11 @@ class Process:
         self._before_s = seen.waited_ticks / TICKS_A_SECOND
         self._own_s = self._waited_s = 0.0
         self._kernel = kernel
-        self._memory = Memory()
+        self._memory = ProcessMemoryReadings()
         self._threads_named = 0
         self.figures: dict[str, Any] = {"parent": seen.parent, **self._memory.figures(), "threads_by_name": None}
 
-    def read(self, seen: Stat, now_s: float) -> None:
+    def read(self, seen: ProcessStat, now_s: float) -> None:
         """What is cheap: four small files, none of which holds up the process. Of one that has ended and is not fetched
         yet, a zombie, only the times are still told."""
         status = pairs(self._text("status"))
@@ -84,7 +89,7 @@ class Process:
         knows itself once it has waited for them."""
         return self._own_s + max(self._waited_s, self._before_s + self.of_children_s)
 
-    def is_it(self, seen: Stat) -> bool:
+    def is_it(self, seen: ProcessStat) -> bool:
         """Whether that is this process, and not a later one of the same number."""
         return seen.started_ticks == self.started_ticks
 
@@ -115,7 +120,7 @@ class Process:
         return self._kernel.text(f"/proc/{self.pid}/{file}")
 
 
-class Memory:
+class ProcessMemoryReadings:
     """What a process holds, of /proc/PID/smaps_rollup.
 
     A forked worker begins with all its parent's memory, shared: a page becomes its own when either writes to it, and
@@ -159,3 +164,205 @@ def _waited(schedstat: str | None) -> float | None:
 
 def _largest(before: int | None, now: int | None) -> int | None:
     return max((value for value in (before, now) if value is not None), default=None)
+
+
+# -- from doctor/machine/tree.py: Which processes belong to the command.
+
+
+def process_stat(kernel: Kernel, pid: int) -> ProcessStat | None:
+    """None where the process is gone, or hidden, or is told in a form that is not the kernel's."""
+    return parse_process_stat(kernel.text(f"/proc/{pid}/stat") or "")
+
+
+class ProcessTree:
+    """The processes below a root, and those that left it: a child whose parent is gone belongs by the process group or
+    session that a process of ours leads, or because it was given to this process, which adopts the command's orphans
+    (`attach.processes`). Each process is looked at once, so that a machine with thousands costs no more than their
+    list; a foreign one cannot become ours."""
+
+    def __init__(self, kernel: Kernel, root: int) -> None:
+        self._kernel = kernel
+        self._root = root
+        self._ours = {root}
+        self._foreign: set[int] = set()
+
+    def scan(self) -> set[int]:
+        """The pids that belong and are listed now. One that is no longer listed is forgotten, as its number may go to
+        another command's process, but after its orphans have been told by it."""
+        listed = {int(name) for name in self._kernel.names("/proc") if is_whole(name)}
+        self._foreign &= listed
+        new = {pid: seen for pid in listed - self._ours - self._foreign if (seen := process_stat(self._kernel, pid))}
+        while found := {pid for pid, seen in new.items() if self._belongs(seen)}:
+            self._ours |= found
+            new = {pid: seen for pid, seen in new.items() if pid not in found}
+        self._foreign |= set(new)
+        self._ours &= listed | {self._root}
+        return self._ours & listed
+
+    def _belongs(self, seen: ProcessStat) -> bool:
+        is_adopted = seen.parent == os.getpid() and seen.group != os.getpgrp()
+        return is_adopted or bool({seen.parent, seen.group, seen.session} & self._ours)
+
+
+# -- from doctor/machine/budget.py: Readings that cost the machine something, kept to a share of its time.
+
+
+class ReadingBudget:
+    """Earns `share` of the time that passes, at most `most_s`, and begins full."""
+
+    def __init__(self, share: float, most_s: float, now_s: float) -> None:
+        self._share = share
+        self._most_s = most_s
+        self._left_s = most_s
+        self._earned_at_s = now_s
+
+    def earn(self, now_s: float) -> None:
+        self._left_s = min(self._left_s + self._share * (now_s - self._earned_at_s), self._most_s)
+        self._earned_at_s = now_s
+
+    def spend(self, seconds: float) -> None:
+        """What a reading cost is known afterwards: one may overdraw, and the next waits until that is earned."""
+        self._left_s -= seconds
+
+    @property
+    def is_left(self) -> bool:
+        return self._left_s > 0
+
+
+# -- from doctor/machine/processes.py: The processes of the command, from their first sight to their end.
+
+
+DETAILS_SHARE = 0.003
+"""Of one core, for readings of memory and threads, all processes together."""
+DETAILS_CREDIT_S = 0.1
+"""So that the first workers are seen soon after their fork."""
+DETAILS_INTERVAL_S = 5.0
+MOST_PROCESSES = 1024
+"""Beyond this, those that have ended and used the least CPU time are let go; their sums stay."""
+MOST_FILES = 4096
+"""Files that are counted; one that comes later is none of those that are open all the time."""
+TOLD_FILES = 64
+GROWING = {
+    "command_read_call_bytes_per_s": "read_call_bytes",
+    "command_read_bytes_per_s": "read_bytes",
+}
+"""Columns that are the growth a second of a figure, summed over all processes."""
+
+
+class Processes:
+    name = "processes"
+
+    def __init__(self, kernel: Kernel, root: int, now_s: float, started_us: Callable[[int], int]) -> None:
+        """`started_us` puts ticks since the machine began on the session's clock."""
+        self._kernel = kernel
+        self._tree = ProcessTree(kernel, root)
+        self._started_us = started_us
+        self._mounts = mounts(kernel, root)
+        self._files: Counter[Mount] = Counter()
+        self._paths: Counter[str] = Counter()
+        self._live: dict[int, ProcessReadings] = {}
+        self._ended: list[ProcessReadings] = []
+        self._let_go = 0
+        self._let_go_sums: Counter[str] = Counter()
+        self._ended_s = 0.0
+        """CPU time of those that ended as children of none of them."""
+        self._budget = ReadingBudget(DETAILS_SHARE, DETAILS_CREDIT_S, now_s)
+        self._rates = Rates()
+
+    def read(self, now_s: float) -> Readings:
+        pids = self._tree.scan()
+        for pid in pids | set(self._live):
+            self._look(pid, pid in pids, now_s)
+        self._read_details(now_s)
+        return {
+            "command_processes": len(self._live),
+            "command_threads": total([process.threads for process in self._live.values()]),
+            "command_pss_bytes": total([process.pss_bytes for process in self._live.values()]),
+            "cpu_cores_command": self._rates.per_second("used_s", self._used(), now_s),
+            **{column: self._rates.per_second(column, self._sum(figure), now_s) for column, figure in GROWING.items()},
+        }
+
+    def facts(self) -> dict[str, Any]:
+        numbers = disk_names(self._kernel)
+        return {
+            "mounts": [_describe(mount, files, numbers) for mount, files in self._files.most_common()],
+            "files": [{"path": path, "seen": seen} for path, seen in self._paths.most_common(TOLD_FILES)],
+            "processes_let_go": self._let_go,
+        }
+
+    def figures(self) -> dict[int, dict[str, Any]]:
+        """By pid; of two that had the same number, the later."""
+        processes = [*self._ended, *self._live.values()]
+        return {p.pid: {"started": self._started_us(p.started_ticks), **p.figures} for p in processes}
+
+    @property
+    def hold_this_process(self) -> bool:
+        """Whether the command is (an ancestor of) the process that runs this, as in a notebook."""
+        return os.getpid() in self._live
+
+    def _look(self, pid: int, is_listed: bool, now_s: float) -> None:
+        seen = process_stat(self._kernel, pid) if is_listed else None
+        process = self._live.get(pid)
+        if process is not None and (seen is None or not process.is_it(seen)):
+            self._end(pid)
+            process = None
+        if seen is None:
+            return
+        if process is None and not seen.has_ended:
+            process = self._live[pid] = ProcessReadings(self._kernel, pid, seen)
+        if process is not None:
+            process.read(seen, now_s)
+            if seen.has_ended:
+                self._end(pid)
+
+    def _end(self, pid: int) -> None:
+        process = self._live.pop(pid)
+        self._ended.append(process)
+        parent = self._live.get(process.figures["parent"])
+        if parent is None:
+            self._ended_s += process.used_s
+        else:
+            parent.of_children_s += process.used_s
+        if len(self._ended) > MOST_PROCESSES:
+            least = min(self._ended, key=lambda process: process.figures["cpu_s"])
+            self._ended.remove(least)
+            self._let_go += 1
+            self._let_go_sums.update({name: least.figures[name] or 0 for name in GROWING.values()})
+
+    def _read_details(self, now_s: float) -> None:
+        """Of those unread the longest first, new ones before them, while the budget lasts."""
+        self._budget.earn(now_s)
+        for process in sorted(self._live.values(), key=lambda process: process.detailed_at_s):
+            if not self._budget.is_left or now_s - process.detailed_at_s < DETAILS_INTERVAL_S:
+                return
+            began = time.thread_time()
+            process.read_details(now_s)
+            paths = process.read_files()
+            mounted = [mount_of(path, self._mounts) for path in paths]
+            self._files.update(mount for mount in mounted if mount is not None)
+            self._paths.update(path for path in paths if path in self._paths or len(self._paths) < MOST_FILES)
+            self._budget.spend(time.thread_time() - began)
+
+    def _used(self) -> float | None:
+        """CPU time of the command so far."""
+        if not self._live and not self._ended:
+            return None
+        return sum(process.used_s for process in self._live.values()) + self._ended_s
+
+    def _sum(self, figure: str) -> float | None:
+        """Of all that ever were, so that it only grows; of those that tell."""
+        told = [p.figures[figure] for p in (*self._ended, *self._live.values()) if p.figures[figure] is not None]
+        return sum(told) + self._let_go_sums[figure] if told else None
+
+
+def _describe(mount: Mount, files: int, disks: dict[str, str]) -> dict[str, Any]:
+    """File systems such as btrfs have a number of their own; the device is only in their source's name then."""
+    disk = disks.get(mount.number) or disks.get(mount.source.removeprefix("/dev/"))
+    return {
+        "path": mount.point,
+        "kind": mount.kind,
+        "source": mount.source,
+        "network": mount.is_network,
+        "disk": disk,
+        "files_seen": files,
+    }

@@ -1,4 +1,4 @@
-"""Reads the machine once a second beside a run, in a thread of the doctor's own process: the run pays nothing."""
+"""Sampler of the machine, in a thread of the doctor's own process."""
 
 from __future__ import annotations
 
@@ -11,26 +11,65 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from headrace.doctor.machine.control_groups import Cgroups
-from headrace.doctor.machine.cores import TICKS_A_SECOND, Cores
-from headrace.doctor.machine.gpus import Gpus
-from headrace.doctor.machine.host import Disks
-from headrace.doctor.machine.kernel import Kernel, LinuxKernel
-from headrace.doctor.machine.memory import Memory
-from headrace.doctor.machine.nvml import Nvml, open_nvml
-from headrace.doctor.machine.part import Part, Row
-from headrace.doctor.machine.pressure import Pressure
-from headrace.doctor.machine.processes_old import Processes
-from headrace.doctor.machine.rates import Rates
-from headrace.doctor.machine.surroundings import Surroundings
-from headrace.doctor.machine.table import Table
+from headrace.doctor.machine.gpus import Gpus, Nvml, open_nvml
+from headrace.doctor.machine.host import TICKS_A_SECOND, Cores, Disks, MachineMemory, Pressure, Surroundings
+from headrace.doctor.machine.kernel import Kernel, LinuxKernel, MachinePart, Rates, Readings
+from headrace.doctor.machine.processes import Processes
 from headrace.doctor.session.model import Machine
+
+# -- from doctor/machine/table.py: The readings of a run of any length, in bounded memory.
+
+
+MOST_ROWS = 3600
+
+
+class ReadingTable:
+    """Rows by time. When full, each two neighbours become their mean, so that shares and rates stay true; the caller
+    then reads half as often."""
+
+    def __init__(self, most_rows: int = MOST_ROWS) -> None:
+        self.time: list[int] = []
+        self.columns: dict[str, list[float | None]] = {}
+        self.merged = 1
+        """Readings a row."""
+        self._most_rows = most_rows
+
+    def append(self, time_us: int, row: Readings) -> None:
+        """A column that comes late was not measured before."""
+        for name in row:
+            self.columns.setdefault(name, [None] * len(self.time))
+        self.time.append(time_us)
+        for name, values in self.columns.items():
+            values.append(row.get(name))
+        if len(self.time) >= self._most_rows:
+            self._merge()
+
+    def _merge(self) -> None:
+        self.merged *= 2
+        self.time = self.time[1::2] + self.time[len(self.time) // 2 * 2 :]
+        self.columns = {name: _merged(values) for name, values in self.columns.items()}
+
+
+def _merged(values: list[float | None]) -> list[float | None]:
+    """Means of two by two; the last alone where they are odd."""
+    return [_mean(values[place : place + 2]) for place in range(0, len(values), 2)]
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+# -- from doctor/machine/sampler.py: Reads the machine once a second beside a run, in a thread of the doctor's own
+# process: the run pays nothing.
+
 
 INTERVAL_S = 1.0
 MOST_SHARE = 0.02
 """Of one core: a machine with very many processes is read less often, so that this is kept."""
 
 
-class Clock(Protocol):
+class SamplerClock(Protocol):
     """The session's clock, as the probes have it."""
 
     def now_us(self) -> int: ...
@@ -38,13 +77,13 @@ class Clock(Protocol):
     def us(self, monotonic_ns: int) -> int: ...
 
 
-class Sampler:
+class MachineSampler:
     """Samples this machine and the processes below `root_pid`, from `start` until `stop`. A part that fails is off from
     then on and named in the facts."""
 
     def __init__(
         self,
-        clock: Clock,
+        clock: SamplerClock,
         root_pid: int,
         *,
         interval_s: float = INTERVAL_S,
@@ -57,11 +96,11 @@ class Sampler:
         self._interval_s = interval_s
         self._kernel = kernel if kernel is not None else LinuxKernel()
         self._open_gpus = open_gpus
-        self._parts: list[Part] = []
+        self._parts: list[MachinePart] = []
         self._processes: Processes | None = None
         self._gpus: Gpus | None = None
         self._off: dict[str, str] = {}
-        self._table = Table()
+        self._table = ReadingTable()
         self._rates = Rates()
         self._last: Machine | None = None
         self._began_us = clock.now_us()
@@ -70,7 +109,7 @@ class Sampler:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-doctor-machine", daemon=True)
 
-    def start(self) -> Sampler:
+    def start(self) -> MachineSampler:
         self._thread.start()
         return self
 
@@ -104,7 +143,7 @@ class Sampler:
         cgroups = Cgroups(kernel, pid)
         self._add(Processes.name, lambda: self._open_processes(kernel))
         self._add(Cores.name, lambda: Cores(kernel, pid, cgroups))
-        self._add(Memory.name, lambda: Memory(kernel, cgroups))
+        self._add(MachineMemory.name, lambda: MachineMemory(kernel, cgroups))
         self._add(Pressure.name, lambda: Pressure(kernel, cgroups))
         self._add(Disks.name, lambda: Disks(kernel))
         self._add(Surroundings.name, lambda: Surroundings(kernel, pid, cgroups))
@@ -118,7 +157,7 @@ class Sampler:
         self._gpus = Gpus(self._open_gpus)
         return self._gpus
 
-    def _add(self, name: str, make: Callable[[], Part]) -> None:
+    def _add(self, name: str, make: Callable[[], MachinePart]) -> None:
         try:
             part = make()
         except Exception as error:
@@ -132,7 +171,7 @@ class Sampler:
         began = time.thread_time()
         with self._lock:
             now_us = self._clock.now_us()
-            row: Row = {}
+            row: Readings = {}
             for part in self._parts:
                 if part.name not in self._off:
                     row.update(self._ask(part, functools.partial(part.read, now_us / 1e6)))
@@ -142,7 +181,7 @@ class Sampler:
             self._cost_s += cost_s
         return cost_s
 
-    def _shared_out(self, row: Row, now_s: float) -> Row:
+    def _shared_out(self, row: Readings, now_s: float) -> Readings:
         """Whose the busy cores were: the command's, the doctor's own, or others'."""
         busy, command = row.get("cpu_cores_busy"), row.get("cpu_cores_command")
         doctor = self._rates.per_second("doctor", time.process_time(), now_s)
@@ -171,7 +210,7 @@ class Sampler:
             processes=self._processes.figures() if self._processes is not None else {},
         )
 
-    def _ask(self, part: Part, question: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def _ask(self, part: MachinePart, question: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The machine may be of a kind that nobody has met; its other parts are worth having, all the same."""
         try:
             return question()

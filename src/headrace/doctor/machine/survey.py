@@ -1,18 +1,28 @@
-"""Images decoded by Pillow, as the run did, and by the native decoder."""
+"""Survey after the run: the files that it read, timed in the way of each remedy."""
 
 from __future__ import annotations
 
 import io
 import os
+import stat
+import tarfile
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
-from headrace.doctor.session.model import Calibration
+from headrace.doctor.machine.files_read import paths_read, places, read_files
+from headrace.doctor.probe.remedies.files import index_of, tar_info
+from headrace.doctor.session.model import Calibration, FileOpens, Machine, MachineSurvey
 
-ENDS = (".jpg", ".jpeg", ".png")
+# -- from doctor/survey/images.py: Images decoded by Pillow, as the run did, and by the native decoder.
+
+
+IMAGE_ENDS = (".jpg", ".jpeg", ".png")
 """What the native decoder does itself; others it leaves to Pillow."""
 PNG = ".png"
 ROUNDS = 3
@@ -28,7 +38,7 @@ Decode = Callable[[bytes], Any]
 
 
 def is_image(path: str) -> bool:
-    return path.lower().endswith(ENDS)
+    return path.lower().endswith(IMAGE_ENDS)
 
 
 def near(path: str) -> list[str]:
@@ -121,3 +131,147 @@ def _native() -> Decode | None:
         limits=_core.Limits(),
     )
     return lambda data: decoder.decode_bytes(data, 0)
+
+
+# -- from doctor/survey/archives.py: Archives: their first members, and what it takes to find and to list them with an
+# index.
+
+
+INDEXED_TAR, LOOK_UP, HEADER = "indexed-tar", "look-up", "header"
+ARCHIVE_ENDS = (".tar",)
+MOST_MEMBERS = 64
+MOST_MEMBER_BYTES = 32 << 20
+"""Of a member: larger ones are no images."""
+
+
+def is_archive(path: str) -> bool:
+    return path.endswith(ARCHIVE_ENDS)
+
+
+def members(path: str, wants: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Names and bytes of the first ones that are wanted: those of a whole archive would take a pass over it."""
+    try:
+        with tarfile.open(path, "r:") as tar:
+            for member in _first(tar):
+                if member.isreg() and member.size <= MOST_MEMBER_BYTES and wants(member.name):
+                    file = tar.extractfile(member)
+                    if file is not None:
+                        yield member.name, file.read()
+    except (OSError, tarfile.TarError):
+        return
+
+
+def indexed(path: str) -> list[Calibration]:
+    """What an index takes to find a member by its name, and to list one, which tarfile reads a header for. Found out on
+    the first members, in an archive of their names. Empty where it is no tar, or where there is no index."""
+    try:
+        with tarfile.open(path, "r:") as tar, tempfile.TemporaryDirectory(prefix="headrace-doctor-") as folder:
+            names, header_us = _headers(tar)
+            look_up_us, list_us = _with_index(Path(folder), names)
+    except (OSError, tarfile.TarError, ImportError):
+        return []
+    files = [f"{path} {name}" for name in names]
+    if not files:
+        return []
+    return [
+        Calibration(INDEXED_TAR, LOOK_UP, files, other_us=look_up_us),
+        Calibration(INDEXED_TAR, HEADER, files, present_us=header_us, other_us=list_us),
+    ]
+
+
+def _first(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    for _ in range(MOST_MEMBERS):
+        member = tar.next()
+        if member is None:
+            return
+        yield member
+
+
+def _headers(tar: tarfile.TarFile) -> tuple[list[str], list[float]]:
+    """Names, each once, and how long it took to read each header."""
+    times: dict[str, float] = {}
+    members = _first(tar)
+    while True:
+        member, us = _timed(lambda: next(members, None))
+        if member is None:
+            return list(times), list(times.values())
+        times[member.name] = us
+
+
+def _with_index(folder: Path, names: list[str]) -> tuple[list[float], list[float]]:
+    """Of each name: to look it up, and to list it."""
+    path = folder / "members.tar"
+    with tarfile.open(path, "w") as tar:
+        for name in names:
+            tar.addfile(tarfile.TarInfo(name))
+    index = index_of(str(path), str(folder))
+    with tarfile.open(path) as tar:
+        look_ups = [_timed(partial(_look_up, tar, index, name))[1] for name in names]
+        members = iter(index)
+        listed = [_timed(lambda: tar_info(tar, next(members)))[1] for _ in names]
+    return look_ups, listed
+
+
+def _look_up(tar: tarfile.TarFile, index: Any, name: str) -> Any:
+    return tar_info(tar, index.getmember(name))
+
+
+def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What it gives, and how many microseconds it took."""
+    began = time.perf_counter_ns()
+    result = call()
+    return result, (time.perf_counter_ns() - began) / 1000
+
+
+# -- from doctor/survey/survey.py: All of it, within a budget of time.
+
+
+BUDGET_S = 2.0
+LISTING = 0.5
+"""Share of it that folders may take."""
+MOST_IMAGES = 12
+
+
+def surveyed(machine: Machine, opened: FileOpens, budget_s: float = BUDGET_S) -> MachineSurvey:
+    """Of this machine, which must be the one that was sampled, and what was opened there. What cannot be looked up is
+    left out."""
+    began = time.monotonic()
+    files = read_files(machine, opened, _time_left(began + LISTING * budget_s))
+    is_time_left = _time_left(began + budget_s)
+    single = paths_read(machine, opened)
+    archives = [path for path in single if is_archive(path)][:1]
+    calibrations: list[Calibration] = [made for path in archives for made in indexed(path)]
+    images = decoded(_images(single, archives), is_time_left)
+    return MachineSurvey(files, places(machine), [*calibrations, *([] if images is None else [images])])
+
+
+def _time_left(end: float) -> Callable[[], bool]:
+    return lambda: time.monotonic() < end
+
+
+def _images(single: list[str], archives: list[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Names of images, and how to read each: files that were read, their neighbours, then members of archives."""
+    own = [path for path in single if is_image(path)]
+    spread = own[:: max(1, len(own) // MOST_IMAGES)][:MOST_IMAGES]
+    told: set[str] = set()
+    for path in chain(spread, chain.from_iterable(near(path) for path in own)):
+        if len(told) == MOST_IMAGES:
+            return
+        if path not in told:
+            told.add(path)
+            yield path, lambda path=path: _read(path)  # type: ignore[misc]
+    for path in archives:
+        for name, data in members(path, is_image):
+            if len(told) == MOST_IMAGES:
+                return
+            told.add(f"{path} {name}")
+            yield f"{path} {name}", lambda data=data: data  # type: ignore[misc]
+
+
+def _read(path: str) -> bytes:
+    """Raises OSError; ValueError for what is no plain file of an image's size."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_MEMBER_BYTES:
+        raise ValueError(path)
+    with open(path, "rb") as file:
+        return file.read()

@@ -1,14 +1,145 @@
-"""What batches cost by stage, exclusive of inner stages."""
+"""Where each batch was made, and what making it cost by stage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
+from typing import NamedTuple
 
-from headrace.doctor.analyse.join import Made
-from headrace.doctor.analyse.threads import Figures, with_threads
-from headrace.doctor.measure.diagnosis import StagePart
-from headrace.doctor.session.model import Maker
+from headrace.doctor.measure.diagnosis import LinePart, SlowSampleFinding, StagePart
+from headrace.doctor.session.model import BatchProducer, InspectedSample, Session, SlowSample, Trainer, TrainerPass
+
+# -- from doctor/analyse/join.py: Finds, for a batch that was received, the record of its making.
+
+
+class MadeBatch(NamedTuple):
+    """One row of a maker's batches."""
+
+    maker: BatchProducer
+    row: int
+
+
+class LookedStages(NamedTuple):
+    """One of a maker's samples that was looked at closely."""
+
+    maker: BatchProducer
+    sample: InspectedSample
+
+    def label(self, place: int) -> str:
+        """`category:label` of one of its stages."""
+        return self.maker.stages[self.sample.stages[place].stage]
+
+
+class Join:
+    """The pass says which workers served it and which of their epochs it was; epoch and index name the batch.
+
+    Indices go to the workers in turn, unless one has run out (iterable datasets) or order does not matter, so the
+    worker's id cannot be computed.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._rows = {id(maker): _rows(maker) for maker in session.makers}
+        self._by_pid: dict[tuple[str, int], list[BatchProducer]] = {}
+        for maker in sorted(session.makers, key=_start):
+            self._by_pid.setdefault((maker.host, maker.pid), []).append(maker)
+        self._thinned = {(process.host, process.pid) for process in session.processes if process.cut}
+        self._thinned |= {(trainer.host, trainer.pid) for trainer in session.trainers if trainer.rests}
+
+    def finder(self, trainer: Trainer, one: TrainerPass) -> Finder:
+        makers = [self._maker(trainer.host, pid, one) for pid in one.workers]
+        rows = [{} if maker is None else self._rows[id(maker)].get(one.epoch, {}) for maker in makers]
+        return Finder(makers, rows, one.epoch, any(self.is_thinned(maker) for maker in makers if maker is not None))
+
+    def is_thinned(self, maker: BatchProducer) -> bool:
+        """Whether some of its batches were not written, or are lost."""
+        return (maker.host, maker.pid) in self._thinned
+
+    def _maker(self, host: str, pid: int, one: TrainerPass) -> BatchProducer | None:
+        """None for a worker that left no evidence. A pid that the system gave again belongs to the newest process that
+        had been started by then."""
+        makers = self._by_pid.get((host, pid), [])
+        begun = [maker for maker in makers if _start(maker) <= one.ready]
+        return next(reversed(begun), makers[0] if makers else None)
+
+
+class Finder:
+    """Finds the batches of one pass. `is_thinned`: some of its makers left a sample of their batches only."""
+
+    def __init__(
+        self, makers: list[BatchProducer | None], rows: list[dict[int, int]], epoch: int, is_thinned: bool
+    ) -> None:
+        self.makers = makers
+        self.epoch = epoch
+        self.is_thinned = is_thinned
+        self._rows = rows
+
+    def batch(self, index: int) -> MadeBatch | None:
+        """Asks the worker whose turn it is, then the others."""
+        count = len(self.makers)
+        for offset in range(count):
+            turn = (index + offset) % count
+            maker, row = self.makers[turn], self._rows[turn].get(index)
+            if maker is not None and row is not None:
+                return MadeBatch(maker, row)
+        return None
+
+    def batches(self) -> Iterator[MadeBatch]:
+        """All that the pass's makers made for it, by worker."""
+        for maker, rows in zip(self.makers, self._rows, strict=True):
+            if maker is not None:
+                yield from (MadeBatch(maker, row) for row in rows.values())
+
+    def looks(self) -> Iterator[LookedStages]:
+        """Samples of the pass that were looked at closely."""
+        for maker in self.makers:
+            if maker is not None:
+                yield from (LookedStages(maker, one) for one in maker.looks if one.epoch == self.epoch)
+
+
+def _rows(maker: BatchProducer) -> dict[int, dict[int, int]]:
+    """Rows by epoch and index."""
+    rows: dict[int, dict[int, int]] = {}
+    for row, (epoch, index) in enumerate(zip(maker.batches.epoch, maker.batches.index, strict=True)):
+        rows.setdefault(epoch, {})[index] = row
+    return rows
+
+
+def _start(maker: BatchProducer) -> int:
+    """When its process was started: within the iter() that wanted it, while its own first words may come later."""
+    return next((time for time in (maker.started, maker.begun) if time is not None), 0)
+
+
+# -- from doctor/analyse/threads.py: Batches that one thread makes with the help of others.
+
+
+Figures = tuple[int, int, int | None]
+"""Calls, wall and CPU."""
+GETITEM = "getitem:rest"
+"""The dataset's own code: where it hands samples to threads of its own and waits for them."""
+
+
+def with_threads(stages: dict[str, Figures], beside: dict[str, Figures]) -> dict[str, Figures]:
+    """Charges the time in which the dataset's own code did not compute to what the threads beside it did meanwhile, in
+    proportion to their wall times. The walls still sum to the same; calls and CPU are the threads' own."""
+    calls, wall, cpu = stages.get(GETITEM, (0, 0, 0))
+    working = sum(us for _, us, _ in beside.values())
+    waited = min(max(wall - (cpu or 0), 0), working)
+    if waited == 0:
+        return stages
+    shared, left = dict(stages), waited
+    for stage, (own_calls, us, own_cpu) in beside.items():
+        part = waited * us // working
+        left -= part
+        before = shared.get(stage, (0, 0, 0))
+        shared[stage] = (before[0] + own_calls, before[1] + part, (before[2] or 0) + (own_cpu or 0))
+    shared[GETITEM] = (calls, wall - waited + left, cpu)
+    return shared
+
+
+# -- from doctor/analyse/stages.py: What batches cost by stage, exclusive of inner stages.
+
 
 REST = "other:rest"
 """Time of a batch that no stage covers."""
@@ -17,7 +148,7 @@ SERIALISE = "serialise:to the trainer"
 
 
 @dataclass
-class Sums:
+class StageSums:
     """Calls, wall and CPU microseconds of one stage; CPU is None where it was not measured."""
 
     calls: int = 0
@@ -32,12 +163,12 @@ class Sums:
 
 
 @dataclass
-class Costs:
+class StageCosts:
     """Of a number of batches, by stage; the walls sum to the time that they took to make."""
 
     batches: int = 0
     samples: int = 0
-    stages: dict[str, Sums] = field(default_factory=dict)
+    stages: dict[str, StageSums] = field(default_factory=dict)
 
     @property
     def wall(self) -> float:
@@ -49,18 +180,18 @@ class Costs:
         return sum(sums.cpu or 0 for sums in self.stages.values())
 
 
-def costs(made: Iterable[Made], batch_size: int | None) -> Costs:
+def costs(made: Iterable[MadeBatch], batch_size: int | None) -> StageCosts:
     """`batch_size` is the number of samples of a batch that does not tell; where that is None too, it counts as one."""
-    sums = Costs()
+    sums = StageCosts()
     for maker, row in made:
         sums.batches += 1
         sums.samples += maker.batches.samples[row] or batch_size or 1
         for stage, (calls, wall, cpu) in batch_stages(maker, row).items():
-            sums.stages.setdefault(stage, Sums()).add(calls, wall, cpu)
+            sums.stages.setdefault(stage, StageSums()).add(calls, wall, cpu)
     return sums
 
 
-def batch_stages(maker: Maker, row: int, *, serialise: bool = True) -> dict[str, Figures]:
+def batch_stages(maker: BatchProducer, row: int, *, serialise: bool = True) -> dict[str, Figures]:
     """Calls, wall and CPU of one batch by stage, with what they leave of its time as `other:rest`, and with the time
     that it took to `serialise`, which the worker's other thread does while the next batch is begun."""
     batches = maker.batches
@@ -76,17 +207,17 @@ def batch_stages(maker: Maker, row: int, *, serialise: bool = True) -> dict[str,
     return stages
 
 
-def made_us(maker: Maker, row: int) -> int:
+def made_us(maker: BatchProducer, row: int) -> int:
     """Return what making a batch took: of all the threads together, where several made it."""
     worked = maker.batches.worked[row] if maker.batches.worked else None
     return maker.batches.fetched[row] - maker.batches.start[row] if worked is None else worked
 
 
-def _named(maker: Maker, rows: list[tuple[int, int, int, int]]) -> dict[str, Figures]:
+def _named(maker: BatchProducer, rows: list[tuple[int, int, int, int]]) -> dict[str, Figures]:
     return {maker.stages[number]: (calls, wall, cpu) for number, calls, wall, cpu in rows}
 
 
-def stage_parts(sums: Costs) -> list[StagePart]:
+def stage_parts(sums: StageCosts) -> list[StagePart]:
     """Heaviest first; the shares sum to 1."""
     whole = sums.wall
     if whole <= 0:
@@ -95,7 +226,7 @@ def stage_parts(sums: Costs) -> list[StagePart]:
     return sorted(parts, key=lambda part: -part.share)
 
 
-def _part(stage: str, one: Sums, sums: Costs, whole: float) -> StagePart:
+def _part(stage: str, one: StageSums, sums: StageCosts, whole: float) -> StagePart:
     category, _, label = stage.partition(":")
     return StagePart(
         category=category,
@@ -105,3 +236,73 @@ def _part(stage: str, one: Sums, sums: Costs, whole: float) -> StagePart:
         cpu_us=None if one.cpu is None else one.cpu / sums.samples,
         calls=one.calls / sums.batches,
     )
+
+
+# -- from doctor/analyse/slow.py: The slowest samples, and the lines of the user's code that time was seen in.
+
+
+PLACE = re.compile(r"\('sample', (\d+)\)")
+"""How the evidence writes the place in its batch of a sample that has no key."""
+MOST = 10
+"""Slow samples and lines that are worth showing."""
+
+
+def slow_samples(
+    makers: Sequence[BatchProducer], made: Sequence[MadeBatch], batch_size: int | None
+) -> list[SlowSampleFinding]:
+    """Of all makers, slowest first. The median sample's time is that of a batch's mean sample, since samples are not
+    recorded one by one."""
+    typical = median_sample_us(made, batch_size)
+    if typical is None:
+        return []
+    slowest: dict[str, tuple[SlowSample, BatchProducer]] = {}
+    for maker in makers:
+        for sample in maker.slow:
+            which = _which(sample, maker)
+            if which not in slowest or slowest[which][0].wall < sample.wall:
+                slowest[which] = (sample, maker)
+    worst = sorted(slowest.values(), key=lambda pair: -pair[0].wall)[:MOST]
+    return [
+        SlowSampleFinding(_key(sample), sample.wall, sample.wall / typical, _heaviest(sample, maker))
+        for sample, maker in worst
+    ]
+
+
+def _which(sample: SlowSample, maker: BatchProducer) -> str:
+    """One text a sample: its key, wherever and however often it was read. A place in a batch is one in that batch."""
+    return f"{maker.host} {maker.pid} {sample.epoch} {_key(sample)}" if PLACE.fullmatch(sample.key) else sample.key
+
+
+def _key(sample: SlowSample) -> str:
+    place = PLACE.fullmatch(sample.key)
+    return sample.key if place is None else f"{place[1]} of batch {sample.index}"
+
+
+def median_sample_us(made: Sequence[MadeBatch], batch_size: int | None) -> float | None:
+    times = [
+        (batches.fetched[row] - batches.start[row]) / (batches.samples[row] or batch_size or 1)
+        for batches, row in ((maker.batches, row) for maker, row in made)
+    ]
+    typical = median(times) if times else 0
+    return typical if typical > 0 else None
+
+
+def line_parts(makers: Sequence[BatchProducer]) -> list[LinePart]:
+    """Lines by their share of the time that the makers were busy, heaviest first. Both are of the whole run."""
+    seen: dict[str, int] = {}
+    for maker in makers:
+        for line in maker.lines:
+            seen[line.place] = seen.get(line.place, 0) + line.us
+    whole = max(sum(seen.values()), sum(busy_us(maker) for maker in makers))
+    heaviest = sorted(seen.items(), key=lambda item: -item[1])[:MOST]
+    return [LinePart(place, us / whole) for place, us in heaviest if us > 0]
+
+
+def busy_us(maker: BatchProducer) -> int:
+    """Time that its recorded batches took to make."""
+    return sum(maker.batches.fetched) - sum(maker.batches.start)
+
+
+def _heaviest(sample: SlowSample, maker: BatchProducer) -> str:
+    number = max(sample.stages, key=lambda stage: stage[1], default=None)
+    return "other:rest" if number is None else maker.stages[number[0]]

@@ -1,7 +1,4 @@
-"""What the analysis of a session says. Everything here is computed from a session and can be computed again.
-
-Shares are of 1. None means that it was not measured, which is never shown as 0.
-"""
+"""Diagnosis of a session: the figures and findings that every report shows."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Part:
+class TimePart:
     """One part of a whole: its mean time a step (or batch), and its share of the whole."""
 
     name: str
@@ -34,8 +31,8 @@ class StepBudget:
     mean_us: float
     median_us: float
     p95_us: float
-    parts: list[Part]
-    device: list[Part] | None
+    parts: list[TimePart]
+    device: list[TimePart] | None
     """The same as the GPU sees it, `data wait` there being the time that it stood still for want of a batch."""
 
     def share(self, name: str) -> float:
@@ -49,7 +46,7 @@ class WaitSplit:
     `pickle`, `unpickle and copy`, `pin`, `made here` (no workers), `sampler` (drawing the next indices), `unknown`."""
 
     pid: int
-    parts: list[Part]
+    parts: list[TimePart]
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ class LinePart:
 
 
 @dataclass(frozen=True)
-class Making:
+class LoaderProduction:
     """How the batches of one DataLoader were made."""
 
     trainer: int
@@ -154,7 +151,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Cost:
+class ProbeCost:
     """What the probe itself cost, as measured in this run."""
 
     step_us: float | None
@@ -166,12 +163,12 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Causes:
+class WaitCauses:
     """What the data wait of one trainer comes from, a step, heaviest first: stages of the batches waited for, as
     `category:label`, and the names of `WaitSplit` for what lies outside of making them."""
 
     pid: int
-    parts: list[Part]
+    parts: list[TimePart]
 
 
 @dataclass(frozen=True)
@@ -185,8 +182,8 @@ class Diagnosis:
     """`gpu` or `cpu`."""
     budgets: list[StepBudget] = field(default_factory=list)
     waits: list[WaitSplit] = field(default_factory=list)
-    causes: list[Causes] = field(default_factory=list)
-    makings: list[Making] = field(default_factory=list)
+    causes: list[WaitCauses] = field(default_factory=list)
+    makings: list[LoaderProduction] = field(default_factory=list)
     ranks: list[RankView] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    cost: Cost = field(default_factory=lambda: Cost(None, None, None, 0))
+    cost: ProbeCost = field(default_factory=lambda: ProbeCost(None, None, None, 0))

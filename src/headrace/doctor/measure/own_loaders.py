@@ -1,8 +1,4 @@
-"""Headrace's own loaders: how their threads made the batches, which stage of theirs limits, and what to change.
-
-A Loader's core counts by stage what its threads do, from the start of each pass on (`stats()`); the figures here are
-of the measured steps, as far as two of its counts lie in them. A ThreadDataLoader's batches are told one by one.
-"""
+"""Loaders of Headrace's own: the stage figures that they record."""
 
 from __future__ import annotations
 
@@ -12,10 +8,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from headrace.doctor.measure.diagnosis import Making, StagePart
-from headrace.doctor.measure.steps import Training, whole_fact
+from headrace.doctor.measure.diagnosis import LoaderProduction, StagePart
+from headrace.doctor.measure.steps import MeasuredTraining, whole_fact
 from headrace.doctor.quantities import counted, percent
-from headrace.doctor.session.model import Loader, LoaderFeed, Trainer
+from headrace.doctor.session.model import LoaderFacts, LoaderFeed, Trainer
 
 CATEGORIES = {
     "read": "read",
@@ -86,16 +82,16 @@ SOURCE = "source"
 """Category of what is no loader at all: a function, or an iterator, that the loop calls for a batch."""
 
 
-def is_source(loader: Loader | None) -> bool:
+def is_source(loader: LoaderFacts | None) -> bool:
     return loader is not None and "source" in loader.facts
 
 
-def threads_of(loader: Loader | None) -> int:
+def threads_of(loader: LoaderFacts | None) -> int:
     """Count the threads that make a loader's batches in the trainer itself; 0 for torch's DataLoader."""
     return 0 if loader is None else whole_fact(loader.facts, "threads") or 0
 
 
-def feed_sums(training: Training) -> dict[int, FeedSums]:
+def feed_sums(training: MeasuredTraining) -> dict[int, FeedSums]:
     """Sum up what each loader did, by its number."""
     loaders = {one.number: one.loader for one in training.trainer.passes}
     sums: dict[int, FeedSums] = {}
@@ -107,7 +103,7 @@ def feed_sums(training: Training) -> dict[int, FeedSums]:
     return sums
 
 
-def feed_makings(training: Training) -> Iterator[Making]:
+def feed_makings(training: MeasuredTraining) -> Iterator[LoaderProduction]:
     """Tell how Loaders made their batches, by what they say of themselves."""
     trainer = training.trainer
     loaders = {loader.number: loader for loader in trainer.loaders}
@@ -117,7 +113,7 @@ def feed_makings(training: Training) -> Iterator[Making]:
             continue
         passes = [one for one in trainer.passes if one.loader == number]
         busy_s = sum(sums.busy_s(name) for name in CORE)
-        yield Making(
+        yield LoaderProduction(
             trainer=trainer.pid,
             loader=number,
             workers=sums.threads,
@@ -136,7 +132,7 @@ def feed_makings(training: Training) -> Iterator[Making]:
         )
 
 
-def shares_of_feeds(training: Training) -> dict[int, dict[str, float]]:
+def shares_of_feeds(training: MeasuredTraining) -> dict[int, dict[str, float]]:
     """Share out a wait for each Loader among the stages of whatever limits it."""
     names = {loader.number: name_of(loader) for loader in training.trainer.loaders}
     found: dict[int, dict[str, float]] = {}
@@ -152,12 +148,12 @@ def shares_of_feeds(training: Training) -> dict[int, dict[str, float]]:
     return found
 
 
-def name_of(loader: Loader) -> str:
+def name_of(loader: LoaderFacts) -> str:
     """Return `headrace.Loader`."""
     return f"headrace.{str(loader.facts.get('dataset', '')).rpartition('.')[2]}"
 
 
-def keeps_up(training: Training, making: Making) -> str:
+def keeps_up(training: MeasuredTraining, making: LoaderProduction) -> str:
     """Say: `headrace.Loader keeps up: its 2 threads work 40 % of the time`."""
     loader = next(one for one in training.trainer.loaders if one.number == making.loader)
     verb = "works" if making.workers == 1 else "work"
@@ -166,7 +162,7 @@ def keeps_up(training: Training, making: Making) -> str:
     )
 
 
-def how_busy(training: Training, making: Making) -> str:
+def how_busy(training: MeasuredTraining, making: LoaderProduction) -> str:
     """Say: `headrace.Loader's 2 threads work 97 % of the time, most of it decode`."""
     loader = next(one for one in training.trainer.loaders if one.number == making.loader)
     sums = feed_sums(training).get(making.loader)
@@ -183,7 +179,7 @@ def how_busy(training: Training, making: Making) -> str:
     return f"{threads} {verb} {percent(making.busy)} of the time{_most(making.stages)}"
 
 
-def what_to_change(training: Training, making: Making, cores: float | None) -> str:
+def what_to_change(training: MeasuredTraining, making: LoaderProduction, cores: float | None) -> str:
     """Advise on a loader of Headrace's that training waits for."""
     loader = next(one for one in training.trainer.loaders if one.number == making.loader)
     sums = feed_sums(training).get(making.loader)
@@ -210,7 +206,7 @@ def what_to_change(training: Training, making: Making, cores: float | None) -> s
     )
 
 
-def _more_threads(making: Making, cores: float | None) -> int | None:
+def _more_threads(making: LoaderProduction, cores: float | None) -> int | None:
     """Return as many as there are cores, where it has fewer."""
     return None if cores is None or making.workers >= int(cores) else int(cores)
 

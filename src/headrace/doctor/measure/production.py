@@ -5,34 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from headrace.doctor.analyse.join import Finder, Join, Made
-from headrace.doctor.analyse.slow import line_parts, slow_samples
-from headrace.doctor.analyse.spans import Span
-from headrace.doctor.measure.batches import costs, made_us, stage_parts
-from headrace.doctor.measure.diagnosis import Making
+from headrace.doctor.measure.batches import (
+    Finder,
+    Join,
+    MadeBatch,
+    costs,
+    line_parts,
+    made_us,
+    slow_samples,
+    stage_parts,
+)
+from headrace.doctor.measure.diagnosis import LoaderProduction
 from headrace.doctor.measure.own_loaders import feed_makings, threads_of
-from headrace.doctor.measure.steps import Training, pass_of, whole_fact
+from headrace.doctor.measure.steps import MeasuredTraining, TimeSpan, pass_of, whole_fact
 from headrace.doctor.measure.waits import is_here
-from headrace.doctor.session.model import Loader, Pass, Trainer
+from headrace.doctor.session.model import LoaderFacts, Trainer, TrainerPass
 
 
-def makings(training: Training, join: Join) -> list[Making]:
+def makings(training: MeasuredTraining, join: Join) -> list[LoaderProduction]:
     """Of the loaders that made batches in the measured steps: those that steps waited for first, and the busiest first
     of these."""
     ends = _last_ends(training.trainer)
-    found = [_making(training, join, loader, ends) for loader in training.trainer.loaders]
+    found = [_production(training, join, loader, ends) for loader in training.trainer.loaders]
     fed = fed_loaders(training)
     made = [*(one for one in found if one is not None), *feed_makings(training)]
     return sorted(made, key=lambda one: (one.loader not in fed, -one.batches * one.batch_us))
 
 
-def fed_loaders(training: Training) -> set[int]:
+def fed_loaders(training: MeasuredTraining) -> set[int]:
     """Loaders whose batches measured steps waited for, and not only an evaluation."""
     passes, numbers = pass_of(training.trainer), training.trainer.gets.pass_
     return {one.loader for row in training.gets if (one := passes.get(numbers[row])) is not None}
 
 
-def _making(training: Training, join: Join, loader: Loader, ends: dict[int, int]) -> Making | None:
+def _production(
+    training: MeasuredTraining, join: Join, loader: LoaderFacts, ends: dict[int, int]
+) -> LoaderProduction | None:
     trainer = training.trainer
     passes = [one for one in trainer.passes if one.loader == loader.number and one.start < training.until]
     finders = {one.number: join.finder(trainer, one) for one in passes}
@@ -49,7 +57,7 @@ def _making(training: Training, join: Join, loader: Loader, ends: dict[int, int]
     threads = threads_of(loader)
     workers = threads or max(len(one.workers) for one in passes)
     in_all = sum(_in_all(of_pass, finders[number]) for number, of_pass in made.items())
-    return Making(
+    return LoaderProduction(
         trainer=trainer.pid,
         loader=loader.number,
         workers=0 if is_here(trainer, passes[-1]) and not threads else workers,
@@ -77,19 +85,19 @@ def _last_ends(trainer: Trainer) -> dict[int, int]:
     return ends
 
 
-def _stretch(training: Training, one: Pass, ends: dict[int, int]) -> Span | None:
+def _stretch(training: MeasuredTraining, one: TrainerPass, ends: dict[int, int]) -> TimeSpan | None:
     """When a pass's makers had work to do, within the measured steps: from its start to its last batch's arrival."""
     if one.number not in ends or not training.steps:
         return None
     start, end = max(one.start, training.steps[0].start), min(ends[one.number], training.steps[-1].end)
-    return Span("pass", start, end) if end > start else None
+    return TimeSpan("pass", start, end) if end > start else None
 
 
-def _made_in(stretch: Span, finder: Finder) -> list[Made]:
+def _made_in(stretch: TimeSpan, finder: Finder) -> list[MadeBatch]:
     return [made for made in finder.batches() if stretch.start <= made.maker.batches.fetched[made.row] <= stretch.end]
 
 
-def _in_all(made: Sequence[Made], finder: Finder) -> int:
+def _in_all(made: Sequence[MadeBatch], finder: Finder) -> int:
     """Batches that were made, those that were thinned out included: indices follow one another."""
     if not finder.is_thinned or not made:
         return len(made)
@@ -97,7 +105,7 @@ def _in_all(made: Sequence[Made], finder: Finder) -> int:
     return max(indices) - min(indices) + 1
 
 
-def _first_batch_us(trainer: Trainer, passes: Iterable[Pass]) -> float | None:
+def _first_batch_us(trainer: Trainer, passes: Iterable[TrainerPass]) -> float | None:
     """Mean duration of the next() that gave a pass's first batch."""
     numbers = {one.number for one in passes}
     first = [

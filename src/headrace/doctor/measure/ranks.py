@@ -1,13 +1,97 @@
-"""Waiting for a peer, apart from the collectives' own time."""
+"""Ranks side by side: who arrives last, by how much, and who waits for a peer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from statistics import fmean
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
 from typing import NamedTuple
 
-from headrace.doctor.analyse.together import Together
-from headrace.doctor.measure.view import View
+from headrace.doctor.measure.diagnosis import RankView
+from headrace.doctor.measure.steps import WAIT, MeasuredStep
+from headrace.doctor.measure.view import TrainerView
+from headrace.doctor.session.model import OptimizerSteps
+
+# -- from doctor/analyse/together.py: The steps that ranks took together, on one clock.
+
+
+@dataclass(frozen=True)
+class RanksTogether:
+    """Ranks of one training, and the steps that all of them measured: `steps[number]` holds one a rank, in their order.
+    `late[rank's place]` is what its host's clock is ahead of the first rank's."""
+
+    views: list[TrainerView]
+    steps: dict[int, list[MeasuredStep]]
+    ahead: list[float]
+
+    def arrivals(self, number: int) -> list[float] | None:
+        """When each rank was ready for the others: its own gradients were done, where that was stamped, else its last
+        backward pass began, else its first collective. None where no kind is known of all."""
+        kinds = (self._moments(number, moment) for moment in (_ready, _backward, _collective))
+        return next((times for times in kinds if times is not None), None)
+
+    def stamped(self, number: int) -> list[float] | None:
+        """When the own gradients of each rank were done; None where that is not known of all."""
+        return self._moments(number, _ready)
+
+    def _moments(
+        self, number: int, moment: Callable[[OptimizerSteps, MeasuredStep, TrainerView], float | None]
+    ) -> list[float] | None:
+        steps = zip(self.views, self.steps[number], strict=True)
+        times = [moment(view.trainer.steps, step, view) for view, step in steps]
+        known = [time - ahead for time, ahead in zip(times, self.ahead, strict=True) if time is not None]
+        return known if len(known) == len(times) else None
+
+
+def ranks_together(views: Sequence[TrainerView]) -> RanksTogether | None:
+    """None with fewer than two ranks, or where they share no step. Of several trainings, the longest of each rank."""
+    longest: dict[int, TrainerView] = {}
+    for view in views:
+        rank = view.trainer.rank
+        if view.training.unit == "step" and (
+            rank not in longest or len(view.training.steps) > len(longest[rank].training.steps)
+        ):
+            longest[rank] = view
+    ranks = [longest[rank] for rank in sorted(longest)]
+    steps = _shared([view.training.steps for view in ranks])
+    return RanksTogether(ranks, steps, _ahead(ranks, steps)) if len(ranks) > 1 and steps else None
+
+
+def _shared(of_ranks: Sequence[Sequence[MeasuredStep]]) -> dict[int, list[MeasuredStep]]:
+    by_number = [{step.number: step for step in steps} for steps in of_ranks]
+    numbers = set.intersection(*map(set, by_number)) if by_number else set()
+    return {number: [steps[number] for steps in by_number] for number in sorted(numbers)}
+
+
+def _ahead(ranks: Sequence[TrainerView], steps: dict[int, list[MeasuredStep]]) -> list[float]:
+    """Steps end at about the same time everywhere, since the ranks wait for one another; the median over all of them
+    tells hosts' clocks apart. Ranks of one host share its clock."""
+    hosts: dict[str, float] = {ranks[0].trainer.host: 0.0} if ranks else {}
+    for place, view in enumerate(ranks):
+        if view.trainer.host not in hosts:
+            hosts[view.trainer.host] = median(of[place].end - of[0].end for of in steps.values()) if steps else 0.0
+    return [hosts[view.trainer.host] for view in ranks]
+
+
+def _ready(steps: OptimizerSteps, step: MeasuredStep, view: TrainerView) -> float | None:
+    return None if step.row is None else steps.ready[step.row]
+
+
+def _backward(steps: OptimizerSteps, step: MeasuredStep, view: TrainerView) -> float | None:
+    """The first after the step's last batch: the one that ends an accumulation, in which gradients are shared."""
+    last = max((view.trainer.gets.start[row] for row in step.gets), default=step.start)
+    return next((start for kind, start, _ in _spans(steps, step) if kind == "b" and start >= last), None)
+
+
+def _collective(steps: OptimizerSteps, step: MeasuredStep, view: TrainerView) -> float | None:
+    return next((start for kind, start, _ in _spans(steps, step) if kind == "c"), None)
+
+
+def _spans(steps: OptimizerSteps, step: MeasuredStep) -> list[tuple[str, int, int]]:
+    return [] if step.row is None else steps.spans[step.row]
+
+
+# -- from doctor/analyse/peers.py: Waiting for a peer, apart from the collectives' own time.
 
 
 class PeerWait(NamedTuple):
@@ -25,7 +109,7 @@ class Call(NamedTuple):
     duration: float
 
 
-def peer_waits(ranks: Together) -> list[PeerWait] | None:
+def peer_waits(ranks: RanksTogether) -> list[PeerWait] | None:
     """By rank; None where neither gradients were stamped nor collectives called, since a backward pass that shares
     gradients does not tell its waiting from its work.
 
@@ -45,7 +129,7 @@ def peer_waits(ranks: Together) -> list[PeerWait] | None:
     ]
 
 
-def _stamped(ranks: Together, number: int) -> list[PeerWait] | None:
+def _stamped(ranks: RanksTogether, number: int) -> list[PeerWait] | None:
     """Of a step whose ranks all stamped when their own gradients were done: backward ends with their sharing."""
     pairs = list(_ready_and_end(ranks, number))
     if len(pairs) < len(ranks.views):
@@ -54,7 +138,7 @@ def _stamped(ranks: Together, number: int) -> list[PeerWait] | None:
     return [PeerWait(last - ready, max(end - last, 0.0)) for ready, end in pairs]
 
 
-def _ready_and_end(ranks: Together, number: int) -> Iterator[tuple[float, float]]:
+def _ready_and_end(ranks: RanksTogether, number: int) -> Iterator[tuple[float, float]]:
     for view, step, ahead in zip(ranks.views, ranks.steps[number], ranks.ahead, strict=True):
         steps = view.trainer.steps
         ready = None if step.row is None else steps.ready[step.row]
@@ -64,7 +148,7 @@ def _ready_and_end(ranks: Together, number: int) -> Iterator[tuple[float, float]
             yield ready - ahead, end - ahead
 
 
-def _calls(view: View, ahead: float) -> dict[int, list[Call]]:
+def _calls(view: TrainerView, ahead: float) -> dict[int, list[Call]]:
     """A rank's synchronous collectives, by step."""
     calls = view.trainer.collectives
     steps: dict[int, list[Call]] = {}
@@ -91,3 +175,82 @@ def _called(calls: Sequence[Sequence[Call]]) -> list[PeerWait]:
 
 def _mean(values: list[float]) -> float:
     return fmean(values) if values else 0.0
+
+
+# -- from doctor/analyse/ranks.py: Each rank beside the others: who is late, by how much, why, and who waits for a
+# peer.
+
+
+OFTEN = 1.5
+"""How many times its turn a rank must be the last to be called late: of n equal ranks each is in 1/n of the steps."""
+MUCH = 0.01
+"""Share of a step by which it must be late on average."""
+BY_DATA = 0.5
+"""Share of its lateness that its longer wait for data must explain for its data to be the cause."""
+
+
+def rank_views(ranks: RanksTogether | None) -> list[RankView]:
+    """Empty with one rank."""
+    if ranks is None:
+        return []
+    late, lateness = _lateness(ranks)
+    waits = peer_waits(ranks)
+    found = [
+        RankView(
+            rank=view.trainer.rank,
+            pid=view.trainer.pid,
+            step_us=view.budget.mean_us if view.budget is not None else 0.0,
+            late=late[place],
+            lateness_us=lateness[place],
+            peer_wait_us=None if waits is None else waits[place].wait_us,
+            collective_us=None if waits is None else waits[place].own_us,
+            data_wait_us=data_wait_us(view),
+            cause=None,
+        )
+        for place, view in enumerate(ranks.views)
+    ]
+    return [replace(rank, cause=_cause(ranks.views, place, rank)) for place, rank in enumerate(found)]
+
+
+def data_wait_us(view: TrainerView) -> float:
+    return 0.0 if view.budget is None else next((part.us for part in view.budget.parts if part.name == WAIT), 0.0)
+
+
+def is_late(rank: RankView, ranks: int) -> bool:
+    """Oftener than chance has it, and by more than noise."""
+    return rank.late * ranks >= OFTEN and rank.late * rank.lateness_us >= MUCH * rank.step_us > 0
+
+
+def _lateness(ranks: RanksTogether) -> tuple[list[float], list[float]]:
+    """By rank: the share of steps in which it was last, and how long the others waited for it then."""
+    waited: list[list[float]] = [[] for _ in ranks.views]
+    counted = 0
+    for number in ranks.steps:
+        arrivals = ranks.arrivals(number)
+        if arrivals is None:
+            continue
+        counted += 1
+        last = max(range(len(arrivals)), key=arrivals.__getitem__)
+        others = [time for place, time in enumerate(arrivals) if place != last]
+        waited[last].append(arrivals[last] - fmean(others))
+    return [len(times) / max(counted, 1) for times in waited], [fmean(times) if times else 0.0 for times in waited]
+
+
+def _cause(views: Sequence[TrainerView], place: int, rank: RankView) -> str | None:
+    """The stage that takes its makers longest beyond what it takes the other ranks', where the rank is late because it
+    waits longer for data than they do."""
+    if not is_late(rank, len(views)):
+        return None
+    view, others = views[place], [view for at, view in enumerate(views) if at != place]
+    longer = rank.data_wait_us - fmean(data_wait_us(other) for other in others)
+    if longer < BY_DATA * rank.late * rank.lateness_us:
+        return None
+    own, theirs = _stage_us(view), [_stage_us(other) for other in others]
+    excess = {stage: us - fmean(of.get(stage, 0.0) for of in theirs) for stage, us in own.items()}
+    worst = max(excess, key=excess.__getitem__, default=None)
+    return worst if worst is not None and excess[worst] > 0 else None
+
+
+def _stage_us(view: TrainerView) -> dict[str, float]:
+    """What a sample costs by stage, in the loader that makes most."""
+    return {f"{part.category}:{part.label}": part.wall_us for making in view.makings[:1] for part in making.stages}

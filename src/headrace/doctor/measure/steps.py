@@ -1,19 +1,105 @@
-"""Which steps of a trainer are measured, and what happened within each."""
+"""Measured steps of a trainer and how their time is charged to parts."""
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
-from headrace.doctor.analyse.parts import WAIT
-from headrace.doctor.analyse.spans import Span
-from headrace.doctor.probe.ending import SETTLING_STEPS
-from headrace.doctor.session.model import Pass, Session, Trainer, Window
+import msgspec
+
+from headrace.doctor.measure.diagnosis import TimePart
+from headrace.doctor.probe.training.windows import SETTLING_STEPS
+from headrace.doctor.session.model import LoaderFacts, MeasuredWindow, Session, Trainer, TrainerPass
+
+# -- from doctor/analyse/spans.py: Nested and overlapping spans of one thread, resolved so that each moment belongs to
+# one of them.
+
+
+class TimeSpan(NamedTuple):
+    """Microseconds on any one clock; one that ends before it starts is empty."""
+
+    name: str
+    start: float
+    end: float
+
+
+class TimeSegment(NamedTuple):
+    """A stretch of time and the span that it belongs to, None where it belongs to none."""
+
+    name: str | None
+    start: float
+    end: float
+
+
+def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[TimeSegment]:
+    """Cuts [start, end] into stretches that leave nothing out and overlap nowhere: each is charged to the innermost
+    span, which is the one that started last, and of several the one that ends first."""
+    coming = sorted((span for span in spans if span.end > max(start, span.start)), key=lambda span: -span.start)
+    running: list[tuple[float, float, str]] = []
+    now = start
+    while now < end:
+        while coming and coming[-1].start <= now:
+            span = coming.pop()
+            heapq.heappush(running, (-span.start, span.end, span.name))
+        while running and running[0][1] <= now:
+            heapq.heappop(running)
+        until = min(end, running[0][1] if running else end, coming[-1].start if coming else end)
+        yield TimeSegment(running[0][2] if running else None, now, until)
+        now = until
+
+
+# -- from doctor/analyse/parts.py: The parts of a step, and how stretches of time are charged to them.
+
+
+WAIT = "data wait"
+COPY, FORWARD, BACKWARD, OPTIMIZER = "host to device", "forward", "backward", "optimizer"
+COLLECTIVE, OTHER = "collective", "other"
+UNSEEN = "not seen"
+"""What would be `forward`, where no batch was seen to come: it holds the wait for them, too."""
+ORDER = (WAIT, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE, OTHER)
+TURNS = {WAIT, BACKWARD, OPTIMIZER}
+"""What the phases of a step turn on: the forward pass leads from a batch to its backward pass."""
+
+
+def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
+    """Sums segments by part. Time in no span is `forward` where a backward pass comes next, with the batch in hand;
+    else it is `other`: logging, evaluation, checkpoints."""
+    parts: dict[str, float] = {}
+    waits = any(piece.name == WAIT for piece in pieces)
+    turn, has_batch = _next_turns(pieces), not waits
+    for piece, coming in zip(pieces, turn, strict=True):
+        has_batch = has_batch or piece.name == WAIT
+        name = piece.name or (FORWARD if coming == BACKWARD and has_batch else OTHER)
+        parts[name] = parts.get(name, 0) + piece.end - piece.start
+    return parts
+
+
+def mean_parts(steps: Sequence[dict[str, float]], order: Iterable[str]) -> list[TimePart]:
+    """The mean of each part over the steps, and its share of the whole. Parts that no step has are left out."""
+    totals = {name: sum(step.get(name, 0) for step in steps) for name in order}
+    whole = sum(totals.values())
+    seen = {name for step in steps for name in step}
+    return [TimePart(name, us / len(steps), us / whole) for name, us in totals.items() if name in seen]
+
+
+def _next_turns(pieces: Sequence[TimeSegment]) -> list[str | None]:
+    turns: list[str | None] = []
+    coming = None
+    for piece in reversed(pieces):
+        turns.append(coming)
+        coming = piece.name if piece.name in TURNS else coming
+    return turns[::-1]
+
+
+# -- from doctor/analyse/steps.py: Which steps of a trainer are measured, and what happened within each.
+
 
 OBSERVE, REPLAY, LOAD, DRAIN = "observe", "replay", "load", "drain"
 """Names of windows."""
@@ -24,7 +110,7 @@ PREFETCH = 2
 
 
 @dataclass(frozen=True)
-class Step:
+class MeasuredStep:
     """One optimizer step, or where none was seen, one batch: from the start of its `next()` to that of the following.
 
     `row` is its row in `Trainer.steps` (None for a batch), `gets` the rows of `Trainer.gets` that began within it,
@@ -36,7 +122,7 @@ class Step:
     start: int
     end: int
     gets: list[int]
-    evaluations: list[Span]
+    evaluations: list[TimeSpan]
 
     @property
     def duration(self) -> int:
@@ -44,7 +130,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Training:
+class MeasuredTraining:
     """One trainer with the steps that are measured: complete, and after its warm-up."""
 
     trainer: Trainer
@@ -54,8 +140,8 @@ class Training:
     """Steps in the evidence, warm-up included."""
     warmup: int
     """Steps left out at the start."""
-    steps: list[Step]
-    waits: list[Span]
+    steps: list[MeasuredStep]
+    waits: list[TimeSpan]
     """Whatever of the loaders blocks the loop, by its start: gets, the start of a pass, its last `next()`."""
 
     @cached_property
@@ -78,7 +164,7 @@ class Training:
     def total_us(self) -> int:
         return sum(step.duration for step in self.steps)
 
-    def waits_in(self, step: Step) -> list[Span]:
+    def waits_in(self, step: MeasuredStep) -> list[TimeSpan]:
         """Those that reach into a step, and are none of an evaluation."""
         first = bisect_right(self._reached, step.start)
         last = bisect_left(self.waits, float(step.end), key=_start)
@@ -90,7 +176,7 @@ class Training:
         return row >= 0 and time < self.steps[row].end and not _within(time, self.steps[row].evaluations)
 
 
-def training(session: Session, trainer: Trainer) -> Training:
+def training(session: Session, trainer: Trainer) -> MeasuredTraining:
     """A run that is measured without windows stops at the number of steps asked for; an observed one takes them all.
     Where there are windows, only what they observed counts: the steps after that are fed with copies."""
     unit, steps = ("step", _steps(trainer)) if trainer.steps.number else ("batch", _batches(trainer))
@@ -98,19 +184,19 @@ def training(session: Session, trainer: Trainer) -> Training:
     if observed is not None:
         steps = [step for step in steps if step.number < observed.first + observed.steps]
         measured = [step for step in steps if step.number >= observed.first]
-        return Training(trainer, unit, len(steps), len(steps) - len(measured), measured, _waits(trainer))
+        return MeasuredTraining(trainer, unit, len(steps), len(steps) - len(measured), measured, _waited_for(trainer))
     warmup = _decided(session, trainer)
     warmup = _warmup(trainer, steps) if warmup is None else warmup
     warmup = min(warmup, len(steps) // 2)
     most = warmup + session.steps if session.mode == "measure" else len(steps)
-    return Training(trainer, unit, len(steps), warmup, steps[warmup:most], _waits(trainer))
+    return MeasuredTraining(trainer, unit, len(steps), warmup, steps[warmup:most], _waited_for(trainer))
 
 
-def window(trainer: Trainer, name: str) -> Window | None:
+def window(trainer: Trainer, name: str) -> MeasuredWindow | None:
     return next((one for one in trainer.windows if one.name == name), None)
 
 
-def window_steps(trainer: Trainer, name: str) -> list[Step]:
+def window_steps(trainer: Trainer, name: str) -> list[MeasuredStep]:
     """The steps of a window that do not belong to the change from the one before."""
     found = window(trainer, name)
     if found is None:
@@ -119,7 +205,7 @@ def window_steps(trainer: Trainer, name: str) -> list[Step]:
     return [step for step in _steps(trainer) if step.number in numbers]
 
 
-def pass_of(trainer: Trainer) -> dict[int, Pass]:
+def pass_of(trainer: Trainer) -> dict[int, TrainerPass]:
     return {one.number: one for one in trainer.passes}
 
 
@@ -135,7 +221,7 @@ def whole_fact(facts: dict[str, Any], name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _steps(trainer: Trainer) -> list[Step]:
+def _steps(trainer: Trainer) -> list[MeasuredStep]:
     steps = trainer.steps
     return [
         _step(trainer, row, start, end)
@@ -144,29 +230,29 @@ def _steps(trainer: Trainer) -> list[Step]:
     ]
 
 
-def _step(trainer: Trainer, row: int, start: int, end: int) -> Step:
+def _step(trainer: Trainer, row: int, start: int, end: int) -> MeasuredStep:
     starts = trainer.gets.start
     evaluations = [
-        Span("evaluation", begun, begun + duration)
+        TimeSpan("evaluation", begun, begun + duration)
         for kind, begun, duration in trainer.steps.spans[row]
         if kind == EVALUATION
     ]
     within = range(bisect_left(starts, start), bisect_left(starts, end))
     gets = [get for get in within if not _within(starts[get], evaluations)]
-    return Step(trainer.steps.number[row], row, start, end, gets, evaluations)
+    return MeasuredStep(trainer.steps.number[row], row, start, end, gets, evaluations)
 
 
-def _within(time: float, spans: list[Span]) -> bool:
+def _within(time: float, spans: list[TimeSpan]) -> bool:
     return any(span.start <= time < span.end for span in spans)
 
 
-def _batches(trainer: Trainer) -> list[Step]:
+def _batches(trainer: Trainer) -> list[MeasuredStep]:
     gets = trainer.gets
     if not gets.start:
         return []
     ends = [*gets.start[1:], gets.start[-1] + gets.duration[-1]]
     return [
-        Step(row, None, start, end, [row], [])
+        MeasuredStep(row, None, start, end, [row], [])
         for row, (start, end) in enumerate(zip(gets.start, ends, strict=True))
         if end > start
     ]
@@ -180,7 +266,7 @@ def _decided(session: Session, trainer: Trainer) -> int | None:
     return None if process is None else whole_fact(process.facts.get("facts", {}), "warmup_steps")
 
 
-def _warmup(trainer: Trainer, steps: list[Step]) -> int:
+def _warmup(trainer: Trainer, steps: list[MeasuredStep]) -> int:
     """Steps that took what the busiest loader had prefetched, since that was made while the run started, and those that
     the probe, too, gives a run to settle."""
     passes = pass_of(trainer)
@@ -192,26 +278,81 @@ def _warmup(trainer: Trainer, steps: list[Step]) -> int:
     for number, step in enumerate(steps):
         if left <= 0:
             return number + SETTLING_STEPS
-        left -= sum(_loader(passes, trainer.gets.pass_[row]) == loader for row in step.gets)
+        left -= sum(_loader_number(passes, trainer.gets.pass_[row]) == loader for row in step.gets)
     return len(steps)
 
 
-def _loader(passes: dict[int, Pass], number: int) -> int | None:
+def _loader_number(passes: dict[int, TrainerPass], number: int) -> int | None:
     one = passes.get(number)
     return None if one is None else one.loader
 
 
-def _waits(trainer: Trainer) -> list[Span]:
+def _waited_for(trainer: Trainer) -> list[TimeSpan]:
     gets = trainer.gets
-    spans = [Span(WAIT, start, start + duration) for start, duration in zip(gets.start, gets.duration, strict=True)]
-    spans += [Span(WAIT, one.start, one.ready) for one in trainer.passes]
+    spans = [TimeSpan(WAIT, start, start + duration) for start, duration in zip(gets.start, gets.duration, strict=True)]
+    spans += [TimeSpan(WAIT, one.start, one.ready) for one in trainer.passes]
     spans += [
-        Span(WAIT, one.last_start, one.last_start + one.last)
+        TimeSpan(WAIT, one.last_start, one.last_start + one.last)
         for one in trainer.passes
         if one.last is not None and one.last_start is not None
     ]
     return sorted(spans, key=_start)
 
 
-def _start(span: Span) -> float:
+def _start(span: TimeSpan) -> float:
     return span.start
+
+
+# -- from doctor/analyse/loaders.py: DataLoaders that a script makes anew for each pass.
+
+
+def with_loaders_as_one(trainer: Trainer) -> Trainer:
+    """The trainer with each DataLoader counted as the one before it where all that is known of them is the same and
+    they were used one after the other: a script that makes one an epoch has one loader, and starts its workers anew.
+    One that only evaluations took batches of is never one that is trained from."""
+    number_of = _numbers(trainer)
+    if all(number == loader for loader, number in number_of.items()):
+        return trainer
+    return replace(
+        trainer,
+        loaders=[loader for loader in trainer.loaders if number_of[loader.number] == loader.number],
+        passes=[replace(one, loader=number_of.get(one.loader, one.loader)) for one in trainer.passes],
+    )
+
+
+def _numbers(trainer: Trainer) -> dict[int, int]:
+    """By loader, the number of the first of those that count as one."""
+    used, evaluated = _used(trainer.passes), _evaluated(trainer)
+    newest: dict[
+        tuple[bytes, bool], tuple[int, int]
+    ] = {}  # of equal ones: the first's number, and when the last was last begun
+    numbers: dict[int, int] = {}
+    for loader in sorted((one for one in trainer.loaders if one.number in used), key=lambda one: used[one.number][0]):
+        first, last = used[loader.number]
+        what = _what(loader), loader.number in evaluated
+        known, until = newest.get(what, (loader.number, first))
+        is_next = "dataset" in loader.facts and until < first
+        numbers[loader.number] = known if is_next else loader.number
+        newest[what] = (numbers[loader.number], last)
+    return {loader.number: loader.number for loader in trainer.loaders} | numbers
+
+
+def _used(passes: Sequence[TrainerPass]) -> dict[int, tuple[int, int]]:
+    """By loader, when its first and its last pass began."""
+    used: dict[int, tuple[int, int]] = {}
+    for one in passes:
+        first, last = used.get(one.loader, (one.start, one.start))
+        used[one.loader] = min(first, one.start), max(last, one.start)
+    return used
+
+
+def _evaluated(trainer: Trainer) -> set[int]:
+    """Loaders of which some batches were taken, and none for a step."""
+    loader_of = {one.number: one.loader for one in trainer.passes}
+    taken = {loader_of.get(number) for number in trainer.fetches.pass_}
+    trained = {loader_of.get(number) for number in trainer.gets.pass_}
+    return {loader for loader in taken - trained if loader is not None}
+
+
+def _what(loader: LoaderFacts) -> bytes:
+    return msgspec.json.encode(loader.facts, order="sorted")

@@ -1,39 +1,170 @@
-"""One trainer, measured from every side."""
+"""One trainer, measured from every side: step budget, device, replayed steps, the probe's cost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from statistics import fmean, median, quantiles
 
-from headrace.doctor.analyse.budget import step_budget
-from headrace.doctor.analyse.causes import causes
-from headrace.doctor.analyse.join import Join
-from headrace.doctor.analyse.loaders import with_loaders_as_one
-from headrace.doctor.analyse.parts import WAIT
-from headrace.doctor.measure.diagnosis import Causes, Making, StepBudget, WaitSplit
+from headrace.doctor.measure.batches import Join, busy_us
+from headrace.doctor.measure.diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitCauses, WaitSplit
 from headrace.doctor.measure.own_loaders import shares_of_feeds
 from headrace.doctor.measure.production import makings
-from headrace.doctor.measure.steps import Training, training
-from headrace.doctor.measure.waits import Wait, wait_split, waits
-from headrace.doctor.session.model import Loader, Session, Trainer
+from headrace.doctor.measure.steps import (
+    BACKWARD,
+    COLLECTIVE,
+    COPY,
+    FORWARD,
+    OPTIMIZER,
+    ORDER,
+    OTHER,
+    UNSEEN,
+    WAIT,
+    MeasuredStep,
+    MeasuredTraining,
+    TimeSpan,
+    mean_parts,
+    parts_of,
+    segments,
+    training,
+    window_steps,
+    with_loaders_as_one,
+)
+from headrace.doctor.measure.waits import Wait, causes, wait_split, waits
+from headrace.doctor.session.model import LoaderFacts, Session, Trainer, UnmeasuredSteps
+
+# -- from doctor/analyse/device.py: The step as the GPU sees it, from the events on its current stream, and its clock
+# beside the CPU's.
+
+
+PAIRS = {"w": ("r", WAIT), "h": ("i", COPY), "b": ("c", BACKWARD), "o": ("p", OPTIMIZER)}
+"""What begins a span, what ends it, and its part."""
+
+Marks = Sequence[tuple[str, float]]
+
+
+def device_parts(training: MeasuredTraining) -> list[TimePart] | None:
+    """Mean parts of a step on the GPU, None where it was not measured.
+
+    `data wait` is the time between a `next()` that began, once all work before it was done, and its return: the stream
+    has nothing to do meanwhile. It is less than the CPU's wait where the GPU was still behind.
+    """
+    steps = [parts_of(list(segments(start, end, device_spans(marks)))) for marks, start, end in _whole_steps(training)]
+    return mean_parts(steps, ORDER) if steps else None
+
+
+def device_spans(marks: Marks) -> list[TimeSpan]:
+    """The spans that the marks of one step bound, on the GPU's clock. A mark without its partner bounds none."""
+    begun: dict[str, float] = {}
+    spans = []
+    ends = {end: (begin, name) for begin, (end, name) in PAIRS.items()}
+    for kind, us in marks:
+        if kind in PAIRS:
+            begun[kind] = us
+        elif kind in ends:
+            begin, name = ends[kind]
+            if begin in begun:
+                spans.append(TimeSpan(name, begun.pop(begin), us))
+    return spans
+
+
+def clock_lag(training: MeasuredTraining) -> float | None:
+    """What to add to the GPU's times to have them on the session's clock, in microseconds.
+
+    The GPU reaches a mark no earlier than the CPU set it, and at once where it had nothing else to do, so the pair
+    that lies closest tells the distance of the clocks. None without marks.
+    """
+    steps, gets = training.trainer.steps, training.trainer.gets
+    distances = [
+        at - us
+        for step in training.steps
+        if step.row is not None and (marks := steps.device[step.row])
+        for at, us in [
+            *zip([step.start], _times(marks, "s"), strict=False),
+            *zip((gets.start[row] for row in step.gets), _times(marks, "w"), strict=False),
+            *zip((gets.start[row] + gets.duration[row] for row in step.gets), _times(marks, "r"), strict=False),
+        ]
+    ]
+    return max(distances, default=None)
+
+
+def _whole_steps(training: MeasuredTraining) -> Iterator[tuple[Marks, float, float]]:
+    """Marks of each step that lasts until the next one's first mark, with its start and end."""
+    for step, following in pairwise(training.steps):
+        marks, coming = _marks(training, step), _marks(training, following)
+        if marks and coming and following.number == step.number + 1 and coming[0][1] > marks[0][1]:
+            yield marks, marks[0][1], coming[0][1]
+
+
+def _marks(training: MeasuredTraining, step: MeasuredStep) -> Marks | None:
+    return None if step.row is None else training.trainer.steps.device[step.row]
+
+
+def _times(marks: Marks, kind: str) -> list[float]:
+    return [us for name, us in marks if name == kind]
+
+
+# -- from doctor/analyse/budget.py: Where the training thread's time goes in a step.
+
+
+KINDS = {"h": COPY, "b": BACKWARD, "o": OPTIMIZER, "s": OPTIMIZER, "c": COLLECTIVE}
+"""Of spans in the evidence; a newer probe's kinds are `other`."""
+
+
+def step_budget(training: MeasuredTraining) -> StepBudget | None:
+    """None where no step was measured."""
+    if not training.steps:
+        return None
+    durations = [step.duration for step in training.steps]
+    return StepBudget(
+        pid=training.trainer.pid,
+        rank=training.trainer.rank,
+        unit=training.unit,
+        steps=len(durations),
+        micro_batches=len(training.gets) / len(durations),
+        mean_us=fmean(durations),
+        median_us=median(durations),
+        p95_us=quantiles(durations, n=20, method="inclusive")[-1] if len(durations) > 1 else durations[0],
+        parts=mean_parts([step_parts(training, step) for step in training.steps], ORDER),
+        device=device_parts(training),
+    )
+
+
+def step_parts(training: MeasuredTraining, step: MeasuredStep) -> dict[str, float]:
+    """Microseconds of one step by part; they sum to its duration, whatever its spans are."""
+    spans = training.waits_in(step)
+    if step.row is not None:
+        spans += [
+            TimeSpan(KINDS.get(kind, OTHER), start, start + duration)
+            for kind, start, duration in training.trainer.steps.spans[step.row]
+        ]
+    parts = parts_of(list(segments(step.start, step.end, spans)))
+    if training.trainer.gets.start:
+        return {WAIT: 0.0, **parts}
+    return {UNSEEN if name == FORWARD else name: us for name, us in parts.items()}
+
+
+# -- from doctor/analyse/view.py: One trainer, measured from every side.
 
 
 @dataclass(frozen=True)
-class View:
+class TrainerView:
     """Computed once, and shared by the verdict and the findings."""
 
-    training: Training
+    training: MeasuredTraining
     budget: StepBudget | None
     waits: list[Wait]
     split: WaitSplit | None
-    causes: Causes
-    makings: list[Making]
+    causes: WaitCauses
+    makings: list[LoaderProduction]
     only: bool
     """Whether no other rank trains beside it."""
 
     @classmethod
-    def of(cls, session: Session, trainer: Trainer, join: Join) -> View:
+    def of(cls, session: Session, trainer: Trainer, join: Join) -> TrainerView:
         measured = training(session, with_loaders_as_one(trainer))
         found = waits(measured, join)
         return cls(
@@ -67,15 +198,79 @@ class View:
         parts = [] if self.budget is None else self.budget.device or self.budget.parts
         return next((one.share for one in parts if one.name == part), 0.0)
 
-    def loader(self, number: int) -> Loader | None:
+    def loader(self, number: int) -> LoaderFacts | None:
         return next((loader for loader in self.trainer.loaders if loader.number == number), None)
 
 
-def main_view(views: Sequence[View]) -> View | None:
+def main_view(views: Sequence[TrainerView]) -> TrainerView | None:
     """The one that the verdict is about: of those that train, the one that waited longest for data."""
     return max(views, key=_weight, default=None)
 
 
-def _weight(view: View) -> tuple[bool, float]:
+def _weight(view: TrainerView) -> tuple[bool, float]:
     wait = (view.wait_share or 0.0) * view.training.total_us
     return view.training.unit == "step" and bool(view.training.steps), wait
+
+
+# -- from doctor/analyse/cost.py: What the probe itself cost, as it measured in this run.
+
+
+def cost(session: Session, views: Sequence[TrainerView], join: Join) -> ProbeCost:
+    """Makers whose batches were thinned do not tell how long they were busy, and are left out of `worker_share`.
+
+    The cost of a step that was measured is the median: the first one also pays for what is done once. Those that were
+    let pass cost less, and count as they are.
+    """
+    probed = [
+        (us, step.duration)
+        for view in views
+        for step in view.training.steps
+        if (us := _probe(view, step.row)) is not None
+    ]
+    step_us = _of_a_step([us for us, _ in probed], [rest for view in views for rest in view.trainer.rests])
+    told = [maker for maker in session.makers if maker.probe is not None and not join.is_thinned(maker)]
+    busy = sum(busy_us(maker) for maker in told)
+    return ProbeCost(
+        step_us=step_us,
+        step_share=None if step_us is None else step_us / fmean(duration for _, duration in probed),
+        worker_share=sum(maker.probe or 0 for maker in told) / busy if busy else None,
+        evidence_bytes=sum(process.evidence_bytes for process in session.processes),
+    )
+
+
+def _of_a_step(measured: Sequence[float], rests: Sequence[UnmeasuredSteps]) -> float | None:
+    if not measured:
+        return None
+    spent = median(measured) * len(measured) + sum(rest.probe for rest in rests)
+    return spent / (len(measured) + sum(rest.steps for rest in rests))
+
+
+def _probe(view: TrainerView, row: int | None) -> float | None:
+    return None if row is None else view.trainer.steps.probe[row]
+
+
+# -- from doctor/analyse/replayed.py: Steps that were fed with copies of kept batches, and waited for no loader.
+
+
+def window_us(trainer: Trainer, name: str, evaluation: float) -> float | None:
+    """Mean step of a window; None where it has none. Evaluations go on as they are, few of them and at times of their
+    own: of those the mean of the observed steps is taken, which is `evaluation`."""
+    steps = [step for step in window_steps(trainer, name) if not step.gets]
+    if not steps:
+        return None
+    return fmean(step.duration - evaluation_us(step) - _copying_us(trainer, step) for step in steps) + evaluation
+
+
+def evaluation_us(step: MeasuredStep) -> float:
+    return sum(span.end - span.start for span in step.evaluations)
+
+
+def _copying_us(trainer: Trainer, step: MeasuredStep) -> float:
+    """What copying kept batches added to a step: on a GPU that had work left meanwhile, less than it took."""
+    replays = trainer.replays
+    within = range(bisect_left(replays.start, step.start), bisect_left(replays.start, step.end))
+    taken = float(sum(replays.duration[row] for row in within))
+    marks = None if step.row is None else trainer.steps.device[step.row]
+    if not marks:
+        return taken
+    return min(taken, sum(span.end - span.start for span in device_spans(marks) if span.name == WAIT))

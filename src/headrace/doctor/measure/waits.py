@@ -1,21 +1,72 @@
-"""What each `next()` waited for, along the way of the batch that it returned."""
+"""What each next() waited for, along the way of the batch that it returned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from statistics import median, quantiles
 
-from headrace.doctor.analyse.handing import late, usual_us
-from headrace.doctor.analyse.join import Finder, Join, Made
-from headrace.doctor.measure.diagnosis import Part, WaitSplit
+from headrace.doctor.measure.batches import REST, Finder, Join, MadeBatch, batch_stages
+from headrace.doctor.measure.diagnosis import TimePart, WaitCauses, WaitSplit
 from headrace.doctor.measure.own_loaders import is_source, threads_of
-from headrace.doctor.measure.steps import Training, pass_of, queue_of
-from headrace.doctor.session.model import Loader, Pass, Trainer
+from headrace.doctor.measure.steps import MeasuredTraining, pass_of, queue_of
+from headrace.doctor.session.model import LoaderFacts, ReceivedBatches, Trainer, TrainerPass
+
+# -- from doctor/analyse/handing.py: Tensors that a worker hands over late, because its Python is at the next batch.
+#
+# A batch brings its tensors as names of shared memory: the reader asks the worker's resource sharer for each, a
+# thread of
+# the worker that needs the GIL for every message. While the worker computes in Python, each of them takes a switch
+# interval (5 ms) or more, so that unpickling waits for what the worker does meanwhile.
+
+
+USUAL = 10
+"""Of 100 batches, so many are handed over in less than what is called the usual time."""
+LEAST_BATCHES = 8
+"""Fewer say nothing of what is usual."""
+
+
+def waited_us(gets: ReceivedBatches, row: int) -> int | None:
+    """How long unpickling a batch waited; None where it was not measured."""
+    if row >= len(gets.unpickle_cpu):
+        return None
+    unpickle, cpu = gets.unpickle[row], gets.unpickle_cpu[row]
+    return None if unpickle is None or cpu is None else max(unpickle - cpu, 0)
+
+
+def usual_us(gets: ReceivedBatches) -> float | None:
+    """What handing over takes of itself, a round trip for each tensor; None where too few batches tell. Of a round trip
+    the reader computes more than half: where it always waits longer than that, it always waits for the worker."""
+    rows = [row for row in range(len(gets.start)) if waited_us(gets, row) is not None]
+    if len(rows) < LEAST_BATCHES:
+        return None
+    waits = [waited_us(gets, row) or 0 for row in rows]
+    return min(quantiles(waits, n=100)[USUAL - 1], median(gets.unpickle_cpu[row] or 0 for row in rows))
+
+
+def late(gets: ReceivedBatches, row: int, made: MadeBatch, usual: float) -> tuple[int, MadeBatch] | None:
+    """By how much a batch was handed over later than usual, and the batch that its worker made meanwhile; None where it
+    was in time, or the worker made none."""
+    waited, arrived, unpickle = waited_us(gets, row), gets.arrived[row], gets.unpickle[row]
+    if waited is None or arrived is None or unpickle is None or waited <= usual:
+        return None
+    batches = made.maker.batches
+    meanwhile = bisect_left(batches.fetched, arrived - unpickle)
+    if meanwhile >= len(batches.start):
+        return None
+    overlap = min(arrived, batches.fetched[meanwhile]) - max(arrived - unpickle, batches.start[meanwhile])
+    held = min(round(waited - usual), overlap)
+    return (held, MadeBatch(made.maker, meanwhile)) if held > 0 else None
+
+
+# -- from doctor/analyse/waits.py: What each `next()` waited for, along the way of the batch that it returned.
+
 
 START_UP, SHUT_DOWN, NOT_READY = "start-up", "shut-down", "not ready"
 HELD_UP, PICKLE = "ready but out of order", "pickle"
 UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN = "unpickle and copy", "pin", "made here", "sampler", "unknown"
-ORDER = (START_UP, SHUT_DOWN, NOT_READY, HELD_UP, PICKLE, UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN)
+WAIT_ORDER = (START_UP, SHUT_DOWN, NOT_READY, HELD_UP, PICKLE, UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN)
 MAKING = (NOT_READY, HELD_UP, MADE_HERE)
 """Waits that the making of the batch explains."""
 
@@ -30,12 +81,12 @@ class Wait:
 
     loader: int
     parts: dict[str, int]
-    made: Made | None
+    made: MadeBatch | None
     held: int = 0
-    holder: Made | None = None
+    holder: MadeBatch | None = None
 
 
-def waits(training: Training, join: Join) -> list[Wait]:
+def waits(training: MeasuredTraining, join: Join) -> list[Wait]:
     """Of the measured steps, in order, gets first. The parts of each sum to its duration.
 
     Where the makers' evidence was thinned, gets whose batch was left out of it are left out, too: the others stand for
@@ -55,17 +106,17 @@ def waits(training: Training, join: Join) -> list[Wait]:
     return [*told, *_starts(training)]
 
 
-def wait_split(training: Training, found: list[Wait]) -> WaitSplit | None:
+def wait_split(training: MeasuredTraining, found: list[Wait]) -> WaitSplit | None:
     """Mean microseconds a step by what was waited for, None where nothing was."""
-    totals = {name: sum(wait.parts.get(name, 0) for wait in found) for name in ORDER}
+    totals = {name: sum(wait.parts.get(name, 0) for wait in found) for name in WAIT_ORDER}
     whole = sum(totals.values())
     if whole == 0:
         return None
     steps = len(training.steps)
-    return WaitSplit(training.trainer.pid, [Part(n, us / steps, us / whole) for n, us in totals.items() if us > 0])
+    return WaitSplit(training.trainer.pid, [TimePart(n, us / steps, us / whole) for n, us in totals.items() if us > 0])
 
 
-def split(start: int, end: int, cuts: list[Cut], last: str) -> dict[str, int]:
+def split_wait(start: int, end: int, cuts: list[Cut], last: str) -> dict[str, int]:
     """Shares [start, end] out along cuts in time; what lies behind the last of them is `last`."""
     parts: dict[str, int] = {}
     now = start
@@ -77,7 +128,7 @@ def split(start: int, end: int, cuts: list[Cut], last: str) -> dict[str, int]:
     return parts
 
 
-def _get(trainer: Trainer, row: int, one: Pass, finder: Finder, usual: float | None) -> Wait:
+def _get(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, usual: float | None) -> Wait:
     gets = trainer.gets
     start, index = gets.start[row], gets.index[row]
     made = finder.batch(index)
@@ -87,7 +138,7 @@ def _get(trainer: Trainer, row: int, one: Pass, finder: Finder, usual: float | N
         cuts = _here(trainer, row, made)
     else:
         cuts = _elsewhere(trainer, row, one, finder, made)
-    parts = split(start, start + gets.duration[row], cuts, SAMPLER)
+    parts = split_wait(start, start + gets.duration[row], cuts, SAMPLER)
     found = None if made is None or usual is None else late(gets, row, made, usual)
     if found is None:
         return Wait(one.loader, parts, made)
@@ -95,12 +146,12 @@ def _get(trainer: Trainer, row: int, one: Pass, finder: Finder, usual: float | N
     return Wait(one.loader, parts, made, min(held, parts.get(UNPICKLE, 0)), holder)
 
 
-def is_here(trainer: Trainer, one: Pass) -> bool:
+def is_here(trainer: Trainer, one: TrainerPass) -> bool:
     """Whether the trainer makes the batches of a pass itself."""
     return one.workers in ([], [trainer.pid])
 
 
-def _here(trainer: Trainer, row: int, made: Made | None) -> list[Cut]:
+def _here(trainer: Trainer, row: int, made: MadeBatch | None) -> list[Cut]:
     """Indices are drawn, the batch is made, then pinned, all in next()."""
     gets = trainer.gets
     pinned = _pinned(trainer, row)
@@ -110,14 +161,14 @@ def _here(trainer: Trainer, row: int, made: Made | None) -> list[Cut]:
     return [(SAMPLER, batches.start[made.row]), (MADE_HERE, batches.fetched[made.row]), (PIN, pinned)]
 
 
-def _in_threads(trainer: Trainer, row: int, made: Made | None) -> list[Cut]:
+def _in_threads(trainer: Trainer, row: int, made: MadeBatch | None) -> list[Cut]:
     """Threads of a loader of Headrace's make the batch, pinned and all; a Loader's core does not tell when."""
     if made is None:
         return [(NOT_READY, trainer.gets.start[row] + trainer.gets.duration[row])]
     return [(NOT_READY, made.maker.batches.fetched[made.row])]
 
 
-def _elsewhere(trainer: Trainer, row: int, one: Pass, finder: Finder, made: Made | None) -> list[Cut]:
+def _elsewhere(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, made: MadeBatch | None) -> list[Cut]:
     """A worker makes the batch, pickles it into a pipe; here it is unpickled, perhaps pinned, and the next indices
     are drawn. A batch that had arrived before it was asked for leaves only the last of these."""
     arrived, pinned = trainer.gets.arrived[row], _pinned(trainer, row)
@@ -136,7 +187,7 @@ def _elsewhere(trainer: Trainer, row: int, one: Pass, finder: Finder, made: Made
     ]
 
 
-def _ready_from(made: Made, one: Pass) -> int | None:
+def _ready_from(made: MadeBatch, one: TrainerPass) -> int | None:
     """When the batch's worker could make batches: for its very first one when it took that up, since the index had been
     there before the worker was; what it did until then, worker_init_fn say, belongs to its start."""
     batches = made.maker.batches
@@ -144,7 +195,7 @@ def _ready_from(made: Made, one: Pass) -> int | None:
     return batches.start[0] if is_first else made.maker.begun
 
 
-def _held_up_from(trainer: Trainer, row: int, one: Pass, finder: Finder, fetched: int) -> int:
+def _held_up_from(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, fetched: int) -> int:
     """When the first later batch lay ready, while the one that is next in order was still being made: from then on the
     loop waits for the order. `fetched` where none did, or where order does not matter."""
     if fetched <= trainer.gets.start[row] or not _in_order(_loader(trainer, one)):
@@ -155,11 +206,11 @@ def _held_up_from(trainer: Trainer, row: int, one: Pass, finder: Finder, fetched
     return min([fetched, *(time for time in ready if time is not None)])
 
 
-def _loader(trainer: Trainer, one: Pass) -> Loader | None:
+def _loader(trainer: Trainer, one: TrainerPass) -> LoaderFacts | None:
     return next((loader for loader in trainer.loaders if loader.number == one.loader), None)
 
 
-def _in_order(loader: Loader | None) -> bool:
+def _in_order(loader: LoaderFacts | None) -> bool:
     """Older versions of torch have no such setting, and keep the order."""
     return loader is None or loader.facts.get("in_order") is not False
 
@@ -169,10 +220,51 @@ def _pinned(trainer: Trainer, row: int) -> int | None:
     return None if start is None or duration is None else start + duration
 
 
-def _starts(training: Training) -> Iterator[Wait]:
+def _starts(training: MeasuredTraining) -> Iterator[Wait]:
     """iter() of the passes that began within measured steps, and the next() that ended one."""
     for one in training.trainer.passes:
         if training.is_measured(one.start):
             yield Wait(one.loader, {START_UP: one.ready - one.start}, None)
         if one.last is not None and one.last_start is not None and training.is_measured(one.last_start):
             yield Wait(one.loader, {SHUT_DOWN: one.last}, None)
+
+
+# -- from doctor/analyse/causes.py: What the waits come from: the stages of the batches waited for, and what comes
+# between a worker and the loop.
+
+
+def causes(
+    pid: int, found: Iterable[Wait], steps: int, feeds: Mapping[int, dict[str, float]] | None = None
+) -> WaitCauses:
+    """The time that a batch was waited for because it was still being made is shared out by the stages of that very
+    batch: the slow ones are those that are waited for. Where its worker handed it over late, what the worker made
+    meanwhile is the cause. `feeds` has the shares of loaders that do not tell their batches one by one."""
+    totals: dict[str, float] = {}
+    for wait in found:
+        for name, us in _causes_of_wait(wait, (feeds or {}).get(wait.loader)):
+            totals[name] = totals.get(name, 0) + us
+    whole = sum(totals.values())
+    parts = [TimePart(name, us / steps, us / whole) for name, us in totals.items() if us > 0]
+    return WaitCauses(pid, sorted(parts, key=lambda part: -part.us))
+
+
+def _causes_of_wait(wait: Wait, feed: dict[str, float] | None) -> Iterable[tuple[str, float]]:
+    making = sum(wait.parts.get(name, 0) for name in MAKING)
+    yield from ((name, us - _held(wait, name)) for name, us in wait.parts.items() if name not in MAKING)
+    for us, made in ((making, wait.made), (wait.held, wait.holder)):
+        if us > 0:
+            yield from ((stage, us * share) for stage, share in _shares(made, feed).items())
+
+
+def _held(wait: Wait, name: str) -> int:
+    return wait.held if name == UNPICKLE else 0
+
+
+def _shares(made: MadeBatch | None, feed: dict[str, float] | None) -> dict[str, float]:
+    """Stages of making the batch where it was made; what comes after is a part of the wait of its own. Where its making
+    was not seen, no stage is charged with it."""
+    if made is None:
+        return feed or {UNKNOWN: 1.0}
+    stages = batch_stages(*made, serialise=False)
+    whole = sum(wall for _, wall, _ in stages.values())
+    return {stage: wall / whole for stage, (_, wall, _) in stages.items()} if whole > 0 else {REST: 1.0}

@@ -1,9 +1,4 @@
-"""What runs inside the user's processes: hooks that time what a training step and a worker's batch are made of.
-
-Standard library only and Python 3.9 on, since it runs in whatever environment the user trains in. It is loaded by its
-path, under a name of its own, so nothing of Headrace need be installed there; hence imports in it are relative. No hook
-may break a run: one that fails switches itself off and leaves a note.
-"""
+"""The probe: hooks inside the user's processes that time a training step and the batches of a worker."""
 
 from __future__ import annotations
 
@@ -12,11 +7,13 @@ import sys
 import time
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from typing import Callable
 
     from .imports import ImportWatch
     from .probe import Probe
+
 
 UNDO = os.path.join("scratch", "undo", "owner")
 """Of a session's folder: a file that is there where its run is to be undone."""
@@ -31,9 +28,9 @@ def start(folder: str, begun_ns: int | None = None) -> Probe:
     global _active, _fork_is_watched
     if _active is None:
         from .probe import Probe
-        from .settings import Settings
+        from .settings import ProbeSettings
 
-        probe = Probe(Settings.read(folder), begun_ns)
+        probe = Probe(ProbeSettings.read(folder), begun_ns)
         try:
             probe.attach()
         except BaseException:
@@ -52,7 +49,7 @@ def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
     the exception is handled that kept it from starting."""
     import atexit
 
-    from .trigger import Trigger
+    from .imports import ImportTrigger
 
     begun_ns, process = time.monotonic_ns(), os.getpid()
     if os.path.exists(os.path.join(folder, UNDO)):
@@ -82,7 +79,7 @@ def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
             except Exception:
                 failed(folder)
 
-    trigger = Trigger(start_now)
+    trigger = ImportTrigger(start_now)
     if trigger.attach():
         atexit.register(tell_error)
     else:
@@ -92,9 +89,9 @@ def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
 def _tell(folder: str, begun_ns: int | None, error: BaseException) -> None:
     """Writes what ended a process in which nothing was observed."""
     from .probe import Probe
-    from .settings import Settings
+    from .settings import ProbeSettings
 
-    last = Probe(Settings.read(folder), begun_ns).last
+    last = Probe(ProbeSettings.read(folder), begun_ns).last
     last.failed(error)
     last.write("exit")
 

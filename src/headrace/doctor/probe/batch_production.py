@@ -1,31 +1,99 @@
-"""The batches that this process makes: begun, fetched, sent, and written down."""
+"""The batches that this process produces: begun, fetched, sent, and written down."""
 
 from __future__ import annotations
 
+import heapq
+import reprlib
 import threading
 import time
-from typing import TYPE_CHECKING, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable
 
-from .core_use import Use, use
 from .evidence_file import LONGEST_HELD_NS, MOST_HELD, Record
-from .guard import Guard
-from .lines import Lines
-from .opened_files import Opened
-from .pace import Pace
-from .sample_digests import MadeTwice
-from .slow import SlowSamples
-from .stack_sampler import Making, Sampler
-from .stage_cost import Cost
+from .opened_files import OpenedFiles
+from .overhead import ProductionCost, SampleTimingPace
+from .patches import HookGuard
+from .sample_digests import SampleComparison
+from .settings import CoreUse, core_use
+from .stack_sampler import CodeLines, SampledBatch, StackSampler
 from .stages import Account, Totals
 
 if TYPE_CHECKING:
     from .probe import Probe
 
+
+# -- from doctor/probe/slow.py: The slowest samples of this process, with what each spent its time in.
+
+
+MOST_SLOWEST = 8
+"""Samples. Many workers' are joined, of which a report shows the worst few."""
+LONGEST_KEY = 200
+
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = LONGEST_KEY
+
+
+@dataclass(frozen=True)
+class SlowestSample:
+    epoch: int
+    index: int
+    key: str
+    wall_ns: int
+    totals: Totals
+
+    def record(self) -> Record:
+        stages = [(stage, wall // 1000) for stage, (_, wall, _) in self.totals.items()]
+        return ("slow", self.epoch, self.index, self.key, self.wall_ns // 1000, stages)
+
+
+class SlowestSamples:
+    """The worst so far. In a run of n samples about KEPT × log n of them are worst at some time; those that no longer
+    are when they would be written are left out."""
+
+    def __init__(self) -> None:
+        self.least_ns = -1
+        """What a sample must take more than, to be one of them."""
+        self._worst: list[tuple[int, int, SlowestSample]] = []
+        self._offered = 0
+        self._unwritten: set[int] = set()
+
+    def offer(self, epoch: int, index: int, key: Any, wall_ns: int, totals: Totals) -> None:
+        """Takes it in. Not to be called for one that took no more than `least_ns`."""
+        self._offered += 1
+        entry = (wall_ns, self._offered, SlowestSample(epoch, index, key_text(key), wall_ns, totals))
+        self._unwritten.add(self._offered)
+        if len(self._worst) < MOST_SLOWEST:
+            heapq.heappush(self._worst, entry)
+        else:
+            self._unwritten.discard(heapq.heappushpop(self._worst, entry)[1])
+        if len(self._worst) == MOST_SLOWEST:
+            self.least_ns = self._worst[0][0]
+
+    def records(self) -> list[Record]:
+        """Of those that are new since the last call."""
+        new = [sample.record() for _, number, sample in sorted(self._worst) if number in self._unwritten]
+        self._unwritten.clear()
+        return new
+
+
+def key_text(key: Any) -> str:
+    """A key as text, short. It is the user's object: its repr may be long, or raise."""
+    if type(key) is int:
+        return str(key)
+    try:
+        return _repr.repr(key)[:LONGEST_KEY]
+    except Exception:
+        return f"<{type(key).__qualname__}>"
+
+
+# -- from doctor/probe/batches.py: The batches that this process makes: begun, fetched, sent, and written down.
+
+
 _FIRST_PAUSE_NS = 1_000_000_000
 _LONGEST_PAUSE_NS = 64_000_000_000
 
 
-class Batch:
+class ProducedBatch:
     """One batch in the making, by one thread. Times are time.monotonic_ns()."""
 
     __slots__ = (
@@ -59,31 +127,31 @@ class Batch:
         self.is_done = False
         self.totals: Totals = {}
         self.beside: Totals = {}
-        self.use: Use | None = None
+        self.use: CoreUse | None = None
         """Of the cores: until its beginning while it is made, then its own."""
         self.worked: int | None = None
         """What all threads that made it together took, where several did."""
 
 
-class Batches:
+class BatchRecorder:
     """What the threads of a process make, each one batch at a time. A batch is begun by the worker loop, when an index
     has arrived, or by the fetch itself where there are no workers."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self.guard = Guard(probe, "making of batches")
+        self.guard = HookGuard(probe, "making of batches")
         """For the parts of every hook that feeds this."""
-        self.made_twice = MadeTwice(probe, Guard(probe, "samples made twice"))
+        self.made_twice = SampleComparison(probe, HookGuard(probe, "samples made twice"))
         self._fetch = probe.stage("other", "fetch")
-        self.lines = Lines(self._name)
-        self.opened = Opened(self._name, lambda error: probe.fault("opened files", error))
+        self.lines = CodeLines(self._name)
+        self.opened = OpenedFiles(self._name, lambda error: probe.fault("opened files", error))
         self.sampler = self._new_sampler()
-        self.open: dict[Account, Batch] = {}
-        self.slow = SlowSamples()
+        self.open: dict[Account, ProducedBatch] = {}
+        self.slow = SlowestSamples()
         self.price_sample: Callable[[], int] = lambda: 0
         """How to find what timing one sample costs, in ns; set by the hook that does."""
         self.cost = self._new_cost()
-        self.pace = Pace()
+        self.pace = SampleTimingPace()
         self._pause = _FIRST_PAUSE_NS
         self._due: int | None = None
         self._is_closed = False
@@ -94,22 +162,22 @@ class Batches:
         self._lately_ns = 0
         """What the batch made last took."""
 
-    def begin(self, epoch: int, index: int) -> Batch:
+    def begin(self, epoch: int, index: int) -> ProducedBatch:
         account = self._probe.stages.open()
-        batch = self.open[account] = Batch(epoch, index, account)
+        batch = self.open[account] = ProducedBatch(epoch, index, account)
         self.sampler.begin(batch)
         begun = time.monotonic_ns()
-        batch.use = use(self._lately_ns)
+        batch.use = core_use(self._lately_ns)
         self.cost.add_ns(time.monotonic_ns() - begun)
         account.enter(self._fetch)
         return batch
 
-    def current(self) -> Batch | None:
+    def current(self) -> ProducedBatch | None:
         """The batch that this thread makes."""
         account = self._probe.stages.current()
         return None if account is None else self.open.get(account)
 
-    def end(self, batch: Batch) -> None:
+    def end(self, batch: ProducedBatch) -> None:
         """It is fetched and collated."""
         begun = time.monotonic_ns()
         batch.account.leave()
@@ -117,20 +185,20 @@ class Batches:
         batch.totals, batch.beside = self._probe.stages.close()
         batch.end = time.monotonic_ns()
         self._lately_ns = batch.end - batch.start
-        batch.use = None if batch.use is None else use(self._lately_ns).since(batch.use)
+        batch.use = None if batch.use is None else core_use(self._lately_ns).since(batch.use)
         if batch.samples:
             price = self.cost.samples_ns(batch.samples)
             self.pace.made(batch.end - batch.start, price, is_by_sample=not batch.together)
         self.sampler.end(batch, batch.end - batch.start)
         self.cost.add_ns(time.monotonic_ns() - begun)
 
-    def drop(self, batch: Batch) -> None:
+    def drop(self, batch: ProducedBatch) -> None:
         """It will never be done: an exception, or the end of the data."""
         self.open.pop(batch.account, None)
         self._probe.stages.close()
         self.sampler.end(batch, time.monotonic_ns() - batch.start)
 
-    def write(self, batch: Batch, sent: int | None = None, serialise: int | None = None) -> None:
+    def write(self, batch: ProducedBatch, sent: int | None = None, serialise: int | None = None) -> None:
         """Writes it down, with what else is due. `sent` by time.monotonic_ns(), `serialise` in ns; both None for one
         that was made in the training thread, which may be held back for a while."""
         started = time.thread_time_ns()
@@ -152,7 +220,7 @@ class Batches:
             self._write_held(*made)
         self.cost.add_since(started)
 
-    def _is_held_enough(self, batch: Batch) -> bool:
+    def _is_held_enough(self, batch: ProducedBatch) -> bool:
         return len(self._held) >= MOST_HELD or batch.end - self._written_at >= LONGEST_HELD_NS
 
     def _write_held(self, *others: Record) -> None:
@@ -180,15 +248,15 @@ class Batches:
         self.opened.forked()
         self.sampler = self._new_sampler()
         self.open = {}
-        self.slow = SlowSamples()
+        self.slow = SlowestSamples()
         self.cost = self._new_cost()
-        self.pace = Pace()
+        self.pace = SampleTimingPace()
         self._pause, self._due = _FIRST_PAUSE_NS, None
         self._is_closed, self._told_us = False, 0
         self._held, self._written_at = [], 0
         self._lately_ns = 0
 
-    def _record(self, batch: Batch, sent: int | None, serialise: int | None) -> Record:
+    def _record(self, batch: ProducedBatch, sent: int | None, serialise: int | None) -> Record:
         us = self._probe.clock.us
         start, end = us(batch.start), us(batch.end)
         stages = _table(batch.totals)
@@ -219,16 +287,16 @@ class Batches:
             records.append(("probe", now, cost_us))
         return records
 
-    def _new_cost(self) -> Cost:
-        return Cost(lambda: self.price_sample())
+    def _new_cost(self) -> ProductionCost:
+        return ProductionCost(lambda: self.price_sample())
 
     def _name(self, text: str) -> int:
         return self._probe.evidence.name(text)
 
-    def _new_sampler(self) -> Sampler:
-        return Sampler(self.lines.add, self._hung, lambda error: self._probe.fault("lines", error))
+    def _new_sampler(self) -> StackSampler:
+        return StackSampler(self.lines.add, self._hung, lambda error: self._probe.fault("lines", error))
 
-    def _hung(self, making: Making, taken_ns: int, stack: str) -> None:
+    def _hung(self, making: SampledBatch, taken_ns: int, stack: str) -> None:
         where = next((f"batch {b.index} of epoch {b.epoch}" for b in self.open.values() if b is making), "a batch")
         text = f"{where} has been in the making for {taken_ns / 1e9:.0f} s:\n{stack}"
         self._write_held(("stack", self._probe.clock.now_us(), "hung", text))

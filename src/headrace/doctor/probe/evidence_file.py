@@ -2,13 +2,88 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import math
+import operator
 import os
 import sys
 import threading
+import traceback
 from typing import Any, Callable
 
-from .blocks import BLOCK, is_kept
-from .encoding import line
+from .settings import SessionClock
+
+# -- from doctor/probe/encoding.py: Records as lines of JSON, whatever values they hold.
+
+
+# Without escapes beyond those of control characters, so that what is no Unicode shows when it is encoded.
+_encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
+def json_line(record: tuple[Any, ...]) -> bytes:
+    """`record` as UTF-8 JSON and a line feed. What JSON knows nothing of becomes the nearest that it does: a number of
+    another library the number, NaN and infinity null, half a surrogate pair `?`, anything else its text."""
+    try:
+        text = _encode(record)
+    except (TypeError, ValueError):
+        text = _encode(_plain(record))
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(inner) for inner in value]
+    if hasattr(value, "__index__"):
+        return operator.index(value)
+    if hasattr(value, "__float__"):
+        number = float(value)
+        return number if math.isfinite(number) else None
+    return str(value)
+
+
+# -- from doctor/probe/blocks.py: Which blocks of steps and batches are kept where not all can be: a sample that all
+# processes agree on.
+
+
+BLOCK = 64
+"""Steps or batches that are kept, or left out, together; more than a loader has workers, as a rule, so that the batches
+kept are those of the steps kept, whichever worker made them."""
+
+
+def is_kept(block: int, halvings: int) -> bool:
+    """Whether a block is among the 1 in 2 ** `halvings` that are kept.
+
+    Each halving keeps one of two neighbours among what the halvings before it kept, so that a process that keeps fewer
+    keeps none that another leaves out. Which of the two it is, a hash says: at every second one, a run whose epochs are
+    as long would never be seen to begin one.
+    """
+    return all((block >> (level - 1)) & 1 == _toss(block >> level, level) for level in range(1, halvings + 1))
+
+
+def left_out(block: int, halvings: int) -> int:
+    """How many blocks from this one on are left out before one is kept."""
+    count = 0
+    while not is_kept(block + count, halvings):
+        count += 1
+    return count
+
+
+def _toss(pair: int, level: int) -> int:
+    """0 or 1, by the finaliser of MurmurHash3 (Austin Appleby, public domain)."""
+    mixed = (pair * 0x9E3779B1 + level) & 0xFFFFFFFF
+    mixed = ((mixed ^ (mixed >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
+    mixed = ((mixed ^ (mixed >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
+    return (mixed ^ (mixed >> 16)) & 1
+
+
+# -- from doctor/probe/evidence.py: The evidence file of one process: one JSON array a line, appended whole, bounded
+# in size.
+
 
 Record = tuple[Any, ...]
 
@@ -21,7 +96,7 @@ LAST_BYTES = 64 << 10
 """Kept free, of a file of usual size, for what says how the process ended."""
 
 
-class Evidence:
+class EvidenceFile:
     """What docs/doctor/evidence.md describes. Each `write` is one system call without a buffer before it, so that a
     process that is killed leaves what it had. Nothing here raises: a write that fails ends the evidence, never the run,
     and says so once.
@@ -108,12 +183,12 @@ class Evidence:
         try:
             if self._descriptor is None:
                 self._open(os.O_CREAT)
-                self._put(line(self._header()))
+                self._put(json_line(self._header()))
             elif not self._is_ours():
                 self._open(0)
             names = len(self._unwritten)
-            parts = [line(("name", self.names[text], text)) for text in self._unwritten[:names]]
-            data = b"".join(parts + [line(record) for record in records])
+            parts = [json_line(("name", self.names[text], text)) for text in self._unwritten[:names]]
+            data = b"".join(parts + [json_line(record) for record in records])
             if self._written + len(data) <= bound:
                 self._put(data)
                 del self._unwritten[:names]
@@ -171,3 +246,66 @@ def _say(text: str) -> None:
         sys.stderr.write(text + "\n")
     except Exception:  # the run's standard error may be closed; there is nobody else to tell
         return
+
+
+# -- from doctor/probe/last_records.py: The last records of a process: how it ends, as far as it can say so itself.
+
+
+ERROR_LINES = 50
+ERROR_CHARS = 16_000
+
+
+class LastRecords:
+    """Written once a process. Hooks that hold something back until the end add a callback."""
+
+    def __init__(self, evidence: EvidenceFile, clock: SessionClock) -> None:
+        self._evidence = evidence
+        self._clock = clock
+        self._callbacks: list[Callable[[], None]] = []
+        self._ended = 0
+        self._told: str | None = None
+
+    def add(self, callback: Callable[[], None]) -> None:
+        """Calls it before the `end` record is written: in this process, and in each fork of it that ends orderly."""
+        self._callbacks.append(callback)
+
+    def write(self, reason: str) -> None:
+        """Writes what hooks have held back, and the `end` record; nothing where there is no evidence so far."""
+        if self._ended == os.getpid() or not self._evidence.is_begun:
+            return
+        self._ended = os.getpid()
+        # A DataLoader's iterator that only the collector frees waits 5 s for its workers if that happens here, among
+        # the functions called at exit, and not at all if it happens after them, as it would without us.
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            for callback in self._callbacks:
+                self._call(callback)
+            self._evidence.write_last(("end", self._clock.now_us(), reason))
+        finally:
+            if was_enabled:
+                gc.enable()
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception as error:
+            self._evidence.write_last(("note", self._clock.now_us(), "hook-off", f"at the end: {error!r}"))
+
+    def failed(self, error: BaseException) -> None:
+        """Writes the `error` record: once an exception, which is known by its text. Were it held, all that its frames
+        hold would live on in a process that shows an error by sys.excepthook and carries on."""
+        text = traceback_text(error)
+        if text != self._told:
+            self._told = text
+            self._evidence.write_last(("error", self._clock.now_us(), text))
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback's last lines, bounded: an exception's text may hold a tensor."""
+    try:
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except Exception:  # the user's exception fails to say what it is
+        text = type(error).__qualname__
+    lines = [line if len(line) <= 500 else line[:497] + "..." for line in text.rstrip().splitlines()[-ERROR_LINES:]]
+    return "\n".join(lines)[-ERROR_CHARS:]

@@ -1,4 +1,4 @@
-"""Tells when a module has been imported, without importing it."""
+"""What watches imports: hooks are installed as soon as the module that they hook has been imported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Callable
 
-Callback = Callable[[ModuleType], None]
+TYPE_CHECKING = False
+
+
+# -- from doctor/probe/imports.py: Tells when a module has been imported, without importing it.
+
+
+ImportCallback = Callable[[ModuleType], None]
 
 
 class ImportWatch:
@@ -18,7 +24,7 @@ class ImportWatch:
     """
 
     def __init__(self) -> None:
-        self._callbacks: dict[str, list[Callback]] = {}
+        self._callbacks: dict[str, list[ImportCallback]] = {}
         self._before: dict[str, Callable[[], None]] = {}
         self._finding: set[str] = set()  # import's own lock is held wherever finders are asked
 
@@ -31,7 +37,7 @@ class ImportWatch:
         self._callbacks.clear()
         self._before.clear()
 
-    def when_imported(self, name: str, callback: Callback) -> None:
+    def when_imported(self, name: str, callback: ImportCallback) -> None:
         """Calls `callback(module)` once, after its body has run: at once, where that is so. Never for a module that is
         built in or frozen."""
         module = sys.modules.get(name)
@@ -86,3 +92,56 @@ class ImportWatch:
             loader.exec_module = exec_module
         except Exception:  # a loader with slots, or with a __setattr__ of its own: its module goes unobserved
             return
+
+
+# -- from doctor/probe/trigger.py: Tells when the first module is imported that the probe has something to do with.
+#
+# It is all that runs in a Python that imports none of them, so it imports next to nothing itself: not even typing.
+
+
+MODULES = frozenset(
+    (
+        "PIL.Image",
+        "albumentations.core.transforms_interface",
+        "cv2",
+        "h5py._hl.dataset",
+        "h5py._hl.files",
+        "h5py._hl.group",
+        "imageio.v2",
+        "imageio.v3",
+        "lmdb",
+        "numpy",
+        "tokenizers",
+        "torch",
+        "transformers.image_processing_utils",
+        "transformers.tokenization_utils_base",
+    )
+)
+"""Those that are hooked and need no other of them. Python's own come later: any program imports some, and they are
+hooked wherever they have been imported by then."""
+
+
+class ImportTrigger:
+    """Put on `sys.meta_path`, once; a finder that finds nothing by itself."""
+
+    def __init__(self, start: Callable[[], ImportWatch | None]) -> None:
+        """`start` begins what watches imports from then on; None where it could not."""
+        self._start = start
+
+    def attach(self) -> bool:
+        """False, and nothing done, where one of the modules is there already."""
+        if not MODULES.isdisjoint(sys.modules):
+            return False
+        sys.meta_path.insert(0, self)
+        return True
+
+    def detach(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if fullname not in MODULES or self not in sys.meta_path:
+            return None
+        self.detach()
+        watch = self._start()
+        return None if watch is None else watch.find_spec(fullname, path, target)

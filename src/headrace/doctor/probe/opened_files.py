@@ -1,4 +1,4 @@
-"""Which files are opened to be read while batches are made: some by path, all by folder, in bounded memory."""
+"""Files that are opened to be read during batch production: some by path, all by folder, in bounded memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HASHES = 1 << 32
 _CALLS = 16
 
 
-class Folder:
+class OpensByFolder:
     """What was opened in one folder since this was last told; `is_deep`: in all those beneath it, too."""
 
     __slots__ = ("ends", "hashes", "is_deep", "limit", "opens", "path", "untold")
@@ -55,7 +55,7 @@ class Folder:
             self.untold.discard(most)
             self.limit = max(self.hashes)
 
-    def absorb(self, other: Folder) -> None:
+    def absorb(self, other: OpensByFolder) -> None:
         """What `other` has not told yet; the rest is told, under its name."""
         self.opens += other.opens
         for end in other.ends:
@@ -68,7 +68,7 @@ class Folder:
         self.ends.add(end if len(self.ends) < MOST_ENDS else "")
 
 
-class Opened:
+class OpenedFiles:
     """Counts what hooks tell it. `add` stands in front of the user's own calls, so it never raises."""
 
     def __init__(self, name: Callable[[str], int], failed: Callable[[Exception], None]) -> None:
@@ -83,10 +83,10 @@ class Opened:
         self._is_off = False
         self._paths: dict[str, list[Any]] = {}
         """Absolute path and opens, by the path as it was given."""
-        self._folders: dict[str, Folder] = {}
-        self._known: dict[str, tuple[Folder | None, int]] = {}
+        self._folders: dict[str, OpensByFolder] = {}
+        self._known: dict[str, tuple[OpensByFolder | None, int]] = {}
         """By folder as it was given: where it counts, and what hashes of its names begin with."""
-        self._rest = Folder("")
+        self._rest = OpensByFolder("")
         self._unpaid = 0
 
     def add(self, file: Any) -> None:
@@ -134,15 +134,15 @@ class Opened:
         """What counting cost since the last call."""
         calls, self._unpaid = self._unpaid, 0
         if calls and self._price_ns is None:
-            self._price_ns = price_ns()
+            self._price_ns = opened_price_ns()
         return calls * (self._price_ns or 0)
 
-    def _told(self, folder: Folder) -> list[Any]:
+    def _told(self, folder: OpensByFolder) -> list[Any]:
         opens, folder.opens = folder.opens, 0
         hashes, folder.untold = folder.untold, set()
         return [self._name(folder.path), opens, int(folder.is_deep), sorted(folder.ends), sorted(hashes)]
 
-    def _meet(self, given: str) -> tuple[Folder | None, int]:
+    def _meet(self, given: str) -> tuple[OpensByFolder | None, int]:
         path = os.path.abspath(given)
         folder = None if f"{path}/".startswith(_NO_FILES) else self._folder_of(path)
         if len(self._known) >= MOST_KNOWN:
@@ -150,25 +150,25 @@ class Opened:
         known = self._known[given] = (folder, crc32(os.path.join(path, "").encode("utf-8", "surrogateescape")))
         return known
 
-    def _folder_of(self, path: str) -> Folder:
+    def _folder_of(self, path: str) -> OpensByFolder:
         found = self._folders.get(path) or next((one for one in self._deep() if _is_in(path, one.path)), None)
         if found is None and len(self._folders) >= MOST_FOLDERS:
             found = self._together(path)
         if found is None:
-            found = self._folders[path] = Folder(path)
+            found = self._folders[path] = OpensByFolder(path)
         return found
 
-    def _deep(self) -> list[Folder]:
+    def _deep(self) -> list[OpensByFolder]:
         return [one for one in self._folders.values() if one.is_deep]
 
-    def _together(self, path: str) -> Folder | None:
+    def _together(self, path: str) -> OpensByFolder | None:
         """Makes one of those that lie in the same folder, as classes of images do: the deepest above half of them.
         None where that is not above this one, and there is room now; the rest, where there is no such folder."""
         above = Counter(parent for one in [path, *self._folders] for parent in _parents(one))
         wide = [parent for parent, count in above.items() if 2 * count >= MOST_FOLDERS]
         if not wide:
             return self._rest
-        folder = Folder(max(wide, key=lambda parent: parent.count("/")), is_deep=True)
+        folder = OpensByFolder(max(wide, key=lambda parent: parent.count("/")), is_deep=True)
         for beneath in [one for one in self._folders if one == folder.path or _is_in(one, folder.path)]:
             folder.absorb(self._folders.pop(beneath))
         self._folders[folder.path] = folder
@@ -176,9 +176,9 @@ class Opened:
         return folder if _is_in(path, folder.path) else None
 
 
-def price_ns() -> int:
+def opened_price_ns() -> int:
     """Of one file that is counted, among many of a folder."""
-    opened = Opened(lambda _: 0, lambda _: None)
+    opened = OpenedFiles(lambda _: 0, lambda _: None)
     for number in range(MOST_PATHS + MOST_HASHES):
         opened.add(f"/folder/of/files/{number}.jpg")
     return int(least_ns(lambda: opened.add("/folder/of/files/one.jpg"), _CALLS))

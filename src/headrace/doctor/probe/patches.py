@@ -1,11 +1,18 @@
-"""Attributes of other people's modules and classes, replaced and put back."""
+"""Attributes of other people's modules, replaced and put back, and guards around what replaces them."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 from types import ModuleType
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    from .probe import Probe
+
+
+# -- from doctor/probe/patches.py: Attributes of other people's modules and classes, replaced and put back.
+
 
 _ABSENT = object()
 
@@ -65,3 +72,30 @@ class Patches:
 def _is_pythons_own(module: ModuleType) -> bool:
     name = module.__name__.partition(".")[0]
     return name in getattr(sys, "stdlib_module_names", sys.builtin_module_names)
+
+
+# -- from doctor/probe/guard.py: Keeps a hook's own failures from the user's run.
+
+
+class HookGuard:
+    """The parts of one hook. Once any of them has raised, the fault is noted and none does anything any more."""
+
+    def __init__(self, probe: Probe, hook: str) -> None:
+        self._probe = probe
+        self._hook = hook
+        self._is_off = False
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, which gives None where it is off. Not for anything that calls the user's code."""
+
+        def guarded(*args: Any) -> Any:
+            if self._is_off:
+                return None
+            try:
+                return function(*args)
+            except Exception as error:
+                self._is_off = True
+                self._probe.fault(self._hook, error)
+                return None
+
+        return guarded

@@ -9,16 +9,13 @@ import traceback
 from types import ModuleType
 from typing import Any, Callable
 
-from .batch_production import Batches
-from .clock import Clock, boot_id
-from .evidence_file import Evidence, Record
+from .batch_production import BatchRecorder
+from .evidence_file import EvidenceFile, LastRecords, Record
 from .imports import ImportWatch
-from .last_records import LastRecords
 from .patches import Patches
-from .settings import Settings
-from .stages import MOST_STAGES, Stages
-from .timed import timed, timed_by_type
-from .training.training import Training
+from .settings import ProbeSettings, SessionClock, boot_id
+from .stages import MOST_STAGES, Stages, timed, timed_by_type
+from .training.training import TrainingObserver
 
 VERSION = 1
 """Of the evidence's format."""
@@ -28,10 +25,10 @@ class Probe:
     """Holds the clock, the evidence, the stages and the patches that all hooks use. A hook is a function
     `install(probe, module)`, called when the module that it hooks has been imported."""
 
-    def __init__(self, settings: Settings, begun_ns: int | None = None) -> None:
+    def __init__(self, settings: ProbeSettings, begun_ns: int | None = None) -> None:
         """`begun_ns`: when the process began to be observed, by time.monotonic_ns(); now, if that is None."""
         self.settings = settings
-        self.clock = Clock(settings)
+        self.clock = SessionClock(settings)
         self._start_us = self.clock.now_us() if begun_ns is None else self.clock.us(begun_ns)
         self.stages = Stages(lambda error: self.fault("stages", error))
         self.patches = Patches()
@@ -40,13 +37,13 @@ class Probe:
         """Libraries of which this process has called a function that is hooked."""
         self._faults: set[str] = set()
         self._at_detach: list[Callable[[], None]] = []
-        self.evidence = Evidence(self._new_path(), settings.most_bytes, self._header)
+        self.evidence = EvidenceFile(self._new_path(), settings.most_bytes, self._header)
         self.last = LastRecords(self.evidence, self.clock)
         self.ending = "exit"
         """Of the `end` record; `steps` once the doctor has ended the run."""
-        self.batches = Batches(self)
+        self.batches = BatchRecorder(self)
         self.last.add(self.batches.close)
-        self.training = Training(self)
+        self.training = TrainingObserver(self)
 
     def attach(self) -> None:
         """Waits for torch, and for every library whose calls are stages."""
@@ -55,9 +52,9 @@ class Probe:
         self.imports.attach()
         self.imports.before_import("torch", self.evidence.begin)
         if self.settings.digests:
-            from . import samples
+            from . import sample_digests
 
-            samples.watch(self)
+            sample_digests.watch_samples(self)
         self._inject("inject_beneath")
         for module, install in HOOKS:
             self.when_imported(module, install)

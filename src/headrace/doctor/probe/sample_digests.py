@@ -1,28 +1,40 @@
-"""Samples that are looked at closely: which stage draws random numbers, and which gives something else when it is made
-again. A cache may keep what comes before the first of these, and nothing behind it."""
+"""Digests of samples: which stage is random, what is the same when produced again, and which batches two runs share."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
 import sys
 import time
+import zlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable
 
+from .training.step_records import ATTRIBUTE
+
 if TYPE_CHECKING:
-    from .batch_production import Batch
-    from .guard import Guard
+    from types import ModuleType
+
+    from .batch_production import ProducedBatch
+    from .patches import HookGuard
     from .probe import Probe
     from .stages import Account
 
+
+# -- from doctor/probe/made_twice.py: Samples that are looked at closely: which stage draws random numbers, and which
+# gives something else when it is made
+# again. A cache may keep what comes before the first of these, and nothing behind it.
+
+
 MOST_SAMPLES = 8
 """Of each dataset in each process."""
-FIRST, LAST = 1, 2
+FIRST_COMPARED, LAST_COMPARED = 1, 2
 """Batches of a fetcher, counted from 0, whose samples are looked at: the first one opens files and fills caches, and
 what comes later is measured."""
 MOST_NS = 500_000_000
 """A sample that takes longer is not made again."""
-MOST_BYTES = 64 << 20
+MOST_CONTENT_BYTES = 64 << 20
 """Of a result that is digested; of a larger one nobody knows whether it is the same."""
 MOST_LEAVES = 64
 """Of a nested result."""
@@ -42,7 +54,7 @@ def _numpy_state(numpy: Any) -> Any:
     return (own["key"].tobytes(), own["pos"]) if state["bit_generator"] == "MT19937" else repr(state)
 
 
-class _Kept:
+class _SavedGenerators:
     """The shared generators as they are now, to be put back."""
 
     def __init__(self) -> None:
@@ -88,14 +100,14 @@ class SampleStages:
         return bool(drew)
 
 
-class MadeTwice:
+class SampleComparison:
     """Chooses the samples of this process, and writes down what was seen of them.
 
     Of a run that is only observed none is made again. Where one is, the shared generators are put back, so that the
     rest of the run draws what it would have drawn.
     """
 
-    def __init__(self, probe: Probe, guard: Guard) -> None:
+    def __init__(self, probe: Probe, guard: HookGuard) -> None:
         self._probe = probe
         self.begin, self.end, self.look_at = guard(self._begin), guard(self._end), guard(self._look_at)
         self._looked: dict[int, int] = {}
@@ -112,7 +124,7 @@ class MadeTwice:
         look = account.look = SampleStages()
         return look
 
-    def _end(self, look: SampleStages, batch: Batch, sample: Any, again: Callable[[], Any] | None) -> None:
+    def _end(self, look: SampleStages, batch: ProducedBatch, sample: Any, again: Callable[[], Any] | None) -> None:
         """Write down what the look saw. `again` makes it once more; None where that cannot be done."""
         begun = time.monotonic_ns()
         batch.account.look = None
@@ -120,18 +132,18 @@ class MadeTwice:
         if again is None or not is_short or self._probe.settings.observe:
             self._write(batch, look, drew, None)
         else:
-            digest, kept = digest_of(sample), _Kept()
+            digest, kept = digest_of(sample), _SavedGenerators()
             try:
                 self._write(batch, look, drew, (digest, *self._made(batch, again)))
             finally:
                 kept.put_back()
         self._probe.batches.cost.add_ns(time.monotonic_ns() - begun)
 
-    def _look_at(self, dataset: Any, batch: Batch, make: Callable[[], Any]) -> None:
+    def _look_at(self, dataset: Any, batch: ProducedBatch, make: Callable[[], Any]) -> None:
         """Look at a sample that did not come by itself: it is made for this alone."""
         if self._probe.settings.observe or not self._is_wanted(dataset):
             return
-        begun, kept = time.monotonic_ns(), _Kept()
+        begun, kept = time.monotonic_ns(), _SavedGenerators()
         try:
             look, sample = self._made(batch, make)
             drew, digest = look.done(), digest_of(sample)
@@ -146,7 +158,7 @@ class MadeTwice:
         self._looked[id(dataset)] = number + 1
         return number < MOST_SAMPLES
 
-    def _made(self, batch: Batch, make: Callable[[], Any]) -> tuple[SampleStages, Any]:
+    def _made(self, batch: ProducedBatch, make: Callable[[], Any]) -> tuple[SampleStages, Any]:
         """Make it with stages that count for nothing. A sample that cannot be made twice is another one the second
         time."""
         stages, making = self._probe.stages, self._probe.batches.open
@@ -162,7 +174,7 @@ class MadeTwice:
             stages.back(batch.account)
 
     def _write(
-        self, batch: Batch, look: SampleStages, drew: bool, again: tuple[bytes | None, SampleStages, Any] | None
+        self, batch: ProducedBatch, look: SampleStages, drew: bool, again: tuple[bytes | None, SampleStages, Any] | None
     ) -> None:
         rows: list[list[int | None]] = [[stage, int(one_drew), None] for stage, one_drew, _ in look.ends]
         same = None
@@ -196,23 +208,24 @@ def digest_of(value: Any) -> bytes | None:
     if value is None:
         return None
     digest = hashlib.blake2b(digest_size=8)
-    left = [MOST_LEAVES, MOST_BYTES]
+    left = [MOST_LEAVES, MOST_CONTENT_BYTES]
     try:
-        return digest.digest() if _put(value, digest, left) else None
+        return digest.digest() if _put_content(value, digest, left) else None
     except Exception:  # a class of the user's own may do anything
         return None
 
 
-def _put(value: Any, digest: Any, left: list[int]) -> bool:
+def _put_content(value: Any, digest: Any, left: list[int]) -> bool:
     left[0] -= 1
     if left[0] < 0:
         return False
     if isinstance(value, dict):
         return all(
-            _put_bytes(repr(key).encode(), digest, left) and _put(one, digest, left) for key, one in value.items()
+            _put_bytes(repr(key).encode(), digest, left) and _put_content(one, digest, left)
+            for key, one in value.items()
         )
     if isinstance(value, (list, tuple)):
-        return _put_bytes(b"%d" % len(value), digest, left) and all(_put(one, digest, left) for one in value)
+        return _put_bytes(b"%d" % len(value), digest, left) and all(_put_content(one, digest, left) for one in value)
     data = _content(value)
     return data is not None and _put_bytes(data, digest, left)
 
@@ -229,15 +242,199 @@ def _content(value: Any) -> bytes | None:
     torch, numpy, image = (sys.modules.get(name) for name in ("torch", "numpy", "PIL.Image"))
     if torch is not None and isinstance(value, torch.Tensor):
         plain = value.detach().as_subclass(torch.Tensor)
-        if plain.device.type != "cpu" or plain.numel() * plain.element_size() > MOST_BYTES:
+        if plain.device.type != "cpu" or plain.numel() * plain.element_size() > MOST_CONTENT_BYTES:
             return None
         content = plain.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
         return f"{plain.dtype}{tuple(plain.shape)}".encode() + bytes(content)
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
-        if value.dtype.hasobject or value.nbytes > MOST_BYTES:
+        if value.dtype.hasobject or value.nbytes > MOST_CONTENT_BYTES:
             return None
         return f"{value.dtype}{value.shape}".encode() + bytes(value.tobytes())
     if image is not None and isinstance(value, image.Image):
         is_unread = bool(getattr(value, "tile", None))
         return None if is_unread else f"{value.mode}{value.size}".encode() + bytes(value.tobytes())
     return None
+
+
+# -- from doctor/probe/samples.py: What tells the samples of one run from those of another: digests of the first
+# batches that a process trains on.
+
+
+MOST_DIGEST_BYTES = 256 << 20
+"""Digested of all batches together: at 1 GB/s a quarter of a second of the warm-up."""
+SKETCHED = 32
+"""Values of each tensor that are kept, so that batches which differ by rounding alone can be told from others."""
+MOST_TENSORS = 64
+"""Of a batch that is sketched: of one with more nothing is."""
+LOOKED_AT = 4
+"""Batches of each process that are looked at for random numbers drawn while they are made: what a look costs, 0.1 ms,
+is a part of making them."""
+_KEYS = "_headrace_keys"
+"""Attribute of a DataLoader's iterator: digests of the keys that it drew, batch by batch."""
+
+
+def watch_samples(probe: Probe) -> None:
+    """To be called before the hooks are there: what a digest costs then is a part of waiting for a batch, early on."""
+    probe.when_imported("torch.utils.data.dataloader", _watch_batches)
+    probe.when_imported("torch.utils.data._utils.fetch", _watch_draws)
+
+
+def _watch_batches(probe: Probe, dataloader: ModuleType) -> None:
+    digests = _Digests(probe)
+    iterator = dataloader._BaseDataLoaderIter
+    probe.patches.replace(iterator, "__next__", digests.next)
+    probe.patches.replace(iterator, "_next_index", digests.next_index)
+
+
+class _Digests:
+    """Of the batches of a process, in the order in which it receives them, as long as it warms up: the steps after that
+    are measured."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._left = probe.settings.digests
+        self._free = MOST_DIGEST_BYTES
+
+    def next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            batch = original(iterator)
+            if self._left > 0 and self._is_warming_up():
+                self._try(self._write, iterator, batch)
+            return batch
+
+        return __next__
+
+    def next_index(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(original)
+        def _next_index(iterator: Any) -> Any:
+            keys = original(iterator)
+            if self._left > 0:
+                self._try(self._keep_keys, iterator, keys)
+            return keys
+
+        return _next_index
+
+    def _is_warming_up(self) -> bool:
+        training = self._probe.training
+        return training.limit.warmup is None or training.steps.number < training.limit.warmup
+
+    def _try(self, call: Callable[[Any, Any], None], iterator: Any, value: Any) -> None:
+        try:
+            call(iterator, value)
+        except Exception as error:
+            self._left = 0
+            self._probe.fault("digests of samples", error)
+
+    def _keep_keys(self, iterator: Any, keys: Any) -> None:
+        kept = vars(iterator).setdefault(_KEYS, [])
+        if len(kept) <= self._probe.settings.digests:
+            kept.append(_keys_digest(keys))
+
+    def _write(self, iterator: Any, batch: Any) -> None:
+        pass_ = getattr(iterator, ATTRIBUTE, None)
+        if pass_ is None:  # none that is followed: inside a worker, or of a loader that a dataset reads
+            return
+        tensors = list(_tensors(batch))
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        if size > self._free or any(tensor.device.type != "cpu" for tensor in tensors):
+            self._left = 0
+            return
+        self._left -= 1
+        self._free -= size
+        keys = vars(iterator).get(_KEYS)
+        digest = hashlib.blake2b(digest_size=8)
+        for tensor in tensors:
+            digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+            digest.update(_bytes(tensor))
+        sketches = [_sketch(tensor) for tensor in tensors] if len(tensors) <= MOST_TENSORS else []
+        record = ("digest", pass_.number, digest.hexdigest(), keys.pop(0) if keys else None, sketches)
+        self._probe.evidence.write(record)
+
+
+def _keys_digest(keys: Any) -> str | None:
+    """None where an iterable dataset, or one that takes no keys, is asked for samples by None."""
+    if not isinstance(keys, (list, tuple)) or all(key is None for key in keys):
+        return None
+    return hashlib.blake2b(repr(keys).encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def _tensors(batch: Any) -> Any:
+    """In the order in which the batch has them."""
+    torch = sys.modules["torch"]
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif isinstance(batch, Mapping):
+        for value in batch.values():
+            yield from _tensors(value)
+    elif isinstance(batch, (list, tuple)):
+        for value in batch:
+            yield from _tensors(value)
+
+
+def _bytes(tensor: Any) -> Any:
+    return memoryview(tensor.detach().contiguous().view(-1).view(sys.modules["torch"].uint8).numpy())
+
+
+def _sketch(tensor: Any) -> list[float]:
+    """A few of its values, from all over it. Of labels and tokens, which are not rounded, a sum of all."""
+    if _is_exact(tensor):
+        return [float(zlib.crc32(_bytes(tensor)))]
+    flat = tensor.detach().reshape(-1)
+    every = max(flat.numel() // SKETCHED, 1)
+    values = flat[::every][:SKETCHED].double().nan_to_num()
+    return [round(value, 5) for value in values.tolist()]
+
+
+def _is_exact(tensor: Any) -> bool:
+    """Whole numbers wider than a pixel's, and no image of them."""
+    torch = sys.modules["torch"]
+    return tensor.dtype is not torch.uint8 and tensor.dim() <= 2 and not torch.is_floating_point(tensor)
+
+
+def _watch_draws(probe: Probe, fetch: ModuleType) -> None:
+    """Says of a process whether random numbers were drawn in it while samples were made: then what a sample holds
+    hangs also on who made it, and on what was made before."""
+    watch = _Draws(probe)
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        probe.patches.replace(getattr(fetch, name), "fetch", watch.fetch)
+
+
+class _Draws:
+    """Looks at the first batches that a process makes."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._left = 0
+        self._file = ""
+
+    def fetch(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def fetch(fetcher: Any, index: Any) -> Any:
+            before = self._state() if self._may_look() else None
+            data = original(fetcher, index)
+            if before is not None and before != self._state():
+                self._say()
+            return data
+
+        return fetch
+
+    def _may_look(self) -> bool:
+        if self._file != self._probe.evidence.path:  # a fork looks anew
+            self._file = self._probe.evidence.path
+            self._left = LOOKED_AT
+        self._left -= 1
+        return self._left >= 0
+
+    def _state(self) -> Any:
+        """Of the generators that everybody shares."""
+        try:
+            return random_states()
+        except Exception as error:
+            self._left = 0
+            self._probe.fault("draws of samples", error)
+            return None
+
+    def _say(self) -> None:
+        self._left = 0
+        self._probe.evidence.write(("facts", self._probe.clock.now_us(), {"draws": True}))

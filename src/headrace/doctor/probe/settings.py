@@ -1,18 +1,23 @@
-"""What one diagnosis asks of its probes: written once by the doctor, read by every process."""
+"""What the doctor asks of its probes, and the clocks that all of them read."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+# -- from doctor/probe/settings.py: What one diagnosis asks of its probes: written once by the doctor, read by every
+# process.
+
 
 FILE = "settings.json"
 EVIDENCE = "evidence"
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProbeSettings:
     folder: str
     """The session's folder."""
     origin_us: int
@@ -53,9 +58,83 @@ class Settings:
             json.dump(asdict(self), file)
 
     @classmethod
-    def read(cls, folder: str) -> Settings:
+    def read(cls, folder: str) -> ProbeSettings:
         """Fields of a newer doctor are ignored: one process may have been started by another version."""
         with open(os.path.join(folder, FILE), encoding="utf-8") as file:
             values = json.load(file)
         known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
         return cls(**dict(known, folder=folder))
+
+
+# -- from doctor/probe/clock.py: One clock for all processes of a diagnosis: microseconds since its origin.
+
+
+class SessionClock:
+    """CLOCK_MONOTONIC is one clock for a whole machine. On another machine, or after another boot, the wall clock
+    gives the distance, as well as the two machines agree on it."""
+
+    def __init__(self, settings: ProbeSettings) -> None:
+        if settings.boot_id == boot_id():
+            self._zero_ns = settings.origin_us * 1000
+        else:
+            since_origin_ns = time.time_ns() - settings.origin_wall_us * 1000
+            self._zero_ns = time.monotonic_ns() - since_origin_ns
+
+    def now_us(self) -> int:
+        return (time.monotonic_ns() - self._zero_ns) // 1000
+
+    def us(self, monotonic_ns: int) -> int:
+        """A reading of time.monotonic_ns() on this clock."""
+        return (monotonic_ns - self._zero_ns) // 1000
+
+
+def boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+# -- from doctor/probe/core_use.py: What a stretch of work used of the cores, beside its wall time.
+
+
+_SCHEDSTAT = "/proc/thread-self/schedstat"
+_LONG_NS = 10_000_000
+"""Reading a file of the kernel's takes 6 µs; twice that is little beside work as long as this."""
+
+
+class CoreUse(NamedTuple):
+    """Nanoseconds, since some moment."""
+
+    cpu: int
+    """Of all threads of the process."""
+    delay: int | None
+    """In which the calling thread was ready to run and had no core; None where that was not asked or is not told."""
+
+    def since(self, before: CoreUse) -> CoreUse:
+        """Of the stretch between the two, in one thread."""
+        delay = None if self.delay is None or before.delay is None else self.delay - before.delay
+        return CoreUse(self.cpu - before.cpu, delay)
+
+    def us(self) -> tuple[int, int | None]:
+        """As records have it: whole microseconds."""
+        return self.cpu // 1000, None if self.delay is None else self.delay // 1000
+
+
+def core_use(expected_ns: int) -> CoreUse:
+    """Up to now. `expected_ns` is how long the stretch will be, or was, as far as is known."""
+    return CoreUse(time.process_time_ns(), _delay_ns() if expected_ns >= _LONG_NS else None)
+
+
+def _delay_ns() -> int | None:
+    """The file is opened anew each time: one kept open would tell of the thread that opened it, also after a fork."""
+    try:
+        descriptor = os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        words = os.read(descriptor, 64).split()
+    finally:
+        os.close(descriptor)
+    return int(words[1]) if len(words) == 3 and any(word != b"0" for word in words) else None

@@ -1,1 +1,1 @@
-"""Tries remedies: runs the command again with each of them injected, and measures what came of it."""
+"""Proofs: the same run again with a remedy, measured beside the baseline."""

@@ -1,24 +1,134 @@
-"""Runs the command once more as it is, tries the remedies of a prescription one after the other, then those together
-that proved to be of use."""
+"""Proofs of remedies within a time budget."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn
+from rich.progress_bar import ProgressBar
 
-from headrace.doctor.causes.remedy import Prescription
-from headrace.doctor.hands_off.words import sentences
-from headrace.doctor.probe.settings import Settings
-from headrace.doctor.prove.attempts import Attempt, attempts, mean_us, together
-from headrace.doctor.prove.baseline import DIGESTS, Samples, are_equal, compare
-from headrace.doctor.prove.pace import STEPS, Pace, patience_s
-from headrace.doctor.prove.progress import ProveProgress
-from headrace.doctor.prove.trial import Order, Trial, attempt
-from headrace.doctor.session.model import Note, Proof, Session
+from headrace.doctor.attach.hands_off import undo_notes
+from headrace.doctor.causes.remedy import Prescription, is_gain
+from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.prove.baseline import DIGESTS, STEPS, BaselinePace, ComparedSamples, are_equal, compare, patience_s
+from headrace.doctor.prove.trial import Trial, TrialRequest, attempt
+from headrace.doctor.session.model import Proof, Session, SessionNote
+
+# -- from doctor/prove/attempts.py: Which remedies are tried, in which order, and which of them together. Pure.
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run to make."""
+
+    remedies: list[str]
+    changes: dict[str, Any]
+    step_us: float | None
+    """What is expected of a step; None where nothing is."""
+
+
+def attempts(prescription: Prescription) -> list[Attempt]:
+    """One for each remedy that would help and that injection can apply, the shortest expected step first; of those
+    without a prediction nothing is expected."""
+    found = [
+        Attempt([remedy.code], remedy.changes, None if remedy.prediction is None else remedy.prediction.step_us)
+        for remedy in prescription.remedies
+        if remedy.helps and remedy.changes
+    ]
+    return sorted(found, key=lambda one: float("inf") if one.step_us is None else one.step_us)
+
+
+def tried_together(proofs: Sequence[Proof], observed_us: float) -> Attempt | None:
+    """All that proved to be of use, the most useful first: where two of them say something about the same thing, its
+    word counts. None where that is no more than one of them does. It is expected to do no worse than the best alone."""
+    useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=mean_us)
+    codes = [code for proof in useful for code in proof.remedies]
+    changes: dict[str, Any] = {}
+    for proof in useful:
+        changes = joined(changes, proof.changes)
+    if len(codes) < 2 or changes == useful[0].changes:
+        return None
+    return Attempt(codes, changes, mean_us(useful[0]))
+
+
+def is_of_use(proof: Proof, observed_us: float) -> bool:
+    """Return whether it would be recommended: it was measured, surely gained, and left the samples as they were."""
+    if proof.why != "measured" or not proof.steps or proof.samples == "different":
+        return False
+    return is_gain(proof.steps, observed_us)
+
+
+def mean_us(proof: Proof) -> float:
+    return sum(proof.steps) / len(proof.steps)
+
+
+def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """All that either says; of what both say, what the first does."""
+    both = {
+        key: joined(value, second[key]) if isinstance(value, dict) and isinstance(second.get(key), dict) else value
+        for key, value in first.items()
+    }
+    return {**second, **both}
+
+
+# -- from doctor/prove/progress.py: What is being tried, and how much is left: one line of a terminal, or a line an
+# attempt where there is none.
+
+
+class _TimeBar(BarColumn):
+    """How much of the time has passed that a run is expected to take."""
+
+    def render(self, task: Task) -> ProgressBar:
+        total = task.total or 1.0
+        return ProgressBar(total=total, completed=min(task.elapsed or 0.0, total), width=self.bar_width)
+
+
+class ProveProgress:
+    """Use it as a context; nothing of it stays on a terminal."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("headrace: trying {task.description}"),
+            _TimeBar(bar_width=20),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            get_time=clock,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> ProveProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    @contextmanager
+    def trying(self, what: str, *, expected_s: float, left_s: float) -> Iterator[None]:
+        """While it is tried. `left_s` is the time that all proofs together may take from now on."""
+        left = f"of about {expected_s:.0f} s; at most {left_s:.0f} s for all"
+        if not self._console.is_terminal:
+            self._console.print(f"headrace: trying {what}: {left}", highlight=False, soft_wrap=True)
+        task = self._progress.add_task(what, total=expected_s, left=left)
+        try:
+            yield
+        finally:
+            self._progress.remove_task(task)
+
+
+# -- from doctor/prove/prover.py: Runs the command once more as it is, tries the remedies of a prescription one after
+# the other, then those together
+# that proved to be of use.
+
 
 CONTROL = Attempt([], {}, None)
 """To run the command as it is."""
@@ -30,7 +140,7 @@ class Prover:
 
     session: Session
     prescription: Prescription
-    run: Callable[[Order], Trial]
+    run: Callable[[TrialRequest], Trial]
     """Runs the command as ordered: `attempt`, or what stands in for it."""
     progress: ProveProgress
     budget_s: float
@@ -42,9 +152,9 @@ class Prover:
         self.control: Proof | None = None
         """The command as it is, run as the proofs are. A machine that others use, too, may be faster or slower by now,
         and the measured run was measured more closely."""
-        self.notes: list[Note] = []
+        self.notes: list[SessionNote] = []
         """What the runs have left of the user's files other than it was."""
-        self._before = Samples.of(self.session)
+        self._before = ComparedSamples.of(self.session)
         self._end = self.clock() + self.budget_s
         self._is_repeatable: bool | None = None
         """Whether the control has the samples of the measured run; None where that is not known."""
@@ -52,7 +162,7 @@ class Prover:
 
     def prove(self) -> list[Proof]:
         """All proofs. Ctrl-C ends them: the one under way is `interrupted`, those before it stand."""
-        pace = Pace.of(self.session)
+        pace = BaselinePace.of(self.session)
         wanted = attempts(self.prescription)
         if pace is None or not wanted:
             return self.proofs
@@ -60,7 +170,7 @@ class Prover:
             self._prove_all(pace, wanted)
         return self.proofs
 
-    def _prove_all(self, pace: Pace, wanted: list[Attempt]) -> None:
+    def _prove_all(self, pace: BaselinePace, wanted: list[Attempt]) -> None:
         last_s = pace.seconds(0, None) if len(wanted) > 1 else 0.0  # kept for the one together
         if not self._make_control(pace, self._left_s() - last_s - pace.seconds(STEPS, wanted[0].step_us)):
             return
@@ -72,11 +182,11 @@ class Prover:
             what = f"{_name(one)} ({number} of {len(wanted)})"
             if not self._prove(pace, one, what, self._left_s() - last_s):
                 return
-        best = together(self.proofs, self._before_us(pace))
+        best = tried_together(self.proofs, self._before_us(pace))
         if best is not None:
             self._prove(pace, best, f"{_name(best)} together", self._left_s())
 
-    def _make_control(self, pace: Pace, left_s: float) -> bool:
+    def _make_control(self, pace: BaselinePace, left_s: float) -> bool:
         """Where there is time for that beside a proof. False where that was interrupted."""
         order = self._order(pace, CONTROL, left_s)
         if isinstance(order, str):
@@ -94,13 +204,13 @@ class Prover:
         what = {"broke": "fails", "timed out": "takes too long"}[self.control.why]
         return f"the command {what} when it is run once more as it is: {self.control.detail}".rstrip(": ")
 
-    def _before_us(self, pace: Pace) -> float:
+    def _before_us(self, pace: BaselinePace) -> float:
         """Mean step as it is, of the measured run or of the control: the shorter, by which gains are told."""
         if self.control is None or not self.control.steps:
             return pace.step_us
         return min(pace.step_us, mean_us(self.control))
 
-    def _prove(self, pace: Pace, one: Attempt, what: str, left_s: float) -> bool:
+    def _prove(self, pace: BaselinePace, one: Attempt, what: str, left_s: float) -> bool:
         """False where that was interrupted."""
         order = self._order(pace, one, left_s)
         if isinstance(order, str):
@@ -114,14 +224,14 @@ class Prover:
         self.proofs.append(trial.proof(one.remedies, one.changes, samples))
         return not self._is_interrupted
 
-    def _compared(self, pace: Pace, one: Attempt, trial: Trial) -> str | None:
+    def _compared(self, pace: BaselinePace, one: Attempt, trial: Trial) -> str | None:
         """As `Proof.samples`. What comes out of a cache comes in the second epoch: of a long one, after all that is
         compared."""
         samples = compare(self._before, trial.samples, self._is_repeatable)
         is_seen = "cache" not in one.changes or (pace.epoch_steps or DIGESTS) < DIGESTS
         return samples if is_seen or samples == "different" else None
 
-    def _order(self, pace: Pace, one: Attempt, left_s: float) -> Order | str:
+    def _order(self, pace: BaselinePace, one: Attempt, left_s: float) -> TrialRequest | str:
         """Or why it cannot be tried."""
         warmup = None
         if "cache" in one.changes:
@@ -137,17 +247,17 @@ class Prover:
                 f"{self.budget_s:.0f} s; --prove-budget gives more"
             )
         expected_s = pace.seconds(steps, one.step_us, warmup=warmup)
-        return Order(one.changes, steps, warmup, patience_s(expected_s, self._left_s()))
+        return TrialRequest(one.changes, steps, warmup, patience_s(expected_s, self._left_s()))
 
-    def _try(self, what: str, order: Order, expected_s: float) -> Trial:
+    def _try(self, what: str, order: TrialRequest, expected_s: float) -> Trial:
         try:
             with self.progress.trying(what, expected_s=expected_s, left_s=self._left_s()):
                 trial = self.run(order)
         except KeyboardInterrupt:  # before the command had begun, or after its end
-            trial = Trial("interrupted", "", 0, [], Samples({}, False))
+            trial = Trial("interrupted", "", 0, [], ComparedSamples({}, False))
         self._is_interrupted |= trial.why == "interrupted"
         if trial.put_back is not None:
-            self.notes += [Note(code, text) for code, text in sentences(trial.put_back)]
+            self.notes += [SessionNote(code, text) for code, text in undo_notes(trial.put_back)]
         return trial
 
     def _left_s(self) -> float:
@@ -159,7 +269,7 @@ def _name(one: Attempt) -> str:
 
 
 def prover_of(
-    session: Session, prescription: Prescription, *, command: list[str], like: Settings, budget_s: float
+    session: Session, prescription: Prescription, *, command: list[str], like: ProbeSettings, budget_s: float
 ) -> Prover:
     """That runs `command` with the settings of the measured run, `like`, and says on standard error what it tries."""
     progress = ProveProgress(Console(stderr=True))

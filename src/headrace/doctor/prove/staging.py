@@ -1,4 +1,4 @@
-"""Copies of files in memory or on a local disk, for as long as one run needs them, and gone whatever happens."""
+"""Staging of a run's files in shared memory, for the time of a trial."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.attach import proc
+from headrace.doctor.attach import process_tree
 from headrace.doctor.machine.control_groups import Cgroups
+from headrace.doctor.machine.host import SHM, MachineMemory
 from headrace.doctor.machine.kernel import LinuxKernel
-from headrace.doctor.machine.memory import SHM, Memory
 from headrace.doctor.quantities import size
 
 PREFIX = "headrace-"
@@ -37,7 +37,7 @@ class StagingError(Exception):
 
 
 @dataclass(frozen=True)
-class _Source:
+class _StagedRoot:
     path: Path
     patterns: list[str]
     """Of a folder: what to copy of it."""
@@ -91,10 +91,10 @@ def _own_prefix() -> str:
     return f"{PREFIX}{namespace}-"
 
 
-def _by_root(pairs: list[list[Any]]) -> dict[Path, list[_Source]]:
-    sources: dict[Path, list[_Source]] = {}
+def _by_root(pairs: list[list[Any]]) -> dict[Path, list[_StagedRoot]]:
+    sources: dict[Path, list[_StagedRoot]] = {}
     for path, copy, *patterns in pairs:
-        source = _Source(Path(os.path.abspath(path)), patterns[0] if patterns else [_ALL])
+        source = _StagedRoot(Path(os.path.abspath(path)), patterns[0] if patterns else [_ALL])
         sources.setdefault(_root(copy), []).append(source)
     return sources
 
@@ -112,7 +112,7 @@ def _root(copy: str) -> Path:
 
 def _start_of(pid: int) -> int | None:
     """In the kernel's clock ticks; None where there is no such process."""
-    stat = proc.stat(pid)
+    stat = process_tree.process_stat(pid)
     return None if stat is None else stat.started_ticks
 
 
@@ -133,7 +133,7 @@ def _removed(folder: Path) -> Iterator[None]:
         os.close(writer)
 
 
-def _check_room(sources: list[_Source], root: Path, deadline: float) -> None:
+def _check_room(sources: list[_StagedRoot], root: Path, deadline: float) -> None:
     need = sum(_size(source, deadline) for source in sources)
     free = shutil.disk_usage(root).free
     in_memory = str(root).startswith(SHM)
@@ -146,21 +146,21 @@ def _check_room(sources: list[_Source], root: Path, deadline: float) -> None:
 def _free_memory_bytes() -> float:
     """Of the machine and of the control group; endless where neither tells."""
     kernel = LinuxKernel()
-    memory = Memory(kernel, Cgroups(kernel, os.getpid()))
+    memory = MachineMemory(kernel, Cgroups(kernel, os.getpid()))
     row, facts = memory.read(0.0), memory.facts()
     limit, used = facts.get("memory_limit_bytes"), row.get("cgroup_memory_used_bytes")
     left = [row.get("memory_available_bytes"), None if limit is None or used is None else limit - used]
     return min((one for one in left if one is not None), default=float("inf"))
 
 
-def _size(source: _Source, deadline: float) -> int:
+def _size(source: _StagedRoot, deadline: float) -> int:
     try:
         return sum(file.stat().st_size for file in source.files(deadline))
     except OSError as error:
         raise StagingError(f"{source.path} cannot be read: {error.strerror}") from error
 
 
-def _copy(source: _Source, target: Path, deadline: float) -> None:
+def _copy(source: _StagedRoot, target: Path, deadline: float) -> None:
     try:
         if source.path.is_dir():
             target.mkdir(parents=True)

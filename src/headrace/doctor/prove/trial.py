@@ -1,7 +1,8 @@
-"""One run of the command with changes injected, and what came of it."""
+"""A trial: the command run once more with remedies injected."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -11,20 +12,71 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.attach.command import Ended, run
-from headrace.doctor.attach.hands_off import PutBack, holds_files
-from headrace.doctor.attach.leftovers import Patience
+from headrace.doctor.attach.command import CommandResult, run_command
+from headrace.doctor.attach.hands_off import UndoReport, holds_files
+from headrace.doctor.attach.process_tree import Patience
 from headrace.doctor.conclusion import concluded
-from headrace.doctor.probe.clock import boot_id
+from headrace.doctor.machine.control_groups import Cgroups
+from headrace.doctor.machine.host import Cores
+from headrace.doctor.machine.kernel import Kernel, LinuxKernel
 from headrace.doctor.probe.remedies import KEYS
-from headrace.doctor.probe.settings import Settings
-from headrace.doctor.prove.baseline import DIGESTS, Samples
-from headrace.doctor.prove.others import Others
-from headrace.doctor.prove.pace import step_durations
+from headrace.doctor.probe.settings import ProbeSettings, boot_id
+from headrace.doctor.prove.baseline import DIGESTS, ComparedSamples, step_durations
 from headrace.doctor.prove.staging import StagingError, staged
-from headrace.doctor.prove.variables import variables
-from headrace.doctor.session.model import Outcome, Proof, Session
+from headrace.doctor.session.model import CommandOutcome, Proof, Session
 from headrace.doctor.session.storage import SCRATCH
+
+# -- from doctor/prove/others.py: What other programs do meanwhile: proofs are compared with a run that had as much of
+# the machine.
+
+
+BUSY = "cpu_cores_busy"
+
+
+def used_s() -> float:
+    """CPU time of this process, and of those that it, or one of those, has waited for."""
+    return sum(os.times()[:4])
+
+
+class Others:
+    """From its making on, cores that neither this process nor those that it has waited for kept busy."""
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        used_s: Callable[[], float] = used_s,
+    ) -> None:
+        known = LinuxKernel() if kernel is None else kernel
+        own = os.getpid()
+        self._cores = Cores(known, own, Cgroups(known, own))
+        self._clock, self._used_s = clock, used_s
+        self._began, self._used = clock(), used_s()
+        self._cores.read(self._began)
+
+    def cores(self) -> float | None:
+        """On average; None where the machine does not tell. To be asked once, at the end."""
+        now = self._clock()
+        busy = self._cores.read(now)[BUSY]
+        return None if busy is None else max(busy - (self._used_s() - self._used) / (now - self._began), 0.0)
+
+
+# -- from doctor/prove/variables.py: Environment variables by which libraries are told their number of threads before
+# they are loaded.
+
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+def variables(changes: dict[str, Any]) -> dict[str, str]:
+    """Those that a run with these changes starts with. Workers are told inside (probe/remedies/threads.py), since they
+    inherit what the trainer has."""
+    most = changes.get("threads", {}).get("trainer")
+    return {} if most is None else dict.fromkeys(THREADS, str(most))
+
+
+# -- from doctor/prove/trial.py: One run of the command with changes injected, and what came of it.
+
 
 DETAIL_LINES = 12
 MAKING = {"native_decode", "cache", "indexed_tar"}
@@ -34,7 +86,7 @@ PATIENCE = Patience(grace_s=2.0, terminate_s=2.0, kill_s=3.0)
 
 
 @dataclass(frozen=True)
-class Order:
+class TrialRequest:
     """What is to be run, and how long."""
 
     changes: dict[str, Any]
@@ -53,8 +105,8 @@ class Trial:
     detail: str
     duration_us: int
     steps: list[int]
-    samples: Samples
-    put_back: PutBack | None = None
+    samples: ComparedSamples
+    put_back: UndoReport | None = None
     """What it had changed of the user's files, and what became of that."""
     others_cores: float | None = None
     """As in `Proof`."""
@@ -63,14 +115,14 @@ class Trial:
         return Proof(remedies, changes, self.why, self.detail, self.duration_us, self.steps, samples, self.others_cores)
 
 
-Execute = Callable[[list[str], Settings, dict[str, str], float], Ended]
+Execute = Callable[[list[str], ProbeSettings, dict[str, str], float], CommandResult]
 """Runs a command to its end: the command, its settings (written), variables of its environment, and seconds after which
 it is ended."""
 
 
-def execute(command: list[str], settings: Settings, environ: dict[str, str], most_s: float) -> Ended:
+def execute(command: list[str], settings: ProbeSettings, environ: dict[str, str], most_s: float) -> CommandResult:
     """Its output is not shown, and it reads nothing."""
-    return run(
+    return run_command(
         command,
         settings,
         relay=True,
@@ -82,7 +134,7 @@ def execute(command: list[str], settings: Settings, environ: dict[str, str], mos
     )
 
 
-def attempt(command: list[str], like: Settings, order: Order, run_it: Execute = execute) -> Trial:
+def attempt(command: list[str], like: ProbeSettings, order: TrialRequest, run_it: Execute = execute) -> Trial:
     """Runs `command` with the settings of the measured run, `like`, but for what `order` changes. What was staged for
     it, and its evidence, is gone when this returns, whatever happens."""
     unknown = sorted(set(order.changes) - KEYS)
@@ -111,7 +163,7 @@ def _session_folder() -> Iterator[_Folder]:
             shutil.rmtree(folder.path, ignore_errors=True)
 
 
-def _run(command: list[str], like: Settings, folder: Path, order: Order, run_it: Execute) -> Trial:
+def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequest, run_it: Execute) -> Trial:
     begun = time.monotonic()
     try:
         with staged(order.changes.get("staging", []), deadline=begun + order.most_s) as pairs:
@@ -127,10 +179,10 @@ def _run(command: list[str], like: Settings, folder: Path, order: Order, run_it:
     why, detail = _verdict(session, ended, order.changes)
     steps = step_durations(session) if why == "measured" else []
     duration_us = round((time.monotonic() - begun) * 1e6)
-    return Trial(why, detail, duration_us, steps, Samples.of(session), ended.put_back, others_cores)
+    return Trial(why, detail, duration_us, steps, ComparedSamples.of(session), ended.put_back, others_cores)
 
 
-def _settings(like: Settings, folder: Path, order: Order) -> Settings:
+def _settings(like: ProbeSettings, folder: Path, order: TrialRequest) -> ProbeSettings:
     return replace(
         like,
         folder=str(folder),
@@ -150,15 +202,15 @@ def _settings(like: Settings, folder: Path, order: Order) -> Settings:
 
 
 def _not_run(why: str, detail: str) -> Trial:
-    return Trial(why, detail, 0, [], Samples({}, False))
+    return Trial(why, detail, 0, [], ComparedSamples({}, False))
 
 
-def _concluded(folder: Path, ended: Ended) -> Session:
-    outcome = Outcome(ended.command, ended.status, ended.why, ended.duration_us, ended.last_lines)
+def _concluded(folder: Path, ended: CommandResult) -> Session:
+    outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us, ended.last_lines)
     return concluded(folder, outcome=outcome, mode="measure")
 
 
-def _verdict(session: Session, ended: Ended, changes: dict[str, Any]) -> tuple[str, str]:
+def _verdict(session: Session, ended: CommandResult, changes: dict[str, Any]) -> tuple[str, str]:
     """Why it ended as it did, and what is to be said of that."""
     if ended.why in ("interrupted", "timed out"):
         return ended.why, f"after {ended.duration_us / 1e6:.0f} s" if ended.why == "timed out" else ""

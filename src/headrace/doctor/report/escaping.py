@@ -1,6 +1,13 @@
-"""Figures in words, with as many digits as a measurement bears. What was not measured is a dash, never 0."""
+"""Foreign texts as a reader may see them: escaped for terminals, HTML and JSON."""
 
 from __future__ import annotations
+
+import json
+import re
+
+# -- from doctor/report/figures.py: Figures in words, with as many digits as a measurement bears. What was not
+# measured is a dash, never 0.
+
 
 ABSENT = "–"
 
@@ -68,3 +75,44 @@ def _minutes(seconds: int) -> str:
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+# -- from doctor/report/escape.py: Text of the user's data, made safe to show: paths, keys, lines, command lines and
+# whatever a process has said.
+
+
+_NOT_ASCII = re.compile("[^\x20-\x7e]")
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\x1b"}
+
+
+def safe(text: object, *, ascii_only: bool = False) -> str:
+    """`text` on one line, with a backslash escape for each character that could do more than be seen: what steers a
+    terminal, ends a line, has no width, turns the direction of writing, or is no character yet (`str.isprintable`).
+
+    Bytes that a path held and that are not UTF-8 (surrogates in Python) are shown as such bytes, `\\xff`.
+    """
+    return _NOT_ASCII.sub(lambda found: _visible(found.group(), ascii_only), str(text))
+
+
+def safe_json(text: str) -> str:
+    """A JSON document of the same meaning in which no character but the line ends could do more than be seen."""
+    return _NOT_ASCII.sub(lambda found: _visible_json(found.group()), text)
+
+
+def _visible(character: str, ascii_only: bool) -> str:
+    code = ord(character)
+    if character.isprintable() and not ascii_only:
+        return character
+    if character in _SHORT:
+        return _SHORT[character]
+    if 0xDC80 <= code <= 0xDCFF:  # surrogateescape of one byte
+        return f"\\x{code - 0xDC00:02x}"
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _visible_json(character: str) -> str:
+    if character == "\n" or character.isprintable():
+        return character
+    return f"\\u{ord(character):04x}" if character == "\x7f" else json.dumps(character)[1:-1]

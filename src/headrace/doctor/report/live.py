@@ -1,13 +1,97 @@
-"""Which window a measured run is in, from evidence records as they come."""
+"""Live view of a run: position, data wait, workers and GPU, from the evidence as it grows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import json
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from headrace.doctor.probe.ending import SETTLING_STEPS
-from headrace.doctor.probe.settings import Settings
-from headrace.doctor.report.tail import Record, TailedProcess, take_in
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.probe.training.windows import SETTLING_STEPS
+from headrace.doctor.report.escaping import counted, number, share
+from headrace.doctor.report.terminal import heat
+from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
+
+# -- from doctor/report/tail.py: Follows evidence files while they grow, each byte read once.
+
+
+MOST_BYTES_AT_ONCE = 4 << 20
+"""Of one file: what a first look at a long run leaves over is read at the next."""
+
+Record = list[Any]
+
+
+@dataclass
+class TailedProcess:
+    """One evidence file: its texts by number, and how far it has been read."""
+
+    path: Path
+    names: dict[int, str] = field(default_factory=dict)
+    offset: int = 0
+
+    def new_records(self) -> Iterator[Record]:
+        """Whole lines that have come since the last call; `name` records go into `names`."""
+        with open(self.path, "rb") as file:
+            file.seek(self.offset)
+            data = file.read(MOST_BYTES_AT_ONCE)
+        whole = data[: data.rfind(b"\n") + 1]
+        self.offset += len(whole)
+        for line in whole.splitlines():
+            record = _parsed(line)
+            if record[:1] == ["name"] and len(record) == 3:
+                self.names[record[1]] = record[2]
+            elif record:
+                yield record
+
+
+def take_in(records: Iterable[tuple[TailedProcess, Record]], take: Callable[[TailedProcess, Record], None]) -> None:
+    """Each by itself. One of a shape that is not known is left out: what is shown for a moment is no evidence."""
+    for process, record in records:
+        try:
+            take(process, record)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            continue
+
+
+class EvidenceTail:
+    """All evidence files of a folder, those included that come later."""
+
+    def __init__(self, evidence: Path) -> None:
+        self._evidence = evidence
+        self._processes: dict[str, TailedProcess] = {}
+
+    def new_records(self) -> Iterator[tuple[TailedProcess, Record]]:
+        """A folder or file that is not there (any more) has nothing new."""
+        try:
+            paths = sorted(self._evidence.glob("*.jsonl"))
+        except OSError:
+            return
+        for path in paths:
+            process = self._processes.setdefault(path.name, TailedProcess(path))
+            try:
+                yield from ((process, record) for record in process.new_records())
+            except OSError:
+                continue
+
+
+def _parsed(line: bytes) -> Record:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return []
+    return record if isinstance(record, list) else []
+
+
+# -- from doctor/report/live_windows.py: Which window a measured run is in, from evidence records as they come.
+
 
 WARM_UP, OBSERVE, REPLAY, LOAD, DRAIN, OVER = "warm-up", "observe", "replay", "load", "drain", "over"
 
@@ -27,10 +111,10 @@ class WindowMeter:
     """Follows a process that trains through its windows: of several ranks, which go through them together, the one
     that was heard of last."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ProbeSettings) -> None:
         self._settings = settings
-        self._trainers: dict[str, _Trainer] = {}
-        self._newest: _Trainer | None = None
+        self._trainers: dict[str, _TrainerProgress] = {}
+        self._newest: _TrainerProgress | None = None
 
     def add(self, records: Iterable[tuple[TailedProcess, Record]]) -> None:
         take_in(records, self._take)
@@ -42,13 +126,13 @@ class WindowMeter:
         return self._newest.current(self._settings)
 
     def _take(self, process: TailedProcess, record: Record) -> None:
-        trainer = self._trainers.setdefault(process.path.name, _Trainer(self._settings.warmup))
+        trainer = self._trainers.setdefault(process.path.name, _TrainerProgress(self._settings.warmup))
         trainer.take(record)
         if record[0] in ("step", "window"):
             self._newest = trainer
 
 
-class _Trainer:
+class _TrainerProgress:
     def __init__(self, warmup: int | None) -> None:
         self._warmup = warmup
         self._steps = 0
@@ -74,7 +158,7 @@ class _Trainer:
         elif kind == "end" or (kind == "note" and record[2] == "no-replay"):
             self._name = OVER
 
-    def current(self, settings: Settings) -> CurrentWindow:
+    def current(self, settings: ProbeSettings) -> CurrentWindow:
         if self._name == OBSERVE:
             return self._observing(settings.steps)
         if self._name in (REPLAY, LOAD):
@@ -89,3 +173,214 @@ class _Trainer:
         if self._warmup is None or self._steps < self._warmup:
             return CurrentWindow(WARM_UP, self._steps, self._warmup)
         return CurrentWindow(OBSERVE, min(self._steps - self._warmup, steps), steps)
+
+
+# -- from doctor/report/pace.py: How a run goes at the moment: rates and shares over its last seconds, from evidence
+# records as they come.
+
+
+WINDOW_US = 10_000_000
+
+
+@dataclass(frozen=True)
+class LivePace:
+    """The last seconds. None where nothing was seen yet."""
+
+    step: int | None
+    """Number of the newest."""
+    steps_per_s: float | None
+    """Of one rank, on average."""
+    wait_share: float | None
+    """Of the training threads' time, waiting for data."""
+    workers: int
+    """Processes that made a batch."""
+    busy: float | None
+    """Share of their time in which they made one."""
+    stages: list[tuple[str, float]] = field(default_factory=list)
+    """`category:label` and its share of the making, heaviest first."""
+
+
+class LivePaceMeter:
+    """Takes records in and forgets those that are older than the window. Times are the session's, in microseconds."""
+
+    def __init__(self, window_us: int = WINDOW_US) -> None:
+        self._window_us = window_us
+        self._steps: deque[tuple[int, int, str]] = deque()  # end, duration, trainer
+        self._waits: deque[tuple[int, int]] = deque()  # end, duration
+        self._batches: deque[tuple[int, int, str, list[tuple[str, int]]]] = deque()  # end, wall, maker, stages
+        self._newest: int | None = None
+        self._now_us = 0
+
+    def add(self, records: Iterable[tuple[TailedProcess, Record]]) -> None:
+        take_in(records, self._take)
+
+    def pace(self) -> LivePace:
+        since = self._now_us - self._window_us
+        for kept in (self._steps, self._waits, self._batches):
+            while kept and kept[0][0] < since:
+                kept.popleft()
+        steps_us = sum(duration for _, duration, _ in self._steps)
+        making_us = sum(wall for _, wall, _, _ in self._batches)
+        makers = {maker for _, _, maker, _ in self._batches}
+        return LivePace(
+            step=self._newest,
+            steps_per_s=len(self._steps) * 1e6 / steps_us if steps_us else None,
+            wait_share=min(sum(duration for _, duration in self._waits) / steps_us, 1.0) if steps_us else None,
+            workers=len(makers),
+            busy=min(making_us / (len(makers) * self._covered_us()), 1.0) if makers else None,
+            stages=self._stages(),
+        )
+
+    def _take(self, process: TailedProcess, record: Record) -> None:
+        kind = record[0]
+        if kind == "step":
+            _, number, start, end, *_ = record
+            self._steps.append((end, end - start, process.path.name))
+            self._newest = max(self._newest or 0, number)
+            self._now_us = max(self._now_us, end)
+        elif kind == "get":
+            start, duration = record[3:5]
+            self._waits.append((start + duration, duration))
+        elif kind == "batch":
+            start, fetched, stages = record[3], record[4], record[8]
+            named = [(process.names[stage], wall) for stage, _, wall, _ in stages]
+            self._batches.append((fetched, fetched - start, process.path.name, named))
+            self._now_us = max(self._now_us, fetched)
+
+    def _covered_us(self) -> int:
+        """The window, or what of it there has been."""
+        first = min(end - wall for end, wall, _, _ in self._batches)
+        return max(min(self._window_us, self._now_us - first), 1)
+
+    def _stages(self) -> list[tuple[str, float]]:
+        walls: Counter[str] = Counter()
+        for *_, stages in self._batches:
+            for name, wall in stages:
+                walls[name] += wall
+        whole = walls.total()
+        return [(name, wall / whole) for name, wall in walls.most_common()] if whole else []
+
+
+# -- from doctor/report/live_page.py: What a live view shows of a pace.
+
+
+STAGES = 3
+_DOING = {
+    WARM_UP: "warming up",
+    OBSERVE: "observing",
+    REPLAY: "replaying",
+    LOAD: "replaying beside the workers",
+    DRAIN: "draining the loader",
+    OVER: "ending the run",
+}
+
+
+def live_page(
+    pace: LivePace, window: CurrentWindow | None, gpu: float | None, *, width: int, ascii_only: bool
+) -> TerminalPage:
+    """A few rows: how far the run is, what is waited for, how busy the workers are and with what, the GPU."""
+    page = TerminalPage(width, ascii_only=ascii_only)
+    if pace.step is None:
+        page.line("headrace doctor: no step yet", indent=0, style="dim")
+        return page
+    page.sentence(_position(pace, window), lead="doctor  ", lead_style="bold")
+    rows = [
+        ("waits for data", pace.wait_share),
+        (f"{counted(pace.workers, 'worker')} busy", pace.busy),
+        ("GPU busy", gpu),
+    ]
+    page.rows([_live_row(name, value, hot=name == "waits for data") for name, value in rows])
+    page.rows([_live_row(name.replace(":", " ", 1), value, hot=True) for name, value in pace.stages[:STAGES]], indent=4)
+    return page
+
+
+def live_line(pace: LivePace, window: CurrentWindow | None, gpu: float | None, *, ascii_only: bool) -> str:
+    """The same for where no view can be drawn."""
+    stage = f", most in {pace.stages[0][0].replace(':', ' ', 1)} {share(pace.stages[0][1])}" if pace.stages else ""
+    text = (
+        f"headrace doctor: {_position(pace, window)}, "
+        f"waits for data {share(pace.wait_share)}, {counted(pace.workers, 'worker')} busy {share(pace.busy)}{stage}, "
+        f"GPU busy {share(gpu)}"
+    )
+    return TerminalPage(ascii_only=ascii_only).shown(text)
+
+
+def _position(pace: LivePace, window: CurrentWindow | None) -> str:
+    """`step 1,204, 8.1 steps/s, replaying 14 of 40 steps`."""
+    at = f"step {pace.step:,}, {number(pace.steps_per_s)} steps/s"
+    return at if window is None else f"{at}, {_window_words(window)}"
+
+
+def _window_words(window: CurrentWindow) -> str:
+    doing = _DOING[window.name]
+    return doing if window.steps is None else f"{doing} {window.done} of {counted(window.steps, 'step')}"
+
+
+def _live_row(name: str, value: float | None, *, hot: bool) -> TerminalRow:
+    style = heat(value) if hot and value is not None else "cyan"
+    return TerminalRow(name, (share(value),), value, style)
+
+
+# -- from doctor/report/live.py: A view of a run while it goes on: beside its output in a terminal, as a line now and
+# then elsewhere.
+
+
+REFRESH_S = 0.5
+LINE_EVERY_S = 10.0
+
+GpuReader = Callable[[], float | None]
+"""The GPU's activity now, a share; None where it is not measured."""
+
+
+class LiveView:
+    """Follows the evidence in a thread of its own while it is entered. `relay` prints above it."""
+
+    def __init__(self, settings: ProbeSettings, console: Console, *, gpu: GpuReader = lambda: None) -> None:
+        self._tail = EvidenceTail(Path(settings.evidence))
+        self._pace = LivePaceMeter()
+        self._windows = WindowMeter(settings)
+        self._console = console
+        self._gpu = gpu
+        self._is_over = threading.Event()
+        self._live: Live | None = None
+        self._thread = threading.Thread(target=self._run, name="headrace-doctor-live", daemon=True)
+
+    def __enter__(self) -> LiveView:
+        if self.draws:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
+            self._live.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        if self._live is not None:
+            self._live.stop()
+
+    @property
+    def draws(self) -> bool:
+        """Whether there is a terminal to draw on; else lines are printed."""
+        return self._console.is_terminal and not self._console.is_dumb_terminal
+
+    def relay(self, line: str) -> None:
+        """A line of the command's output, with the colours it came in."""
+        self._console.print(Text.from_ansi(line), soft_wrap=True, highlight=False)
+
+    def _run(self) -> None:
+        every = REFRESH_S if self._live is not None else LINE_EVERY_S
+        while not self._is_over.wait(every):
+            self.look()
+
+    def look(self) -> None:
+        """Takes in what is new and shows it. The view's own thread does so now and then."""
+        records = list(self._tail.new_records())
+        self._pace.add(records)
+        self._windows.add(records)
+        pace, window, ascii_only = self._pace.pace(), self._windows.current(), self._console.options.ascii_only
+        if self._live is not None:
+            page = live_page(pace, window, self._gpu(), width=self._console.width, ascii_only=ascii_only)
+            self._live.update(Group(*page.lines), refresh=True)
+        elif pace.step is not None:
+            line = live_line(pace, window, self._gpu(), ascii_only=ascii_only)
+            self._console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -1,4 +1,4 @@
-"""Where a diagnosis goes: the terminal, a text, an HTML page, a session file, a trace, a diff of the user's files."""
+"""Outputs of a diagnosis: which were asked for, and how each is written."""
 
 from __future__ import annotations
 
@@ -10,16 +10,74 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
 from headrace.doctor.causes.remedy import Prescription
 from headrace.doctor.measure.diagnosis import Diagnosis
-from headrace.doctor.report.document import document
-from headrace.doctor.report.files import can_be_written, write_whole
+from headrace.doctor.report.escaping import safe_json
 from headrace.doctor.report.terminal import TEXT_WIDTH, show, text
 from headrace.doctor.report.trace import trace
 from headrace.doctor.session.model import Session
+from headrace.doctor.session.storage import encode_session
 from headrace.errors import UsageError
+
+# -- from doctor/report/files.py: Files that are there whole or not at all.
+
+
+def can_be_written(path: Path) -> bool:
+    """Whether `write_whole` may succeed: known before there is anything to write."""
+    if path.exists() and not path.is_file():
+        return not path.is_dir() and os.access(path, os.W_OK)
+    folder = path.resolve().parent
+    return folder.is_dir() and os.access(folder, os.W_OK)
+
+
+def write_whole(path: Path, pieces: Iterable[str]) -> None:
+    """Writes the file under another name and then renames it, so that no half of one is left. What is there and is no
+    ordinary file (a pipe, /dev/stdout) is written to as it is.
+
+    Raises OSError with `path` as its file name.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            _write(path, pieces)
+            return
+        target = path.resolve()  # a link stays one
+        half = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            _write(half, pieces)
+            os.replace(half, target)
+        finally:
+            half.unlink(missing_ok=True)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _write(path: Path, pieces: Iterable[str]) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(pieces)
+
+
+# -- from doctor/report/document.py: The JSON report: the session, which can be shown again, with the diagnosis beside
+# it for other programs.
+
+
+def document(session: Session, diagnosis: Diagnosis | None, prescription: Prescription | None = None) -> str:
+    """One JSON object: the session's fields, `diagnosis` and `prescription`, which are not read again but made anew.
+
+    Without a diagnosis, where the analysis failed, `diagnosis` is null; `prescription` likewise.
+    """
+    parts = {"diagnosis": diagnosis, "prescription": prescription}
+    beside = [b'"%s":%s' % (name.encode(), msgspec.json.encode(part)) for name, part in parts.items()]
+    whole = b",".join([encode_session(session)[:-1], *beside]) + b"}\n"
+    return safe_json(whole.decode())
+
+
+# -- from doctor/report/outputs.py: Where a diagnosis goes: the terminal, a text, an HTML page, a session file, a
+# trace, a diff of the user's files.
+
 
 STANDARD_OUTPUT = "-"
 
@@ -101,7 +159,7 @@ class Outputs:
 
 
 def _html(session: Session, diagnosis: Diagnosis, prescription: Prescription | None, again: str) -> str:
-    from headrace.doctor.report.html.page_old import html_page  # jinja2, which nothing else needs
+    from headrace.doctor.report.html.page import html_page  # jinja2, which nothing else needs
 
     return html_page(session, diagnosis, prescription, again=again)
 

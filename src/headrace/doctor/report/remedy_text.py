@@ -1,13 +1,17 @@
-"""What a remedy gains, as predicted and as proved, in words."""
+"""What every report says of a remedy: its prediction, its proof and its costs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from headrace.doctor.causes.remedy import Floors, Outcome, Prescription, Remedy
-from headrace.doctor.predict.prediction import Prediction
-from headrace.doctor.report.escaping import duration, number
+from headrace.doctor.causes.remedy import Edit, LowerBounds, Prescription, ProofOutcome, Remedy
+from headrace.doctor.report.escaping import ABSENT, duration, number
+from headrace.doctor.simulate.prediction import Prediction
+
+# -- from doctor/report/gains.py: What a remedy gains, as predicted and as proved, in words.
+
 
 MEASURED = "measured"
 FINE = 1.95
@@ -50,7 +54,7 @@ def predicted(prediction: Prediction) -> str:
     return f"{duration(prediction.step_us)} a step ({between}), {times(prediction.speedup)} as fast"
 
 
-def proved(outcome: Outcome) -> str:
+def proved(outcome: ProofOutcome) -> str:
     """What came of trying it: its figures, or why there are none."""
     if outcome.why != MEASURED:
         last = outcome.detail.rstrip().splitlines()[-1:]
@@ -63,7 +67,7 @@ def proved(outcome: Outcome) -> str:
     return f"not recommended, since {why}: {text}"
 
 
-def _disturbance(outcome: Outcome) -> str:
+def _disturbance(outcome: ProofOutcome) -> str:
     if outcome.disturbed_by is None:
         return ""
     than = "more" if outcome.disturbed_by > 0 else "fewer"
@@ -75,7 +79,7 @@ def title(remedy: Remedy) -> str:
     return remedy.title[:1].upper() + remedy.title[1:]
 
 
-def is_refused(outcome: Outcome | None) -> bool:
+def is_refused(outcome: ProofOutcome | None) -> bool:
     """Whether trying it spoke against it."""
     return outcome is not None and outcome.is_refused
 
@@ -95,7 +99,7 @@ def first_gain(prescription: Prescription) -> str:
     return f"{title(first)}: {predicted(best)}"
 
 
-def _is_certain(remedy: Remedy, outcome: Outcome | None) -> bool:
+def _is_certain(remedy: Remedy, outcome: ProofOutcome | None) -> bool:
     """Return whether a proof gained, or where none was made to its end, all of the predicted interval would."""
     if is_refused(outcome):
         return False
@@ -105,13 +109,13 @@ def _is_certain(remedy: Remedy, outcome: Outcome | None) -> bool:
     return prediction.high_us < prediction.step_us * prediction.speedup
 
 
-def _proved_step(outcome: Outcome) -> str:
+def _proved_step(outcome: ProofOutcome) -> str:
     """`proved 39.0 ms a step, 2.6 × as fast`."""
     speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)} as fast"
     return f"proved {duration(outcome.step_us)} a step{speedup}"
 
 
-def samples(outcome: Outcome) -> str:
+def samples(outcome: ProofOutcome) -> str:
     """Whether it changed what was trained on, where that is not what speaks against it."""
     if outcome.why != MEASURED or outcome.samples == "different":
         return ""
@@ -119,7 +123,7 @@ def samples(outcome: Outcome) -> str:
     return words.get(outcome.samples or "", "whether the samples were the same cannot be told")
 
 
-def outcome_of(prescription: Prescription, codes: Sequence[str]) -> Outcome | None:
+def outcome_of(prescription: Prescription, codes: Sequence[str]) -> ProofOutcome | None:
     """The last proof of just these remedies."""
     found = [one for one in prescription.outcomes if sorted(one.remedies) == sorted(codes)]
     return found[-1] if found else None
@@ -134,14 +138,124 @@ def idle(prescription: Prescription) -> list[Remedy]:
     return [remedy for remedy in prescription.remedies if not remedy.helps]
 
 
-def together(prescription: Prescription) -> Outcome | None:
+def together(prescription: Prescription) -> ProofOutcome | None:
     """The proof of several remedies at once: the newest."""
     return next((one for one in reversed(prescription.outcomes) if len(one.remedies) > 1), None)
 
 
-def floor_rows(floors: Floors) -> Iterator[tuple[str, float | None]]:
+def floor_rows(floors: LowerBounds) -> Iterator[tuple[str, float | None]]:
     """Each floor under the name that reports give it, the step as it is first."""
     yield "as it is", floors.observed_us
     yield "kept batches", floors.replay_us
     yield "workers beside", floors.load_us
     yield "loader alone", floors.drain_us
+
+
+# -- from doctor/report/remedy_rows.py: What is said of each remedy, in words: for every report alike.
+
+
+@dataclass(frozen=True)
+class RemedyRow:
+    """A remedy that helps, or several at once. Texts are empty where there is nothing to say."""
+
+    title: str
+    prediction: Prediction | None
+    outcome: ProofOutcome | None
+    why: str = ""
+    confidence: str = ""
+    costs: str = ""
+    hint: str = ""
+    edit: Edit | None = None
+    without: str = ""
+    """Of several at once: which of those that would help are not among them, and why not."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether trying it spoke against it."""
+        return is_refused(self.outcome)
+
+    @property
+    def predicted(self) -> str:
+        return "" if self.prediction is None else predicted(self.prediction)
+
+    @property
+    def step(self) -> str:
+        """The step predicted."""
+        return ABSENT if self.prediction is None else duration(self.prediction.step_us)
+
+    @property
+    def interval(self) -> str:
+        return "" if self.prediction is None else interval(self.prediction.low_us, self.prediction.high_us)
+
+    @property
+    def speedup(self) -> str:
+        return "" if self.prediction is None else times(self.prediction.speedup)
+
+    @property
+    def proved(self) -> str:
+        """What came of trying it."""
+        return "" if self.outcome is None else proved(self.outcome)
+
+    @property
+    def samples(self) -> str:
+        """What trying it did to them."""
+        return "" if self.outcome is None else samples(self.outcome)
+
+    @property
+    def newest(self) -> tuple[float | None, float | None]:
+        """The step and how many times as fast it is: as proved, where it was measured, else as predicted."""
+        if self.outcome is not None and self.outcome.step_us is not None:
+            return self.outcome.step_us, self.outcome.speedup
+        return (None, None) if self.prediction is None else (self.prediction.step_us, self.prediction.speedup)
+
+
+@dataclass(frozen=True)
+class RemedyRows:
+    helps: list[RemedyRow]
+    """The most gain first."""
+    numbers: list[int]
+    """Which of them go together, counted from 1: those that were proved together, if any were."""
+    together: RemedyRow
+    """All that go together; nothing is predicted of one alone."""
+    idle: list[tuple[str, str]]
+    """What would not help, and why not."""
+
+
+def remedy_rows(prescription: Prescription) -> RemedyRows:
+    helps, proved = helping(prescription), together(prescription)
+    codes = prescription.together if proved is None else proved.remedies
+    best = prescription.best if proved is None else proved.predicted
+    return RemedyRows(
+        helps=[*(_remedy_row(prescription, remedy) for remedy in helps), *_tried_in_vain(prescription)],
+        numbers=[place for place, remedy in enumerate(helps, start=1) if remedy.code in codes],
+        together=RemedyRow("Together", best if len(helps) > 1 else None, proved, without=_without(prescription)),
+        idle=[(title(remedy), remedy.why) for remedy in idle(prescription)],
+    )
+
+
+def _tried_in_vain(prescription: Prescription) -> Iterator[RemedyRow]:
+    """List what was tried by itself, and is not predicted to help now: what came of it is not lost."""
+    titles = {one.code: title(one) for one in prescription.remedies}
+    known = {one.code for one in helping(prescription)}
+    for code in dict.fromkeys(one.remedies[0] for one in prescription.outcomes if len(one.remedies) == 1):
+        if code not in known:
+            yield RemedyRow(titles.get(code, code), None, outcome_of(prescription, [code]))
+
+
+def _without(prescription: Prescription) -> str:
+    """Say that what proofs spoke against is neither counted nor written."""
+    titles = [title(one) for one in helping(prescription) if one.code in prescription.left_out]
+    return f"without what its proof spoke against ({'; '.join(titles)})" if titles else ""
+
+
+def _remedy_row(prescription: Prescription, remedy: Remedy) -> RemedyRow:
+    return RemedyRow(
+        title=title(remedy),
+        prediction=remedy.prediction,
+        outcome=outcome_of(prescription, [remedy.code]),
+        why=remedy.why,
+        confidence=remedy.confidence,
+        costs=", ".join(remedy.costs),
+        hint=remedy.hint,
+        edit=remedy.edit,
+    )

@@ -1,17 +1,21 @@
-"""A page of text lines: headings, sentences, rows with bars. It knows width and signs, and nothing of a diagnosis."""
+"""Layout of terminal reports: headings, sentences, rows with bars, and how much fits a screen."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.text import Text
 
-from headrace.doctor.report.escape import safe
+from headrace.doctor.report.escaping import safe
+
+# -- from doctor/report/page.py: A page of text lines: headings, sentences, rows with bars. It knows width and signs,
+# and nothing of a diagnosis.
+
 
 LEAST_WIDTH = 60
 MOST_WIDTH = 110
@@ -27,7 +31,7 @@ _UNBREAKABLE = "\u00a0"  # no text on a page has one: it would be escaped
 
 
 @dataclass(frozen=True)
-class Row:
+class TerminalRow:
     """A label, the columns after it (right-aligned), a share drawn as a bar (None: no bar), and a remark."""
 
     label: str
@@ -37,7 +41,7 @@ class Row:
     remark: str = ""
 
 
-class Page:
+class TerminalPage:
     """Lines as they will be printed, none wider than the page but those to be copied. Every text on it is escaped."""
 
     def __init__(self, width: int = MOST_WIDTH, *, ascii_only: bool = False) -> None:
@@ -80,7 +84,7 @@ class Page:
         """A line to be copied, which a terminal may wrap and this page does not."""
         self.lines.append(Text(self.shown(lead), "bold").append(self.shown(text), "not bold"))
 
-    def rows(self, rows: Sequence[Row], *, indent: int = 2, keep: str = "start") -> None:
+    def rows(self, rows: Sequence[TerminalRow], *, indent: int = 2, keep: str = "start") -> None:
         """Rows under each other: columns aligned, bars from one zero. `keep` is for labels that are too long."""
         if not rows:
             return
@@ -88,7 +92,7 @@ class Page:
         layout = _layout(shown, self.width - indent)
         self.lines += [self._row(row, indent, layout, keep) for row in rows]
 
-    def entries(self, rows: Sequence[Row], *, most_label: int, indent: int = 2) -> None:
+    def entries(self, rows: Sequence[TerminalRow], *, most_label: int, indent: int = 2) -> None:
         """Rows of which no word is left out but of a remark without end: labels wrap within `most_label` cells, and a
         remark that has no room beside its row's cells stands below them."""
         shown = [replace(row, label=self.shown(row.label), remark=self.shown(row.remark)) for row in rows]
@@ -120,7 +124,7 @@ class Page:
     def _signs(self, text: str) -> str:
         return text.translate(_ASCII) if self._ascii else text
 
-    def _row(self, row: Row, indent: int, layout: _Layout, keep: str) -> Text:
+    def _row(self, row: TerminalRow, indent: int, layout: _Layout, keep: str) -> Text:
         label = self.shorten(row.label, layout.label, keep=keep)
         text = Text(" " * indent + label + " " * (layout.label - cell_len(label)))
         for cell, width in zip(row.cells, layout.cells, strict=True):
@@ -134,7 +138,7 @@ class Page:
         text.rstrip()
         return text
 
-    def _entry(self, row: Row, indent: int, label: int, cells: list[int]) -> Iterator[Text]:
+    def _entry(self, row: TerminalRow, indent: int, label: int, cells: list[int]) -> Iterator[Text]:
         figures = "".join("  " + self._padded(cell, width) for cell, width in zip(row.cells, cells, strict=True))
         beside, below = self.width - indent - label - cell_len(figures) - 2, self.width - indent - label - 2
         is_beside = not row.remark or cell_len(row.remark) <= beside
@@ -173,7 +177,7 @@ class _Layout:
     bar: int
 
 
-def _layout(rows: Sequence[Row], width: int) -> _Layout:
+def _layout(rows: Sequence[TerminalRow], width: int) -> _Layout:
     """What is left beside the cells goes to the labels first, then to the remarks; bars take the rest."""
     cells = [max(cell_len(row.cells[column]) for row in rows) for column in range(len(rows[0].cells))]
     has_bars = any(row.share is not None for row in rows)
@@ -199,3 +203,69 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
         *full, line = chop_cells(word, width) if word else [""]
         yield from full
     yield line.replace(_UNBREAKABLE, " ")
+
+
+# -- from doctor/report/detail.py: How much of a diagnosis a report shows.
+
+
+EVERYTHING = 1_000_000
+
+
+@dataclass(frozen=True)
+class ReportDetail:
+    """The most rows of each kind. What is left out is said."""
+
+    findings: int
+    advice: int
+    """Above 0: what each finding says to look at."""
+    budgets: int
+    causes: int
+    stages: int
+    lines: int
+    slow: int
+    loaders: int
+    ranks: int
+    notes: int
+    note_lines: int
+    machines: int
+    last_lines: int
+    remedies: int
+    idle_remedies: int
+    reasons: int
+    """Above 0: why each remedy helps, and the change in the code."""
+    windows: int
+    """Above 0: what a measured run did, window by window."""
+    evidence: int
+    """Above 0: what shows each finding."""
+    rest: str = field(default="--verbose", kw_only=True)
+    """How to get what is left out."""
+
+
+SCREEN = ReportDetail(
+    findings=2,
+    advice=1,
+    budgets=1,
+    causes=0,
+    stages=4,
+    lines=1,
+    slow=1,
+    loaders=1,
+    ranks=8,
+    notes=2,
+    note_lines=0,
+    machines=1,
+    last_lines=6,
+    remedies=3,
+    idle_remedies=1,
+    reasons=0,
+    windows=0,
+    evidence=1,
+)
+"""Fits a terminal of 40 lines as a rule."""
+SCREEN_WITH_REMEDIES = replace(SCREEN, findings=1, advice=0, evidence=0, stages=2, notes=1)
+"""The same where remedies, which say what to do, want some of the room."""
+CELL_REST = "watch(verbose=True)"
+CELL = replace(SCREEN, rest=CELL_REST)
+"""Below the cell of a notebook, which scrolls."""
+CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, evidence=1, reasons=1, rest=CELL_REST)
+ALL = ReportDetail(*[EVERYTHING] * 18)

@@ -1,1 +1,1 @@
-"""What was measured, as one document."""
+"""A session: everything that one diagnosis measured, read from evidence files and stored as one JSON document."""

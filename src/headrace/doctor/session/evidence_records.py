@@ -1,68 +1,76 @@
-"""The records of docs/doctor/evidence.md, as msgspec reads them: arrays whose first element names the kind.
+"""Records of docs/doctor/evidence.md as msgspec reads them, one JSON array a line.
 
 A newer probe may append fields to a record: they are ignored. Times and durations are microseconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Union
 
 import msgspec
 
+# -- from doctor/evidence/records.py: The records of docs/doctor/evidence.md, as msgspec reads them: arrays whose
+# first element names the kind.
+#
+# A newer probe may append fields to a record: they are ignored. Times and durations are microseconds.
 
-class Record(msgspec.Struct, array_like=True, tag_field="kind"):
+
+class EvidenceRecord(msgspec.Struct, array_like=True, tag_field="kind"):
     """One line of an evidence file."""
 
 
-class Process(Record, tag="process"):
+class ProcessRecord(EvidenceRecord, tag="process"):
     t: int
     facts: dict[str, Any]
 
 
-class Name(Record, tag="name"):
+class NameRecord(EvidenceRecord, tag="name"):
     number: int
     text: str
 
 
-class Torch(Record, tag="torch"):
+class TorchRecord(EvidenceRecord, tag="torch"):
     t: int
     facts: dict[str, Any]
 
 
-class Facts(Record, tag="facts"):
+class FactsRecord(EvidenceRecord, tag="facts"):
     t: int
     facts: dict[str, Any]
 
 
-class Note(Record, tag="note"):
+class NoteRecord(EvidenceRecord, tag="note"):
     t: int
     code: str
     text: str
 
 
-class Error(Record, tag="error"):
+class ErrorRecord(EvidenceRecord, tag="error"):
     t: int
     text: str
 
 
-class Stack(Record, tag="stack"):
+class StackRecord(EvidenceRecord, tag="stack"):
     t: int
     what: str
     text: str
 
 
-class End(Record, tag="end"):
+class EndRecord(EvidenceRecord, tag="end"):
     t: int
     reason: str
 
 
-class Loader(Record, tag="loader"):
+class LoaderRecord(EvidenceRecord, tag="loader"):
     loader: int
     t: int
     facts: dict[str, Any]
 
 
-class Pass(Record, tag="pass"):
+class PassRecord(EvidenceRecord, tag="pass"):
     number: int
     loader: int
     t: int
@@ -71,7 +79,7 @@ class Pass(Record, tag="pass"):
     pids: list[int]
 
 
-class Get(Record, tag="get"):
+class GetRecord(EvidenceRecord, tag="get"):
     pass_: int
     index: int
     t: int
@@ -85,11 +93,11 @@ class Get(Record, tag="get"):
     unpickle_cpu: int | None = None
 
 
-class Fetch(Get, tag="fetch"):
+class FetchRecord(GetRecord, tag="fetch"):
     """A batch that no step waited for."""
 
 
-class Padding(Record, tag="padding"):
+class PaddingRecord(EvidenceRecord, tag="padding"):
     pass_: int
     index: int
     rows: int
@@ -98,17 +106,17 @@ class Padding(Record, tag="padding"):
     longest: int
 
 
-class Replayed(Record, tag="replayed"):
+class ReplayedRecord(EvidenceRecord, tag="replayed"):
     pass_: int
     t: int
     duration: int
 
 
-class Drained(Get, tag="drained"):
+class DrainedRecord(GetRecord, tag="drained"):
     """A batch that was taken to see how fast they come."""
 
 
-class Window(Record, tag="window"):
+class WindowRecord(EvidenceRecord, tag="window"):
     name: str
     first: int
     steps: int
@@ -117,13 +125,13 @@ class Window(Record, tag="window"):
     end_t: int
 
 
-class Last(Record, tag="last"):
+class LastRecord(EvidenceRecord, tag="last"):
     pass_: int
     t: int
     duration: int
 
 
-class Step(Record, tag="step"):
+class StepRecord(EvidenceRecord, tag="step"):
     number: int
     t: int
     end_t: int
@@ -133,7 +141,7 @@ class Step(Record, tag="step"):
     delay: int | None = None
 
 
-class Rest(Record, tag="rest"):
+class RestRecord(EvidenceRecord, tag="rest"):
     number: int
     t: int
     end_t: int
@@ -141,18 +149,18 @@ class Rest(Record, tag="rest"):
     probe: float
 
 
-class Device(Record, tag="device"):
+class DeviceRecord(EvidenceRecord, tag="device"):
     number: int
     kinds: str
     gaps: list[int]
 
 
-class Ready(Record, tag="ready"):
+class ReadyRecord(EvidenceRecord, tag="ready"):
     number: int
     t: int
 
 
-class Collective(Record, tag="collective"):
+class CollectiveRecord(EvidenceRecord, tag="collective"):
     number: int
     t: int
     duration: int
@@ -160,26 +168,26 @@ class Collective(Record, tag="collective"):
     bytes: int | None = None
 
 
-class Digest(Record, tag="digest"):
+class DigestRecord(EvidenceRecord, tag="digest"):
     pass_: int
     content: str
     keys: str | None = None
     sketches: list[list[float]] = []
 
 
-class Applied(Record, tag="applied"):
+class AppliedRecord(EvidenceRecord, tag="applied"):
     t: int
     key: str
     count: int
     text: str
 
 
-class Worker(Record, tag="worker"):
+class WorkerRecord(EvidenceRecord, tag="worker"):
     t: int
     facts: dict[str, Any]
 
 
-class Batch(Record, tag="batch"):
+class BatchRecord(EvidenceRecord, tag="batch"):
     epoch: int
     index: int
     t: int
@@ -194,13 +202,13 @@ class Batch(Record, tag="batch"):
     worked: int | None = None
 
 
-class Feed(Record, tag="feed"):
+class FeedRecord(EvidenceRecord, tag="feed"):
     pass_: int
     t: int
     facts: dict[str, Any]
 
 
-class Slow(Record, tag="slow"):
+class SlowRecord(EvidenceRecord, tag="slow"):
     epoch: int
     index: int
     key: str
@@ -208,7 +216,7 @@ class Slow(Record, tag="slow"):
     stages: list[tuple[int, int]] = []
 
 
-class SampleLook(Record, tag="look"):
+class LookRecord(EvidenceRecord, tag="look"):
     epoch: int
     index: int
     stages: list[tuple[int, int, int | None]]
@@ -217,27 +225,72 @@ class SampleLook(Record, tag="look"):
     takes: list[str] = []
 
 
-class Lines(Record, tag="lines"):
+class LinesRecord(EvidenceRecord, tag="lines"):
     t: int
     counts: list[tuple[int, int]]
 
 
-class Opened(Record, tag="opened"):
+class OpenedRecord(EvidenceRecord, tag="opened"):
     t: int
     files: list[tuple[int, int]]
     folders: list[tuple[int, int, int, list[str], list[int]]]
     rest: int = 0
 
 
-class Probe(Record, tag="probe"):
+class ProbeCostRecord(EvidenceRecord, tag="probe"):
     t: int
     us: int
 
 
-KINDS = (
-    Process, Name, Torch, Facts, Note, Error, Stack, End,
-    Loader, Pass, Get, Fetch, Padding, Replayed, Drained, Window, Last,
-    Step, Rest, Device, Ready, Collective, Digest, Applied,
-    Worker, Batch, Feed, Slow, SampleLook, Lines, Opened, Probe,
+RECORD_KINDS = (
+    ProcessRecord, NameRecord, TorchRecord, FactsRecord, NoteRecord, ErrorRecord, StackRecord, EndRecord,
+    LoaderRecord, PassRecord, GetRecord, FetchRecord, PaddingRecord, ReplayedRecord, DrainedRecord, WindowRecord,
+    LastRecord,
+    StepRecord, RestRecord, DeviceRecord, ReadyRecord, CollectiveRecord, DigestRecord, AppliedRecord,
+    WorkerRecord, BatchRecord, FeedRecord, SlowRecord, LookRecord, LinesRecord, OpenedRecord, ProbeCostRecord,
 )  # fmt: skip
-ANY: Any = Union[KINDS]  # noqa: UP007  (a union of a tuple has no other spelling)
+ANY_RECORD: Any = Union[RECORD_KINDS]  # noqa: UP007  (a union of a tuple has no other spelling)
+
+
+# -- from doctor/evidence/lines.py: The lines of one evidence file, whatever state its process left it in.
+
+
+_decode = msgspec.json.Decoder(ANY_RECORD).decode
+_kinds = {kind.__struct_config__.tag for kind in RECORD_KINDS}
+
+
+@dataclass
+class EvidenceLines:
+    """What could be read of one file, in its order."""
+
+    records: list[EvidenceRecord] = field(default_factory=list)
+    bytes: int = 0
+    damaged: int = 0
+    """Lines that are no record: a process was killed, or its disk filled up, in the middle of one."""
+
+
+def read_evidence_lines(path: Path) -> EvidenceLines:
+    """Reads a file. Kinds of record that this version does not know, a newer probe's, are passed over."""
+    data = path.read_bytes()
+    lines = EvidenceLines(bytes=len(data))
+    whole, _, cut = data.rpartition(b"\n")
+    lines.damaged = 1 if cut else 0
+    lines.records = list(_records(whole.splitlines(), lines))
+    return lines
+
+
+def _records(texts: list[bytes], lines: EvidenceLines) -> Iterator[EvidenceRecord]:
+    for text in texts:
+        try:
+            yield _decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            lines.damaged += not _is_newer(text)
+
+
+def _is_newer(text: bytes) -> bool:
+    """Whether a line that is none of our records is one of a kind that we do not know."""
+    try:
+        kind = msgspec.json.decode(text)[0]
+    except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError):
+        return False
+    return isinstance(kind, str) and kind not in _kinds

@@ -14,7 +14,7 @@ VERSION = 1
 
 
 @dataclass
-class Gets:
+class ReceivedBatches:
     """Batches that the training thread received, in order: one row a `next()`."""
 
     pass_: list[int] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Gets:
 
 
 @dataclass
-class Replays:
+class ReplayedBatches:
     """Copies of kept batches that the training thread was given, in order: one row a `next()`. What it took is the
     doctor's, and no part of a step."""
 
@@ -44,7 +44,7 @@ class Replays:
 
 
 @dataclass
-class Steps:
+class OptimizerSteps:
     """Optimizer steps: one row each. `spans` are [kind, start, duration], of docs/doctor/evidence.md, `start` absolute;
     `device` [kind, time] on the GPU's clock; `ready` of stamped probe steps."""
 
@@ -74,7 +74,7 @@ class Collectives:
 
 
 @dataclass
-class Pass:
+class TrainerPass:
     """One iteration over a DataLoader. `workers` are pids by worker id; the trainer's own without workers."""
 
     number: int
@@ -89,7 +89,7 @@ class Pass:
 
 
 @dataclass
-class Loader:
+class LoaderFacts:
     """A DataLoader: facts as in the evidence."""
 
     number: int
@@ -97,7 +97,7 @@ class Loader:
 
 
 @dataclass
-class Padding:
+class BatchPadding:
     """Batches of sequences that were looked at for padding: one row a batch."""
 
     pass_: list[int] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Padding:
 
 
 @dataclass
-class Rest:
+class UnmeasuredSteps:
     """Steps that a run which is only observed was let pass without being measured, so that it is not slowed down."""
 
     first: int
@@ -124,7 +124,7 @@ class Rest:
 
 
 @dataclass
-class Window:
+class MeasuredWindow:
     """Steps of one kind in a measured run: `observe` (as it is), `replay` (batches that were kept, workers idle),
     `load` (the same while the workers go on at the pace observed), `drain` (batches only, as fast as they come)."""
 
@@ -140,7 +140,7 @@ class Window:
 
 
 @dataclass
-class Digest:
+class BatchDigest:
     """What tells one batch from another, of the first that a trainer received."""
 
     pass_: int
@@ -168,29 +168,29 @@ class Trainer:
     pid: int
     host: str
     rank: int
-    steps: Steps = field(default_factory=Steps)
-    gets: Gets = field(default_factory=Gets)
-    fetches: Gets = field(default_factory=Gets)
+    steps: OptimizerSteps = field(default_factory=OptimizerSteps)
+    gets: ReceivedBatches = field(default_factory=ReceivedBatches)
+    fetches: ReceivedBatches = field(default_factory=ReceivedBatches)
     """Batches that no step waited for: of evaluations, or received by another thread and not seen to be taken over."""
-    passes: list[Pass] = field(default_factory=list)
-    loaders: list[Loader] = field(default_factory=list)
+    passes: list[TrainerPass] = field(default_factory=list)
+    loaders: list[LoaderFacts] = field(default_factory=list)
     collectives: Collectives = field(default_factory=Collectives)
     shapes: list[str] = field(default_factory=list)
-    padding: Padding = field(default_factory=Padding)
-    rests: list[Rest] = field(default_factory=list)
-    windows: list[Window] = field(default_factory=list)
+    padding: BatchPadding = field(default_factory=BatchPadding)
+    rests: list[UnmeasuredSteps] = field(default_factory=list)
+    windows: list[MeasuredWindow] = field(default_factory=list)
     """In order; empty where the run was only observed."""
-    replays: Replays = field(default_factory=Replays)
+    replays: ReplayedBatches = field(default_factory=ReplayedBatches)
     """Of the `replay` and `load` windows."""
-    drained: Gets = field(default_factory=Gets)
+    drained: ReceivedBatches = field(default_factory=ReceivedBatches)
     """Batches that were taken in the `drain` window."""
     feeds: list[LoaderFeed] = field(default_factory=list)
-    digests: list[Digest] = field(default_factory=list)
+    digests: list[BatchDigest] = field(default_factory=list)
     """Of its first batches, in order, where runs were to be compared; else empty."""
 
 
 @dataclass
-class Batches:
+class ProducedBatches:
     """Batches that one process made. `stages` are [stage, calls, wall, cpu] with `stage` into `Maker.stages`."""
 
     epoch: list[int] = field(default_factory=list)
@@ -224,7 +224,7 @@ class SlowSample:
 
 
 @dataclass
-class LookedStage:
+class InspectedStage:
     """A stage of a sample that was looked at closely."""
 
     stage: int
@@ -236,13 +236,13 @@ class LookedStage:
 
 
 @dataclass
-class LookedSample:
+class InspectedSample:
     """A sample whose making was looked at closely: its stages in the order in which they ended."""
 
     epoch: int
     index: int
     """Of its batch."""
-    stages: list[LookedStage]
+    stages: list[InspectedStage]
     drew: bool
     """Whether random numbers were drawn behind the last stage."""
     same: bool | None
@@ -275,7 +275,7 @@ class OpenedFolder:
 
 
 @dataclass
-class Opened:
+class FileOpens:
     """What makers opened to read, all processes together. Every open counts in its folder; by path only so many files a
     process are known."""
 
@@ -287,7 +287,7 @@ class Opened:
 
 
 @dataclass
-class Line:
+class SourceLine:
     """Time seen in one line of the user's code."""
 
     place: str
@@ -296,7 +296,7 @@ class Line:
 
 
 @dataclass
-class Maker:
+class BatchProducer:
     """One process that made batches: a worker (`worker` its id), or a trainer without workers (`worker` None)."""
 
     pid: int
@@ -309,17 +309,17 @@ class Maker:
     begun: int | None = None
     stages: list[str] = field(default_factory=list)
     """`category:label`."""
-    batches: Batches = field(default_factory=Batches)
+    batches: ProducedBatches = field(default_factory=ProducedBatches)
     slow: list[SlowSample] = field(default_factory=list)
-    looks: list[LookedSample] = field(default_factory=list)
+    looks: list[InspectedSample] = field(default_factory=list)
     """Samples that were looked at closely, a few of each dataset; empty in sessions of an earlier doctor."""
-    lines: list[Line] = field(default_factory=list)
+    lines: list[SourceLine] = field(default_factory=list)
     probe: int | None = None
     """Microseconds that the probe cost it in all."""
 
 
 @dataclass
-class Process:
+class ProbedProcess:
     """One process in which the probe ran."""
 
     pid: int
@@ -341,7 +341,7 @@ class Process:
 
 
 @dataclass
-class Note:
+class SessionNote:
     """Something that the report must say; codes of docs/doctor/evidence.md."""
 
     code: str
@@ -351,7 +351,7 @@ class Note:
 
 
 @dataclass
-class Unreached:
+class UnreachedProcess:
     """A Python process of the command that imported torch, and in which no probe ran."""
 
     pid: int
@@ -374,7 +374,7 @@ class Machine:
 
 
 @dataclass
-class Outcome:
+class CommandOutcome:
     """How the command ended."""
 
     command: list[str]
@@ -462,7 +462,7 @@ class SeenFile:
 
 
 @dataclass
-class Place:
+class StagingPlace:
     """Somewhere that files could be copied to."""
 
     path: str
@@ -472,13 +472,13 @@ class Place:
 
 
 @dataclass
-class Survey:
+class MachineSurvey:
     """What was looked up on the machine once the command had ended, for remedies."""
 
     files: list[SeenFile] = field(default_factory=list)
     """Those opened most first, then those that were only seen open. Of a file that was opened before the first batch
     and read without being open, through a memory map say, nothing is known."""
-    places: list[Place] = field(default_factory=list)
+    places: list[StagingPlace] = field(default_factory=list)
     calibrations: list[Calibration] = field(default_factory=list)
 
 
@@ -495,15 +495,15 @@ class Session:
     warmup: int | None
     """Steps asked for before the measured ones; None for the doctor's own choice."""
     steps: int
-    outcome: Outcome
-    processes: list[Process] = field(default_factory=list)
+    outcome: CommandOutcome
+    processes: list[ProbedProcess] = field(default_factory=list)
     trainers: list[Trainer] = field(default_factory=list)
-    makers: list[Maker] = field(default_factory=list)
-    opened: Opened = field(default_factory=Opened)
+    makers: list[BatchProducer] = field(default_factory=list)
+    opened: FileOpens = field(default_factory=FileOpens)
     machines: list[Machine] = field(default_factory=list)
-    unreached: list[Unreached] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    survey: Survey | None = None
+    unreached: list[UnreachedProcess] = field(default_factory=list)
+    notes: list[SessionNote] = field(default_factory=list)
+    survey: MachineSurvey | None = None
     """None where the machine was not looked at."""
     proofs: list[Proof] = field(default_factory=list)
     control: Proof | None = None

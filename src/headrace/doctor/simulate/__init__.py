@@ -1,7 +1,9 @@
-"""What a changed loader would give: recorded work, simulated through workers, queue, cores and device."""
+"""Simulation of a training run: recorded work through workers, queue, cores and device."""
 
-from headrace.doctor.predict.prediction import Prediction, predicted
-from headrace.doctor.predict.setup import Setup, StageChange
-from headrace.doctor.simulate.recording import Recorded, recorded
+from __future__ import annotations
 
-__all__ = ["Prediction", "Recorded", "Setup", "StageChange", "predicted", "recorded"]
+from headrace.doctor.simulate.prediction import Prediction, predicted
+from headrace.doctor.simulate.recording import RecordedRun, recorded
+from headrace.doctor.simulate.work import FeedSetup, StageChange
+
+__all__ = ["FeedSetup", "Prediction", "RecordedRun", "StageChange", "predicted", "recorded"]

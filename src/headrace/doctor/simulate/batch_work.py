@@ -2,19 +2,160 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
-from headrace.doctor.analyse.join import Made
-from headrace.doctor.measure.batches import batch_stages
-from headrace.doctor.predict.columns import BatchColumns, Column, StageColumns, Stages
-from headrace.doctor.predict.firsts import Firsts
-from headrace.doctor.predict.host_cores import HostCores
-from headrace.doctor.predict.received import Received
-from headrace.doctor.predict.receiving import Receiving
-from headrace.doctor.session.model import Trainer
+from headrace.doctor.measure.batches import Join, MadeBatch, batch_stages
+from headrace.doctor.measure.host import HostCores
+from headrace.doctor.measure.steps import MeasuredTraining, pass_of
+from headrace.doctor.measure.waits import late, usual_us, waited_us
+from headrace.doctor.session.model import LoaderFacts, Trainer
+from headrace.doctor.simulate.work import BatchColumns, Column, StageColumns, Stages
+
+# -- from doctor/predict/received.py: The batches that measured steps received from one loader, and how each was made.
+
+
+class ReceivedBatch(NamedTuple):
+    """Row of `Trainer.gets`, and where the batch's making was recorded, that."""
+
+    row: int
+    made: MadeBatch | None
+
+
+def main_loader(training: MeasuredTraining) -> LoaderFacts | None:
+    """The one that most of the batches came from; None where measured steps received none from a DataLoader."""
+    passes, numbers = pass_of(training.trainer), training.trainer.gets.pass_
+    loaders = Counter(one.loader for row in training.gets if (one := passes.get(numbers[row])) is not None)
+    if not loaders:
+        return None
+    ((number, _),) = loaders.most_common(1)
+    return next((loader for loader in training.trainer.loaders if loader.number == number), None)
+
+
+def received(training: MeasuredTraining, join: Join, loader: LoaderFacts) -> list[ReceivedBatch]:
+    """In order."""
+    trainer = training.trainer
+    passes = {number: one for number, one in pass_of(trainer).items() if one.loader == loader.number}
+    finders = {number: join.finder(trainer, one) for number, one in passes.items()}
+    gets = trainer.gets
+    return [
+        ReceivedBatch(row, finders[gets.pass_[row]].batch(gets.index[row]))
+        for row in training.gets
+        if gets.pass_[row] in passes
+    ]
+
+
+# -- from doctor/predict/receiving.py: What taking batches out of the pipe costs the thread that does it.
+
+
+LONG = 3.0
+"""Times as long as usual for as many bytes, from which unpickling must have waited for a core."""
+
+
+class Receiving:
+    """Unpickling a batch, and what is around that: the pipe is read, shared memory opened, from the moment at which the
+    batch lay in the pipe and somebody wanted it until it had arrived, but for what was received in between. What is
+    around it is much the same each time, unless the thread has to wait for a core, or for the batch's worker."""
+
+    def __init__(self, trainer: Trainer, batches: Sequence[ReceivedBatch]) -> None:
+        self._gets = gets = trainer.gets
+        self._usual_wait = usual = usual_us(gets)
+        late_ones = (
+            [] if usual is None else [(one.row, late(gets, one.row, one.made, usual)) for one in batches if one.made]
+        )
+        self._held = {row: float(found[0]) for row, found in late_ones if found is not None}
+        self._arrivals = sorted(time for time in trainer.gets.arrived if time is not None)
+        around = {row: us for row, made in batches if made is not None and (us := self._around(row, made)) is not None}
+        self._usual = median(around.values()) if around else 0.0
+        self._excess = {row: max(us - self._usual, 0.0) for row, us in around.items()}
+        paces = [pace for row, _ in batches if (pace := self._pace(row)) is not None]
+        self._most = LONG * median(paces) if paces else 0.0
+
+    def us(self, row: int) -> float:
+        """Of the batch of that `next()`, as usual; 0 for one that was made in the training thread."""
+        unpickle = self._gets.unpickle[row]
+        return 0.0 if unpickle is None else self._unpickling(row, unpickle) + self._usual
+
+    def held(self, row: int) -> float:
+        """What it took longer since the batch's worker was at the next one."""
+        return self._held.get(row, 0.0)
+
+    def computing(self, row: int) -> float:
+        """CPU time of unpickling; where that was not measured, all its time."""
+        unpickle = self._gets.unpickle[row] or 0
+        return float(unpickle - (waited_us(self._gets, row) or 0))
+
+    def delay(self, row: int) -> float:
+        """What it took longer than usual for another reason."""
+        unpickle = self._gets.unpickle[row]
+        longer = 0.0 if unpickle is None else unpickle - self._unpickling(row, unpickle) - self.held(row)
+        return self._excess.get(row, 0.0) + max(longer, 0.0)
+
+    def _unpickling(self, row: int, unpickle: int) -> float:
+        """Without what it waited more than usual."""
+        waited = waited_us(self._gets, row)
+        if waited is None or self._usual_wait is None:
+            return min(float(unpickle), self._longest(row))
+        return unpickle - waited + min(waited, self._usual_wait)
+
+    def _pace(self, row: int) -> float | None:
+        """Microseconds a byte of unpickling; of batches without tensors they count as one."""
+        unpickle = self._gets.unpickle[row]
+        return None if unpickle is None else unpickle / (self._gets.bytes[row] or 1)
+
+    def _longest(self, row: int) -> float:
+        return self._most * (self._gets.bytes[row] or 1)
+
+    def _around(self, row: int, made: MadeBatch) -> float | None:
+        """None where a thread that pins did it."""
+        gets = self._gets
+        arrived, unpickle, sent = gets.arrived[row], gets.unpickle[row], made.maker.batches.sent[made.row]
+        if arrived is None or unpickle is None or sent is None or gets.pin_start[row] is not None:
+            return None
+        return max(arrived - unpickle - max(gets.start[row], sent, self._before(arrived)), 0.0)
+
+    def _before(self, arrived: int) -> int:
+        place = bisect_left(self._arrivals, arrived)
+        return self._arrivals[place - 1] if place else 0
+
+
+# -- from doctor/predict/firsts.py: The first batches of workers, apart from the others: a worker imports, opens files
+# and fills caches with it.
+
+
+@dataclass(frozen=True)
+class FirstBatches:
+    """Batches whose making is known."""
+
+    usual: list[tuple[int, MadeBatch]]
+    """With their rows of `Trainer.gets`; all of them where there are no others than first ones."""
+    first: list[MadeBatch]
+    """Of all makers, be it that no measured step received them."""
+
+    @classmethod
+    def of(cls, batches: Sequence[ReceivedBatch], *, workers: int, iterates: bool) -> FirstBatches:
+        """A worker that `iterates` over its dataset begins to in each pass anew, so that each has a first batch."""
+        known = [(one.row, one.made) for one in batches if one.made is not None]
+        usual = [(row, made) for row, made in known if not _is_first(made, workers, iterates)]
+        makers = {id(made.maker): made.maker for _, made in known}
+        made = [MadeBatch(maker, row) for maker in makers.values() for row in range(len(maker.batches.start))]
+        return cls(usual or known, [one for one in made if _is_first(one, workers, iterates)])
+
+
+def _is_first(made: MadeBatch, workers: int, iterates: bool) -> bool:
+    batches = made.maker.batches
+    is_new = batches.epoch[made.row] == 0 and made.maker.worker is not None
+    return batches.index[made.row] < max(workers, 1) and (iterates or is_new)
+
+
+# -- from doctor/predict/making.py: The recorded work of making, sending and receiving batches.
+
 
 SEVERAL = 1.5
 """Threads, from which the work of one batch counts as shared by several: below, it is the noise of two clocks."""
@@ -27,7 +168,7 @@ Row = dict[str, tuple[float, float, float]]
 """By stage: calls, computing and waiting."""
 
 
-def batch_columns(trainer: Trainer, batches: Firsts, receiving: Receiving, cores: HostCores) -> BatchColumns:
+def batch_columns(trainer: Trainer, batches: FirstBatches, receiving: Receiving, cores: HostCores) -> BatchColumns:
     """Of those whose making is known; the first ones of new workers are left out, unless there are no others."""
     return BatchColumns(
         stages=_stages([work_of(made, cores) for _, made in batches.usual]),
@@ -51,7 +192,7 @@ def without_barriers(columns: BatchColumns) -> BatchColumns:
     return replace(columns, stages=stages)
 
 
-def work_of(made: Made, cores: HostCores) -> Row:
+def work_of(made: MadeBatch, cores: HostCores) -> Row:
     """One batch by stage. Of the time in which a stage did not compute, its part of what the thread waited for a core
     is left out: it is no part of the work."""
     figures = batch_stages(made.maker, made.row, serialise=False)
@@ -64,7 +205,7 @@ def work_of(made: Made, cores: HostCores) -> Row:
     return {name: (calls, us, wait * left) for name, (calls, us, wait) in row.items()}
 
 
-def making_threads(batches: Sequence[Received]) -> float:
+def making_threads(batches: Sequence[ReceivedBatch]) -> float:
     """That compute at once while a batch is made: its process's CPU time by that of the thread that makes it."""
     known = [one.made for one in batches if one.made is not None and one.made.maker.batches.cpu]
     process = own = 0.0
@@ -77,7 +218,7 @@ def making_threads(batches: Sequence[Received]) -> float:
     return threads if threads >= SEVERAL else 1.0
 
 
-def first_batch(batches: Firsts, columns: BatchColumns, cores: HostCores) -> Stages:
+def first_batch(batches: FirstBatches, columns: BatchColumns, cores: HostCores) -> Stages:
     """What each stage of a worker's first batch takes more than in others; of stages that only first ones have, all.
     Empty where no first one is known."""
     firsts = _stages([work_of(made, cores) for made in batches.first])

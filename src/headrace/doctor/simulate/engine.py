@@ -18,7 +18,7 @@ each other; to WAIT so long, which needs no core; or to PARK until it is woken."
 Behaviour = Generator[Request, None, None]
 
 
-class Process:
+class SimulatedProcess:
     """Something that goes on once its request is met."""
 
     __slots__ = ("behaviour", "has_ended", "is_parked", "is_team", "threads")
@@ -42,7 +42,7 @@ class Engine:
     def __init__(self, cores: float | None, others: float = 0.0) -> None:
         """`others`: threads of other programs that compute all the time."""
         self.now = 0.0
-        self.current: Process | None = None
+        self.current: SimulatedProcess | None = None
         """The process that goes on at this moment."""
         self._cores = float("inf") if cores is None else cores
         self._work = 0.0
@@ -51,23 +51,23 @@ class Engine:
         """CPU time that they have had."""
         self._speed = 1.0
         self._teams = 0
-        self._computing: list[tuple[float, int, Process]] = []
-        self._waiting: list[tuple[float, int, Process]] = []
+        self._computing: list[tuple[float, int, SimulatedProcess]] = []
+        self._waiting: list[tuple[float, int, SimulatedProcess]] = []
         self._order = 0
 
-    def start(self, behaviour: Behaviour) -> Process:
+    def start(self, behaviour: Behaviour) -> SimulatedProcess:
         """It begins now."""
-        process = Process(behaviour)
+        process = SimulatedProcess(behaviour)
         self._resume(process)
         return process
 
-    def wake(self, process: Process | None) -> None:
+    def wake(self, process: SimulatedProcess | None) -> None:
         """Lets it go on where it is parked; else it will see for itself."""
         if process is not None and process.is_parked:
             process.is_parked = False
             self._resume(process)
 
-    def run(self, last: Process) -> None:
+    def run(self, last: SimulatedProcess) -> None:
         """Until this one has ended. Whoever is parked then stays so."""
         while not last.has_ended and self._advance():
             pass
@@ -94,7 +94,7 @@ class Engine:
         self._resume(process)
         return True
 
-    def _resume(self, process: Process) -> None:
+    def _resume(self, process: SimulatedProcess) -> None:
         """Goes on until it asks for something that takes time."""
         before, self.current = self.current, process
         try:
@@ -102,7 +102,7 @@ class Engine:
         finally:
             self.current = before
 
-    def _go_on(self, process: Process) -> None:
+    def _go_on(self, process: SimulatedProcess) -> None:
         for kind, amount, threads in process.behaviour:
             if kind is PARK:
                 process.is_parked = True
@@ -112,7 +112,7 @@ class Engine:
                 return
         process.has_ended = True
 
-    def _begin(self, process: Process, kind: str, amount: float, threads: float) -> None:
+    def _begin(self, process: SimulatedProcess, kind: str, amount: float, threads: float) -> None:
         self._order += 1
         if kind is WAIT:
             heapq.heappush(self._waiting, (self.now + amount, self._order, process))

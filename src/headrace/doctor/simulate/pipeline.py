@@ -1,23 +1,28 @@
-"""DataLoader's iterator over worker processes: who is given which batch when, and when the trainer has it.
-
-The rules are those of `torch.utils.data.dataloader._MultiProcessingDataLoaderIter`: `workers × prefetch` batches are in
-flight; an index is handed out when a batch is received, to the workers in turn, or, where order does not matter, to the
-next one in turn that has room.
-"""
+"""One rank's training: the training thread, its device, and DataLoader's worker processes."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from headrace.doctor.predict.setup import Setup
-from headrace.doctor.predict.work import BatchWork, Work
-from headrace.doctor.simulate.engine import PARKED, Behaviour, Engine, Process, compute, wait
+from headrace.doctor.simulate.engine import PARKED, Behaviour, Engine, SimulatedProcess, compute, team, wait
+from headrace.doctor.simulate.work import BatchWork, FeedSetup, SimulatedWork
+
+# -- from doctor/predict/workers.py: DataLoader's iterator over worker processes: who is given which batch when, and
+# when the trainer has it.
+#
+# The rules are those of `torch.utils.data.dataloader._MultiProcessingDataLoaderIter`: `workers × prefetch` batches
+# are in
+# flight; an index is handed out when a batch is received, to the workers in turn, or, where order does not matter, to
+# the
+# next one in turn that has room.
 
 
-class Workers:
+class SimulatedWorkers:
     """The loader's side in the training thread. Batches are numbered through all passes."""
 
-    def __init__(self, engine: Engine, setup: Setup, work: Work) -> None:
+    def __init__(self, engine: Engine, setup: FeedSetup, work: SimulatedWork) -> None:
         self._engine = engine
         self._setup = setup
         self._work = work
@@ -30,8 +35,8 @@ class Workers:
         self._ready: dict[int, None] = {}
         """Unpickled, and pinned where they are pinned; in that order."""
         self._owners: dict[int, _Worker] = {}
-        self._training: Process | None = None
-        self._pinning: Process | None = None
+        self._training: SimulatedProcess | None = None
+        self._pinning: SimulatedProcess | None = None
 
     def begin(self, first: int) -> Behaviour:
         """`iter()`: workers are started, or told to go on, and given as much as may be in flight. Of a pass that is
@@ -133,7 +138,13 @@ class _Worker:
     """One worker process. Its queue's feeder thread sends a batch while the next one is made."""
 
     def __init__(
-        self, loader: Workers, engine: Engine, work: Work, setup: Setup, storage: _Storage, is_new: bool
+        self,
+        loader: SimulatedWorkers,
+        engine: Engine,
+        work: SimulatedWork,
+        setup: FeedSetup,
+        storage: _Storage,
+        is_new: bool,
     ) -> None:
         self._loader = loader
         self._engine = engine
@@ -146,7 +157,7 @@ class _Worker:
         """Whether its next batch is the first one."""
         self._is_busy = False
         self._given: deque[int] = deque()
-        self.process: Process | None = None
+        self.process: SimulatedProcess | None = None
         self.tasks = 0
 
     def give(self, number: int) -> None:
@@ -200,3 +211,100 @@ class _Storage:
             return wait_us
         self._free = max(self._free, self._engine.now) + self._each
         return max(wait_us, self._free - self._engine.now)
+
+
+# -- from doctor/predict/pipeline.py: One rank's training: the training thread, which takes batches and steps, and its
+# device.
+
+
+LEAD = 1
+"""Steps that the training thread gets ahead of its device before something makes it wait: reading a loss, say."""
+
+
+@dataclass(frozen=True)
+class SimulatedSteps:
+    ends: list[float]
+    """When each step ended, the simulation's beginning being 0."""
+    others_cores: float
+    """That other programs kept busy meanwhile, on average."""
+
+
+def simulated(setup: FeedSetup, work: SimulatedWork, *, first: int = 0, steps: int) -> SimulatedSteps:
+    """So many steps. `first` is the number of the first batch in its pass; a pass that is under way begins with all its
+    workers idle and its queue empty."""
+    engine = Engine(setup.cores, setup.others)
+    training = _Training(engine, setup, work, first, steps)
+    engine.run(engine.start(training.run()))
+    return SimulatedSteps(training.ends, engine.others_us / engine.now if engine.now else 0.0)
+
+
+class _Training:
+    """The training thread."""
+
+    def __init__(self, engine: Engine, setup: FeedSetup, work: SimulatedWork, first: int, steps: int) -> None:
+        self._engine = engine
+        self._setup = setup
+        self._work = work
+        self._steps = steps
+        self._batch = first
+        self._device_ends: deque[float] = deque([0.0] * LEAD, LEAD)
+        self.ends: list[float] = []
+        self._loader = SimulatedWorkers(engine, setup, work) if setup.workers else _Here(setup, work)
+
+    def run(self) -> Behaviour:
+        yield from self._loader.begin(self._batch)
+        for number in range(self._steps):
+            yield from self._step(number)
+            self.ends.append(max(self._engine.now, self._device_ends[-1]))
+
+    def _step(self, number: int) -> Behaviour:
+        step = self._work.steps[number % len(self._work.steps)]
+        parts = max(step.gets, 1)
+        for part in range(parts):
+            if part < step.gets:
+                yield from self._get()
+            yield team(step.compute / parts, self._work.team) if self._work.team > 1 else compute(step.compute / parts)
+            yield wait(step.wait / parts)
+        if step.device:
+            yield from self._launch(step.device)
+
+    def _get(self) -> Behaviour:
+        """The next batch; that of the next pass, where this one's have all been taken."""
+        if self._setup.pass_batches is not None and self._batch >= self._setup.pass_batches:
+            yield from self._loader.end()
+            self._batch = 0
+            yield from self._loader.begin(0)
+        yield from self._loader.get()
+        self._batch += 1
+
+    def _launch(self, device: float) -> Behaviour:
+        """The device begins once it is done with the step before; the thread goes on, if it is not too far ahead."""
+        now, behind = self._engine.now, self._device_ends[0]
+        self._device_ends.append(max(self._device_ends[-1], now) + device)
+        yield wait(behind - now)
+
+
+class _Here:
+    """The training thread makes its batches itself."""
+
+    def __init__(self, setup: FeedSetup, work: SimulatedWork) -> None:
+        self._work = work
+        self._threads = setup.worker_threads
+        self._taken = 0
+        self._is_first = False
+
+    def begin(self, first: int) -> Iterator[tuple[str, float, float]]:
+        self._is_first = first == 0 and self._work.passes.iterates
+        return iter(())
+
+    def end(self) -> Iterator[tuple[str, float, float]]:
+        return iter(())
+
+    def get(self) -> Behaviour:
+        batch = self._work.batches[self._taken % len(self._work.batches)]
+        self._taken += 1
+        passes, is_first, self._is_first = self._work.passes, self._is_first, False
+        yield compute(self._work.draw)
+        yield wait(batch.wait + (passes.first_wait if is_first else 0.0))
+        yield compute(batch.compute + (passes.first_compute if is_first else 0.0), self._threads)
+        yield compute(batch.pin)

@@ -1,21 +1,37 @@
-"""Simulated stretches of training, of recorded work in its own order and resampled by blocks."""
+"""Predicted step time of a setup: simulated rounds, fitted to the observed step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from math import ceil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from math import ceil, exp, hypot, log
+from statistics import fmean, stdev
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.doctor.predict.assumed import pin_us, receive_us, shared_us
-from headrace.doctor.predict.columns import BatchColumns, Column, StepColumns, changed
-from headrace.doctor.predict.fit import UNFITTED, Fit
-from headrace.doctor.predict.pipeline import Simulated, simulated
-from headrace.doctor.predict.setup import Setup
-from headrace.doctor.predict.work import BatchWork, PassCosts, StepWork, Work
-from headrace.doctor.simulate.work import Recorded
+from headrace.doctor.simulate.pipeline import SimulatedSteps, simulated
+from headrace.doctor.simulate.work import (
+    UNFITTED,
+    BatchColumns,
+    BatchWork,
+    Column,
+    FeedSetup,
+    PassCosts,
+    RecordedRun,
+    SimulatedWork,
+    SimulationFit,
+    StepColumns,
+    StepWork,
+    changed_stages,
+    pin_us,
+    receive_us,
+    shared_us,
+)
+
+# -- from doctor/predict/rounds.py: Simulated stretches of training, of recorded work in its own order and resampled
+# by blocks.
+
 
 ROUNDS = 12
 """The first in the order of the run."""
@@ -31,26 +47,30 @@ LEAST_US = 1.0
 """The resolution of all that is recorded: no step is shorter."""
 
 
-def mean_steps(recorded: Recorded, setup: Setup, fit: Fit, seed: int, rounds: int = ROUNDS) -> list[float]:
+def mean_steps(
+    recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit, seed: int, rounds: int = ROUNDS
+) -> list[float]:
     """The mean step of each round, in microseconds."""
     settling = _settling(recorded, setup)
-    return [_mean_step(one.ends, settling) for one in _simulated(recorded, setup, fit, seed, rounds)]
+    return [_mean_step(one.ends, settling) for one in _simulated_rounds(recorded, setup, fit, seed, rounds)]
 
 
-def others_cores(recorded: Recorded, setup: Setup) -> float:
+def others_cores(recorded: RecordedRun, setup: FeedSetup) -> float:
     """That other programs would keep busy meanwhile."""
-    (one,) = _simulated(recorded, setup, UNFITTED, seed=0, rounds=1)
+    (one,) = _simulated_rounds(recorded, setup, UNFITTED, seed=0, rounds=1)
     return one.others_cores
 
 
-def _simulated(recorded: Recorded, setup: Setup, fit: Fit, seed: int, rounds: int) -> Iterator[Simulated]:
+def _simulated_rounds(
+    recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit, seed: int, rounds: int
+) -> Iterator[SimulatedSteps]:
     steps, settling = min(len(recorded.steps), MOST_STEPS), _settling(recorded, setup)
     first = max(recorded.first - round(settling * recorded.batches_a_step), 0)
     for work in _works(recorded, setup, fit, steps, rounds, seed):
         yield simulated(setup, work, first=first, steps=settling + steps)
 
 
-def _settling(recorded: Recorded, setup: Setup) -> int:
+def _settling(recorded: RecordedRun, setup: FeedSetup) -> int:
     """Steps before those that count."""
     return ceil(2 * setup.workers * setup.prefetch / max(recorded.batches_a_step, 1.0)) + SETTLING
 
@@ -59,12 +79,14 @@ def _mean_step(ends: list[float], settling: int) -> float:
     return max((ends[-1] - ends[settling - 1]) / (len(ends) - settling), LEAST_US)
 
 
-def _works(recorded: Recorded, setup: Setup, fit: Fit, steps: int, rounds: int, seed: int) -> Iterator[Work]:
+def _works(
+    recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit, steps: int, rounds: int, seed: int
+) -> Iterator[SimulatedWork]:
     batch_columns, passes = _batches(recorded, setup), _passes(recorded, setup, fit)
     random = np.random.default_rng(seed)
     for number in range(rounds):
         places = _blocks(random, steps, len(recorded.steps)) if number else np.arange(steps) / steps
-        yield Work(
+        yield SimulatedWork(
             batches=_batch_work(batch_columns, _sharing_us(recorded, setup), len(recorded.steps), fit.making, places),
             steps=_step_work(recorded.steps, fit.computing * setup.step, places, setup.off_step_us),
             passes=passes,
@@ -80,7 +102,7 @@ def _blocks(random: np.random.Generator, steps: int, recorded: int) -> Column:
     return np.concatenate([start + np.arange(length) / recorded for start in starts])[:steps] % 1.0
 
 
-def _batches(recorded: Recorded, setup: Setup) -> BatchColumns:
+def _batches(recorded: RecordedRun, setup: FeedSetup) -> BatchColumns:
     """As the setup changes them."""
     columns, threads = recorded.batches.changed(setup.stages), _threads(recorded, setup)
     return replace(
@@ -93,14 +115,14 @@ def _batches(recorded: Recorded, setup: Setup) -> BatchColumns:
     )
 
 
-def _threads(recorded: Recorded, setup: Setup) -> float:
+def _threads(recorded: RecordedRun, setup: FeedSetup) -> float:
     """By which the wall time of computing is multiplied."""
     return recorded.setup.worker_threads / setup.worker_threads
 
 
-def _passes(recorded: Recorded, setup: Setup, fit: Fit) -> PassCosts:
+def _passes(recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit) -> PassCosts:
     """As the setup changes what the first batch of a worker takes."""
-    first = changed(recorded.first_batch, setup.stages).values()
+    first = changed_stages(recorded.first_batch, setup.stages).values()
     start_up, passes = setup.start_up * fit.start_up, recorded.passes
     return replace(
         passes,
@@ -112,7 +134,7 @@ def _passes(recorded: Recorded, setup: Setup, fit: Fit) -> PassCosts:
     )
 
 
-def _receive(recorded: Recorded, setup: Setup) -> Column:
+def _receive(recorded: RecordedRun, setup: FeedSetup) -> Column:
     if not setup.workers:
         return np.zeros(len(recorded.batches))
     if recorded.setup.workers:
@@ -120,14 +142,14 @@ def _receive(recorded: Recorded, setup: Setup) -> Column:
     return np.full(len(recorded.batches), receive_us(recorded.batch_bytes))
 
 
-def _sharing_us(recorded: Recorded, setup: Setup) -> float:
+def _sharing_us(recorded: RecordedRun, setup: FeedSetup) -> float:
     """Return what a batch takes longer where workers write it into shared memory and none did before; less than 0
     the other way round."""
     change = bool(setup.workers) - bool(recorded.setup.workers)
     return change * shared_us(recorded.batch_bytes) * setup.sent_bytes
 
 
-def _pin(recorded: Recorded, setup: Setup) -> Column:
+def _pin(recorded: RecordedRun, setup: FeedSetup) -> Column:
     if not setup.pinned:
         return np.zeros(len(recorded.batches))
     if recorded.setup.pinned:
@@ -159,3 +181,135 @@ def _step_work(columns: StepColumns, factor: float, places: Column, off_step_us:
 def _rows(places: Column, rows: int) -> NDArray[np.int64]:
     """A share of whole steps may lie just below its number."""
     return np.floor(places * rows + 1e-6).astype(np.int64) % rows
+
+
+# -- from doctor/predict/fitting.py: Brings the simulation of the present setup to the observed step.
+
+
+PROBE = 1.05
+"""By how much work is multiplied to see what the step owes to it."""
+DOUBT = {"making": 1.0, "computing": 0.3, "start_up": 1.0}
+"""How far each may be off, by the others: the steps' own work is measured beside nothing else where it was replayed."""
+MOST = 0.4
+"""The largest correction, as a logarithm: what is further off is no error of measurement."""
+SOME = 0.1
+"""Share of the cores from which others compete for them: less is the system's own housekeeping."""
+MOST_THREADS = 16
+"""Of other programs, for each core."""
+HALVINGS = 8
+"""Of the range of other programs' threads."""
+
+
+def fitted(recorded: RecordedRun) -> RecordedRun:
+    """With as many threads of other programs as the observed step leaves room for, and then with the smallest
+    corrections of work, in logarithms, that to first order give that step."""
+    found = replace(recorded, setup=replace(recorded.setup, others=_others(recorded)))
+    return replace(found, fit=_fit(found))
+
+
+def _others(recorded: RecordedRun) -> float:
+    """Threads of other programs that would have had as much of the cores as those had that were there, and no more than
+    the observed step leaves room for. What they kept busy is less than they asked for, as ours is."""
+    kept, cores = recorded.setup.others, recorded.setup.cores
+    if not cores or kept < SOME * cores:
+        return kept
+    most = MOST_THREADS * cores
+    asked = _largest(kept, most, lambda threads: _others_cores(recorded, threads) <= kept)
+    return _largest(0.0, asked, lambda threads: _step_us(recorded, threads) <= recorded.observed_us)
+
+
+def _largest(low: float, high: float, fits: Callable[[float], bool]) -> float:
+    """Of this range, the largest number that fits, where all below it do."""
+    if fits(high):
+        return high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _step_us(recorded: RecordedRun, others: float) -> float:
+    return fmean(mean_steps(recorded, _with_others(recorded, others), UNFITTED, seed=0, rounds=1))
+
+
+def _others_cores(recorded: RecordedRun, others: float) -> float:
+    return others_cores(recorded, _with_others(recorded, others))
+
+
+def _with_others(recorded: RecordedRun, others: float) -> FeedSetup:
+    return replace(recorded.setup, others=others)
+
+
+def _fit(recorded: RecordedRun) -> SimulationFit:
+    present = _simulated_us(recorded, UNFITTED)
+    gap = log(recorded.observed_us / present)
+    owed = {
+        name: log(_simulated_us(recorded, replace(UNFITTED, **{name: PROBE})) / present) / log(PROBE) for name in DOUBT
+    }
+    size = sum((owed[name] * doubt) ** 2 for name, doubt in DOUBT.items())
+    factors = {name: _factor(gap * owed[name] * doubt**2 / size) if size else 1.0 for name, doubt in DOUBT.items()}
+    fit = replace(UNFITTED, gap=gap, **factors)
+    return replace(fit, rest=recorded.observed_us / _simulated_us(recorded, fit))
+
+
+def _simulated_us(recorded: RecordedRun, fit: SimulationFit) -> float:
+    return fmean(mean_steps(recorded, recorded.setup, fit, seed=0, rounds=ROUNDS))
+
+
+def _factor(logarithm: float) -> float:
+    return exp(min(max(logarithm, -MOST), MOST))
+
+
+# -- from doctor/predict/prediction.py: The step time that a setup would give.
+
+
+BASE_ERROR = 0.05
+"""Standard error of a prediction by itself: two runs of the same script differ by as much."""
+GAP_ERROR = 0.5
+"""Of what the simulation of the present setup was off, as much again may be wrong elsewhere."""
+DISTANCE_ERROR = 0.1
+"""Of the logarithm of the change predicted."""
+ASSUMED_ERROR = 0.08
+"""Where the training thread's CPU time had to be assumed."""
+WORKERS_ERROR = 0.1
+"""Where the number of workers changes: it covers 90 of 100 pairs of runs in tests/doctor/recorded_pairs, and more than
+80 of those of a script that it was not chosen by (tests/doctor/test_workers_promises.py)."""
+OTHERS_ERROR = 0.3
+"""By how much of the cores other programs ask for: in the next run that may be another part."""
+WIDTH = 1.6
+"""Standard errors on each side. Of a normal distribution 1.3 would cover 80 of 100; errors of models have tails."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Of the mean step with a remedy, with an interval that covers the truth in at least 80 of 100 cases."""
+
+    step_us: float
+    low_us: float
+    high_us: float
+    speedup: float
+    """Of the observed step."""
+
+
+def predicted(recorded: RecordedRun, setup: FeedSetup, *, seed: int = 0) -> Prediction:
+    """The mean step time with `setup`, the same for the same seed. That of `recorded.setup` is the observed one."""
+    fit = recorded.fit
+    rounds = [us * fit.rest for us in mean_steps(recorded, setup, fit, seed)]
+    step_us = fmean(rounds)
+    width = exp(WIDTH * hypot(stdev(rounds) / step_us, _model_error(recorded, setup, step_us)))
+    return Prediction(step_us, step_us / width, step_us * width, recorded.observed_us / step_us)
+
+
+def _model_error(recorded: RecordedRun, setup: FeedSetup, step_us: float) -> float:
+    return hypot(
+        BASE_ERROR,
+        GAP_ERROR * recorded.fit.gap,
+        DISTANCE_ERROR * log(step_us / recorded.observed_us),
+        ASSUMED_ERROR * ("cores" in recorded.assumed),
+        WORKERS_ERROR * (setup.workers != recorded.setup.workers),
+        OTHERS_ERROR * _others_share(recorded.setup),
+    )
+
+
+def _others_share(setup: FeedSetup) -> float:
+    return setup.others / (setup.cores + setup.others) if setup.cores else 0.0

@@ -1,41 +1,241 @@
-"""Finds the recorded work in a session."""
+"""The recorded work of a session: what is left of its steps without waiting for batches."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from statistics import fmean
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil
+from statistics import fmean, median
 
 import numpy as np
 
-from headrace.doctor.analyse.join import Join, Made
-from headrace.doctor.analyse.loaders import with_loaders_as_one
+from headrace.doctor.measure.batches import Join, MadeBatch
 from headrace.doctor.measure.diagnosis import Diagnosis
-from headrace.doctor.measure.steps import PREFETCH, Training, training, whole_fact
-from headrace.doctor.predict.assumed import PASSES
-from headrace.doctor.predict.computing import MadeHere, computing, replay_us
-from headrace.doctor.predict.firsts import Firsts
-from headrace.doctor.predict.fit import UNFITTED
-from headrace.doctor.predict.fitting import fitted
-from headrace.doctor.predict.host_cores import HostCores
-from headrace.doctor.predict.passes import draw_us, pass_costs
-from headrace.doctor.predict.received import Received, main_loader, received
-from headrace.doctor.predict.receiving import Receiving
-from headrace.doctor.predict.setup import Setup
-from headrace.doctor.session.model import Loader, Session, Trainer
+from headrace.doctor.measure.host import HostCores
+from headrace.doctor.measure.steps import (
+    PREFETCH,
+    REPLAY,
+    WAIT,
+    MeasuredStep,
+    MeasuredTraining,
+    training,
+    whole_fact,
+    window_steps,
+    with_loaders_as_one,
+)
+from headrace.doctor.measure.view import device_parts, evaluation_us, window_us
+from headrace.doctor.measure.waits import is_here
+from headrace.doctor.session.model import BatchProducer, LoaderFacts, Session, Trainer, TrainerPass
 from headrace.doctor.simulate.batch_work import (
     SEVERAL,
+    FirstBatches,
+    ReceivedBatch,
+    Receiving,
     batch_columns,
     cores_asked,
     first_batch,
+    main_loader,
     making_threads,
+    received,
     without_barriers,
 )
-from headrace.doctor.simulate.work import Recorded
+from headrace.doctor.simulate.prediction import fitted
+from headrace.doctor.simulate.work import PASSES, UNFITTED, Column, FeedSetup, PassCosts, RecordedRun, StepColumns
 
-__all__ = ["Recorded", "recorded"]
+__all__ = ["RecordedRun", "recorded"]
 
 
-def recorded(session: Session, diagnosis: Diagnosis) -> Recorded | None:
+# -- from doctor/predict/computing.py: The recorded work of steps: what is left of them without waiting for batches.
+
+
+NOISE = 0.1
+"""Threads, by which the noise of two clocks makes one of them more than it is."""
+
+
+@dataclass(frozen=True)
+class Computing:
+    """Of the training thread."""
+
+    steps: StepColumns
+    team: int
+    """Threads that compute together."""
+    is_measured: bool
+    """Whether its CPU time was; else all its time counts as computing."""
+
+
+@dataclass(frozen=True)
+class MadeHere:
+    """By step, what the training thread had to do for batches themselves, and so is no part of computing."""
+
+    cpu: Column
+    delay: Column
+    """That it waited for a core meanwhile."""
+
+
+def replay_us(training: MeasuredTraining) -> float | None:
+    """Mean step on batches that were kept; None where nothing was replayed."""
+    evaluation = fmean(evaluation_us(step) for step in training.steps)
+    return window_us(training.trainer, REPLAY, evaluation)
+
+
+def computing(
+    training: MeasuredTraining, loader: LoaderFacts, making: MadeHere, peers_us: float, *, pool: int
+) -> Computing:
+    """`making` is what the trainer spent on batches that it made itself, and on unpickling; `peers_us`
+    how long it waits in a step for other ranks that wait for data themselves; `pool` is how many threads of the trainer
+    share what it computes, where no device does that."""
+    busy = np.array([_busy(training.trainer, step, loader) for step in training.steps], dtype=np.float64)
+    gets = np.array([len(_own_gets(training.trainer, step, loader)) for step in training.steps])
+    busy = np.maximum(busy - peers_us, 0.0)
+    used, device = _used(training, making.cpu), np.full_like(busy, _device_us(training))
+    if used is None:
+        return Computing(_as_replayed(training, StepColumns(gets, busy, np.zeros_like(busy), device)), 1, False)
+    busy = np.maximum(busy - np.maximum(_delays(training) - making.delay, 0.0), np.minimum(used, busy))
+    threads = _threads(training, float(used.sum()), float(busy.sum()))
+    team = max(pool, ceil(threads - NOISE), 1)
+    compute = np.minimum(busy * min(threads / team, 1.0) if team > 1 else used, busy)
+    return Computing(_as_replayed(training, StepColumns(gets, compute, busy - compute, device)), team, True)
+
+
+def _threads(training: MeasuredTraining, used_us: float, busy_us: float) -> float:
+    """Return the threads that compute at once: of the median replayed step, beside which nothing took its cores, else
+    of the mean observed one."""
+    replayed = [
+        cpu / step.duration
+        for step in window_steps(training.trainer, REPLAY)
+        if not step.gets and step.duration and (cpu := _cpu(training, step)) is not None
+    ]
+    if replayed:
+        return median(replayed)
+    return used_us / busy_us if busy_us > 0 else 1.0
+
+
+def _as_replayed(training: MeasuredTraining, steps: StepColumns) -> StepColumns:
+    """As long as those that were replayed, which nothing kept from their cores; not where a device runs on beside."""
+    replayed, own = replay_us(training), float((steps.compute + steps.wait).mean())
+    if replayed is None or steps.device.any() or own <= 0:
+        return steps
+    return replace(steps, compute=steps.compute * replayed / own, wait=steps.wait * replayed / own)
+
+
+def _device_us(training: MeasuredTraining) -> float:
+    """A step of the device's, where that was measured, and so may run on beside the training thread: of the replayed
+    steps, else of the observed ones less the time for which it stood still for want of a batch. Else 0."""
+    parts = device_parts(training)
+    if parts is None:
+        return 0.0
+    replayed = replay_us(training)
+    return sum(part.us for part in parts if part.name != WAIT) if replayed is None else replayed
+
+
+def _own_gets(trainer: Trainer, step: MeasuredStep, loader: LoaderFacts) -> list[int]:
+    numbers = {one.number for one in trainer.passes if one.loader == loader.number}
+    return [row for row in step.gets if trainer.gets.pass_[row] in numbers]
+
+
+def _busy(trainer: Trainer, step: MeasuredStep, loader: LoaderFacts) -> int:
+    """A step's time without its waits for the loader."""
+    waited = sum(trainer.gets.duration[row] for row in _own_gets(trainer, step, loader))
+    for one in trainer.passes:
+        if one.loader != loader.number:
+            continue
+        if step.start <= one.start < step.end:
+            waited += one.ready - one.start
+        if one.last is not None and one.last_start is not None and step.start <= one.last_start < step.end:
+            waited += one.last
+    return max(step.duration - waited, 0)
+
+
+def _used(training: MeasuredTraining, making: Column) -> Column | None:
+    """CPU time of the process beside making batches; None where it was not measured in all steps."""
+    used = [_cpu(training, step) for step in training.steps]
+    known = [us for us in used if us is not None]
+    return np.maximum(np.array(known) - making, 0.0) if known and len(known) == len(used) else None
+
+
+def _cpu(training: MeasuredTraining, step: MeasuredStep) -> int | None:
+    return None if step.row is None else _at(training.trainer.steps.cpu, step.row)
+
+
+def _delays(training: MeasuredTraining) -> Column:
+    rows = [None if step.row is None else _at(training.trainer.steps.delay, step.row) for step in training.steps]
+    return np.array([us or 0 for us in rows], dtype=np.float64)
+
+
+def _at(column: Sequence[int | None], row: int) -> int | None:
+    """Columns are empty where an earlier doctor, or one that only observed, has not measured them."""
+    return column[row] if column else None
+
+
+# -- from doctor/predict/passes.py: What beginning and ending a pass costs, and drawing indices.
+
+
+def pass_costs(session: Session, trainer: Trainer, loader: LoaderFacts) -> PassCosts | None:
+    """Of a loader with workers; None without. What the first batch of a worker takes more is not known here."""
+    passes = [one for one in trainer.passes if one.loader == loader.number and not is_here(trainer, one)]
+    if not passes:
+        return None
+    new = [one for one in passes if one.epoch == 0]
+    new = new[1:] or new  # the very first loads and compiles what the later ones find
+    fork = fmean((one.ready - one.start) / len(one.workers) for one in new) if new else 0.0
+    return PassCosts(
+        fork=fork,
+        begin=_mean_of(_begins(session, trainer, new, fork)),
+        resume=_mean_of(one.ready - one.start for one in passes if one.epoch > 0),
+        shut_down=_mean_of(_shut_downs(passes)),
+        first_wait=0.0,
+        first_compute=0.0,
+        iterates=loader.facts.get("iterable") is True,
+    )
+
+
+def draw_us(trainer: Trainer, batches: Sequence[ReceivedBatch]) -> float:
+    """What `next()` takes beside waiting, unpickling and pinning: the median, since a wait for the interpreter's lock
+    may fall into it."""
+    return median(max(us, 0) for us in _draws(trainer, batches)) if batches else 0.0
+
+
+def _draws(trainer: Trainer, batches: Iterable[ReceivedBatch]) -> Iterator[float]:
+    gets = trainer.gets
+    for row, made in batches:
+        start, end = gets.start[row], gets.start[row] + gets.duration[row]
+        if made is not None and made.maker.worker is None:
+            yield made.maker.batches.start[made.row] - start
+            continue
+        pin_start, pin = gets.pin_start[row], gets.pin[row]
+        pinned = start if pin_start is None or pin is None else pin_start + pin
+        yield end - max(start, pinned, gets.arrived[row] or start)
+
+
+def _begins(session: Session, trainer: Trainer, new: Sequence[TrainerPass], fork: float) -> Iterator[float]:
+    """From when each worker had been started, which they are one after another, until it took its first batch up: its
+    index lies there by then, and worker_init_fn, or the copy of a large dataset, comes before that."""
+    makers = {(one.host, one.pid): one for one in session.makers if one.worker is not None}
+    for one in new:
+        for place, pid in enumerate(one.workers):
+            maker: BatchProducer | None = makers.get((trainer.host, pid))
+            begun = None if maker is None else min(maker.batches.start, default=maker.begun)
+            if begun is not None:
+                yield max(begun - one.start - (place + 1) * fork, 0.0)
+
+
+def _shut_downs(passes: Sequence[TrainerPass]) -> Iterator[float]:
+    """For each worker, of the passes whose workers ended with them."""
+    for one, following in pairwise(passes):
+        if one.last is not None and following.epoch == 0:
+            yield one.last / len(one.workers)
+
+
+def _mean_of(values: Iterable[float]) -> float:
+    known = list(values)
+    return fmean(known) if known else 0.0
+
+
+# -- from doctor/predict/recorded.py: Finds the recorded work in a session.
+
+
+def recorded(session: Session, diagnosis: Diagnosis) -> RecordedRun | None:
     """None where there is nothing to simulate: no measured step, no DataLoader that it waited for, or no record of the
     batches' making."""
     trainer = _main(session, diagnosis)
@@ -48,7 +248,7 @@ def recorded(session: Session, diagnosis: Diagnosis) -> Recorded | None:
     batches = received(measured, Join(session), loader)
     if not any(one.made is not None for one in batches):
         return None
-    return _recorded(session, measured, loader, batches, _peers_us(diagnosis, trainer))
+    return _run_of(session, measured, loader, batches, _peers_us(diagnosis, trainer))
 
 
 def _main(session: Session, diagnosis: Diagnosis) -> Trainer | None:
@@ -69,15 +269,15 @@ def _peers_us(diagnosis: Diagnosis, trainer: Trainer) -> float:
     return min(own.peer_wait_us, max(others, default=0.0))
 
 
-def _recorded(
-    session: Session, measured: Training, loader: Loader, batches: list[Received], peers_us: float
-) -> Recorded:
+def _run_of(
+    session: Session, measured: MeasuredTraining, loader: LoaderFacts, batches: list[ReceivedBatch], peers_us: float
+) -> RecordedRun:
     trainer = measured.trainer
     cores = HostCores.of(session, trainer)
     receiving = Receiving(trainer, batches)
     is_iterable = loader.facts.get("iterable") is True
     makers = whole_fact(loader.facts, "num_workers") or 0
-    apart = Firsts.of(batches, workers=makers, iterates=is_iterable)
+    apart = FirstBatches.of(batches, workers=makers, iterates=is_iterable)
     threads = making_threads(batches) if makers or cores.has_pool_of_its_own(trainer.pid) else 1.0
     columns = batch_columns(trainer, apart, receiving, cores)
     if threads >= SEVERAL and cores_asked(columns, threads, makers) > (cores.share() or float("inf")):
@@ -89,7 +289,7 @@ def _recorded(
     if passes is None:
         assumed |= {"sending", "start-up"}
     setup = _setup(measured, loader, cores, threads)
-    found = Recorded(
+    found = RecordedRun(
         pid=trainer.pid,
         loader=loader.number,
         setup=setup,
@@ -110,9 +310,9 @@ def _recorded(
     return fitted(found)
 
 
-def _setup(measured: Training, loader: Loader, cores: HostCores, threads: float) -> Setup:
+def _setup(measured: MeasuredTraining, loader: LoaderFacts, cores: HostCores, threads: float) -> FeedSetup:
     facts = loader.facts
-    return Setup(
+    return FeedSetup(
         workers=whole_fact(facts, "num_workers") or 0,
         prefetch=whole_fact(facts, "prefetch_factor") or PREFETCH,
         persistent=facts.get("persistent_workers") is True,
@@ -130,7 +330,7 @@ def _mean(values: list[int | None]) -> float:
     return fmean(known) if known else 0.0
 
 
-def _pass_batches(trainer: Trainer, loader: Loader) -> int | None:
+def _pass_batches(trainer: Trainer, loader: LoaderFacts) -> int | None:
     """By what the loader says of itself, or as many as its longest pass that came to its end."""
     length = whole_fact(loader.facts, "length")
     if length is not None and length > 0:
@@ -140,7 +340,7 @@ def _pass_batches(trainer: Trainer, loader: Loader) -> int | None:
     return max((index + 1 for number, index in gets if number in ended), default=None)
 
 
-def _made_here(measured: Training, batches: list[Received], receiving: Receiving) -> MadeHere:
+def _made_here(measured: MeasuredTraining, batches: list[ReceivedBatch], receiving: Receiving) -> MadeHere:
     made = {one.row: one.made for one in batches}
     rows = [
         [_used_here(measured.trainer, row, made.get(row), receiving) for row in step.gets] for step in measured.steps
@@ -149,7 +349,7 @@ def _made_here(measured: Training, batches: list[Received], receiving: Receiving
     return MadeHere(np.array(cpu), np.array(delay))
 
 
-def _used_here(trainer: Trainer, row: int, made: Made | None, receiving: Receiving) -> tuple[float, float]:
+def _used_here(trainer: Trainer, row: int, made: MadeBatch | None, receiving: Receiving) -> tuple[float, float]:
     """CPU time and delay: of unpickling where the batch came from elsewhere."""
     if made is None or made.maker.worker is not None:
         return receiving.computing(row) + float(trainer.gets.pin[row] or 0), receiving.delay(row)

@@ -1,30 +1,295 @@
-"""What one run left to simulate: the work of its batches and steps, free of what they waited for."""
+"""Work that one run recorded, free of waiting, and the setups that it is simulated in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 import numpy as np
+from numpy.typing import NDArray
 
-from headrace.doctor.predict.assumed import receive_us, shared_us
-from headrace.doctor.predict.columns import BatchColumns, Stages, StepColumns
-from headrace.doctor.predict.fit import Fit
-from headrace.doctor.predict.setup import Setup
-from headrace.doctor.predict.work import PassCosts
+# -- from doctor/predict/setup.py: How a training is fed: as it is, or as it would be with a remedy.
+
+
+@dataclass(frozen=True)
+class StageChange:
+    """What becomes of one stage's time in a batch: `cpu` and `wait` are multiplied, `cpu` where a thread computes and
+    `wait` where it waits for storage or a lock; or each call takes `call_us` of computing in place of both."""
+
+    cpu: float = 1.0
+    wait: float = 1.0
+    call_us: float | None = None
+
+
+@dataclass(frozen=True)
+class FeedSetup:
+    """`Recorded.setup` is the present one; `dataclasses.replace` gives a what-if. Only what differs from the present
+    one is taken to have changed."""
+
+    workers: int
+    """Worker processes; 0 where the trainer makes its batches itself."""
+    prefetch: int
+    """Batches in flight for each worker: DataLoader's `prefetch_factor`."""
+    persistent: bool
+    """Whether workers live on between passes."""
+    pinned: bool
+    """Whether a thread of the trainer unpickles and pins batches as they come."""
+    in_order: bool
+    cores: float | None
+    """That this rank and its workers may use at once; None where no machine facts tell, which counts as enough."""
+    others: float
+    """Of these, what other programs kept busy: they go on, and the scheduler is fair to all."""
+    worker_threads: float
+    """Threads of a worker that compute at once while it makes a batch, as its CPU time tells; at least 1."""
+    pass_batches: int | None
+    """Batches of one pass over the loader; None where none ended, and then none begins again."""
+    stages: Mapping[str, StageChange] = field(default_factory=dict)
+    """By `category:label`, or by `category` alone for all of it. Of both, the former counts."""
+    sent_bytes: float = 1.0
+    """Bytes of a batch between processes, of the present ones: pickling, unpickling and pinning follow them."""
+    start_up: float = 1.0
+    """Time that workers take to start, of the present one."""
+    pin_us: float | None = None
+    """To pin a batch where the present setup does not; None for what pinning is taken to cost at memory's speed."""
+    off_step_us: float = 0.0
+    """Of each batch's time in the training thread, what is taken off it: copies and casts on a side stream."""
+    step: float = 1.0
+    """The training thread's and the device's own time in a step, of the present one."""
+    storage: float | None = None
+    """Batches a second that storage gives all workers together, at most; None for no such limit."""
+
+
+# -- from doctor/predict/columns.py: Recorded work, one value a batch or a step, free of waiting for cores. Times are
+# microseconds.
+
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StageColumns:
+    """One stage of making batches."""
+
+    calls: Column
+    compute: Column
+    wait: Column
+
+    def changed(self, change: StageChange) -> StageColumns:
+        if change.call_us is not None:
+            return replace(self, compute=self.calls * change.call_us, wait=np.zeros_like(self.wait))
+        return replace(self, compute=self.compute * change.cpu, wait=self.wait * change.wait)
+
+    def without_waits(self) -> StageColumns:
+        return replace(self, wait=np.zeros_like(self.wait))
+
+    def beyond(self, usual: StageColumns) -> StageColumns:
+        """One row: by how much the mean is above the usual one's."""
+        pairs = ((self.calls, usual.calls), (self.compute, usual.compute), (self.wait, usual.wait))
+        return StageColumns(*(np.maximum(own.mean(keepdims=True) - other.mean(), 0.0) for own, other in pairs))
+
+
+Stages = Mapping[str, StageColumns]
+"""By `category:label`."""
+
+
+def changed_stages(stages: Stages, changes: Mapping[str, StageChange]) -> Stages:
+    """With the changes of a `Setup`."""
+    return {name: stage.changed(_of(name, changes)) for name, stage in stages.items()}
+
+
+@dataclass(frozen=True)
+class BatchColumns:
+    """Batches that measured steps received, in that order; the first ones of new workers left out."""
+
+    stages: Stages
+    """`compute` is wall time, which several threads may have made shorter."""
+    serialise: Column
+    receive: Column
+    held: Column
+    """How long receiving waits for the batch's worker, which is at the next one."""
+    pin: Column
+
+    def __len__(self) -> int:
+        return len(self.serialise)
+
+    @property
+    def compute(self) -> Column:
+        """In one thread, or in as many as computed at once."""
+        return _sum([stage.compute for stage in self.stages.values()], len(self))
+
+    @property
+    def wait(self) -> Column:
+        return _sum([stage.wait for stage in self.stages.values()], len(self))
+
+    def changed(self, changes: Mapping[str, StageChange]) -> BatchColumns:
+        """With the changes of a `Setup`. A worker that computes for a shorter time is waited for as much shorter."""
+        after = replace(self, stages=changed_stages(self.stages, changes))
+        before_us, after_us = self.compute.mean(), after.compute.mean()
+        return replace(after, held=self.held * (after_us / before_us if before_us > 0 else 1.0))
+
+
+@dataclass(frozen=True)
+class StepColumns:
+    """Measured steps, in order, without what they waited for."""
+
+    gets: NDArray[np.int64]
+    compute: Column
+    wait: Column
+    device: Column
+
+    def __len__(self) -> int:
+        return len(self.gets)
+
+
+def _of(name: str, changes: Mapping[str, StageChange]) -> StageChange:
+    known = changes.get(name)
+    return changes.get(name.partition(":")[0], StageChange()) if known is None else known
+
+
+def _sum(columns: list[Column], rows: int) -> Column:
+    return np.sum(columns, axis=0) if columns else np.zeros(rows)
+
+
+# -- from doctor/predict/work.py: What is to be done in a stretch of training, by batch and by step, whoever does it
+# when. Times are microseconds.
+
+
+@dataclass(frozen=True)
+class BatchWork:
+    """One batch: made, sent, received."""
+
+    wait: float
+    """In which its maker waits for storage and needs no core."""
+    compute: float
+    """Of the thread that makes it, or of several at once; writing its tensors into shared memory included."""
+    serialise: float
+    receive: float
+    """Unpickling it, and pinning where that is done by the same thread."""
+    held: float
+    """More, while its worker makes another one: that must answer for each tensor."""
+    pin: float
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """One optimizer step, without what it waits for. It is spread evenly over its batches."""
+
+    gets: int
+    compute: float
+    wait: float
+    """For the device, or whatever else needs no core."""
+    device: float
+    """Of the device beside the training thread, where it runs on while that goes ahead; else 0."""
+
+
+@dataclass(frozen=True)
+class PassCosts:
+    """What the beginning and the end of a pass take."""
+
+    fork: float
+    """Of the training thread, for each worker that it starts."""
+    begin: float
+    """From a worker's start until it takes up its first batch."""
+    resume: float
+    """Of the training thread, where the workers are kept."""
+    shut_down: float
+    """Of the training thread, for each worker that ends."""
+    first_wait: float
+    first_compute: float
+    """More than usual, of the first batch that a worker makes in its life."""
+    iterates: bool
+    """Whether that is so of the first one in each pass."""
+
+
+@dataclass(frozen=True)
+class SimulatedWork:
+    """Batches are taken in a circle, in the order of their indices; steps, too."""
+
+    batches: Sequence[BatchWork]
+    steps: Sequence[StepWork]
+    passes: PassCosts
+    draw: float
+    """To draw a batch's indices and hand them out, in the training thread."""
+    team: int
+    """Threads that compute a step together; each waits for the others after every small part of it."""
+
+
+# -- from doctor/predict/assumed.py: What a run without workers does not tell of having some. Rough, and the interval
+# is widened where it is used.
+
+
+FORK_US = 15_000.0
+"""Of the training thread, to fork one worker from a process that has loaded torch."""
+BEGIN_US = 20_000.0
+"""Until its loop runs."""
+SHUT_DOWN_US = 20_000.0
+"""Of the training thread, to wait for the end of one worker."""
+PASSES = PassCosts(FORK_US, BEGIN_US, 1_000.0, SHUT_DOWN_US, 0.0, 0.0, False)
+
+RECEIVE_US = 800.0
+"""To ask the worker for the shared memory of a batch of a few tensors, and to open it."""
+SHARED_BYTES_PER_US = 800.0
+"""Written by a worker into shared memory: 0.8 GB/s, since each batch has pages that the kernel has yet to find and to
+clear."""
+MAPPED_BYTES_PER_US = 3_000.0
+"""Mapped by the training thread that receives them, and given back."""
+PIN_BYTES_PER_US = 4_000.0
+"""Copying into pinned memory: 4 GB/s, page faults and all."""
+
+
+def shared_us(batch_bytes: float) -> float:
+    """Return what a batch takes longer to make than in the training thread, which uses the same memory again."""
+    return batch_bytes / SHARED_BYTES_PER_US
+
+
+def receive_us(batch_bytes: float) -> float:
+    return RECEIVE_US + batch_bytes / MAPPED_BYTES_PER_US
+
+
+def pin_us(batch_bytes: float) -> float:
+    return batch_bytes / PIN_BYTES_PER_US
+
+
+# -- from doctor/predict/fit.py: How the simulation is brought to agree with the run that it was recorded from.
+
+
+@dataclass(frozen=True)
+class SimulationFit:
+    """What the simulation of the present setup missed, put down to what limited it: a loader that is waited for tells
+    nothing of errors in the steps, and steps that never wait tell nothing of errors in the loader."""
+
+    making: float
+    """By which the work of batches is multiplied."""
+    computing: float
+    """By which that of the steps is."""
+    start_up: float
+    """By which the time that workers take to start and to end is."""
+    rest: float
+    """By which the simulated step is multiplied, for what is left then."""
+    gap: float
+    """Logarithm of the observed step by the simulated one, before all that."""
+
+
+UNFITTED = SimulationFit(1.0, 1.0, 1.0, 1.0, 0.0)
+
+
+# -- from doctor/predict/record.py: What one run left to simulate: the work of its batches and steps, free of what
+# they waited for.
+
 
 EVEN = 0.25
 """Of a worker, below which what batches wait beside computing is no reason for one more."""
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded:
+class RecordedRun:
     """The rank that waits for data the longest, and the loader that it waits for. Times are microseconds."""
 
     pid: int
     loader: int
     """Its number in `Trainer.loaders`."""
-    setup: Setup
+    setup: FeedSetup
     """As the run was."""
     observed_us: float
     """Mean measured step."""
@@ -44,7 +309,7 @@ class Recorded:
     """Mean step on batches that were kept; None where nothing was replayed."""
     batch_bytes: float
     """Of the tensors of a batch, as the trainer receives it; 0 where that was not seen."""
-    fit: Fit
+    fit: SimulationFit
     assumed: frozenset[str]
     """What was not measured in this run, and had to be assumed: `sending` between processes and `start-up` of workers,
     where there were none; `cores` of the training thread."""

@@ -1,4 +1,4 @@
-"""The measured run: what it tells of the loader that the training waits for, and what is predicted from it."""
+"""The run as it is, before other arguments are tried."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from headrace.doctor.analyse.join import Join
+from headrace.doctor.attach.command import DOCTOR_FAILED
 from headrace.doctor.causes.case import Case, case_of
+from headrace.doctor.causes.remedy import interval
+from headrace.doctor.causes.transfers import LEFT, pinned
+from headrace.doctor.causes.workers import bytes_a_worker
 from headrace.doctor.edits.loader_call import LoaderCall, argument, loader_call
+from headrace.doctor.edits.script_source import ScriptSources
+from headrace.doctor.measure.batches import Join
 from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.measure.steps import whole_fact
-from headrace.doctor.measure.view import View, main_view
-from headrace.doctor.predict.prediction import Prediction
-from headrace.doctor.predict.setup import Setup
-from headrace.doctor.prove.pace import FEWEST_STEPS, Pace
-from headrace.doctor.remedies.outcomes import interval
-from headrace.doctor.remedies.pinning import LEFT, pinned
-from headrace.doctor.remedies.sources import Sources
-from headrace.doctor.remedies.workers import bytes_a_worker
+from headrace.doctor.measure.view import TrainerView, main_view
+from headrace.doctor.prove.baseline import FEWEST_STEPS, BaselinePace
 from headrace.doctor.session.model import Session
-from headrace.doctor.status import DOCTOR_FAILED
+from headrace.doctor.simulate.prediction import Prediction
+from headrace.doctor.simulate.work import FeedSetup
+from headrace.doctor.tune.candidates import Arguments, TuneBounds, arguments
 from headrace.errors import TuneError
-from headrace.tune.arguments import Arguments, arguments
-from headrace.tune.grid import Bounds
 
 NOT_TUNED = "Nothing was tuned: "
 
@@ -33,7 +32,7 @@ class Looked:
     """A run whose loader can be tuned."""
 
     case: Case
-    pace: Pace
+    pace: BaselinePace
 
     @property
     def session(self) -> Session:
@@ -77,12 +76,12 @@ class Looked:
     def ranks(self) -> int:
         return max(1, len({trainer.rank for trainer in self.session.trainers}))
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> TuneBounds:
         """What the loader and the machine allow."""
         case, host = self.case, self.case.host
         ranks_here = 1 if host is None else max(1, len(host.trainers))
         free = None if host is None else min(host.known("memory_available_bytes"), default=None)
-        return Bounds(
+        return TuneBounds(
             present=self.present,
             cores=case.cores,
             most_workers=None if case.recorded is None else case.recorded.most_workers(),
@@ -100,7 +99,7 @@ class Looked:
     def predict(self, wanted: Arguments) -> Prediction | None:
         """Of the mean step with these arguments."""
 
-        def change(setup: Setup) -> Setup:
+        def change(setup: FeedSetup) -> FeedSetup:
             changed = replace(
                 setup,
                 workers=wanted.num_workers,
@@ -114,15 +113,15 @@ class Looked:
         return self.case.predict(change)
 
 
-def look(session: Session, diagnosis: Diagnosis, sources: Sources) -> Looked:
+def look(session: Session, diagnosis: Diagnosis, sources: ScriptSources) -> Looked:
     """Raises TuneError, which says why, where there is no DataLoader to tune or too little was measured."""
     status = session.outcome.status
     if session.outcome.why in ("failed", "not found", "interrupted"):
         raise TuneError(f"{NOT_TUNED}{_ended(session)}", status=status or DOCTOR_FAILED)
     join = Join(session)
-    view = main_view([View.of(session, trainer, join) for trainer in session.trainers])
+    view = main_view([TrainerView.of(session, trainer, join) for trainer in session.trainers])
     case = None if view is None else case_of(session, diagnosis, view, sources)
-    pace = Pace.of(session)
+    pace = BaselinePace.of(session)
     has_threads = any("threads" in loader.facts for trainer in session.trainers for loader in trainer.loaders)
     reason = next(_reasons(view, case, pace, has_threads=has_threads), None)
     if reason is not None or case is None or pace is None:
@@ -140,7 +139,9 @@ def _ended(session: Session) -> str:
     return f"the command failed with exit status {outcome.status}. Make it run by itself first.{last}"
 
 
-def _reasons(view: View | None, case: Case | None, pace: Pace | None, *, has_threads: bool) -> Iterator[str]:
+def _reasons(
+    view: TrainerView | None, case: Case | None, pace: BaselinePace | None, *, has_threads: bool
+) -> Iterator[str]:
     """Give the reasons why this run cannot be tuned; none where it can. `has_threads`: a loader of it has threads."""
     if view is None or not view.training.steps:
         yield (

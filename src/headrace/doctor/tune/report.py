@@ -1,4 +1,4 @@
-"""A tuning for a terminal: the verdict and the line to paste first, then what was tried, and what does not pay."""
+"""Report of `headrace tune`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import shlex
 
 from rich.console import Console
 
-from headrace.doctor.remedies.outcomes import DISTURBING
+from headrace.doctor.causes.remedy import DISTURBING
 from headrace.doctor.report.escaping import counted, duration, number
 from headrace.doctor.report.remedy_text import times
-from headrace.doctor.report.terminal_layout import Page, Row
-from headrace.doctor.tune.candidates import EVEN, Measured
-from headrace.tune.result import Result
-from headrace.tune.trials import INTERRUPTED, OUT_OF_RUNS, OUT_OF_TIME
+from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
+from headrace.doctor.tune.candidates import EVEN, MeasuredArguments
+from headrace.doctor.tune.result import TuneResult
+from headrace.doctor.tune.run import INTERRUPTED, OUT_OF_RUNS, OUT_OF_TIME
 
 MOST_LABEL = 44
 _ENDINGS = {
@@ -23,14 +23,14 @@ _ENDINGS = {
 }
 
 
-def show(result: Result, console: Console) -> None:
+def show(result: TuneResult, console: Console) -> None:
     """Prints it, in ASCII where the terminal knows no more."""
-    page = Page(console.width, ascii_only=console.options.ascii_only)
+    page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
     put_report(page, result)
     page.show(console)
 
 
-def put_report(page: Page, result: Result) -> None:
+def put_report(page: TerminalPage, result: TuneResult) -> None:
     page.sentence(_verdict(result), style="bold")
     if not result.is_kept:
         page.copyable(result.paste.line, lead=f"{_shown(result.paste.where)}  ")
@@ -52,7 +52,7 @@ def put_report(page: Page, result: Result) -> None:
             page.quote(line)
 
 
-def _verdict(result: Result) -> str:
+def _verdict(result: TuneResult) -> str:
     before, after = result.runs[0].interval, result.choice.interval
     if result.is_kept or before is None or after is None:
         return f"Keep what you have: {result.present}. No other that was tried gains more than {100 * EVEN:.0f} %."
@@ -60,19 +60,19 @@ def _verdict(result: Result) -> str:
     return f"{times(result.speedup)}: {result.choice.arguments} in place of {result.present}; {steps}."
 
 
-def _row(result: Result, one: Measured) -> Row:
+def _row(result: TuneResult, one: MeasuredArguments) -> TerminalRow:
     prediction = result.predictions.get(one.arguments)
     is_first = one is result.runs[0]
     taken = "taken" if one is result.choice else ""
     predicted = "as it is" if is_first or prediction is None else f"predicted {duration(prediction.step_us)}"
-    return Row(str(one.arguments), (predicted, _measured(one), taken), remark=_remark(one))
+    return TerminalRow(str(one.arguments), (predicted, _measured(one), taken), remark=_remark(one))
 
 
-def _measured(one: Measured) -> str:
+def _measured(one: MeasuredArguments) -> str:
     return "not measured" if one.interval is None else f"measured {duration(one.interval[0])}"
 
 
-def _remark(one: Measured) -> str:
+def _remark(one: MeasuredArguments) -> str:
     if one.interval is None:
         last = next((line for line in reversed(one.detail.splitlines()) if line.strip()), "")
         said = {"different samples": "other samples than before: never taken"}.get(one.why, one.why)
@@ -83,7 +83,7 @@ def _remark(one: Measured) -> str:
     return f"{duration(low)} to {duration(high)}{beside}"
 
 
-def _counts(result: Result) -> str:
+def _counts(result: TuneResult) -> str:
     untried = len(result.predictions) - len({one.arguments for one in result.runs})
     runs = f"{counted(len(result.runs), 'run')} in {duration(result.seconds * 1e6)}"
     return f"{runs}; {counted(untried, 'further setting')} told by prediction alone. {_ENDINGS.get(result.ended, '')}"

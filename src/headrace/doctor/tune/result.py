@@ -1,18 +1,21 @@
-"""The line to paste, and what does not pay. Pure."""
+"""What a tuned run came to, as data and as a line to paste."""
 
 from __future__ import annotations
 
 import ast
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from headrace.doctor.edits.changes import Wanted
-from headrace.doctor.edits.script_source import Source, dotted
-from headrace.doctor.predict.prediction import Prediction
+from headrace.doctor.edits.changes import WantedEdit
+from headrace.doctor.edits.script_source import ScriptSource, dotted
+from headrace.doctor.simulate.prediction import Prediction
 from headrace.doctor.tune.baseline import Looked
-from headrace.doctor.tune.candidates import EVEN, Measured, estimates
-from headrace.tune.arguments import Arguments
+from headrace.doctor.tune.candidates import EVEN, Arguments, MeasuredArguments, estimates
+
+# -- from tune/advice.py: The line to paste, and what does not pay. Pure.
+
 
 TRAINING_ARGUMENTS = "TrainingArguments"
 """Where users of transformers' Trainer set the arguments of its loaders."""
@@ -34,7 +37,7 @@ def paste(looked: Looked, choice: Arguments) -> Paste:
     keywords = keywords_of(choice, looked.present)
     file, line = looked.case.facts.get("file"), looked.case.facts.get("line")
     if looked.call is not None:
-        edit = looked.case.edit(Wanted(keywords)) if choice != looked.present else None
+        edit = looked.case.edit(WantedEdit(keywords)) if choice != looked.present else None
         where = f"{looked.call.source.path}:{looked.call.line}"
         return Paste(_line("DataLoader", keywords), where, "" if edit is None else edit.diff)
     made_by = next((found for source in looked.case.parsed if (found := _training_arguments(source))), None)
@@ -56,7 +59,7 @@ def keywords_of(choice: Arguments, present: Arguments) -> dict[str, str]:
 
 
 def not_paying(
-    choice: Arguments, runs: Sequence[Measured], predictions: Mapping[Arguments, Prediction]
+    choice: Arguments, runs: Sequence[MeasuredArguments], predictions: Mapping[Arguments, Prediction]
 ) -> Iterator[str]:
     """Of each argument, what more of it than the choice has would give: as measured, else as predicted."""
     known = _steps_us(runs, predictions)
@@ -97,7 +100,7 @@ def _is_alike(one: Arguments, choice: Arguments, but: str) -> bool:
 
 
 def _steps_us(
-    runs: Sequence[Measured], predictions: Mapping[Arguments, Prediction]
+    runs: Sequence[MeasuredArguments], predictions: Mapping[Arguments, Prediction]
 ) -> dict[Arguments, tuple[float, str]]:
     """Means of the runs, and for what was not run, predictions corrected by those."""
     corrected = estimates(predictions, runs)
@@ -127,7 +130,7 @@ def _line(name: str, keywords: Mapping[str, str]) -> str:
     return f"{name}(..., {', '.join(f'{key}={text}' for key, text in keywords.items())})"
 
 
-def _training_arguments(source: Source) -> str | None:
+def _training_arguments(source: ScriptSource) -> str | None:
     """The only call that makes them, as `train.py:42`."""
     calls = [
         node
@@ -135,3 +138,73 @@ def _training_arguments(source: Source) -> str | None:
         if isinstance(node, ast.Call) and (dotted(node.func) or "").rpartition(".")[2].endswith(TRAINING_ARGUMENTS)
     ]
     return f"{source.path}:{calls[0].lineno}" if len(calls) == 1 else None
+
+
+# -- from tune/result.py: All of a tuning, and its JSON document: pure.
+
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneResult:
+    """What was looked at, run and found."""
+
+    command: Sequence[str]
+    present: Arguments
+    choice: MeasuredArguments
+    """The run whose arguments are proposed: the first one where the script is best left as it is."""
+    runs: Sequence[MeasuredArguments]
+    """The first is the script as it is."""
+    predictions: Mapping[Arguments, Prediction]
+    ended: str
+    """Why there was no further run: `time`, `runs`, `interrupted` or `nothing to gain`."""
+    paste: Paste
+    notes: Sequence[str]
+    """What does not pay, what was left out, and to what else this applies."""
+    files: Sequence[str] = ()
+    """What became of files that the command changed."""
+    seconds: float
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether nothing is to be changed."""
+        return self.choice.arguments == self.present
+
+    @property
+    def speedup(self) -> float:
+        """Of a step as it was."""
+        before, after = self.runs[0].interval, self.choice.interval
+        return 1.0 if before is None or after is None else before[0] / after[0]
+
+    def document(self) -> dict[str, Any]:
+        """As JSON takes it; times in microseconds."""
+        return {
+            "schema": SCHEMA,
+            "command": list(self.command),
+            "outcome": "keep" if self.is_kept else "change",
+            "present": asdict(self.present),
+            "choice": asdict(self.choice.arguments),
+            "speedup": self.speedup,
+            "paste": asdict(self.paste),
+            "ended": self.ended,
+            "notes": list(self.notes),
+            "files": list(self.files),
+            "seconds": self.seconds,
+            "runs": [_run(one) for one in self.runs],
+            "grid": [{**asdict(one), "predicted": asdict(made)} for one, made in self.predictions.items()],
+        }
+
+
+def _run(one: MeasuredArguments) -> dict[str, Any]:
+    mean, low, high = one.interval or (None, None, None)
+    return {
+        "arguments": asdict(one.arguments),
+        "why": one.why,
+        "detail": one.detail,
+        "steps": len(one.steps),
+        "step_us": mean,
+        "low_us": low,
+        "high_us": high,
+        "others_cores": one.others_cores,
+    }

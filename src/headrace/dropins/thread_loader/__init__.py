@@ -1,1 +1,3 @@
-"""ThreadDataLoader: torch's DataLoader on threads."""
+"""`ThreadDataLoader`: torch's DataLoader on threads."""
+
+from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The index batches of one epoch, drawn as DataLoader draws them, and how far the consumer has come."""
+"""Index batches of one epoch, drawn as DataLoader draws them, and how many the consumer has received."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 
-from headrace.compat.thread_loader.position import LoaderPosition
 from headrace.dropins.thread_loader.sampler_state import (
+    ThreadLoaderPosition,
     at_epoch_of,
     begin_sampler,
     epoch_sampler,
@@ -39,7 +39,7 @@ class EpochOrder:
     torch's default generator comes out the same.
     """
 
-    def __init__(self, loader: DataLoader[Any], start: LoaderPosition) -> None:
+    def __init__(self, loader: DataLoader[Any], start: ThreadLoaderPosition) -> None:
         """Goes on from `start`: batches received before are drawn once more and not loaded.
 
         Raises StateError where the sampler now draws others.
@@ -107,7 +107,7 @@ class EpochOrder:
         if self._sampler is not None:
             self._sampler.finish(self._sampler.mark())
 
-    def position(self) -> LoaderPosition:
+    def position(self) -> ThreadLoaderPosition:
         """Where the consumer is: within the epoch, or at the next one's start."""
         sampler = None if self._sampler is None else self._sampler.state()
         if self._finished:
@@ -127,15 +127,15 @@ class EpochOrder:
             sampler=sampler,
         )
 
-    def next_start(self) -> LoaderPosition:
+    def next_start(self) -> ThreadLoaderPosition:
         """Where the next pass of this process starts: a pass that was broken off begins its epoch again."""
-        start = LoaderPosition(epoch=self._start.epoch + self._finished, sampler_epoch=self._start.sampler_epoch)
+        start = ThreadLoaderPosition(epoch=self._start.epoch + self._finished, sampler_epoch=self._start.sampler_epoch)
         # As DataLoader, whose persistent workers are seeded once.
         if self._persistent:
             start = replace(start, base_seed=self.base_seed, seeded_epochs=self.seeded_epochs + 1)
         return at_epoch_of(self._epoch_sampler, start)
 
-    def _go_to(self, start: LoaderPosition) -> None:
+    def _go_to(self, start: ThreadLoaderPosition) -> None:
         if self._sampler is not None:
             self.received = self._handed_out = start.batches
             return
@@ -187,7 +187,7 @@ def _iterator(loader: DataLoader[Any], seeded: _SeededSampler | None) -> Iterato
     return iter(BatchSampler(seeded, batches.batch_size, batches.drop_last))
 
 
-def _draw_base_seed(loader: DataLoader[Any], start: LoaderPosition) -> int:
+def _draw_base_seed(loader: DataLoader[Any], start: ThreadLoaderPosition) -> int:
     """Draws in a resumed epoch as well, for the sake of what the generator gives next."""
     if start.seeded_epochs > 0 and start.base_seed is not None:
         return start.base_seed

@@ -1,4 +1,4 @@
-"""One pass of a ThreadDataLoader: keeps batches under way and hands them out in order."""
+"""Pass over a ThreadDataLoader: keeps batches in progress and returns them in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from headrace.compat.thread_loader.global_random import GlobalRandomWatch
+from headrace.dropins.random_sources import GlobalRandomWatch
 from headrace.dropins.thread_loader.batch_task import BatchTask, FailedBatch
 from headrace.dropins.thread_loader.epoch_order import Draw, EpochOrder
 from headrace.dropins.thread_loader.fetching import EndOfData, Fetcher

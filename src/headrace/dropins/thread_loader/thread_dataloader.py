@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe, Sampler, default_collate
-from typing_extensions import TypeVar  # torch needs it, too; its TypeVar has a default
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    IterDataPipe,
+    MapDataPipe,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    default_collate,
+)
+from typing_extensions import TypeVar
 
-from headrace.compat.thread_loader.collating import BatchMemory
-from headrace.compat.thread_loader.global_random import GlobalRandomWatch
-from headrace.compat.thread_loader.pinning import pin
-from headrace.compat.thread_loader.position import LoaderPosition
-from headrace.compat.thread_loader.worker_info import worker_info
-from headrace.cores import default_threads
-from headrace.dropins.random_sources import random_key
+from headrace.dropins.random_sources import GlobalRandomWatch, random_key
+from headrace.dropins.thread_loader.batch_task import CollateMemory, pin
 from headrace.dropins.thread_loader.epoch_order import EpochOrder
-from headrace.dropins.thread_loader.fetching import Fetcher, IterableFetcher, MapFetcher
+from headrace.dropins.thread_loader.fetching import Fetcher, IterableFetcher, MapFetcher, worker_info
 from headrace.dropins.thread_loader.iterator import ThreadLoaderIterator
 from headrace.dropins.thread_loader.sampler_state import (
+    ThreadLoaderPosition,
     at_epoch_of,
+    drawing_sampler,
     epoch_sampler,
     generators,
     set_states,
@@ -33,11 +39,16 @@ from headrace.dropins.thread_loader.sampler_state import (
 )
 from headrace.dropins.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
 from headrace.errors import StateError, UsageError
+from headrace.system.rank import rank_of_process
+from headrace.system.resources import default_threads
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
     from headrace.loader.framework_dataloader import LoaderDataLoader
+
+
+# -- from compat/thread_loader/loader.py: `ThreadDataLoader`: torch's DataLoader on threads.
 
 
 T_co = TypeVar("T_co", covariant=True, default=Any)
@@ -103,12 +114,12 @@ class ThreadDataLoader(DataLoader[T_co]):
             persistent_workers=persistent_workers,
         )
         _warn_of_meaningless(multiprocessing_context, pin_memory_device, in_order)
-        self._next = LoaderPosition()  # where the next pass starts, unless one has begun
+        self._next = ThreadLoaderPosition()  # where the next pass starts, unless one has begun
         self._order: EpochOrder | None = None  # of the latest pass, or of the next once `seek` has drawn for it
         self._sought = False
         self._positioned = False
         self._workers: WorkerThreads | None = None  # persistent ones
-        self._memory = BatchMemory(most_idle=1 + self.num_workers * (self.prefetch_factor or 0))
+        self._memory = CollateMemory(most_idle=1 + self.num_workers * (self.prefetch_factor or 0))
         self._watch = GlobalRandomWatch()
 
     @property
@@ -121,7 +132,7 @@ class ThreadDataLoader(DataLoader[T_co]):
         if type(epoch) is not int or epoch < 0:
             raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
         if epoch != self.epoch:
-            start = LoaderPosition() if self._order is None else self._order.next_start()
+            start = ThreadLoaderPosition() if self._order is None else self._order.next_start()
             self._begin_at(replace(start, epoch=epoch))
         sampler = epoch_sampler(self)
         if sampler is not None:
@@ -157,10 +168,10 @@ class ThreadDataLoader(DataLoader[T_co]):
                 raise UsageError(f"seek: expected a step of the epoch's {order.received}, got {step}") from None
         self._order, self._sought = order, True
 
-    def _begin_at(self, start: LoaderPosition) -> None:
+    def _begin_at(self, start: ThreadLoaderPosition) -> None:
         self._next, self._order, self._sought, self._positioned = start, None, False, True
 
-    def _next_start(self) -> LoaderPosition:
+    def _next_start(self) -> ThreadLoaderPosition:
         return at_epoch_of(epoch_sampler(self), self._next) if self._order is None else self._order.next_start()
 
     def check_worker_number_rationality(self) -> None:
@@ -253,7 +264,7 @@ class ThreadDataLoader(DataLoader[T_co]):
 
         Raises StateError for a state of another loader; on the next iter() if its sampler draws other indices now.
         """
-        position = LoaderPosition.from_dict(state)
+        position = ThreadLoaderPosition.from_dict(state)
         sampler = stateful_sampler(self)
         if (sampler is None) != (position.sampler is None):
             here, there = ("none", "one") if sampler is None else ("one", "none")
@@ -306,3 +317,87 @@ def _warn_of_meaningless(context: object, pin_memory_device: str, in_order: bool
     ):
         if given:
             warnings.warn(f"{text}; leave it out", stacklevel=3)
+
+
+# -- from compat/frameworks/thread_source.py: A `ThreadDataLoader` as `as_dataloader` asks for it: its own count of
+# epochs and steps, and its sampler's ranks.
+
+
+class ThreadLoaderSource:
+    """Keeps no count of its own, so the loader may be moved from outside as well."""
+
+    def __init__(self, loader: ThreadDataLoader) -> None:
+        """Raises UsageError where there are several ranks, and a sampler that gives all samples to each."""
+        self._loader = loader
+        self._sampler = drawing_sampler(loader)
+        self._place = rank_of_process(*(_place(self._sampler) or (None, None)))
+        self.rank, self.world_size = self._place.rank, self._place.world_size
+        _check_parted(self._sampler, self.world_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per rank; 1 where the batch sampler does not say."""
+        return self._loader.batch_size or getattr(self._loader.batch_sampler, "batch_size", None) or 1
+
+    @property
+    def samples(self) -> int:
+        """Those that Headrace's samplers repeat count once. Of others, as many as whole batches hold."""
+        loader = self._loader
+        if isinstance(loader.dataset, IterableDataset) or loader.drop_last or not hasattr(self._sampler, "left_out"):
+            return len(loader) * self.batch_size * self.world_size
+        left_out: int = self._sampler.left_out
+        return len(loader.dataset) - left_out  # type: ignore[arg-type]  # the sampler has had its length
+
+    @property
+    def epoch(self) -> int:
+        return self._loader.epoch
+
+    @property
+    def next_step(self) -> int:
+        return self._loader.next_step
+
+    @property
+    def positioned(self) -> bool:
+        return self._loader.positioned
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._place.check("as_dataloader")
+        return iter(self._loader)
+
+    def set_epoch(self, epoch: int) -> None:
+        self._loader.set_epoch(epoch)
+
+    def seek(self, epoch: int, step: int) -> None:
+        self._loader.seek(epoch, step)
+
+    def state_at(self, epoch: int, step: int) -> dict[str, Any]:
+        raise UsageError(
+            "expected a headrace.Loader, got a ThreadDataLoader: it does not know its state at a step that it is not "
+            "at. Leave Accelerate's use_stateful_dataloader off, and pass what as_dataloader made to "
+            "register_for_checkpointing"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._loader.load_state_dict(state)
+
+
+def _place(sampler: object) -> tuple[int, int] | None:
+    """Rank and world size by which the sampler parts the dataset, as Headrace's and torch's own have them."""
+    rank = getattr(sampler, "rank", None)
+    world_size = getattr(sampler, "world_size", getattr(sampler, "num_replicas", None))
+    return None if rank is None or world_size is None else (rank, world_size)
+
+
+def _check_parted(sampler: object, world_size: int) -> None:
+    if world_size > 1 and type(sampler) in (RandomSampler, SequentialSampler):
+        raise UsageError(
+            f"as_dataloader: expected a sampler that gives each of {world_size} ranks a part, got "
+            f"{type(sampler).__name__}, which gives all of the dataset to each; pass "
+            "batch_sampler=ResumableBatchSampler(dataset, batch_size) or sampler=DistributedSampler(dataset)"
+        )

@@ -1,4 +1,4 @@
-"""The threads of a ThreadDataLoader: they load the batches that are submitted, the oldest first, sample by sample."""
+"""Threads of a ThreadDataLoader: they load submitted batches, the oldest first, sample by sample."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Callable
 import torch
 from torch.utils.data._utils.worker import WorkerInfo
 
-from headrace.compat.thread_loader.worker_info import tell_worker_info, worker_info
-from headrace.cores import share_cores
 from headrace.dropins.thread_loader.batch_task import BatchTask, placed
-from headrace.threads import THREAD_PREFIX, close_at_exit, in_own_thread
+from headrace.dropins.thread_loader.fetching import tell_worker_info, worker_info
+from headrace.system.resources import share_cores
+from headrace.system.threads import THREAD_PREFIX, close_at_exit, in_own_thread
 
 DROP_WAIT_S = 1.0
 """Far longer than a sample takes, unless the dataset hangs. Whoever lets go of a pass may hold what it hangs on."""

@@ -1,10 +1,9 @@
-"""Texts and tokenizers, apart from any loader: what encodes, where texts come from, how long they are in tokens."""
+"""Texts as token ids: the columns that hold them, and the tokenizers that encode them."""
 
-from headrace.fields.tokens.text_columns import token_lengths
-from headrace.tokens.encoder import Encoder
-from headrace.tokens.resolved import ResolvedText, resolve_texts, text_measured
-from headrace.tokens.resolving import resolve_tokenizer
-from headrace.tokens.sequences import Sequences
+from __future__ import annotations
+
+from headrace.fields.tokens.text_columns import ResolvedText, Sequences, resolve_texts, text_measured, token_lengths
+from headrace.fields.tokens.tokenizers import Encoder, resolve_tokenizer
 
 __all__ = [
     "Encoder",

@@ -1,21 +1,78 @@
-"""`LibraryEncoder`: a tokenizer of the library tokenizers, which is also what the fast ones of transformers have."""
+"""Tokenizers of the library `tokenizers`, and the special tokens that they add."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import UsageError
-from headrace.tokens.special_tokens import Frame, frame_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-class LibraryEncoder:
+# -- from tokens/special_tokens.py: What a tokenizer adds around a text's own ids, where its description says so and
+# nothing else is done to them.
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The ids of any text are `before`, its own, `after`."""
+
+    before: list[int]
+    after: list[int]
+
+    def around(self, ids: list[int]) -> list[int]:
+        return [*self.before, *ids, *self.after]
+
+    def __len__(self) -> int:
+        return len(self.before) + len(self.after)
+
+
+def special_tokens_of(description: str) -> SpecialTokens | None:
+    """Of a tokenizer's JSON. None where its post-processor does what is not known here."""
+    return _of_processor(json.loads(description).get("post_processor"))
+
+
+def _of_processor(processor: Mapping[str, Any] | None) -> SpecialTokens | None:
+    match processor:
+        case None | {"type": "ByteLevel"}:  # which changes offsets alone
+            return SpecialTokens([], [])
+        case {"type": "TemplateProcessing", "single": list(single), "special_tokens": dict(special)}:
+            return _of_template(single, special)
+        case {"type": "BertProcessing" | "RobertaProcessing", "cls": [_, int(first)], "sep": [_, int(last)]}:
+            return SpecialTokens([first], [last])
+        case {"type": "Sequence", "processors": list(processors)}:
+            frames = [_of_processor(each) for each in processors]
+            found = [frame for frame in frames if frame is None or len(frame)]
+            return found[0] if len(found) == 1 else None if found else SpecialTokens([], [])
+    return None
+
+
+def _of_template(single: list[Any], special: Mapping[str, Any]) -> SpecialTokens | None:
+    before: list[int] = []
+    after: list[int] = []
+    texts = 0
+    for piece in single:
+        match piece:
+            case {"Sequence": {"id": "A"}}:
+                texts += 1
+            case {"SpecialToken": {"id": str(name)}} if name in special:
+                (after if texts else before).extend(special[name]["ids"])
+            case _:
+                return None
+    return SpecialTokens(before, after) if texts == 1 else None
+
+
+# -- from tokens/library.py: `LibraryEncoder`: a tokenizer of the library tokenizers, which is also what the fast ones
+# of transformers have.
+
+
+class NativeEncoder:
     """A copy of a tokenizer, with a truncation of its own and without padding."""
 
     row_length: None = None
@@ -48,8 +105,8 @@ class LibraryEncoder:
             )
         # Where it is known what goes around the text's ids, it is put there here: the library makes it an encoding of
         # its own for each text, and joins the two, a tenth of what a caption takes (benchmarks/text_cost.py).
-        frame = frame_of(text)
-        self._frame: Frame | None = frame if frame is not None and len(frame) == special else None
+        frame = special_tokens_of(text)
+        self._frame: SpecialTokens | None = frame if frame is not None and len(frame) == special else None
         copy.no_padding()
         copy.enable_truncation(max_length if self._frame is None else max_length - special, direction=cut_side)
         known = (pad_id, padding.get("pad_id"), None if pad_token is None else copy.token_to_id(pad_token))

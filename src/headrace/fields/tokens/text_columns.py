@@ -1,26 +1,102 @@
-"""How long a dataset's texts are in tokens, before a batch of them is made."""
+"""Columns of text: where a field's texts come from, what encodes them, and how many tokens each has."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.cores import default_threads
-from headrace.data import Dataset
-from headrace.data.mapped import mapped
-from headrace.data.member_reading import read_members
-from headrace.data.sample_arrays import Kept, file_versions
+from headrace.data import KEY, ByteColumn, Dataset, HeldColumn, KeyColumn, ListColumn, TextColumn
+from headrace.data.native_reading import read_members
+from headrace.data.sample_arrays import CachedArray, file_versions, mapped_zeros
 from headrace.data.storage.sidecar import cache_folder
+from headrace.data.storage.strings import Strings
+from headrace.errors import UsageError
+from headrace.fields import Field, Text
+from headrace.fields.tokens.tokenizers import Encoder, resolve_tokenizer
 from headrace.fields.values import Captions, check_max_length, most_bytes
-from headrace.tokens.encoder import Encoder
-from headrace.tokens.resolving import resolve_tokenizer
-from headrace.tokens.texts import HeldTexts, Ints, UnfitTextError, decoded, texts_of
+from headrace.system.resources import default_threads
+
+# -- from tokens/texts.py: Where texts come from: columns that hold them, one or several a sample, and members of
+# bytes.
+
+
+Ints: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HeldTexts:
+    """Texts that a dataset holds, by base id."""
+
+    strings: Strings
+    lists: ListColumn | None
+    """Which of `strings` are a sample's; None: each has one."""
+
+    def __len__(self) -> int:
+        return len(self.strings)
+
+    def ranges(self, ids: Ints) -> tuple[Ints, Ints]:
+        """The number of each sample's first text, and how many it has."""
+        return (ids, np.ones(len(ids), np.int64)) if self.lists is None else self.lists.ranges(ids)
+
+    def take(self, which: Ints) -> list[bytes]:
+        """Texts by their numbers, in UTF-8 or whatever bytes the source has for them."""
+        found = self.strings.take(which)
+        return [found.bytes(row) for row in range(len(found))]
+
+
+def texts_of(dataset: Dataset, column: str, place: str) -> HeldTexts | None:
+    """What the dataset holds; None where members of bytes have to be read.
+
+    Raises UsageError, whose text begins with `place`, where there is no such column, or none of texts.
+    """
+    found = KeyColumn(dataset.table.keys) if column == KEY else dataset.columns.get(column)
+    if found is None:
+        have = ", ".join(dataset.columns)
+        raise UsageError(
+            f"{place}: expected a column of the dataset, got {column!r}; it has {have}. Name one with source="
+        )
+    return None if isinstance(found, ByteColumn) else held_texts(found, column, place)
+
+
+def held_texts(column: HeldColumn, name: str, place: str) -> HeldTexts:
+    if isinstance(column, TextColumn):
+        return HeldTexts(column.strings, None)
+    if isinstance(column, KeyColumn):
+        return HeldTexts(column.keys, None)
+    if isinstance(column, ListColumn) and isinstance(column.items, Strings):
+        return HeldTexts(column.items, column)
+    kind = "lists of numbers" if isinstance(column, ListColumn) else f"{column.kind}s"
+    raise UsageError(f"{place}: expected a column of texts, of lists of texts, or of bytes, got the {kind} of {name!r}")
+
+
+class UnfitTextError(ValueError):
+    """Bytes that are no text."""
+
+
+class LongTextError(UnfitTextError):
+    """A text beyond its limit."""
+
+
+def decode_text(data: bytes, most_bytes: int) -> str:
+    """The text. Raises UnfitTextError for what is not UTF-8, LongTextError beyond `most_bytes`."""
+    if len(data) > most_bytes:
+        raise LongTextError(f"a text of {len(data):,} bytes, more than max_bytes={most_bytes}")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise UnfitTextError(f"expected UTF-8, got the byte 0x{data[error.start]:02x} at {error.start}") from None
+
+
+# -- from tokens/lengths.py: How long a dataset's texts are in tokens, before a batch of them is made.
+
 
 Lengths: TypeAlias = NDArray[np.int32]
 
@@ -81,7 +157,7 @@ def encoded_lengths(
 
     def measure() -> Lengths:
         count = default_threads() if threads is None else threads
-        found = mapped((len(dataset.table),), np.int32)
+        found = mapped_zeros((len(dataset.table),), np.int32)
         found[:] = UNKNOWN
         blocks = (
             _blocks_read(dataset, column, count, max_bytes)
@@ -99,7 +175,7 @@ def encoded_lengths(
         return found
     what = f"the lengths of {len(dataset):,} texts"
     lost = f"{what} cannot be kept, so each start encodes them again"
-    kept = Kept(FORMAT, "lengths", what, least=UNKNOWN, lost=lost)
+    kept = CachedArray(FORMAT, "lengths", what, least=UNKNOWN, lost=lost)
     known = [FORMAT, dataset.fingerprint, column, encoder.identity, captions, max_bytes]
     if held is None:
         known.append(file_versions(dataset, dataset.table.bytes_of(column)))
@@ -138,8 +214,155 @@ def _usable(ids: Ints, texts: list[bytes] | list[bytes | None], max_bytes: int) 
         if data is None:
             continue
         try:
-            found.append(decoded(data, max_bytes))
+            found.append(decode_text(data, max_bytes))
         except UnfitTextError:
             continue
         rows.append(row)
     return ids[rows], found
+
+
+# -- from tokens/resolved.py: A loader's text fields, resolved: their columns, and what encodes them.
+
+
+@dataclass(frozen=True)
+class ResolvedText:
+    """A text field of a dataset."""
+
+    dataset: Dataset
+    name: str
+    field: Text
+    column: str
+    held: HeldTexts | None
+    """What the dataset holds; None where members have to be read."""
+    encoder: Encoder
+    pad_id: int
+
+    def lengths(self, threads: int | None) -> Lengths:
+        """As `token_lengths` has them."""
+        return encoded_lengths(
+            self.dataset,
+            self.column,
+            self.encoder,
+            captions=self.field.captions,
+            max_bytes=self.field.most_bytes,
+            threads=threads,
+            cache=None,
+            place=f"field {self.name!r}",
+        )
+
+    def padded(self, longest: int) -> int:
+        """L of a batch whose longest text has so many tokens."""
+        if self.field.pad == "max":
+            return self.field.max_length
+        if self.field.pad == "batch" and self.encoder.row_length is not None:
+            return max(longest, self.encoder.row_length)
+        multiple = 1 if self.field.pad == "batch" else self.field.pad
+        return -(-max(longest, 1) // multiple) * multiple
+
+
+def resolve_texts(dataset: Dataset, fields: Mapping[str, Field]) -> tuple[ResolvedText, ...]:
+    """Raises UsageError for a column or a tokenizer that is none, and where nothing says what to fill up with."""
+    return tuple(_resolved(dataset, name, field) for name, field in fields.items() if isinstance(field, Text))
+
+
+def _resolved(dataset: Dataset, name: str, field: Text) -> ResolvedText:
+    place = f"field {name!r}"
+    column = name if field.source is None else field.source
+    held = texts_of(dataset, column, place)
+    encoder = resolve_tokenizer(
+        field.tokenizer, max_length=field.max_length, pad_id=field.pad_id, version=field.version, place=place
+    )
+    pad_id = encoder.pad_id if field.pad_id is None else field.pad_id
+    if pad_id is None:
+        raise UsageError(
+            f"{place}: expected to know what rows are filled up with, got a tokenizer without a pad token; give it one "
+            "(tokenizer.pad_token = …, or enable_padding(pad_id=…) of tokenizers), or pass Text(pad_id=…). The mask "
+            "is False there, whatever it is"
+        )
+    return ResolvedText(dataset, name, field, column, held, encoder, pad_id)
+
+
+def text_measured(texts: Sequence[ResolvedText], source: str) -> ResolvedText | None:
+    """The text field that `Buckets("length", source=…)` names, or whose column it names; None where there is none.
+
+    Raises UsageError where several fields read that column, and none of them has its name.
+    """
+    found = [text for text in texts if text.name == source] or [text for text in texts if text.column == source]
+    if len(found) > 1:
+        names = ", ".join(repr(text.name) for text in found)
+        raise UsageError(
+            f"Buckets: expected source to name one field of text, got {source!r}, the column of {names}; name a field"
+        )
+    return found[0] if found else None
+
+
+# -- from tokens/sequences.py: `Sequences`: the ids of some texts in one array, and as entries of a cache.
+
+
+ENTRY_FORMAT = 1
+"""Raise it whenever the bytes of an entry mean something else."""
+
+ABSENT = -1
+
+_TYPES: tuple[np.dtype[np.integer[Any]], ...] = (np.dtype("<u2"), np.dtype("<u4"), np.dtype("<i8"))
+"""An entry is the ids in the first of these that holds them all, then one byte that says which. So no entry is empty,
+and each depends on its own ids alone."""
+_WIDTHS = np.array([*(kind.itemsize for kind in _TYPES), 1])
+"""The last for what is no type."""
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """N sequences of ids."""
+
+    ids: Ints
+    """All of them, one sequence after another."""
+    lengths: Ints
+    """[N], in ids; UNKNOWN where a sequence is not there."""
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]]) -> Sequences:
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        return cls(np.fromiter(chain.from_iterable(sequences), np.int64, int(lengths.sum())), lengths)
+
+    def with_missing(self, made: Sequences) -> Sequences:
+        """`made` in the place of those that are not there, in their order."""
+        missing = self.lengths == ABSENT
+        lengths = self.lengths.copy()
+        lengths[missing] = made.lengths
+        of_made = np.repeat(missing, lengths)
+        ids = np.empty(len(of_made), np.int64)
+        ids[of_made], ids[~of_made] = made.ids, self.ids
+        return Sequences(ids, lengths)
+
+
+def to_entries(sequences: Sequences) -> tuple[NDArray[np.uint8], Ints]:
+    """The bytes of an entry for each, on end, and how many each has. All sequences are there."""
+    ends = np.cumsum(sequences.lengths)
+    entries = [_entry(sequences.ids[start:end]) for start, end in zip(ends - sequences.lengths, ends, strict=True)]
+    return np.frombuffer(b"".join(entries), np.uint8), np.fromiter(map(len, entries), np.int64, len(entries))
+
+
+def _entry(ids: Ints) -> bytes:
+    most = int(ids.max(initial=0))
+    which = next(which for which, kind in enumerate(_TYPES) if most <= np.iinfo(kind).max)
+    return ids.astype(_TYPES[which]).tobytes() + bytes([which])
+
+
+def from_entries(data: NDArray[np.uint8], lengths: Ints, *, most: int) -> Sequences:
+    """What `to_entries` made; `lengths` are those of the entries, below 0 where there is none. What is no entry of at
+    most `most` ids is not there."""
+    sizes = np.maximum(lengths, 0)
+    there, lasts = lengths > 0, np.cumsum(sizes) - 1
+    types = np.full(len(lengths), len(_TYPES))
+    types[there] = np.minimum(data[lasts[there]], len(_TYPES))
+    counts, left = np.divmod(sizes - 1, _WIDTHS[types])
+    fit = (types < len(_TYPES)) & (left == 0) & (counts <= most)
+    of_ids = np.repeat(fit, sizes)
+    of_ids[lasts[there]] = False
+    found = Sequences(np.empty(int(counts[fit].sum()), np.int64), np.where(fit, counts, ABSENT))
+    for which in np.unique(types[fit]):
+        of_type = types == which
+        ids = data[of_ids & np.repeat(of_type, sizes)].view(_TYPES[which])
+        found.ids[np.repeat(of_type[fit], counts[fit])] = ids
+    return found

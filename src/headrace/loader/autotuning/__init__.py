@@ -1,7 +1,8 @@
-"""Sets threads and prefetch while a feed runs: windows of measured steps, and a pure climber that judges them."""
+"""Autotuning of threads and prefetch while a loader runs."""
 
-from headrace.feed.tuning.setting import Bounds, Setting
-from headrace.feed.tuning.tuner import Tuner, tuner_of
-from headrace.loader.autotuning.tuner import Controls, Readings, TunedPass
+from __future__ import annotations
 
-__all__ = ["Bounds", "Controls", "Readings", "Setting", "TunedPass", "Tuner", "tuner_of"]
+from headrace.loader.autotuning.observation import Setting, TuningBounds
+from headrace.loader.autotuning.tuner import Controls, Readings, TunedPass, Tuner, tuner_of
+
+__all__ = ["Controls", "Readings", "Setting", "TunedPass", "Tuner", "TuningBounds", "tuner_of"]

@@ -1,17 +1,224 @@
-"""`Climber`: hill climbing on measured steps. No clock and no thread: time is what the observations say."""
+"""Hill climbing: which setting to try next, whether it was better, and why."""
 
 from __future__ import annotations
 
 import functools
 import math
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
-from headrace.feed.tuning.judging import SURE, Verdict, judge
-from headrace.feed.tuning.moves import ENOUGH_STEPS, Move, moves
-from headrace.feed.tuning.observation import Observation
-from headrace.feed.tuning.setting import Bounds, Knob, Setting
-from headrace.feed.tuning.words import Reasons
+from headrace.loader.autotuning.observation import KNOBS, Knob, Observation, Setting, TuningBounds
+
+# -- from feed/tuning/moves.py: What to try next: one knob, up or down, from what a window showed. Pure.
+
+
+STARVED = 0.02
+"""The consumer's share of waiting from which on more threads may pay."""
+WAITS = 0.01
+"""From which on more batches ahead may pay. Below it, all is well and the feed may need less."""
+MOSTLY_WAITING = 0.2
+"""From which on fewer threads cannot pay: what the training process computes is too small a part."""
+TRAINS = 0.25
+"""Cores that this process takes beside the feed, from which on it is training that computes on them."""
+MOST_BUSY = 0.6
+"""The share of their time in which fewer threads may be busy where nothing needs the core: less gains little there, and
+a run of larger images comes sooner or later."""
+ENOUGH_STEPS = 200
+"""After so many, the fewest batches that lay ready say how many are needed."""
+SPARE = 1.25
+"""Threads kept for each that is busy."""
+SATURATED = 0.98
+"""The share of their time that threads work, from which on more batches ahead cannot make them do more."""
+LEAST_AHEAD = 2
+"""Batches: one to hand out while the next is made. Only want of memory takes one more away."""
+
+
+@dataclass(frozen=True)
+class Move:
+    knob: Knob
+    value: int
+    up: bool
+
+    @property
+    def direction(self) -> tuple[Knob, bool]:
+        return self.knob, self.up
+
+
+def moves(setting: Setting, seen: Observation, all_seen: Observation, bounds: TuningBounds) -> Iterator[Move]:
+    """Those that what was seen at `setting` of late gives a reason for; the likeliest first. `all_seen` goes back
+    further."""
+    wait, busy = seen.wait_share, seen.busy_threads(setting.threads) / setting.threads
+    threads = _more_threads(setting, seen, bounds) if wait >= STARVED and busy >= 0.5 else None
+    prefetch = _more_prefetch(setting, bounds) if wait >= WAITS and busy < SATURATED else None
+    more = (threads, prefetch) if busy >= 0.75 else (prefetch, threads)
+    yield from (move for move in more if move is not None)
+    if (move := _fewer_threads(setting, seen, bounds)) is not None:
+        yield move
+    if wait < WAITS and (move := _less_prefetch(setting, all_seen, bounds)) is not None:
+        yield move
+
+
+def _more_threads(setting: Setting, seen: Observation, bounds: TuningBounds) -> Move | None:
+    """As many as would make a batch in the time that the consumer works on one; of few waits, one more."""
+    wanted = setting.threads + 1
+    if seen.wait_share >= MOSTLY_WAITING:
+        work_s = max(seen.wall_s - seen.wait_s, seen.wall_s / bounds.most.threads)
+        wanted = max(wanted, math.ceil(seen.busy_threads(setting.threads) * seen.wall_s / work_s))
+    return _move(setting, bounds, "threads", wanted)
+
+
+def _more_prefetch(setting: Setting, bounds: TuningBounds) -> Move | None:
+    return _move(setting, bounds, "prefetch", setting.prefetch + max(1, setting.prefetch // 2))
+
+
+def _fewer_threads(setting: Setting, seen: Observation, bounds: TuningBounds) -> Move | None:
+    """Where training computes on cores that the feed's threads take too, some of those that are busy only wait for a
+    core: up to one in each set of as many as there are and one more."""
+    threads = setting.threads
+    busy = seen.busy_threads(threads)
+    training = max(seen.cores - busy, seen.consumer_cpu_s / seen.wall_s)  # cores, at least
+    contended = training >= TRAINS and threads + training > bounds.most.threads
+    if contended:
+        busy = min(busy, max(0.0, seen.cores - training))
+    fewer = min(threads - 1, max(math.ceil(busy * SPARE), threads // 2, 1))
+    most_busy, most_wait = (1 + 1 / threads, MOSTLY_WAITING) if contended else (MOST_BUSY, WAITS)
+    if fewer < 1 or busy / fewer > most_busy or seen.wait_share >= most_wait:
+        return None
+    return _move(setting, bounds, "threads", fewer)
+
+
+def _less_prefetch(setting: Setting, seen: Observation, bounds: TuningBounds) -> Move | None:
+    if seen.steps < ENOUGH_STEPS or seen.lowest_ready < 2 or setting.prefetch <= LEAST_AHEAD:
+        return None
+    return _move(setting, bounds, "prefetch", setting.prefetch - 1)
+
+
+def _move(setting: Setting, bounds: TuningBounds, knob: Knob, wanted: int) -> Move | None:
+    """As far as the bounds allow; None where it cannot move at all."""
+    least, most = bounds.of(knob)
+    now, value = setting.of(knob), max(least, min(most, wanted))
+    return None if value == now or (value > now) != (wanted > now) else Move(knob, value, value > now)
+
+
+# -- from feed/tuning/judging.py: Whether a move has paid: the time of a step, wait and work together, before it and
+# after it. Pure.
+
+
+GAIN = 0.02
+"""The share of a step that more has to save, and that counts as faster."""
+LOSS = 0.01
+"""The share of a step that less may cost."""
+SLACK = 0.02
+"""The share of time in which a feed that keeps up finds all places filled."""
+CALMER = 0.7
+"""What may be left of the waiting where more batches ahead have paid, whatever the step's own jitter."""
+SURE = 1.5
+"""Standard errors beyond which a difference is taken for one."""
+MOST_WINDOWS = 3
+"""After so many, a difference that noise hides is none."""
+
+
+class MoveVerdict(Enum):
+    KEEP = "keep"
+    BACK = "back"
+    LONGER = "look longer"
+
+
+def judge(move: Move, before: Observation, now: Observation, windows: int) -> MoveVerdict:
+    """`now` is of `windows` windows since the move."""
+    noise_s = SURE * math.hypot(before.error_s, now.error_s)
+    saved_s = before.step_s - now.step_s
+    if saved_s > max(GAIN * before.step_s, noise_s):
+        return MoveVerdict.KEEP
+    if move.up and move.knob == "prefetch" and _is_calmer(before, now, noise_s):
+        return MoveVerdict.KEEP
+    if -saved_s > max(LOSS * before.step_s, noise_s):
+        return MoveVerdict.BACK
+    if move.up and before.wait_share >= MOSTLY_WAITING and (move.knob == "threads" or move.value <= LEAST_AHEAD):
+        return MoveVerdict.KEEP  # of no gain that noise lets see; to go without for seconds would cost the most
+    if noise_s > (GAIN if move.up else LOSS) * before.step_s and windows < MOST_WINDOWS:
+        return MoveVerdict.LONGER
+    return MoveVerdict.BACK if move.up or not keeps_up(move, now) else MoveVerdict.KEEP
+
+
+def keeps_up(move: Move, now: Observation) -> bool:
+    """Whether no batch will be late once those that were ready at the move are used up."""
+    if move.knob == "prefetch":
+        return now.wait_share < WAITS
+    return now.feed_wait_share >= SLACK and now.wait_share < WAITS
+
+
+def _is_calmer(before: Observation, now: Observation, noise_s: float) -> bool:
+    """Less waiting shows sooner than the shorter step that it makes."""
+    was_s, is_s = before.wait_s / before.steps, now.wait_s / now.steps
+    saved_s = was_s - is_s
+    return is_s < CALMER * was_s and saved_s > LOSS / 2 * before.step_s and now.step_s < before.step_s + noise_s
+
+
+# -- from feed/tuning/words.py: Why a setting is what it is, in words.
+
+
+@dataclass
+class Reasons:
+    """What was found out about the values on either side of each knob's."""
+
+    _below: dict[Knob, str] = field(default_factory=dict)
+    _above: dict[Knob, str] = field(default_factory=dict)
+
+    def kept(self, move: Move, was: int, before: Observation, now: Observation) -> None:
+        """`was`: the knob's value before the move."""
+        knob = move.knob
+        if move.up:
+            self._above.pop(knob, None)
+            self._below[knob] = f"{was} left the consumer waiting {before.wait_share:.0%}"
+        else:
+            self._below.pop(knob, None)
+            self._above[knob] = f"{was} {_compared(before.step_s / now.step_s - 1)}"
+
+    def went_back(self, move: Move, before: Observation, now: Observation) -> None:
+        longer = now.step_s / before.step_s - 1
+        if move.up:
+            self._above[move.knob] = f"{move.value} {_compared(longer)}"
+        elif longer > LOSS:
+            self._below[move.knob] = f"{move.value} {_compared(longer)}"
+        else:
+            self._below[move.knob] = f"{move.value} could not keep up"
+
+    def lacked_memory(self, seen: Observation) -> None:
+        assert seen.available_bytes is not None
+        self._below.pop("prefetch", None)
+        self._above["prefetch"] = (
+            f"more batches of {seen.batch_bytes / 1e6:,.0f} MB are too much for {seen.available_bytes / 1e9:,.1f} GB "
+            "of memory"
+        )
+
+    def refused_threads(self) -> None:
+        self._above["threads"] = "the system refused more"
+
+    def of(self, setting: Setting, bounds: TuningBounds) -> dict[str, str]:
+        """For each knob that is tuned, or would be if there were any choice."""
+        told = (knob for knob in KNOBS if not bounds.is_given(knob) or knob in bounds.left_out)
+        return {knob: self._of(knob, setting, bounds) for knob in told}
+
+    def _of(self, knob: Knob, setting: Setting, bounds: TuningBounds) -> str:
+        # Each is looked up once: whoever asks may be another thread than the one that tunes.
+        below, above = self._below.get(knob), self._above.get(knob)
+        found = [text for text in (below, above) if text is not None]
+        if above is None and setting.of(knob) == bounds.of(knob)[1]:
+            found.append("there are no more cores" if knob == "threads" else "no more is tried")
+        return "; ".join(found) or "as it began"
+
+
+def _compared(longer: float) -> str:
+    """What another value did, by how much longer it made a step."""
+    return f"made a step {longer:.0%} longer" if longer > LOSS else "were no faster"
+
+
+# -- from feed/tuning/climber.py: `Climber`: hill climbing on measured steps. No clock and no thread: time is what the
+# observations say.
+
 
 FIRST_REST_S, MOST_REST_UP_S, MOST_REST_DOWN_S = 4.0, 16.0, 64.0
 """A direction that did not pay is tried again after the first, then after twice as long, up to the most. What a try
@@ -48,7 +255,7 @@ class _Rest:
 class Climber:
     """Give it what was seen at `setting`; it may change `setting`. Each change is a trial, kept if it paid."""
 
-    def __init__(self, start: Setting, bounds: Bounds) -> None:
+    def __init__(self, start: Setting, bounds: TuningBounds) -> None:
         self.setting = start
         self.bounds = bounds
         self._reasons = Reasons()
@@ -97,11 +304,11 @@ class Climber:
         now = trial.seen = seen if trial.seen is None else trial.seen.joined(seen)
         trial.windows += 1
         verdict = judge(trial.move, trial.before, now, trial.windows)
-        if verdict is Verdict.LONGER:
+        if verdict is MoveVerdict.LONGER:
             return
         self._trial = None
         knob, up = trial.move.direction
-        if verdict is Verdict.KEEP:
+        if verdict is MoveVerdict.KEEP:
             self._reasons.kept(trial.move, trial.came_from.of(knob), trial.before, now)
             self._standing = [now]
             self._rest(knob, not up)  # or two settings that are alike would take turns for ever

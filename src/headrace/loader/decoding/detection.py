@@ -1,4 +1,4 @@
-"""Boxes and keypoints under the views of a batch, and these views themselves."""
+"""Boxes and keypoints under the views of a batch, and the geometry of these views."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ from numpy.typing import NDArray
 
 from headrace.data import Dataset, ListColumn
 from headrace.errors import UsageError
-from headrace.feed.instances import Instances, as_boxes, as_points, not_a_list
-from headrace.feed.nesting import part_name
 from headrace.fields import Boxes, Field, Geometry, InstanceMasks, Keypoints
-from headrace.loader.decoding.instances import InstanceMaskField, resolve_masks
+from headrace.loader.batch_values import part_name
+from headrace.loader.decoding.instances import (
+    InstanceMaskField,
+    Instances,
+    as_boxes,
+    as_points,
+    not_a_list,
+    resolve_masks,
+)
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -31,7 +37,7 @@ class PerSample(list[Any]):
 
 
 @dataclass(frozen=True)
-class Views:
+class BatchViews:
     """What the views of a batch do to places in their images. All arrays [N]."""
 
     rows: Floats
@@ -39,9 +45,9 @@ class Views:
     sizes: NDArray[np.int32]
     """[N, 2]: width and height of the images."""
 
-    def of(self, row: Ints) -> Views:
+    def of(self, row: Ints) -> BatchViews:
         """One for each instance, of whose sample `row` is the place in the batch."""
-        return Views(self.rows[row], self.sizes[row])
+        return BatchViews(self.rows[row], self.sizes[row])
 
     def image(self, axis: int) -> tuple[Floats, Floats]:
         """From where to where the images reach."""
@@ -90,7 +96,9 @@ class Views:
         return begin, begin + length
 
 
-def see_boxes(boxes: Floats, views: Views, *, min_size: float, min_visible: float) -> tuple[NDArray[np.float32], Mask]:
+def see_boxes(
+    boxes: Floats, views: BatchViews, *, min_size: float, min_visible: float
+) -> tuple[NDArray[np.float32], Mask]:
     """Boxes [M, 4] as xyxy, under a view each: float32 [M, 4] on the output, and which of them are kept."""
     seen = np.empty((len(boxes), 4), np.float32)
     whole, left = np.ones(len(boxes)), np.ones(len(boxes))  # areas in the image
@@ -109,7 +117,7 @@ def see_boxes(boxes: Floats, views: Views, *, min_size: float, min_visible: floa
     return seen, kept & (left >= min_visible * whole)
 
 
-def see_points(points: Floats, views: Views, pairs: Ints) -> NDArray[np.float32]:
+def see_points(points: Floats, views: BatchViews, pairs: Ints) -> NDArray[np.float32]:
     """Points [M, K, 3], under a view an instance: float32 [M, K, 3] on the output. `pairs` [P, 2] change places where
     the image is mirrored."""
     count = points.shape[1]
@@ -132,7 +140,7 @@ def see_points(points: Floats, views: Views, pairs: Ints) -> NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptInstances:
     """Which of a batch's instances are in it."""
 
     which: Mask
@@ -162,7 +170,7 @@ class BoxField:
     field: Boxes
     boxes: Instances
 
-    def make(self, samples: Ints, views: Views) -> tuple[dict[str, PerSample], Kept]:
+    def make(self, samples: Ints, views: BatchViews) -> tuple[dict[str, PerSample], KeptInstances]:
         """The parts of the batch, and which boxes are in it."""
         boxes, counts = self.boxes.take(samples)
         row = np.repeat(np.arange(len(samples)), counts)
@@ -173,7 +181,7 @@ class BoxField:
             min_size=self.field.min_size,
             min_visible=self.field.min_visible,
         )
-        kept = Kept(which, counts)
+        kept = KeptInstances(which, counts)
         beside = {beside_name(self.name, name): self._beside(name, samples, kept) for name in self.field.beside}
         return {self.name: kept.of(seen), **beside}, kept
 
@@ -183,7 +191,7 @@ class BoxField:
             at = int(odd[0])
             raise self.boxes.error(int(samples[row[at]]), f"expected finite numbers, got the box {boxes[at].tolist()}")
 
-    def _beside(self, name: str, samples: Ints, kept: Kept) -> PerSample:
+    def _beside(self, name: str, samples: Ints, kept: KeptInstances) -> PerSample:
         column = self.boxes.dataset.columns[name]
         assert isinstance(column, ListColumn)
         values, counts = column.take_joined(self.boxes.base_ids(samples))
@@ -203,11 +211,11 @@ class PointField:
     field: Keypoints
     points: Instances
 
-    def make(self, samples: Ints, views: Views, of: Kept | None) -> PerSample:
+    def make(self, samples: Ints, views: BatchViews, of: KeptInstances | None) -> PerSample:
         """`of`: the boxes that these belong to."""
         points, counts = self.points.take(samples)
         if of is None:
-            of = Kept(np.ones(len(points), bool), counts)
+            of = KeptInstances(np.ones(len(points), bool), counts)
         self._expect_counts(samples, counts, of.counts)
         points[..., :2] += self.field.offset
         row = np.repeat(np.arange(len(samples)), counts)
@@ -237,9 +245,9 @@ class PointFields:
     def make(self, samples: Ints, rows: Floats, sizes: NDArray[np.int32]) -> dict[str, PerSample | NDArray[Any]]:
         """The parts of a batch by name: of the samples at these positions, under these views (core/batch/job.hpp), of
         images of these sizes (width, height). Raises DatasetError."""
-        views = Views(rows, sizes)
+        views = BatchViews(rows, sizes)
         batch: dict[str, PerSample | NDArray[Any]] = {}
-        kept: dict[str, Kept] = {}
+        kept: dict[str, KeptInstances] = {}
         for boxes in self.boxes:
             parts, kept[boxes.name] = boxes.make(samples, views)
             batch |= parts

@@ -1,4 +1,4 @@
-"""Fields of pixels as the core takes them, and the parts of a batch that each becomes."""
+"""Fields of pixels: what the core is told of each, and decoding by libraries of what the core declines."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace._core import Limits
+from headrace.data import array_files
+from headrace.data.pillow_images import picture_size
 from headrace.errors import UsageError
 from headrace.fields import Depth, Image, Mask, Normals, Spatial
 from headrace.fields.dense import MOST_FINITE
+from headrace.loader.decoding import pillow
+
+# -- from feed/spatial.py: Fields of pixels as the core takes them, and the parts of a batch that each becomes.
+
 
 VALID = "_valid"
 """A depth field's mask of validity has its name and this."""
@@ -29,7 +36,7 @@ Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Part:
+class PixelPart:
     """One array of the batch: [N, H, W] without channels, else [N, channels, H, W]."""
 
     name: str
@@ -53,16 +60,16 @@ class Part:
         return (count, *size, self.channels) if self.channels_last else (count, self.channels, *size)
 
 
-def parts_of(name: str, field: Spatial) -> list[Part]:
+def parts_of(name: str, field: Spatial) -> list[PixelPart]:
     """What the core writes for a field: first its values."""
     if isinstance(field, Image):
-        return [Part(name, field.dtype, field.channel_count, field.channels_last)]
+        return [PixelPart(name, field.dtype, field.channel_count, field.channels_last)]
     if isinstance(field, Mask):
-        return [Part(name, field.dtype, None)]
+        return [PixelPart(name, field.dtype, None)]
     if isinstance(field, Normals):
-        return [Part(name, field.dtype, 3, channels_last=True)]
-    valid = [Part(name + VALID, "bool", 1)] if field.valid else []
-    return [Part(name, field.dtype, 1), *valid]
+        return [PixelPart(name, field.dtype, 3, channels_last=True)]
+    valid = [PixelPart(name + VALID, "bool", 1)] if field.valid else []
+    return [PixelPart(name, field.dtype, 1), *valid]
 
 
 def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
@@ -143,3 +150,97 @@ def _depth_numbers(field: Depth) -> tuple[Any, ...]:
         quantiles = (q.low, q.high, *q.range, q.clip)
     invalid = float(np.float32(field.invalid))  # as a file of floats holds it, such as -9999.9
     return field.dtype, field.scale, invalid, near, far, quantiles
+
+
+# -- from feed/declined.py: What the core leaves to libraries, field by field: bytes to plain pixels, which then take
+# the core's views.
+
+
+def decode_declined(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.generic]:
+    """[H, W, C] of uint8, uint16 or float32, as the file holds it; of uint8 for an Image of bytes.
+
+    Whether it is what the field asks for the core says. Raises ValueError (with what was expected) for what cannot be
+    decoded, TooLargeError beyond `limits`, and UsageError where a library is not installed.
+    """
+    if isinstance(field, Image):
+        return wide_pixels(data, field, limits) if field.wide else pillow.decode_picture(data, field, limits)
+    values = (
+        array_files.read_array(data, limits) if array_files.holds_array(data) else pillow.read_picture(data, limits)
+    )
+    return _laid_out(values, channels=3 if isinstance(field, Normals) else 1, whole=isinstance(field, Mask))
+
+
+def declined_size(data: bytes, field: Spatial, limits: Limits) -> tuple[int, int]:
+    """Return (width, height) from the header; (0, 0) where there is none that can be read within `limits`."""
+    wide = isinstance(field, Image) and field.wide
+    if array_files.holds_array(data) and (wide or not isinstance(field, Image)):
+        return array_files.array_size(data, field.channel_count if isinstance(field, Image) else None)
+    found = picture_size(data, exif=isinstance(field, Image) and field.exif, limits=limits)
+    by_bands = wide and found == (0, 0) and array_files.is_tiff(data) and "TIFF" in limits.formats
+    return array_files.tiff_size(data) if by_bands else found
+
+
+def is_narrowed(data: bytes, field: Spatial, limits: Limits) -> bool:
+    """Tell whether a library makes 8 bits of more, because the field is of bytes."""
+    if not isinstance(field, Image) or field.wide:
+        return False
+    return array_files.is_tiff(data) and not array_files.is_byte_tiff(data, limits)
+
+
+def wide_pixels(data: bytes, field: Image, limits: Limits) -> NDArray[np.generic]:
+    """Return [H, W, C] of uint8, uint16 or float32, of as many channels as the file has. Raises as `decode` does."""
+    count = field.channel_count
+    if array_files.holds_array(data):
+        return _bands(array_files.read_array(data, limits, channels=count), count)
+    if array_files.is_tiff(data) and "TIFF" in limits.formats and not array_files.is_byte_tiff(data, limits):
+        return _bands(array_files.read_tiff(data, limits), count)
+    return pillow.read_colors(data, field, limits)
+
+
+def _bands(values: NDArray[np.generic], count: int) -> NDArray[np.generic]:
+    """Return an array's own channels, which are to be as many."""
+    if values.ndim == 2:
+        values = values[:, :, None]
+    elif values.ndim == 3 and values.shape[2] != count and values.shape[0] == count:
+        values = np.moveaxis(values, 0, -1)
+    if values.ndim != 3 or values.shape[2] != count or 0 in values.shape:
+        raise ValueError(
+            f"expected an array [H, W, {count}] or [{count}, H, W], got {list(values.shape)}; name as many as it has "
+            "with channels="
+        )
+    if values.dtype.kind == "b":
+        values = values.astype(np.uint8) * np.uint8(255)
+    if values.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(values, dtype=np.float32)
+    if values.dtype.kind == "u" and values.itemsize <= 2:
+        return np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="), copy=False))
+    raise ValueError(
+        f"expected an image of uint8, uint16 or floats, got an array of {values.dtype}; save it as one of these"
+    )
+
+
+def _laid_out(values: NDArray[np.generic], *, channels: int, whole: bool) -> NDArray[np.generic]:
+    """[H, W, C] of a type that the core takes, from [H, W], [H, W, C] or [C, H, W]. `whole`: numbers that must stay
+    what they are, since they name things."""
+    if array_files.is_planar(values.shape, channels):
+        values = np.moveaxis(values, 0, -1)
+    if values.ndim == 2:
+        values = values[:, :, None]
+    if values.ndim != 3 or values.shape[2] not in (1, 3) or 0 in values.shape:
+        raise ValueError(f"expected an array [H, W] or [H, W, {channels}], got {list(values.shape)}")
+    if values.dtype in (np.uint8, np.uint16):
+        return np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="), copy=False))
+    if values.dtype.kind not in "iufb":
+        raise ValueError(f"expected numbers, got an array of {values.dtype}")
+    if whole:
+        return _as_uint16(values)
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which is not valid
+        return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def _as_uint16(values: NDArray[np.generic]) -> NDArray[np.uint16]:
+    low, high = values.min(), values.max()
+    if values.dtype.kind == "f" or low < 0 or high > np.iinfo(np.uint16).max:
+        raise ValueError(f"expected a mask of whole numbers from 0 to 65535, got {values.dtype} from {low} to {high}")
+    return np.ascontiguousarray(values, dtype=np.uint16)

@@ -1,4 +1,4 @@
-"""Texts of a batch: which caption of several, whether it can be used, and its ids."""
+"""Texts as token ids, padded to the batch or packed into rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.errors import DecodeError, LimitError, SampleError
-from headrace.feed.contents import Ints, Origin, Places, Raws, Rows
-from headrace.feed.kept_tokens import KeptTokens
-from headrace.feed.nesting import part_name
+from headrace.errors import DecodeError, LimitError, SampleError, UsageError
 from headrace.fields.tokens import ResolvedText, Sequences
+from headrace.fields.tokens.text_columns import LongTextError, UnfitTextError, decode_text
+from headrace.loader.batch_values import part_name
+from headrace.loader.cache import TokenCache
+from headrace.loader.decoding.arrays import BatchRows, ColumnOrigin, Ints, PackedPlaces, Raws
 from headrace.loader.stats import StageStats
-from headrace.tokens.texts import LongTextError, UnfitTextError, decoded
+
+# -- from feed/texts.py: Texts of a batch: which caption of several, whether it can be used, and its ids.
+
 
 _STREAM = 254 << 8
 """Dataset 0, stage 254, draw 0: above every stage of a view (core/rng/stream.hpp)."""
@@ -57,21 +60,21 @@ class TextContent:
     raw: int | None
     """Its number among the recipe's raw fields; None where the dataset holds its texts."""
     meter: TextMeter
-    kept: KeptTokens | None = None
+    kept: TokenCache | None = None
     """None: each text is encoded each time."""
 
     @property
     def name(self) -> str:
         return self.text.name
 
-    def take(self, rows: Rows, raws: Raws) -> list[Any]:
+    def take(self, rows: BatchRows, raws: Raws) -> list[Any]:
         numbers, found = self._held(rows) if self.raw is None else (rows.base_ids, raws[self.raw])
         return [
             self._usable(data, number, sample)
             for data, number, sample in zip(found, numbers.tolist(), rows.samples.tolist(), strict=True)
         ]
 
-    def _held(self, rows: Rows) -> tuple[Ints, list[bytes | None]]:
+    def _held(self, rows: BatchRows) -> tuple[Ints, list[bytes | None]]:
         assert self.text.held is not None, "it is read"
         first, counts = self.text.held.ranges(rows.base_ids)
         if self.text.field.captions == "random" and len(counts) and counts.max() > 1:
@@ -86,7 +89,7 @@ class TextContent:
         if data is None:
             return self._origin.error(DecodeError, "the sample has no text", sample)
         try:
-            return Taken(decoded(data, self.text.field.most_bytes), number)
+            return Taken(decode_text(data, self.text.field.most_bytes), number)
         except LongTextError as error:
             why = f"{error}; raise it with Text(max_bytes=…) if such texts are wanted"
             return self._origin.error(LimitError, why, sample)
@@ -94,11 +97,11 @@ class TextContent:
             return self._origin.error(DecodeError, str(error), sample)
 
     @property
-    def _origin(self) -> Origin:
-        return Origin(self.text.dataset, self.name, self.text.column, read=self.raw is not None)
+    def _origin(self) -> ColumnOrigin:
+        return ColumnOrigin(self.text.dataset, self.name, self.text.column, read=self.raw is not None)
 
     def join(
-        self, contents: list[Taken], samples: Ints, places: Places | None, longest: int
+        self, contents: list[Taken], samples: Ints, places: PackedPlaces | None, longest: int
     ) -> dict[str, NDArray[Any]]:
         began = time.perf_counter()
         texts = [content.text for content in contents]
@@ -113,7 +116,7 @@ class TextContent:
         numbers = np.fromiter((content.number for content in contents), np.int64, len(contents))
         return self.kept.encoded(texts, numbers, encode)
 
-    def _parts(self, sequences: Sequences, places: Places | None, longest: int) -> dict[str, NDArray[Any]]:
+    def _parts(self, sequences: Sequences, places: PackedPlaces | None, longest: int) -> dict[str, NDArray[Any]]:
         ids, mask = self._padded(sequences, longest)
         return {IDS: ids, MASK: mask}
 
@@ -127,7 +130,7 @@ class TextContent:
         return ids, mask
 
 
-def draw_captions(rows: Rows, counts: Ints) -> Ints:
+def draw_captions(rows: BatchRows, counts: Ints) -> Ints:
     """Draw which of its captions each row takes, uniform but for 2^-32 of its count. A function of the sample, its
     occurrence and the pass alone: two fields of as many captions take the same one, on every rank."""
     ids = rows.draw_ids
@@ -136,3 +139,60 @@ def draw_captions(rows: Rows, counts: Ints) -> Ints:
     ).astype(np.uint32)
     words = _core.philox(rows.key, counter)[:, 1].astype(np.int64)  # the upper half of the first draw
     return (words * counts) >> 32
+
+
+# -- from feed/packed_text.py: Sequences of ids laid one after another in rows, and what tells a model where each of
+# them begins.
+
+
+PARTS = ("ids", "mask", "positions", "blocks", "boundaries")
+
+
+class PackedTextContent(TextContent):
+    """A text field whose texts share rows."""
+
+    def _parts(self, sequences: Sequences, places: PackedPlaces | None, longest: int) -> dict[str, NDArray[Any]]:
+        assert places is not None, "the plan has rows"
+        try:
+            return packed(sequences, places.row_of, rows=places.rows, length=places.length, pad_id=self.text.pad_id)
+        except RowOverflowError as error:
+            raise UsageError(
+                f"field {self.name!r}: expected texts as long as they were when the loader was made, got {error}; the "
+                "tokenizer has to give the same ids each time, so leave out what it draws (dropout), and make the "
+                "loader afresh if texts have changed"
+            ) from error
+
+
+class RowOverflowError(ValueError):
+    """Sequences that are longer than the row they share."""
+
+
+def packed(sequences: Sequences, row_of: Ints, *, rows: int, length: int, pad_id: int) -> dict[str, NDArray[Any]]:
+    """The parts of a packed field, B = `rows`, L = `length`, S sequences.
+
+    "ids" int64 [B, L], `pad_id` at each row's end. "mask" bool [B, L], False there. "positions" int64 [B, L], from 0 in
+    each sequence; 0 in padding. "blocks" int64 [B, L], the number of the sequence among the S; -1 in padding.
+    "boundaries" int32 [K + 1], ascending from 0 to B * L: where each sequence and each row's padding begins in the rows
+    on end, as kernels for sequences of several lengths take it. A sequence without a token has no part in any.
+
+    `row_of` [S] is ascending. Raises RowOverflowError for the first row that is too short for its sequences.
+    """
+    lengths = sequences.lengths
+    before = np.cumsum(lengths) - lengths
+    used = np.bincount(row_of, lengths, minlength=rows).astype(np.int64)
+    if used.max(initial=0) > length:
+        row = int((used > length).argmax())
+        held = lengths[row_of == row].tolist()
+        raise RowOverflowError(f"{used[row]} tokens of {len(held)} sequences ({held}) in a row of {length}")
+    begins = np.arange(rows) * length
+    starts = before + (begins - np.cumsum(used) + used)[row_of]
+    total = int(lengths.sum())
+    within = np.arange(total) - np.repeat(before, lengths)
+    places = np.repeat(starts, lengths) + within
+    ids, positions, blocks = (np.full(rows * length, fill, np.int64) for fill in (pad_id, 0, -1))
+    ids[places] = sequences.ids
+    positions[places] = within
+    blocks[places] = np.repeat(np.arange(len(lengths)), lengths)
+    edges = np.unique(np.concatenate([starts[lengths > 0], begins, begins + used, [rows * length]]))
+    found = {"ids": ids, "mask": blocks >= 0, "positions": positions, "blocks": blocks}
+    return {name: part.reshape(rows, length) for name, part in found.items()} | {"boundaries": edges.astype(np.int32)}

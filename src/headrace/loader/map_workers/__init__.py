@@ -1,4 +1,6 @@
-"""`map=` in processes: native threads decode into memory that the workers see, and workers write into the batch."""
+"""`map=` in processes: workers read and write a batch in memory that they share with the loader."""
+
+from __future__ import annotations
 
 from headrace.loader.map_workers.pool import MapWorkers
 

@@ -1,16 +1,27 @@
-"""A batch's fields as a worker gets them: by their place in shared memory, or as they are."""
+"""What the loader and its workers send each other: messages, fields in shared memory, pickles, counters."""
 
 from __future__ import annotations
 
+import io
+import pickle
+import sys
+import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace import _core
+from headrace.errors import UsageError
 from headrace.loader.batch_memory import SharedBlocks
-from headrace.loader.batch_values import Plain
+from headrace.loader.batch_values import PlainArray, RowLayout
+
+# -- from feed/map_workers/sent_fields.py: A batch's fields as a worker gets them: by their place in shared memory, or
+# as they are.
+
 
 IMMUTABLE = (bytes, str, int, float, bool, complex, type(None), np.generic)
 
@@ -50,7 +61,7 @@ class SharedArray:
 
     def open(self, blocks: Blocks) -> Any:
         block = blocks.fresh(self.offset, self.nbytes)
-        return Plain(np.ndarray(self.shape, self.dtype, block, 0, self.strides), self.tensor).restore()
+        return PlainArray(np.ndarray(self.shape, self.dtype, block, 0, self.strides), self.tensor).restore()
 
 
 @dataclass(frozen=True)
@@ -91,17 +102,17 @@ class _Pieces(Sequence[bytes]):
 
 def share(value: Any, memory: SharedBlocks) -> Any:
     """The field of a batch, in shared memory if it is an array: itself where it lies there, else a copy."""
-    plain = Plain.of(value)
+    plain = PlainArray.of(value)
     if plain is None or plain.array.nbytes == 0 or memory.offset_of(plain.array) is not None:
         return value
     copy = memory.acquire(plain.array.nbytes).view(plain.array.dtype).reshape(plain.array.shape)
     np.copyto(copy, plain.array)
-    return Plain(copy, plain.tensor).restore()
+    return PlainArray(copy, plain.tensor).restore()
 
 
 def send(value: Any, memory: SharedBlocks, keep: list[Any]) -> SentField:
     """Describes a field to all workers. What must live until they are done is put into `keep`."""
-    plain = Plain.of(value)
+    plain = PlainArray.of(value)
     offset = None if plain is None else memory.offset_of(plain.array)
     if plain is not None and offset is not None:
         array = plain.array
@@ -127,3 +138,234 @@ def _send_bytes(values: list[bytes], memory: SharedBlocks, keep: list[Any]) -> S
 def send_rows(value: Any, rows: Sequence[int]) -> SentField:
     """Some rows of a field, as copies, where there is no shared memory."""
     return Copied(type(value)(value[row] for row in rows) if isinstance(value, list) else value[list(rows)])
+
+
+# -- from feed/map_workers/messages.py: What the parent and a worker say to each other. Pixels are not in it: it says
+# where they lie.
+
+
+@dataclass(frozen=True)
+class ResultPlace:
+    """Memory for one field of a batch to be: rows of one layout, from `offset` of the shared file on."""
+
+    layout: RowLayout
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class MapWork:
+    """A batch to map. The first message after a worker's start, and each after its `Done`."""
+
+    number: int
+    """Of the batch in the pass."""
+    count: int
+    """Rows of the batch."""
+    rows: tuple[int, ...] | None
+    """Those that are this worker's, of which alone `fields` has values; None where whoever is free takes the next."""
+    key: int
+    draw_ids: NDArray[np.int64]
+    passes: NDArray[np.uint32]
+    fields: dict[str, SentField]
+    places: dict[str, ResultPlace]
+    """Where results go, as far as it is known."""
+
+
+@dataclass(frozen=True)
+class ResultPlaces:
+    """The answer to `NoPlace`."""
+
+    places: dict[str, ResultPlace]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The worker begins this row. Said where there is no shared memory to say it in."""
+
+    number: int
+    row: int
+
+
+@dataclass(frozen=True)
+class NoPlace:
+    """Results of these layouts have no place in the batch yet; the worker waits for `Places`."""
+
+    number: int
+    layouts: dict[str, RowLayout]
+
+
+@dataclass(frozen=True)
+class MapFailure:
+    """An exception of the user's, or of what it returned: itself, pickled, what it says, and its traceback as text."""
+
+    row: int
+    error: bytes
+    words: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """This worker has done its part of a batch, or will do no more of it."""
+
+    number: int
+    count: int
+    """Rows that were mapped."""
+    rows: bytes
+    """A pickled dict of what map returned for each of them, less what lies in shared memory."""
+    failure: MapFailure | None
+    busy_s: float
+    kept: bool
+    """Whether the user's code still refers to what it was given: the memory must not be used again."""
+    let_go: tuple[int, ...] = field(default=())
+    """Earlier batches that were kept, and are no longer."""
+
+
+ToWorker: TypeAlias = MapWork | ResultPlaces
+FromWorker: TypeAlias = Begun | NoPlace | Done
+
+
+# -- from feed/map_workers/pickling.py: Pickles between a parent and its own workers: tensors by their numbers,
+# exceptions as near as they can be.
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        """A tensor's own pickle holds all of the memory that it is a view of."""
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(value, torch.Tensor):
+            return NotImplemented
+        plain = PlainArray.of(value)
+        return NotImplemented if plain is None else (_restore, (plain.array, plain.tensor))
+
+
+def _restore(array: Any, tensor: str) -> Any:
+    return PlainArray(array.copy() if not array.flags.writeable else array, tensor).restore()
+
+
+def dumps(message: object) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(message)
+    return buffer.getvalue()
+
+
+def loads_rows(data: bytes) -> dict[int, Any]:
+    """What the user's function returned, by row. Raises UsageError for values that cannot be made again."""
+    try:
+        rows: dict[int, Any] = pickle.loads(data)
+    except Exception as error:  # whatever the values' own classes raise
+        raise UsageError(
+            f"map: expected values that can be pickled and made again, as they come from a process of their own, got "
+            f"some that cannot ({type(error).__name__}: {error}); return arrays, tensors, numbers, text, or lists and "
+            "dicts of these, or use map_workers=0"
+        ) from error
+    return rows
+
+
+def failure(row: int, error: BaseException) -> MapFailure:
+    """An exception on its way to the parent. One that cannot be pickled goes as the nearest of its bases that can."""
+    lines = traceback.format_exception(type(error), error, _from_the_user(error.__traceback__))
+    words = f"{type(error).__qualname__}: {error}"
+    return MapFailure(row, _portable(error, words), words, "".join(lines).rstrip())
+
+
+def restore_error(failure: MapFailure) -> BaseException:
+    """The exception, in the parent. One whose class is in the worker alone becomes a RuntimeError."""
+    try:
+        error: BaseException = pickle.loads(failure.error)
+    except Exception:  # whatever the user's classes raise
+        error = RuntimeError(failure.words)
+    return error
+
+
+def _from_the_user(whole: TracebackType | None) -> TracebackType | None:
+    """A traceback without the calls that led to the user's code; all of it where there is none of theirs."""
+    part = whole
+    while part is not None and part.tb_frame.f_globals.get("__name__", "").startswith("headrace."):
+        part = part.tb_next
+    return whole if part is None else part
+
+
+def _portable(error: BaseException, words: str) -> bytes:
+    if (data := _survives(error)) is not None:
+        return data
+    for base in type(error).__mro__[1:]:
+        try:
+            stand_in = base(words)
+        except Exception:  # its constructor wants something else
+            continue
+        if isinstance(stand_in, BaseException) and (data := _survives(stand_in)) is not None:
+            return data
+    return dumps(RuntimeError(words))
+
+
+def _survives(error: BaseException) -> bytes | None:
+    """The exception's pickle, if an equal one comes of it."""
+    try:
+        data = dumps(error)
+        copy = pickle.loads(data)
+    except Exception:  # whatever the user's classes raise
+        return None
+    return data if type(copy) is type(error) and str(copy) == str(error) else None
+
+
+# -- from feed/map_workers/counters.py: Numbers that the parent and its workers count together, in a block of the
+# shared file.
+
+
+_APART = 8
+"""Each number has a cache line of its own: 64 bytes."""
+NOTHING = -1
+
+
+@dataclass(frozen=True)
+class CountersPlace:
+    """Where they lie, as a worker is told."""
+
+    offset: int
+    batches: int
+    workers: int
+
+    @property
+    def nbytes(self) -> int:
+        return (self.batches + self.workers) * _APART * 8
+
+
+class MapCounters:
+    """For each batch under way the rows taken so far, and for each worker the row that it is at."""
+
+    def __init__(self, place: CountersPlace, memory: NDArray[np.uint8]) -> None:
+        self._batches = place.batches
+        self._numbers = memory[: place.nbytes].view(np.int64)
+
+    def reset(self) -> None:
+        self._numbers[:] = NOTHING
+
+    def begin_batch(self, number: int) -> None:
+        """Before any worker hears of it; at most so many batches may be under way as there are counters."""
+        self._numbers[self._batch(number)] = 0
+
+    def take_row(self, number: int) -> int:
+        """The next row that nobody else has taken."""
+        return _core.fetch_add(self._numbers, self._batch(number), 1)
+
+    def take_all(self, number: int, count: int) -> None:
+        """Leaves no row for anybody."""
+        _core.fetch_add(self._numbers, self._batch(number), count)
+
+    def set_at(self, worker: int, number: int, row: int) -> None:
+        self._numbers[self._worker(worker)] = number << 32 | row
+
+    def set_idle(self, worker: int) -> None:
+        self._numbers[self._worker(worker)] = NOTHING
+
+    def at(self, worker: int) -> tuple[int, int] | None:
+        """Batch and row that a worker is at, or was when it was killed."""
+        at = int(self._numbers[self._worker(worker)])
+        return None if at == NOTHING else (at >> 32, at & 0xFFFF_FFFF)
+
+    def _batch(self, number: int) -> int:
+        return number % self._batches * _APART
+
+    def _worker(self, worker: int) -> int:
+        return (self._batches + worker) * _APART

@@ -1,4 +1,4 @@
-"""The map workers of one pass, as the parent has them: batches are submitted, and collected in their order."""
+"""`MapWorkers`: the worker processes of one pass, and the batches that they map."""
 
 from __future__ import annotations
 
@@ -6,20 +6,34 @@ import pickle
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import MapWorkerError
-from headrace.feed.decoded import Decoded
-from headrace.feed.map_workers import pickling
-from headrace.feed.map_workers.counters import Counters, CountersPlace
-from headrace.feed.map_workers.inbox import LEAVE_S
-from headrace.feed.map_workers.messages import Begun, Done, FromWorker, NoPlace, Places, Work
-from headrace.feed.map_workers.under_way import Mapped, Shapes, UnderWay
 from headrace.loader.batch_memory import SharedBlocks, SharedFile
-from headrace.loader.batch_values import Layout
-from headrace.loader.map_workers.messages import SentField, send, send_rows, share
+from headrace.loader.batch_values import RowLayout
+from headrace.loader.map_workers import messages
+from headrace.loader.map_workers.messages import (
+    Begun,
+    CountersPlace,
+    Done,
+    FromWorker,
+    MapCounters,
+    MapFailure,
+    MapWork,
+    NoPlace,
+    ResultPlace,
+    ResultPlaces,
+    SentField,
+    send,
+    send_rows,
+    share,
+)
 from headrace.loader.map_workers.processes import (
     WorkerProcess,
     check_may_start,
@@ -27,9 +41,85 @@ from headrace.loader.map_workers.processes import (
     start_method,
     warm_fork_server,
 )
-from headrace.loader.map_workers.worker import Setup
+from headrace.loader.map_workers.worker import LEAVE_S, WorkerSetup
 from headrace.loader.recipe import Recipe
+from headrace.loader.user_functions import DecodedBatch
 from headrace.system.channel import Closed
+
+# -- from feed/map_workers/under_way.py: One batch that map workers are at, as the parent has it.
+
+
+Shapes: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class MappedBatch:
+    """What map made of a batch: each row's values, and whole fields where they lie in place."""
+
+    rows: list[Any]
+    placed: dict[str, Any]
+
+
+@dataclass
+class UnderWay:
+    """`waiting` are the workers that have not done their part; `keep` holds the memory that they read."""
+
+    decoded: DecodedBatch
+    waiting: set[int]
+    keep: list[Any] = field(default_factory=list)
+    failures: list[MapFailure] = field(default_factory=list)
+    _rows: dict[int, Any] = field(default_factory=dict)
+    _blocks: dict[str, tuple[ResultPlace, NDArray[np.uint8]]] = field(default_factory=dict)
+
+    @property
+    def shapes(self) -> Shapes:
+        """Of a row of each field. Where they are another batch's, what map makes of them will be, too."""
+        return tuple(tuple(getattr(value, "shape", ()))[1:] for value in self.decoded.batch.values())
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of shared memory that it has, before and after."""
+        return len(self.keep) + len(self._blocks)
+
+    @property
+    def places(self) -> dict[str, ResultPlace]:
+        return {name: place for name, (place, _) in self._blocks.items()}
+
+    def add_places(self, layouts: dict[str, RowLayout], memory: SharedBlocks) -> None:
+        """Memory for fields that have none yet: the first layout that is asked for is the field's."""
+        for name, layout in layouts.items():
+            if name not in self._blocks:
+                block = memory.acquire(layout.row_bytes * len(self.decoded))
+                offset = memory.offset_of(block)
+                assert offset is not None, "a block begins where it begins"
+                self._blocks[name] = ResultPlace(layout, offset, block.nbytes), block
+
+    def add(self, worker: int, done: Done) -> None:
+        """Raises UsageError for values that cannot be made again here."""
+        self.waiting.discard(worker)
+        if done.rows:
+            self._rows.update(messages.loads_rows(done.rows))
+        if done.failure is not None:
+            self.failures.append(done.failure)
+
+    def mapped(self) -> MappedBatch:
+        """Once nobody is waited for. Raises the exception of the first row that failed: every row before it was
+        mapped, so it is the same however many workers there are."""
+        if self.failures:
+            self._raise(min(self.failures, key=lambda failure: failure.row))
+        count = len(self.decoded)
+        placed = {name: place.layout.batch(block, count).restore() for name, (place, block) in self._blocks.items()}
+        return MappedBatch([self._rows[row] for row in range(count)], placed)
+
+    def _raise(self, failure: MapFailure) -> NoReturn:
+        error = messages.restore_error(failure)
+        error.add_note(f"in map=, {self.decoded.name(failure.row)}")
+        error.add_note(f"In the map worker:\n{failure.traceback}")
+        raise error
+
+
+# -- from feed/map_workers/workers.py: The map workers of one pass, as the parent has them: batches are submitted, and
+# collected in their order.
 
 
 class MapWorkers:
@@ -43,7 +133,7 @@ class MapWorkers:
         """Raises UsageError for a map that the start method cannot take, MapWorkerError where no process starts."""
         file = SharedFile.make()
         self.memory: SharedBlocks | None = None
-        self._counters: Counters | None = None
+        self._counters: MapCounters | None = None
         self._counters_place: CountersPlace | None = None
         if file is not None:
             self.memory = SharedBlocks(file, most_idle=2 * (recipe.prefetch + 1) * len(recipe.fields))
@@ -56,7 +146,7 @@ class MapWorkers:
         self._lost: set[int] = set()
         self._under_way: dict[int, UnderWay] = {}
         self._at: dict[int, tuple[int, int]] = {}  # of workers that say it, for want of shared memory
-        self._expected: tuple[Shapes, dict[str, Layout]] | None = None
+        self._expected: tuple[Shapes, dict[str, RowLayout]] | None = None
         self._kept: dict[tuple[int, int], list[Any]] = {}  # memory that a worker's map still refers to, by batch
         self.busy_s = 0.0
         self.mapped = 0
@@ -74,7 +164,7 @@ class MapWorkers:
         warm_fork_server(method)
         file = None if self.memory is None else self.memory.file
         for index in range(recipe.map_workers):
-            setup = Setup(index, recipe.map, recipe.output, file, self._counters_place, _core.hash64(seed, index))
+            setup = WorkerSetup(index, recipe.map, recipe.output, file, self._counters_place, _core.hash64(seed, index))
             try:
                 self.processes.append(WorkerProcess(context, method, setup))
             except OSError as error:
@@ -97,7 +187,7 @@ class MapWorkers:
 
     # --- the thread that submits ---
 
-    def submit(self, number: int, decoded: Decoded) -> None:
+    def submit(self, number: int, decoded: DecodedBatch) -> None:
         """Hands a batch to the workers; `number` counts the pass's batches."""
         batch = UnderWay(decoded, {process.index for process in self.processes})
         self._under_way[number] = batch
@@ -105,13 +195,13 @@ class MapWorkers:
             for process in self.processes:
                 rows = range((process.index - number) % len(self.processes), len(decoded), len(self.processes))
                 fields = {name: send_rows(value, rows) for name, value in decoded.batch.items()}
-                self._send(process.index, pickling.dumps(_work(number, batch, fields, tuple(rows))))
+                self._send(process.index, messages.dumps(_work(number, batch, fields, tuple(rows))))
         else:
-            work = pickling.dumps(self._shared_work(number, batch, self.memory))
+            work = messages.dumps(self._shared_work(number, batch, self.memory))
             for process in self.processes:
                 self._send(process.index, work)
 
-    def _shared_work(self, number: int, batch: UnderWay, memory: SharedBlocks) -> Work:
+    def _shared_work(self, number: int, batch: UnderWay, memory: SharedBlocks) -> MapWork:
         assert self._counters is not None
         decoded = batch.decoded
         decoded.batch = {name: share(value, memory) for name, value in decoded.batch.items()}
@@ -126,7 +216,7 @@ class MapWorkers:
 
     # --- the thread that collects ---
 
-    def collect(self, number: int) -> Mapped:
+    def collect(self, number: int) -> MappedBatch:
         """The batch, once all workers have done their part. Raises what the user's function raised, MapWorkerError for
         a worker that ended, and Closed after `hang_up`."""
         batch = self._under_way[number]
@@ -162,7 +252,7 @@ class MapWorkers:
         batch = self._under_way[asked.number]
         batch.add_places(asked.layouts, self.memory)
         self._expected = batch.shapes, {name: place.layout for name, place in batch.places.items()}
-        self._send(index, pickling.dumps(Places(batch.places)))
+        self._send(index, messages.dumps(ResultPlaces(batch.places)))
 
     def _take(self, index: int, done: Done) -> None:
         batch = self._under_way[done.number]
@@ -208,15 +298,15 @@ class MapWorkers:
             self.memory.retire()
 
 
-def _place_counters(memory: SharedBlocks, recipe: Recipe) -> tuple[Counters, CountersPlace]:
+def _place_counters(memory: SharedBlocks, recipe: Recipe) -> tuple[MapCounters, CountersPlace]:
     place = CountersPlace(0, recipe.prefetch, recipe.map_workers)
     block = memory.acquire(place.nbytes)
     assert memory.offset_of(block) == place.offset, "it is the file's first block"
-    counters = Counters(place, block)
+    counters = MapCounters(place, block)
     counters.reset()
     return counters, place
 
 
-def _work(number: int, batch: UnderWay, fields: dict[str, SentField], rows: tuple[int, ...] | None = None) -> Work:
+def _work(number: int, batch: UnderWay, fields: dict[str, SentField], rows: tuple[int, ...] | None = None) -> MapWork:
     decoded = batch.decoded
-    return Work(number, len(decoded), rows, decoded.key, decoded.draw_ids, decoded.passes, fields, batch.places)
+    return MapWork(number, len(decoded), rows, decoded.key, decoded.draw_ids, decoded.passes, fields, batch.places)

@@ -1,4 +1,4 @@
-"""Starts worker processes by any start method, and says how one ended."""
+"""Worker processes of any start method: how they start, and how one ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
 from headrace.errors import MapWorkerError, UsageError
-from headrace.loader.map_workers.worker import Setup, run
+from headrace.loader.map_workers.worker import WorkerSetup, run
 from headrace.system.forks import close_in_forks, kept_by_fork
 
 FORGOTTEN_GUARD = (
@@ -35,7 +35,7 @@ def start_method(context: str | BaseContext | None) -> str:
 class WorkerProcess:
     """One started process, and the parent's end of the connection to it."""
 
-    def __init__(self, context: BaseContext, method: str, setup: Setup) -> None:
+    def __init__(self, context: BaseContext, method: str, setup: WorkerSetup) -> None:
         """Raises UsageError for a map that cannot be pickled where that is needed."""
         self.index = setup.index
         self.connection, theirs = context.Pipe()

@@ -1,39 +1,97 @@
-"""What runs in a map worker's process."""
+"""A worker process: it takes rows, calls the user's `map`, and writes results into the batch."""
 
 from __future__ import annotations
 
 import gc
+import os
+import pickle
 import random
 import signal
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from headrace.errors import UsageError
-from headrace.feed.map_workers import pickling
-from headrace.feed.map_workers.counters import Counters, CountersPlace
-from headrace.feed.map_workers.inbox import Inbox
-from headrace.feed.map_workers.messages import Begun, Done, Failure, NoPlace, Place, Work
-from headrace.feed.nesting import shown
 from headrace.loader import user_functions
 from headrace.loader.batch_memory import MappedBlocks, SharedFile
-from headrace.loader.batch_values import SMALL_BYTES, Layout, Plain
+from headrace.loader.batch_values import SMALL_BYTES, PlainArray, RowLayout, shown
 from headrace.loader.decoding.detection import PerSample
-from headrace.loader.map_workers.messages import IMMUTABLE
+from headrace.loader.map_workers import messages
+from headrace.loader.map_workers.messages import (
+    IMMUTABLE,
+    Begun,
+    CountersPlace,
+    Done,
+    MapCounters,
+    MapFailure,
+    MapWork,
+    NoPlace,
+    ResultPlace,
+    ResultPlaces,
+    ToWorker,
+)
 from headrace.loader.recipe import Output, SampleMap
 from headrace.loader.user_functions import Lies
 from headrace.system.forks import close_in_forks
 
+# -- from feed/map_workers/inbox.py: What a worker hears from its parent: messages, and that nobody will send any
+# more.
+
+
+LEAVE_S = 5.0
+"""How long a call of the user's map may go on once the parent has gone or closed the pass."""
+
+
+class Inbox:
+    """Reads the connection in a thread, so that the parent's end is heard of in the midst of the user's map."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._work: SimpleQueue[MapWork | None] = SimpleQueue()
+        self._places: SimpleQueue[ResultPlaces | None] = SimpleQueue()
+        self.ended = False
+        threading.Thread(target=self._read, name="headrace-inbox", daemon=True).start()
+
+    def work(self) -> MapWork | None:
+        """The next batch; None once there will be no more, or nobody wants it."""
+        work = self._work.get()
+        return None if self.ended else work
+
+    def places(self) -> ResultPlaces | None:
+        """What was asked for; None once nobody will answer."""
+        return self._places.get()
+
+    def _read(self) -> None:
+        try:
+            while True:
+                message: ToWorker = pickle.loads(self._connection.recv_bytes())
+                if isinstance(message, MapWork):
+                    self._work.put(message)
+                else:
+                    self._places.put(message)
+        except (EOFError, OSError):
+            self.ended = True
+            self._work.put(None)
+            self._places.put(None)
+        # A killed parent cannot end its workers, and one that hangs in the user's map would outlive it.
+        time.sleep(LEAVE_S)
+        os._exit(1)
+
+
+# -- from feed/map_workers/worker.py: What runs in a map worker's process.
+
 
 @dataclass(frozen=True)
-class Setup:
+class WorkerSetup:
     """What a worker starts with."""
 
     index: int
@@ -46,7 +104,7 @@ class Setup:
     """For Python's, numpy's and torch's global random sources, which forked workers would else have in common."""
 
 
-def run(setup: Setup, connection: Connection) -> None:
+def run(setup: WorkerSetup, connection: Connection) -> None:
     """Maps what the parent sends until it sends no more."""
     close_in_forks(connection)  # a child of the user's would hide this process's end
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
@@ -56,7 +114,7 @@ def run(setup: Setup, connection: Connection) -> None:
     _use_one_core()
     _seed_globals(setup.seed)
     with suppress(PassEnded):
-        Worker(setup, connection).work()
+        MapWorker(setup, connection).work()
 
 
 def _use_one_core() -> None:
@@ -80,18 +138,18 @@ class PassEnded(Exception):  # noqa: N818  # how a worker ends, no error
     """Nobody listens any more."""
 
 
-class Worker:
+class MapWorker:
     """Takes rows of the oldest batch that has any left, and answers each batch with one `Done`."""
 
-    def __init__(self, setup: Setup, connection: Connection) -> None:
+    def __init__(self, setup: WorkerSetup, connection: Connection) -> None:
         self._setup = setup
         self._connection = connection
         self._inbox = Inbox(connection)
         self._blocks = None if setup.file is None else MappedBlocks(setup.file)
-        self._counters: Counters | None = None
+        self._counters: MapCounters | None = None
         if setup.counters is not None and self._blocks is not None:
             at = setup.counters
-            self._counters = Counters(at, self._blocks.fresh(at.offset, at.nbytes))
+            self._counters = MapCounters(at, self._blocks.fresh(at.offset, at.nbytes))
         self._kept: dict[int, list[weakref.ref[Any]]] = {}
 
     def work(self) -> None:
@@ -99,11 +157,11 @@ class Worker:
             done = self._map(work)  # which leaves nothing here that refers to the batch
             self._send(replace(done, kept=self._keeps(work.number), let_go=self._let_go()))
 
-    def _map(self, work: Work) -> Done:
+    def _map(self, work: MapWork) -> Done:
         opened = _Opened(work, self._blocks)
         self._kept[work.number] = opened.memory
         rows: dict[int, Any] = {}
-        failure: Failure | None = None
+        failure: MapFailure | None = None
         busy_s = 0.0
         for row in self._rows(work):
             began = time.perf_counter()
@@ -112,7 +170,7 @@ class Worker:
             except PassEnded:
                 raise
             except BaseException as error:  # SystemExit too: in a thread it would reach the consumer as well
-                failure = pickling.failure(row, error)
+                failure = messages.failure(row, error)
             busy_s += time.perf_counter() - began
             if failure is not None:
                 break
@@ -122,7 +180,7 @@ class Worker:
             self._counters.take_all(work.number, work.count)  # rows before it are all in somebody's hands
         return Done(work.number, len(rows), data, failure, busy_s, kept=False)
 
-    def _rows(self, work: Work) -> Iterator[int]:
+    def _rows(self, work: MapWork) -> Iterator[int]:
         counters, index = self._counters, self._setup.index
         if work.rows is not None or counters is None:
             for row in work.rows or ():
@@ -160,14 +218,14 @@ class Worker:
                 result[name] = Lies.IN_PLACE
         return result
 
-    def _stacked(self, value: Any) -> Plain | None:
+    def _stacked(self, value: Any) -> PlainArray | None:
         """None for what the batch will not have as one array."""
-        plain = Plain.of(value)
+        plain = PlainArray.of(value)
         return None if plain is None or (plain.tensor is not None and self._setup.output == "numpy") else plain
 
-    def _ask_for_places(self, opened: _Opened, plain: dict[str, Plain]) -> None:
+    def _ask_for_places(self, opened: _Opened, plain: dict[str, PlainArray]) -> None:
         missing = {
-            name: Layout.of(found)
+            name: RowLayout.of(found)
             for name, found in plain.items()
             if name not in opened.results and found.array.nbytes * opened.work.count >= SMALL_BYTES
         }
@@ -193,7 +251,7 @@ class Worker:
 
     def _send(self, message: object) -> None:
         try:
-            self._connection.send_bytes(pickling.dumps(message))
+            self._connection.send_bytes(messages.dumps(message))
         except OSError as error:
             raise PassEnded from error
 
@@ -201,7 +259,7 @@ class Worker:
 class _Opened:
     """A batch as the worker sees it."""
 
-    def __init__(self, work: Work, blocks: MappedBlocks | None) -> None:
+    def __init__(self, work: MapWork, blocks: MappedBlocks | None) -> None:
         self.work = work
         self._blocks = blocks
         self.memory: list[weakref.ref[Any]] = []
@@ -216,7 +274,7 @@ class _Opened:
         self.memory.append(weakref.ref(block))
         return block
 
-    def add(self, places: dict[str, Place]) -> None:
+    def add(self, places: dict[str, ResultPlace]) -> None:
         for name, place in places.items():
             if name not in self.results and self._blocks is not None:
                 memory = self._blocks.fresh(place.offset, place.bytes)
@@ -230,21 +288,21 @@ class _Opened:
 class _ResultField:
     """A field of the batch to be."""
 
-    def __init__(self, layout: Layout, whole: Plain) -> None:
+    def __init__(self, layout: RowLayout, whole: PlainArray) -> None:
         self._layout = layout
         self._rows = whole.array
 
-    def fits(self, row: Plain) -> bool:
+    def fits(self, row: PlainArray) -> bool:
         return self._layout.fits(row)
 
-    def write(self, row: int, value: Plain) -> None:
+    def write(self, row: int, value: PlainArray) -> None:
         np.copyto(self._rows[row, ...], value.array)  # of a row of one number, too, a view
 
 
-def _pickled(rows: dict[int, Any]) -> tuple[bytes, Failure | None]:
+def _pickled(rows: dict[int, Any]) -> tuple[bytes, MapFailure | None]:
     """What map returned, or an error that names the first row and field that cannot be pickled."""
     try:
-        return pickling.dumps(rows), None
+        return messages.dumps(rows), None
     except Exception as error:  # whatever the values' own classes raise
         row, field, value = next(_unsuitable(rows))
         where = f" in field {field!r}" if field is not None else ""
@@ -253,7 +311,7 @@ def _pickled(rows: dict[int, Any]) -> tuple[bytes, Failure | None]:
             f"{type(value).__name__!r}{where} ({error}); return arrays, tensors, numbers, text, or lists and dicts of "
             "these, or use map_workers=0"
         )
-        return b"", pickling.failure(row, usage)
+        return b"", messages.failure(row, usage)
 
 
 def _unsuitable(rows: dict[int, Any]) -> Iterator[tuple[int, str | None, Any]]:
@@ -261,7 +319,7 @@ def _unsuitable(rows: dict[int, Any]) -> Iterator[tuple[int, str | None, Any]]:
         values: dict[str | None, Any] = sample if isinstance(sample, dict) else {None: sample}
         for name, value in values.items():
             try:
-                pickling.dumps(value)
+                messages.dumps(value)
             except Exception:  # as in `_pickled`
                 yield row, None if name is None else shown(name), value
     first = min(rows)

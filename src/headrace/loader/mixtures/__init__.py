@@ -1,6 +1,7 @@
-"""Several loaders as one, in exact proportions."""
+"""Mixtures: several loaders as one, in exact proportions."""
 
-from headrace.loader.mixtures.mixed_loader import MixedLoader
-from headrace.mixing.mixing import mix
+from __future__ import annotations
+
+from headrace.loader.mixtures.mixed_loader import MixedLoader, mix
 
 __all__ = ["MixedLoader", "mix"]

@@ -1,4 +1,4 @@
-"""One batch out of several sources' parts of it. Rows are copied once, without the GIL."""
+"""One batch out of several sources' parts of it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import UsageError
-from headrace.feed.memory import BatchMemory
-from headrace.loader.batch_values import SMALL_BYTES, Layout, Plain
+from headrace.fields.tokens import ResolvedText
+from headrace.loader.batch_memory import BatchMemory
+from headrace.loader.batch_values import SMALL_BYTES, PlainArray, RowLayout
+from headrace.loader.decoding.texts import IDS, MASK
+
+# -- from mixing/joining.py: One batch out of several sources' parts of it. Rows are copied once, without the GIL.
+
 
 Rows = NDArray[np.int64]
 Parts = Sequence[tuple[str, Rows, Any]]
@@ -43,15 +48,15 @@ def _join_values(parts: Parts, count: int, memory: BatchMemory, name: str) -> An
         return _join_dicts(parts, count, memory, f" in {name!r}")
     if all(isinstance(value, list) for value in values):
         return _join_lists(parts, count)
-    plain = [Plain.of(value) for value in values]
+    plain = [PlainArray.of(value) for value in values]
     arrays = [each for each in plain if each is not None and each.array.ndim]
     if len(arrays) < len(parts):
         raise UsageError(
             f"mixture: field {name!r}: expected arrays, lists or dicts of them, of one kind in all sources, got "
             f"{_of_each(parts, lambda value: type(value).__name__)}; take batches='one-source'"
         )
-    rows = [Plain(each.array[0], each.tensor) for each in arrays]
-    layout = Layout.of(rows[0])
+    rows = [PlainArray(each.array[0], each.tensor) for each in arrays]
+    layout = RowLayout.of(rows[0])
     if not all(map(layout.fits, rows)):
         raise UsageError(
             f"mixture: field {name!r}: expected rows of one type and shape of all sources, got "
@@ -70,7 +75,7 @@ def _join_lists(parts: Parts, count: int) -> list[Any]:
     return joined
 
 
-def _join_arrays(rows: list[Rows], arrays: list[Plain], layout: Layout, count: int, memory: BatchMemory) -> Any:
+def _join_arrays(rows: list[Rows], arrays: list[PlainArray], layout: RowLayout, count: int, memory: BatchMemory) -> Any:
     nbytes = count * layout.row_bytes
     block = np.empty(nbytes, np.uint8) if nbytes < SMALL_BYTES else memory.acquire(nbytes)
     lines = block[:nbytes].reshape(count, layout.row_bytes)
@@ -82,7 +87,7 @@ def _join_arrays(rows: list[Rows], arrays: list[Plain], layout: Layout, count: i
     return joined.restore() if layout.tensor is None else _tensor(block, layout, count)
 
 
-def _tensor(block: NDArray[np.uint8], layout: Layout, count: int) -> Any:
+def _tensor(block: NDArray[np.uint8], layout: RowLayout, count: int) -> Any:
     """Over the tensor that pinned memory was allocated as, so that torch's allocator learns of copies from it."""
     import torch
 
@@ -99,3 +104,40 @@ def _row(value: Any) -> str:
 
 def _of_each(parts: Parts, of: Any) -> str:
     return " and ".join(f"{of(value)} of {source!r}" for source, _, value in parts)
+
+
+# -- from mixing/filling.py: Texts of several sources at one length: each source has padded its part of a batch to its
+# own longest text.
+
+
+def fill_up(parts: Parts, texts: Sequence[ResolvedText]) -> Parts:
+    """The same parts, of which each of `texts` is as long in all as in the longest. `texts` are one source's: all
+    sources pad alike. What `map` has made something else of stays as it is."""
+    for text in texts:
+        lengths = [_length(batch.get(text.name)) for _, _, batch in parts]
+        if None not in lengths and len(set(lengths)) > 1:
+            longest = max(length for length in lengths if length is not None)
+            parts = [
+                (source, rows, {**batch, text.name: _filled(batch[text.name], longest, text)})
+                for source, rows, batch in parts
+            ]
+    return parts
+
+
+def _length(value: Any) -> int | None:
+    """Tokens of its rows; None for what is no padded text."""
+    if not isinstance(value, Mapping) or set(value) != {IDS, MASK}:
+        return None
+    shapes = [tuple(getattr(part, "shape", ())) for part in value.values()]
+    return int(shapes[0][1]) if shapes[0] == shapes[1] and len(shapes[0]) == 2 else None
+
+
+def _filled(value: Mapping[str, Any], length: int, text: ResolvedText) -> dict[str, Any]:
+    return {name: _widened(part, length, text, {IDS: text.pad_id, MASK: 0}[name]) for name, part in value.items()}
+
+
+def _widened(part: Any, length: int, text: ResolvedText, fill: int) -> Any:
+    plain = PlainArray.of(part)
+    assert plain is not None, "a text's parts are numbers"
+    more = (length - plain.array.shape[1], 0) if text.encoder.pads_left else (0, length - plain.array.shape[1])
+    return PlainArray(np.pad(plain.array, ((0, 0), more), constant_values=fill), plain.tensor).restore()

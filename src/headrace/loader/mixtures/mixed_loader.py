@@ -1,4 +1,4 @@
-"""`MixedLoader`: several loaders as one, and where its consumer is."""
+"""`mix`, and `MixedLoader`: several loaders as one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from headrace.feed.memory import PinnedMemory, PooledMemory
+from headrace.errors import UsageError
 from headrace.loader import Recipe, Stats, tuner_of
+from headrace.loader.batch_memory import PinnedMemory, PooledMemory
 from headrace.loader.loader import Loader
-from headrace.loader.mixtures.mixed_pass import Feeds, JoinedPass, OneSourcePass
-from headrace.loader.position import LoaderPosition
-from headrace.mixing.mixed_state import MixedState, find
-from headrace.passes import DevicePass, Pass
-from headrace.plan import Mixture, Plan, SourceBatches, SourceSamples
+from headrace.loader.mixtures.mixed_pass import JoinedPass, OneSourcePass, SourceFeeds
+from headrace.loader.mixtures.sources import MixedState, check_mixed, check_sources, find_position
+from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
+from headrace.plan import Mixture, SourceBatches, SourceSamples, UniformPlan, Until, counts_of
+from headrace.plan.order import check_int
 
 if TYPE_CHECKING:
     from headrace.loader import Runner
+
+
+# -- from mixing/mixed_loader.py: `MixedLoader`: several loaders as one, and where its consumer is.
+
 
 Batches: TypeAlias = Literal["one-source", "mixed"]
 
@@ -44,7 +49,7 @@ class MixedLoader(LoaderPosition):
         self._memory: PinnedMemory | PooledMemory = PooledMemory(1, len(self._first.recipe.parts))
         if placement is not None and pinned:
             self._memory = PinnedMemory(placement.device)
-        self._feeds: Feeds | None = None  # the latest pass's
+        self._feeds: SourceFeeds | None = None  # the latest pass's
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -108,7 +113,7 @@ class MixedLoader(LoaderPosition):
         found = MixedState.from_dict(state)
         plans = {name: each.recipe.plan for name, each in self._sources.items()}
         repeating = {name for name, each in self._sources.items() if each.dataset.occurrences is not None}
-        epoch, step, told = find(found, self._state_at, plans, repeating)
+        epoch, step, told = find_position(found, self._state_at, plans, repeating)
         for warning in told:
             warnings.warn(warning, stacklevel=2)
         self._move(epoch, step)
@@ -144,13 +149,13 @@ class MixedLoader(LoaderPosition):
         for loader in self._sources.values():
             loader.check_place()
 
-    def begin_pass(self, epoch: int, step: int) -> Pass:
+    def begin_pass(self, epoch: int, step: int) -> LoaderPass:
         """For an iterator: starts what makes the batches of `epoch` from `step` on."""
         placement = self._first.placement
         self._taken(epoch + 1, 0)  # an epoch beyond what can be counted raises here
         lane = None if placement is None else placement.lane()  # first: what it may raise leaves no thread behind
         with ExitStack() as undo:
-            feeds = Feeds(self._begin_feeds(epoch, step, undo))
+            feeds = SourceFeeds(self._begin_feeds(epoch, step, undo))
             undo.pop_all()
         self._feeds = feeds
         host = (
@@ -172,7 +177,7 @@ class MixedLoader(LoaderPosition):
         """What the source's feed makes in this epoch, how many batches ahead, and its first step."""
         recipe = replace(loader.recipe, pass_samples=self._pass_samples(number, loader, epoch))
         if self._batches == "mixed":
-            assert isinstance(recipe.plan, Plan)
+            assert isinstance(recipe.plan, UniformPlan)
             return (
                 replace(recipe, plan=SourceSamples(recipe.plan, self._steps, self._mixture, number)),
                 loader.prefetch,
@@ -191,7 +196,7 @@ class MixedLoader(LoaderPosition):
             count *= Fraction(loader.samples, len(loader))
         return min(math.ceil(count / loader.world_size), loader.recipe.plan.length)
 
-    def _one_source(self, feeds: Feeds, epoch: int, step: int) -> Pass:
+    def _one_source(self, feeds: SourceFeeds, epoch: int, step: int) -> LoaderPass:
         recipes = [loader.recipe for loader in self._sources.values()]
         return OneSourcePass(
             feeds,
@@ -203,7 +208,7 @@ class MixedLoader(LoaderPosition):
             output=recipes[0].output,
         )
 
-    def _joined(self, feeds: Feeds, epoch: int, step: int) -> Pass:
+    def _joined(self, feeds: SourceFeeds, epoch: int, step: int) -> LoaderPass:
         plan = self._first.recipe.plan
         return JoinedPass(
             feeds,
@@ -219,10 +224,95 @@ class MixedLoader(LoaderPosition):
             output=self._first.recipe.output,
         )
 
-    def mind(self, begun: Pass) -> None:
+    def mind(self, begun: LoaderPass) -> None:
         """For an iterator: a consumer that holds many batches is told so."""
         if isinstance(begun, OneSourcePass):
             for loader, runner in zip(self._sources.values(), begun.feeds.runners, strict=True):
                 loader.mind(runner, within=1)
         elif isinstance(self._memory, PooledMemory):
             self._memory.mind(begun.batch_bytes, begun.held_batches)
+
+
+# -- from mixing/mixing.py: `mix`: what a user says of a mixture, checked and made into a loader.
+
+
+MAX_STEPS = 1 << 40
+
+
+def mix(
+    sources: Mapping[str, Loader],
+    *,
+    weights: Mapping[str, float] | None = None,
+    batches: Batches = "one-source",
+    epoch: Literal["largest", "smallest"] | int = "largest",
+    seed: int = 0,
+) -> MixedLoader:
+    """One loader out of several, each with its own dataset, fields, views and order, in exact proportions.
+
+    `sources`  names to loaders that differ in what they load, and agree on fields' names, ranks, output and device
+    `weights`  the share of each source, as numbers above 0 in any unit; default: by size, so that all end together
+    `batches`  "one-source": each batch is one of a source's own, and weights are shares of batches. "mixed": each
+               batch has samples of all, weights are shares of samples, and all sources have one batch_size and one
+               shape of image
+    `epoch`    how many steps an epoch has: the fewest in which all sources ("largest") or one of them ("smallest")
+               are seen whole, or an int
+    `seed`     draws the order in which sources take turns; each source draws its samples by its own
+
+    A source goes on where it was from one epoch into the next, and begins again, in a new order, when it has been seen
+    whole. Each batch has int64 [N] `source` beside its fields: the position of each sample's source in `sources`.
+    Raises UsageError for sources that do not go together, before anything is read.
+    """
+    check_sources(sources)
+    if batches not in ("one-source", "mixed"):
+        raise UsageError(f"batches: expected 'one-source' or 'mixed', got {batches!r}")
+    if batches == "mixed":
+        check_mixed(sources)
+    check_int("seed", seed, 0, (1 << 64) - 1, "take it modulo 2**64")
+    lengths = _lengths(sources, batches)
+    mixture = Mixture(counts_of(_weights(weights, sources, lengths)), seed)
+    return MixedLoader(sources, mixture, batches, _steps(epoch, mixture, sources, lengths, batches))
+
+
+def _lengths(sources: Mapping[str, Loader], batches: Batches) -> list[int]:
+    """What is taken of each source until it has been seen whole: batches or samples."""
+    plans = [loader.recipe.plan for loader in sources.values()]
+    return [plan.steps if batches == "one-source" else plan.length for plan in plans]
+
+
+def _weights(weights: object, sources: Mapping[str, Loader], lengths: list[int]) -> dict[str, float]:
+    """By source, in their order."""
+    if weights is None:
+        return dict(zip(sources, lengths, strict=True))
+    if not isinstance(weights, Mapping):
+        raise UsageError(f"weights: expected a dict of the sources' names to numbers, got {weights!r}")
+    missing = [name for name in sources if name not in weights]
+    unknown = [name for name in weights if name not in sources]
+    if missing or unknown:
+        raise UsageError(
+            f"weights: expected one for each of the sources {', '.join(map(repr, sources))}, got "
+            + " and ".join(
+                f"{what} {', '.join(map(repr, names))}"
+                for what, names in (("none for", missing), ("some for unknown", unknown))
+                if names
+            )
+        )
+    return {name: weights[name] for name in sources}
+
+
+def _steps(epoch: object, mixture: Mixture, sources: Mapping[str, Loader], lengths: list[int], batches: Batches) -> int:
+    if isinstance(epoch, str):
+        if epoch not in ("largest", "smallest"):
+            raise UsageError(f"epoch: expected 'largest', 'smallest' or a number of steps, got {epoch!r}")
+        until: Until = "largest" if epoch == "largest" else "smallest"
+        plan = next(iter(sources.values())).recipe.plan
+        a_step = 1 if batches == "one-source" else plan.global_batch
+        steps = mixture.steps_of_epoch(lengths, until=until, positions_a_step=a_step)
+        if steps > MAX_STEPS:
+            raise UsageError(
+                f"epoch: expected at most {MAX_STEPS} steps until {epoch!r}, got {steps} with these weights; pass a "
+                "number of steps"
+            )
+        return steps
+    check_int("epoch", epoch, 1, MAX_STEPS, "it is a number of steps; or 'largest' or 'smallest'")
+    assert isinstance(epoch, int)
+    return epoch

@@ -1,4 +1,4 @@
-"""One pass over an epoch of a mixture: a feed for each source, and what makes one sequence of batches of theirs."""
+"""One pass of a mixture: batches of one source each, or joined from all."""
 
 from __future__ import annotations
 
@@ -12,25 +12,65 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import UsageError
-from headrace.feed.memory import BatchMemory
 from headrace.fields.tokens import ResolvedText
-from headrace.loader import Batch, Runner, Stats
-from headrace.loader.mixtures.joining import join
+from headrace.loader import Batch, Runner, StageStats, Stats
+from headrace.loader.batch_memory import BatchMemory
+from headrace.loader.mixtures.joining import fill_up, join
 from headrace.loader.mixtures.sources import SOURCE
-from headrace.mixing.filling import fill_up
-from headrace.mixing.totals import totals
 from headrace.plan import EpochPlan, Mixture
 from headrace.system.channel import Channel, Closed
-from headrace.threads import THREAD_PREFIX, Origin, close_at_exit, in_own_thread
+from headrace.system.threads import THREAD_PREFIX, ProcessOrigin, close_at_exit, in_own_thread
+
+# -- from mixing/totals.py: What the feeds of several sources did together.
 
 
-class Feeds:
+def total_stats(sources: Mapping[str, Stats]) -> Stats:
+    """Sums. `wall_s` is the longest, and `feed_wait_s` that of the source that waits least for training."""
+    all_of = list(sources.values())
+    stages = [stats.stages for stats in all_of]
+    return Stats(
+        batches=sum(each.batches for each in all_of),
+        samples=sum(each.samples for each in all_of),
+        wall_s=max(each.wall_s for each in all_of),
+        consumer_wait_s=sum(each.consumer_wait_s for each in all_of),
+        feed_wait_s=min(each.feed_wait_s for each in all_of),
+        python_s=sum(each.python_s for each in all_of),
+        idle_s=sum(each.idle_s for each in all_of),
+        threads=max(each.threads for each in all_of),
+        ready_batches=sum(each.ready_batches for each in all_of),
+        batch_bytes=max(each.batch_bytes for each in all_of),
+        bad=sum(each.bad for each in all_of),
+        replaced=sum(each.replaced for each in all_of),
+        declined=sum(each.declined for each in all_of),
+        retries=sum(each.retries for each in all_of),
+        left_out=sum(each.left_out for each in all_of),
+        repeated=sum(each.repeated for each in all_of),
+        map_workers=sum(each.map_workers for each in all_of),
+        stages={name: _total_stage([each[name] for each in stages if name in each]) for name in _stage_names(stages)},
+    )
+
+
+def _stage_names(stages: list[dict[str, StageStats]]) -> list[str]:
+    return list(dict.fromkeys(name for each in stages for name in each))
+
+
+def _total_stage(found: list[StageStats]) -> StageStats:
+    return StageStats(
+        sum(each.busy_s for each in found), sum(each.items for each in found), sum(each.bytes for each in found)
+    )
+
+
+# -- from mixing/mixed_pass.py: One pass over an epoch of a mixture: a feed for each source, and what makes one
+# sequence of batches of theirs.
+
+
+class SourceFeeds:
     """The sources' runners, by name in the mixture's order. They begin and end together."""
 
     def __init__(self, runners: Mapping[str, Runner]) -> None:
         self.names = list(runners)
         self.runners = list(runners.values())
-        self._origin = Origin()
+        self._origin = ProcessOrigin()
         self._started = time.perf_counter()
 
     @property
@@ -76,7 +116,7 @@ class OneSourcePass:
 
     def __init__(
         self,
-        feeds: Feeds,
+        feeds: SourceFeeds,
         mixture: Mixture,
         *,
         epoch: int,
@@ -128,7 +168,7 @@ class OneSourcePass:
         self.feeds.drop()
 
     def stats(self) -> Stats:
-        return totals(self.feeds.stats())
+        return total_stats(self.feeds.stats())
 
 
 class JoinedPass:
@@ -136,7 +176,7 @@ class JoinedPass:
 
     def __init__(
         self,
-        feeds: Feeds,
+        feeds: SourceFeeds,
         mixture: Mixture,
         memory: BatchMemory,
         *,
@@ -199,7 +239,7 @@ class JoinedPass:
     def stats(self) -> Stats:
         """What the sources did, with the waiting and the counts of who takes the joined batches."""
         channel = self._channel.statistics()
-        all_sources = totals(self.feeds.stats())
+        all_sources = total_stats(self.feeds.stats())
         return replace(
             all_sources,
             batches=channel.taken,

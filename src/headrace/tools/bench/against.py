@@ -1,7 +1,4 @@
-"""The user's own loader, `module:make_loader`, as an iterator over the sizes of its batches.
-
-Their code runs in the process that measures (worker.py), and nowhere else. It is imported from the current folder.
-"""
+"""A loader of the user's, `module:make_loader`, as an iterator over the sizes of its batches."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.tools.bench.settings import Settings
+from headrace.tools.bench.settings import BenchSettings
 
 KEYWORDS = ("path", "batch_size", "num_workers", "seed")
 """What a factory may ask for by name: PATH, --batch-size, --threads, and a number that differs from round to round."""
@@ -30,7 +27,7 @@ def check_name(against: str) -> tuple[str, str]:
     return module, name
 
 
-def batch_sizes(settings: Settings, round_number: int) -> Iterator[int]:
+def against_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[int]:
     """Make the loader and yield the size of each of its batches while it is held, epoch after epoch.
 
     Raises HeadraceError where there is no such loader, or it has no batches or batches without samples.
@@ -78,7 +75,7 @@ def _checked(batch: Any, against: str, number: int) -> int:
     )
 
 
-def _wanted(settings: Settings, round_number: int) -> dict[str, object]:
+def _wanted(settings: BenchSettings, round_number: int) -> dict[str, object]:
     values = (settings.path, settings.batch_size, settings.threads, settings.seed + round_number)
     return dict(zip(KEYWORDS, values, strict=True))
 

@@ -1,34 +1,99 @@
-"""Medians, ratios, the verdict and the JSON document of a comparison: pure."""
+"""A comparison of two loaders: preflight, medians, verdict, JSON and table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib.util
+import platform
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from headrace.bench.environment import Environment
-from headrace.bench.measure import Run
-from headrace.tools.bench.settings import FILES_AT_MOST, Settings
+from PIL import features
+from rich.console import Console
+from rich.table import Table
+
+import headrace as hr
+from headrace._core import codec_versions
+from headrace.errors import UsageError
+from headrace.loader import available_cores
+from headrace.tools.bench.against import check_name
+from headrace.tools.bench.runs import BenchRun, one_run
+from headrace.tools.bench.settings import CROP_PX, FILES_AT_MOST, BenchSettings, list_images
+
+# -- from bench/environment.py: What the figures were measured on.
+
+
+OTHERS = ("torch", "pillow", "numpy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchEnvironment:
+    """The machine, the versions and the date of a comparison; what could not be learnt is None."""
+
+    date: str  # ISO 8601, UTC
+    cpu: str | None
+    cores: int  # that this process may use
+    system: str
+    python: str
+    packages: Mapping[str, str | None]
+    codecs: str  # that Headrace decodes with
+    pillow_libjpeg_turbo: str | None
+
+
+def environment() -> BenchEnvironment:
+    """Describe this machine, now."""
+    return BenchEnvironment(
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        cpu=cpu_model(Path("/proc/cpuinfo").read_text()),
+        cores=available_cores(),
+        system=platform.platform(),
+        python=platform.python_version(),
+        packages={"headrace": hr.__version__, **{name: _version(name) for name in OTHERS}},
+        codecs=codec_versions(),
+        pillow_libjpeg_turbo=features.version("libjpeg_turbo"),
+    )
+
+
+def cpu_model(cpuinfo: str) -> str | None:
+    """Find the processor's name in the text of /proc/cpuinfo; ARM machines have none."""
+    names = (line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name"))
+    return next(names, None)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+# -- from bench/result.py: Medians, ratios, the verdict and the JSON document of a comparison: pure.
+
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metric:
+class BenchMetric:
     """A figure of a run; `of` gives None where it could not be measured."""
 
     key: str
     label: str
     more_is_better: bool
-    of: Callable[[Run], float | None]
+    of: Callable[[BenchRun], float | None]
 
 
 METRICS = (
-    Metric(key="images_per_s", label="images/s", more_is_better=True, of=lambda run: run.images_per_s),
-    Metric(key="cpu_s_per_1000", label="CPU-s/1,000 images", more_is_better=False, of=lambda run: run.cpu_s_per_1000),
-    Metric(key="first_batch_s", label="first batch, s", more_is_better=False, of=lambda run: run.first_batch_s),
-    Metric(
+    BenchMetric(key="images_per_s", label="images/s", more_is_better=True, of=lambda run: run.images_per_s),
+    BenchMetric(
+        key="cpu_s_per_1000", label="CPU-s/1,000 images", more_is_better=False, of=lambda run: run.cpu_s_per_1000
+    ),
+    BenchMetric(key="first_batch_s", label="first batch, s", more_is_better=False, of=lambda run: run.first_batch_s),
+    BenchMetric(
         key="peak_memory_bytes",
         label="peak memory, MB (PSS)",
         more_is_better=False,
@@ -38,25 +103,25 @@ METRICS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class BenchResult:
     """All runs of a comparison, in the order in which they ran, with what they were measured on."""
 
-    settings: Settings
-    environment: Environment
+    settings: BenchSettings
+    environment: BenchEnvironment
     available: int  # images in the dataset
-    runs: Sequence[tuple[str, Run]]
+    runs: Sequence[tuple[str, BenchRun]]
 
-    def figures(self, loader: str, metric: Metric) -> list[float]:
+    def figures(self, loader: str, metric: BenchMetric) -> list[float]:
         """Every figure of one loader that was measured."""
         found = (metric.of(run) for name, run in self.runs if name == loader)
         return [figure for figure in found if figure is not None]
 
-    def median(self, loader: str, metric: Metric) -> float | None:
+    def median(self, loader: str, metric: BenchMetric) -> float | None:
         """The median over the rounds; None where nothing was measured."""
         figures = self.figures(loader, metric)
         return median(figures) if figures else None
 
-    def gain(self, metric: Metric) -> float | None:
+    def gain(self, metric: BenchMetric) -> float | None:
         """How many times better Headrace's median is than the peer's: above 1 is better, whichever way it counts."""
         own, peer = (self.median(loader, metric) for loader in self.settings.loaders)
         if not own or not peer:
@@ -100,3 +165,117 @@ def digits(figure: float | None) -> str:
     if abs(figure) >= 100:
         return f"{figure:,.0f}"
     return f"{figure:.1f}" if abs(figure) >= 1 else f"{figure:.2f}"
+
+
+# -- from bench/table.py: A comparison for a terminal: the verdict first, the figures next, then what they mean.
+
+
+ASCII = {ord("×"): "x", ord("–"): "-"}
+
+
+def show(result: BenchResult, console: Console) -> None:
+    """Print the comparison, in ASCII where the terminal knows no more."""
+    signs = ASCII if console.options.ascii_only else {}
+    console.print(f"[bold]{result.verdict.translate(signs)}[/bold]\n", highlight=False)
+    console.print(_table(result, signs))
+    console.print(_conditions(result), highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(result: BenchResult, signs: dict[int, str]) -> Table:
+    rounds = result.settings.rounds
+    title = f"median of {rounds} rounds (least–most)" if rounds > 1 else "one round"
+    table = Table(title=title.translate(signs), title_justify="left")
+    table.add_column("")
+    peer = "torch + Pillow" if result.settings.against is None else "yours"
+    for name in ("Headrace", peer, "gain"):
+        table.add_column(name, justify="right")
+    for metric in METRICS:
+        cells = [_cell(result, loader, metric) for loader in result.settings.loaders]
+        cells.append(_gain(result.gain(metric)))
+        table.add_row(metric.label, *(cell.translate(signs) for cell in cells))
+    return table
+
+
+def _gain(gain: float | None) -> str:
+    if gain is None:
+        return digits(None)
+    colour = "green" if gain > 1 else "red"
+    return f"[{colour}]{digits(gain)} ×[/{colour}]"
+
+
+def _cell(result: BenchResult, loader: str, metric: BenchMetric) -> str:
+    scale = 1e-6 if metric.key.endswith("_bytes") else 1.0
+    figures = [figure * scale for figure in result.figures(loader, metric)]
+    middle = result.median(loader, metric)
+    if middle is None:
+        return digits(None)
+    spread = f" ({digits(min(figures))}–{digits(max(figures))})" if len(figures) > 1 else ""
+    return digits(middle * scale) + spread
+
+
+def _conditions(result: BenchResult) -> str:
+    settings = result.settings
+    if settings.against is not None:
+        return _beside_yours(result)
+    used = min(result.available, FILES_AT_MOST)
+    return (
+        f"RandomResizedCrop({CROP_PX}) + flip to {settings.output}, batch {settings.batch_size}, "
+        f"{settings.threads} threads against {settings.threads} workers, both held to {settings.threads} cores.\n"
+        f"{used:,} of {result.available:,} images in {settings.path}; {result.runs[0][1].images:,} counted a run.\n"
+        f"{machine(result.environment)}"
+    )
+
+
+def _beside_yours(result: BenchResult) -> str:
+    """What a loader of the user's makes of the files is theirs, and is not compared."""
+    settings = result.settings
+    counted = [next(run.images for name, run in result.runs if name == loader) for loader in settings.loaders]
+    return (
+        f"Headrace: RandomResizedCrop({CROP_PX}) + flip to {settings.output}, batch {settings.batch_size}, "
+        f"of {settings.path}. Yours: what {settings.against} gives; whether it is the same work is for you to say.\n"
+        f"Both held to {settings.threads} cores; {counted[0]:,} and {counted[1]:,} samples counted a run.\n"
+        f"{machine(result.environment)}"
+    )
+
+
+def machine(what: BenchEnvironment) -> str:
+    """One line."""
+    packages = ", ".join(f"{name} {number}" for name, number in what.packages.items() if number is not None)
+    return f"{what.cpu or 'unnamed CPU'}, Python {what.python}, {packages}, {what.date}."
+
+
+# -- from bench/preflight.py: What must hold before anything is timed.
+
+
+def available_images(settings: BenchSettings) -> int:
+    """Count the dataset's images, having checked that both loaders can run and, with torch's DataLoader, would read the
+    same ones. What a loader of the user's reads is theirs.
+
+    Opening also builds a tar's index, so that every run finds it there.
+    """
+    check_torch()
+    check_cores(settings.threads)
+    if settings.against is not None:
+        check_name(settings.against)
+        one_run(settings, "yours", 0, only_check=True)
+        return len(hr.open(settings.path))
+    own, peer = len(hr.open(settings.path)), len(list_images(settings.path))
+    if own != peer:
+        raise UsageError(
+            f"expected one image a sample in {settings.path}; headrace.open finds {own} samples, and {peer} files "
+            "there are images by their names. Give a dataset with one image a sample."
+        )
+    return own
+
+
+def check_torch() -> None:
+    """Raise UsageError where the peer cannot be imported."""
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError("the comparison is with torch's DataLoader, and torch is not installed: pip install torch")
+
+
+def check_cores(threads: int) -> None:
+    """Raise UsageError where `threads` are more than the cores: the figures would not be at equal cores."""
+    cores = available_cores()
+    if threads > cores:
+        raise UsageError(f"expected at most {cores} threads, the cores that this process may use; got {threads}.")

@@ -1,25 +1,161 @@
-"""The sides of `headrace bench --worth`: iterators over the sizes of batches, made with one technique or without.
-
-A side makes the same images as its opposite: RandomResizedCrop and flip of the dataset's files.
-"""
+"""The peer, torch's DataLoader over a Pillow dataset, and the sides that `--worth` compares."""
 
 from __future__ import annotations
 
+import math
 import os
+import tarfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 import headrace as hr
-from headrace.bench.listing import Listing, list_images
-from headrace.bench.peer import Photos
-from headrace.tools.bench.settings import CROP_PX, FLIP, Output, Settings, samples
+from headrace.tools.bench.settings import (
+    CROP_PX,
+    FLIP,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    BenchSettings,
+    ImageListing,
+    Output,
+    list_images,
+    samples,
+)
+
+# -- from bench/peer.py: The peer: torch's DataLoader over a Dataset that decodes, crops and resizes with Pillow, as
+# most scripts do.
+#
+# The steps are those of torchvision's transforms on PIL images (RandomResizedCrop, RandomHorizontalFlip, ToTensor,
+# Normalize), written out here so that torchvision is not needed.
+
+
+AREA_SHARES = (0.08, 1.0)
+ASPECT_RATIOS = (3 / 4, 4 / 3)
+TRIES = 10
+
+
+class Photos(Dataset[torch.Tensor]):
+    """Images of a listing as [3, 224, 224] tensors; a tar is opened, and its names indexed, once in each worker."""
+
+    def __init__(self, listing: ImageListing, indices: NDArray[np.int64], output: Output) -> None:
+        self.listing = listing
+        self.indices = indices
+        self.output = output
+        self.tars: dict[str, tuple[tarfile.TarFile, dict[str, tarfile.TarInfo]]] = {}
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        image = flip(random_resized_crop(self.read(*self.listing.files[self.indices[index]])))
+        return to_tensor(image, self.output)
+
+    def read(self, place: str, name: str | None) -> Image.Image:
+        if name is None:
+            with open(place, "rb") as file:
+                return Image.open(file).convert("RGB")
+        tar, members = self.opened(place)
+        member = tar.extractfile(members[name])
+        assert member is not None, "the listing holds regular files only"
+        return Image.open(member).convert("RGB")
+
+    def opened(self, place: str) -> tuple[tarfile.TarFile, dict[str, tarfile.TarInfo]]:
+        """A tar and its members by name."""
+        if place not in self.tars:
+            tar = tarfile.open(place, "r:")  # noqa: SIM115 (kept for the worker's life)
+            self.tars[place] = tar, {member.name: member for member in tar}
+        return self.tars[place]
+
+    def span(self, place: str, name: str | None) -> tuple[int, int]:
+        """Offset and size of a file in what holds it; 0 and 0 of a whole file."""
+        if name is None:
+            return 0, 0
+        member = self.opened(place)[1][name]
+        return member.offset_data, member.size
+
+
+def random_resized_crop(image: Image.Image) -> Image.Image:
+    """Crop a random window and resize it to 224×224, bilinear and antialiased, by way of a crop as torchvision does."""
+    return image.crop(crop_window(*image.size)).resize((CROP_PX, CROP_PX), Image.Resampling.BILINEAR)
+
+
+def crop_window(width: int, height: int) -> tuple[int, int, int, int]:
+    """Draw (left, top, right, bottom) from torch's random source: torchvision's RandomResizedCrop.get_params."""
+    low, high = math.log(ASPECT_RATIOS[0]), math.log(ASPECT_RATIOS[1])
+    for _ in range(TRIES):
+        area = width * height * _uniform(*AREA_SHARES)
+        aspect = math.exp(_uniform(low, high))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = _integer(width - w), _integer(height - h)
+            return left, top, left + w, top + h
+    return _central_window(width, height)
+
+
+def flip(image: Image.Image) -> Image.Image:
+    """Mirror left and right with probability one half."""
+    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if _uniform(0, 1) < FLIP else image
+
+
+def to_tensor(image: Image.Image, output: Output) -> torch.Tensor:
+    """Convert to [3, H, W]: uint8 as it is, or float32 from 0 to 1 and then normalised with ImageNet's figures."""
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+    if output == "uint8":
+        return pixels
+    mean, std = torch.tensor(IMAGENET_MEAN).view(3, 1, 1), torch.tensor(IMAGENET_STD).view(3, 1, 1)
+    return pixels.to(torch.float32).div_(255).sub_(mean).div_(std)
+
+
+def peer_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[int]:
+    """List the images, load one long epoch, and yield the size of each batch while it is held."""
+    torch.manual_seed(settings.seed + round_number)
+    listing = list_images(settings.path)
+    data = Photos(listing, samples(len(listing), settings), settings.output)
+    loader = DataLoader(
+        data,
+        batch_size=settings.batch_size,
+        shuffle=True,
+        num_workers=settings.threads,
+        worker_init_fn=partial(_end_with, os.getpid()),
+    )
+    for batch in loader:
+        yield len(batch)
+
+
+def _end_with(parent: int, worker: int) -> None:
+    """End this worker where its parent was killed as it started: torch then takes its foster parent for its own, and
+    never misses it."""
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _central_window(width: int, height: int) -> tuple[int, int, int, int]:
+    aspect = min(max(width / height, ASPECT_RATIOS[0]), ASPECT_RATIOS[1])
+    w, h = min(width, round(height * aspect)), min(height, round(width / aspect))
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
+
+
+def _uniform(low: float, high: float) -> float:
+    return torch.empty(1).uniform_(low, high).item()
+
+
+def _integer(most: int) -> int:
+    return int(torch.randint(0, most + 1, (1,)).item())
+
+
+# -- from bench/sides.py: The sides of `headrace bench --worth`: iterators over the sizes of batches, made with one
+# technique or without.
+#
+# A side makes the same images as its opposite: RandomResizedCrop and flip of the dataset's files.
+
 
 BatchSizes = Iterator[int]
 KEPT_IMAGES = 64
@@ -29,7 +165,7 @@ CACHE = "ram:256MB"
 """For these, and the index of a million samples and more."""
 
 
-def side(name: str) -> Callable[[Settings, int], BatchSizes]:
+def side(name: str) -> Callable[[BenchSettings, int], BatchSizes]:
     """That of a name in bench/comparisons.py."""
     return SIDES[name]
 
@@ -46,7 +182,7 @@ class DroppedPhotos(Photos):
 class DecodedPhotos(Photos):
     """Images that are decoded at the beginning, and kept in the process."""
 
-    def __init__(self, listing: Listing, indices: NDArray[np.int64], output: Output) -> None:
+    def __init__(self, listing: ImageListing, indices: NDArray[np.int64], output: Output) -> None:
         super().__init__(listing, indices, output)
         files = [listing.files[index] for index in np.unique(indices)]
         self.kept = {file: super(DecodedPhotos, self).read(*file) for file in files}
@@ -80,8 +216,8 @@ def can_be_dropped(path: str) -> bool:
     return False
 
 
-def _photos(kind: type[Photos]) -> Callable[[Settings, int], Photos]:
-    def made(settings: Settings, round_number: int) -> Photos:
+def _photos(kind: type[Photos]) -> Callable[[BenchSettings, int], Photos]:
+    def made(settings: BenchSettings, round_number: int) -> Photos:
         torch.manual_seed(settings.seed + round_number)
         listing = list_images(settings.path)
         return kind(listing, samples(len(listing), settings, most=KEPT_IMAGES), settings.output)
@@ -89,36 +225,36 @@ def _photos(kind: type[Photos]) -> Callable[[Settings, int], Photos]:
     return made
 
 
-def _over(kind: type[Photos], loader: Callable[[Photos, Settings], Iterable[torch.Tensor]]) -> Any:
-    def batch_sizes(settings: Settings, round_number: int) -> BatchSizes:
+def _over(kind: type[Photos], loader: Callable[[Photos, BenchSettings], Iterable[torch.Tensor]]) -> Any:
+    def batch_sizes(settings: BenchSettings, round_number: int) -> BatchSizes:
         for batch in loader(_photos(kind)(settings, round_number), settings):
             yield len(batch)
 
     return batch_sizes
 
 
-def _inline(data: Photos, settings: Settings) -> Iterable[torch.Tensor]:
+def _inline(data: Photos, settings: BenchSettings) -> Iterable[torch.Tensor]:
     return DataLoader(data, batch_size=settings.batch_size, shuffle=True)
 
 
-def _one_worker(data: Photos, settings: Settings) -> Iterable[torch.Tensor]:
+def _one_worker(data: Photos, settings: BenchSettings) -> Iterable[torch.Tensor]:
     return DataLoader(data, batch_size=settings.batch_size, shuffle=True, num_workers=1)
 
 
-def _processes(data: Photos, settings: Settings) -> Iterable[torch.Tensor]:
+def _processes(data: Photos, settings: BenchSettings) -> Iterable[torch.Tensor]:
     return DataLoader(data, batch_size=settings.batch_size, shuffle=True, num_workers=settings.threads)
 
 
-def _threads(data: Photos, settings: Settings) -> Iterable[torch.Tensor]:
+def _threads(data: Photos, settings: BenchSettings) -> Iterable[torch.Tensor]:
     # Which crop falls to which image hangs on the threads' timing, and says nothing of the pace.
     warnings.filterwarnings("ignore", message="torch's default generator moved")
     return hr.ThreadDataLoader(data, batch_size=settings.batch_size, shuffle=True, num_workers=settings.threads)
 
 
-def _copied(*, pinned: bool) -> Callable[[Photos, Settings], Iterable[torch.Tensor]]:
+def _copied(*, pinned: bool) -> Callable[[Photos, BenchSettings], Iterable[torch.Tensor]]:
     """On the device, one after the other, each there before the next is taken."""
 
-    def batches(data: Photos, settings: Settings) -> Iterator[torch.Tensor]:
+    def batches(data: Photos, settings: BenchSettings) -> Iterator[torch.Tensor]:
         loader = DataLoader(
             data, batch_size=settings.batch_size, shuffle=True, num_workers=settings.threads, pin_memory=pinned
         )
@@ -133,7 +269,7 @@ def _copied(*, pinned: bool) -> Callable[[Photos, Settings], Iterable[torch.Tens
 def _headrace(threads: int | None, prefetch: int, *, shrink_to: int | None = None, cache: str | None = None) -> Any:
     """`threads` None for as many as the settings allow."""
 
-    def batch_sizes(settings: Settings, round_number: int) -> BatchSizes:
+    def batch_sizes(settings: BenchSettings, round_number: int) -> BatchSizes:
         data = hr.open(settings.path)
         normalize = hr.IMAGENET if settings.output == "float32" else None
         loader = hr.Loader(
@@ -153,7 +289,7 @@ def _headrace(threads: int | None, prefetch: int, *, shrink_to: int | None = Non
     return batch_sizes
 
 
-SIDES: dict[str, Callable[[Settings, int], BatchSizes]] = {
+SIDES: dict[str, Callable[[BenchSettings, int], BatchSizes]] = {
     "inline": _over(Photos, _inline),
     "one-worker": _over(Photos, _one_worker),
     "process-workers": _over(Photos, _processes),

@@ -1,12 +1,22 @@
-"""What is compared, and how many batches a run takes: pure."""
+"""What is compared: settings, the window of a run, and the images that are read."""
 
 from __future__ import annotations
 
+import os
+import tarfile
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
+
+from headrace.data.storage.paths import expand_pattern
+from headrace.errors import DatasetError, EmptyDatasetError
+
+# -- from bench/settings.py: What is compared, and how many batches a run takes: pure.
+
 
 Output = Literal["uint8", "float32"]
 
@@ -17,7 +27,7 @@ FILES_AT_MOST = 2000  # so that a large dataset stays in the page cache and the 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class BenchSettings:
     """One comparison: RandomResizedCrop(224) and flip, `threads` cores and workers for each loader."""
 
     path: str
@@ -39,7 +49,7 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class RunWindow:
     """The batches of one run: `warm` before the clock starts, `counted` while it runs, `tail` after it stops.
 
     The tail keeps every worker busy to the end of the counted part, so that neither loader's drain is timed.
@@ -54,14 +64,14 @@ class Window:
         return self.warm + self.counted + self.tail
 
 
-def window(settings: Settings) -> Window:
+def window(settings: BenchSettings) -> RunWindow:
     """Cut a run: warm-up and tail span what 2 batches a worker hold in flight; at least `images` are counted."""
     in_flight = max(6, 2 * settings.threads)
     counted = max(-(-settings.images // settings.batch_size), 2 * in_flight)
-    return Window(warm=in_flight, counted=counted, tail=in_flight)
+    return RunWindow(warm=in_flight, counted=counted, tail=in_flight)
 
 
-def samples(available: int, settings: Settings, *, most: int = FILES_AT_MOST) -> NDArray[np.int64]:
+def samples(available: int, settings: BenchSettings, *, most: int = FILES_AT_MOST) -> NDArray[np.int64]:
     """Which samples a run reads: one long epoch over at most so many of them, evenly picked and as often as needed.
 
     One epoch, because the end of each would stall a loader that fills its queue anew, and a small dataset has many.
@@ -69,3 +79,53 @@ def samples(available: int, settings: Settings, *, most: int = FILES_AT_MOST) ->
     kept = min(available, most)
     picked = np.arange(kept, dtype=np.int64) * available // kept
     return np.resize(picked, window(settings).batches * settings.batch_size)
+
+
+# -- from bench/listing.py: Which files the peer reads: an independent listing of a folder's or a tar's images, in the
+# order of their paths.
+
+
+@dataclass(frozen=True)
+class ImageListing:
+    """Images as (place, name): a file and None, or a tar and its member's name."""
+
+    files: tuple[tuple[str, str | None], ...]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+
+def list_images(where: str) -> ImageListing:
+    """List the images of a folder, a tar, or a pattern of tars, by their names' endings.
+
+    Raises EmptyDatasetError where there is none, DatasetError where a file is no tar.
+    """
+    Image.init()
+    endings = frozenset(Image.EXTENSION)
+    if os.path.isdir(where):
+        files = _in_folder(Path(where), endings)
+    else:
+        tars = [where] if os.path.isfile(where) else expand_pattern(where)
+        files = [found for tar in tars for found in _in_tar(tar, endings)]
+    if not files:
+        raise EmptyDatasetError(
+            f"expected images to compare on in {where}; none is there. Give a folder or a tar of them."
+        )
+    return ImageListing(tuple(files))
+
+
+def _in_folder(folder: Path, endings: frozenset[str]) -> list[tuple[str, str | None]]:
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in endings and path.is_file())
+    return [(str(path), None) for path in paths]
+
+
+def _in_tar(path: str, endings: frozenset[str]) -> list[tuple[str, str | None]]:
+    try:
+        with tarfile.open(path, "r:") as tar:
+            members = [member.name for member in tar if member.isfile()]
+    except tarfile.ReadError as error:
+        raise DatasetError(
+            f"{path}: expected a folder of images or an uncompressed tar to compare on, got another file ({error}). "
+            "Give the folder or the tar that holds the images."
+        ) from error
+    return [(path, name) for name in members if PurePosixPath(name).suffix.lower() in endings]

@@ -1,15 +1,24 @@
-"""What may or may not pay on a machine: named comparisons, and what their figures say. Pure."""
+"""`headrace bench --worth`: which techniques pay on this machine."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from headrace.bench.environment import Environment
-from headrace.tools.bench.settings import Settings
+from rich.console import Console
+
+from headrace.errors import UsageError
+from headrace.tools.bench.comparison import ASCII, BenchEnvironment, available_images, environment, machine
+from headrace.tools.bench.runs import BenchRun, one_run
+from headrace.tools.bench.settings import CROP_PX, BenchSettings, ImageListing, list_images
+
+# -- from bench/comparisons.py: What may or may not pay on a machine: named comparisons, and what their figures say.
+# Pure.
+
 
 SCHEMA = 1
 T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
@@ -22,7 +31,7 @@ TOO_NOISY = 0.25
 
 
 @dataclass(frozen=True)
-class Comparison:
+class WorthComparison:
     """One technique against doing without it."""
 
     key: str
@@ -36,49 +45,49 @@ class Comparison:
 
 
 COMPARISONS = (
-    Comparison(
+    WorthComparison(
         "asynchronous",
         "one worker ahead of the training loop",
         "inline",
         "one-worker",
         "A DataLoader with num_workers=1 beside one with num_workers=0, over a Pillow dataset.",
     ),
-    Comparison(
+    WorthComparison(
         "threads",
         "Headrace on all cores, several batches ahead",
         "one-thread",
         "all-threads",
         "Headrace with all threads beside threads=1, prefetch=1.",
     ),
-    Comparison(
+    WorthComparison(
         "processes",
         "worker processes in place of threads",
         "thread-workers",
         "process-workers",
         "A DataLoader beside headrace.ThreadDataLoader, as many workers each, over the same Pillow dataset.",
     ),
-    Comparison(
+    WorthComparison(
         "page-cache",
         "files in memory (staging, or more RAM for the page cache)",
         "dropped",
         "inline",
         "Files that the kernel keeps in memory beside the same files dropped from it before each read.",
     ),
-    Comparison(
+    WorthComparison(
         "decoded-cache",
         "keeping decoded images",
         "inline",
         "decoded",
         "The most that any cache of decoded images gives: all of them in the process's memory, beside decoding them.",
     ),
-    Comparison(
+    WorthComparison(
         "loader-cache",
         "cache= of a Loader",
         "shrunk",
         "shrunk-kept",
         "Headrace with Image(shrink_to=256) and cache=, all found, beside the same without cache=.",
     ),
-    Comparison(
+    WorthComparison(
         "pinning",
         "pinned memory",
         "pageable-copies",
@@ -89,7 +98,7 @@ COMPARISONS = (
 
 
 @dataclass(frozen=True)
-class Verdict:
+class WorthVerdict:
     """What the rounds of a comparison come to."""
 
     ratio: float
@@ -122,28 +131,28 @@ class Verdict:
         return f"does not pay here: {figure}, within the noise of {_percent(max(self.noise, LEAST_GAIN))}"
 
 
-def verdict(without: Sequence[float], with_it: Sequence[float]) -> Verdict:
+def verdict(without: Sequence[float], with_it: Sequence[float]) -> WorthVerdict:
     """Of the rates of each, round by round: the two of a round ran one after the other."""
     logarithms = [math.log(after / before) for before, after in zip(without, with_it, strict=True)]
     mean = fmean(logarithms)
     if len(logarithms) < 2:
-        return Verdict(math.exp(mean), 0.0, math.inf)
+        return WorthVerdict(math.exp(mean), 0.0, math.inf)
     half = T_95.get(len(logarithms) - 1, NORMAL_95) * stdev(logarithms) / math.sqrt(len(logarithms))
-    return Verdict(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+    return WorthVerdict(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Worth:
     """All comparisons of one machine and dataset."""
 
-    settings: Settings
-    environment: Environment
+    settings: BenchSettings
+    environment: BenchEnvironment
     rates: Mapping[str, Sequence[float]]
     """Images a second of each side, round by round."""
     not_measured: Mapping[str, str]
     """By key, why."""
 
-    def verdicts(self) -> dict[str, Verdict]:
+    def verdicts(self) -> dict[str, WorthVerdict]:
         """By key, of those that were measured."""
         return {
             one.key: verdict(self.rates[one.without], self.rates[one.with_it])
@@ -168,7 +177,7 @@ class Worth:
             "comparisons": [self._one(one) for one in COMPARISONS],
         }
 
-    def _one(self, one: Comparison) -> dict[str, Any]:
+    def _one(self, one: WorthComparison) -> dict[str, Any]:
         found = self.verdicts().get(one.key)
         return {
             "key": one.key,
@@ -184,3 +193,107 @@ class Worth:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
+
+
+# -- from bench/worth.py: Measures what pays on this machine: each side once a round, one after the other, each in a
+# process of its own.
+
+
+OneRun = Callable[[BenchSettings, str, int], BenchRun]
+
+
+def measured_run(settings: BenchSettings, side: str, round_number: int) -> BenchRun:
+    """One side, in a worker."""
+    return BenchRun(**one_run(settings, side, round_number))
+
+
+def sides(not_measured: Iterable[str]) -> list[str]:
+    """Those of the comparisons that are measured, each once: two comparisons may share one."""
+    wanted = [one for one in COMPARISONS if one.key not in set(not_measured)]
+    return list(dict.fromkeys(side for one in wanted for side in (one.without, one.with_it)))
+
+
+def why_not_measured(settings: BenchSettings, *, has_cuda: bool, can_be_dropped: bool) -> dict[str, str]:
+    """By the comparison's key, what stands against it."""
+    found = {}
+    if settings.threads < 2:
+        found["threads"] = "there is one core"
+    if not can_be_dropped:
+        found["page-cache"] = "the kernel keeps these files in memory, or cannot tell: they lie in RAM as it is"
+    if not has_cuda:
+        found["pinning"] = "no CUDA device"
+    return found
+
+
+def rounds(
+    settings: BenchSettings, not_measured: Iterable[str], *, run: OneRun = measured_run
+) -> Iterator[tuple[str, float]]:
+    """Yield (side, images a second) as each finishes: all sides of a round, then those of the next."""
+    for number in range(settings.rounds):
+        for side in sides(not_measured):
+            yield side, run(settings, side, number).images_per_s
+
+
+def preflight(settings: BenchSettings) -> dict[str, str]:
+    """What is not measured, and why, having checked that the rest can be."""
+    if settings.against is not None:
+        raise UsageError("--worth looks at this machine, --against at a loader of yours: expected one of them")
+    available_images(settings)
+    return why_not_measured(settings, has_cuda=_has_cuda(), can_be_dropped=_can_be_dropped(list_images(settings.path)))
+
+
+def worth(settings: BenchSettings, not_measured: dict[str, str], measured: Iterable[tuple[str, float]]) -> Worth:
+    """What the rounds come to."""
+    rates: dict[str, list[float]] = defaultdict(list)
+    for side, rate in measured:
+        rates[side].append(rate)
+    return Worth(settings=settings, environment=environment(), rates=rates, not_measured=not_measured)
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _can_be_dropped(listing: ImageListing) -> bool:
+    """Each is looked at, since what was just written goes to the disk by that."""
+    from headrace.tools.bench.peer import can_be_dropped
+
+    files = dict.fromkeys(place for place, _ in listing.files)
+    return min(map(can_be_dropped, files))
+
+
+# -- from bench/worth_table.py: What pays, for a terminal: what does not comes first.
+
+
+INDENT = "    "
+
+
+def show_worth(worth: Worth, console: Console) -> None:
+    """Print the comparisons, in ASCII where the terminal knows no more."""
+    signs = ASCII if console.options.ascii_only else {}
+    console.print(f"[bold]{worth.headline.translate(signs)}[/bold]\n", highlight=False)
+    for text, style in _lines(worth):
+        console.print(text.translate(signs), style=style, highlight=False, markup=False)
+    console.print(_conditions(worth), highlight=False, markup=False, soft_wrap=True)
+
+
+def _lines(worth: Worth) -> list[tuple[str, str]]:
+    verdicts = worth.verdicts()
+    lines = []
+    for one in COMPARISONS:
+        found = verdicts.get(one.key)
+        said = f"not measured: {worth.not_measured[one.key]}" if found is None else str(found)
+        colour = "" if found is None or found.pays is None else "green" if found.pays else "yellow"
+        lines += [(f"{one.title}: {said}", colour), (f"{INDENT}{one.basis}", "dim")]
+    return lines
+
+
+def _conditions(worth: Worth) -> str:
+    settings = worth.settings
+    step = f", then a step of {settings.step_ms:g} ms that waits" if settings.step_ms else ", and no training"
+    return (
+        f"\nRandomResizedCrop({CROP_PX}) + flip to {settings.output}, batch {settings.batch_size}{step}; "
+        f"{settings.threads} cores; {settings.rounds} rounds, intervals of 95 %.\n{machine(worth.environment)}"
+    )

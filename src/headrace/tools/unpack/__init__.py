@@ -1,9 +1,7 @@
-"""Archives to files: path-safe, in parallel, resumable, verified.
+"""Archives to files: path-safe, in parallel, resumable and verified."""
 
-archive → plan (what is made where; pure) → target (puts it there, complete or not at all)
-"""
+from __future__ import annotations
 
-from headrace.unpack.report import Report
-from headrace.unpack.unpacking import unpack
+from headrace.tools.unpack.unpacking import UnpackReport, unpack
 
-__all__ = ["Report", "unpack"]
+__all__ = ["UnpackReport", "unpack"]

@@ -1,4 +1,4 @@
-"""A zip, by its central directory."""
+"""Members of a zip, by its central directory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import zipfile
 from array import array
 from collections.abc import Iterator
 
-from headrace.data.identity import identify
+from headrace.data.archives.zip_index import ZipMember, open_zip_members
+from headrace.data.archives.zip_reading import DamagedEntryError, entry_pieces, refusal
 from headrace.data.storage.open_file import OpenFile
-from headrace.data.zip_member import ZipMember
-from headrace.data.zip_reading import DamagedEntryError, entry_pieces, refusal
-from headrace.data.zip_sidecar import open_members
+from headrace.data.storage.sidecar import identify
 from headrace.errors import ChangedError, DamagedMemberError, DatasetError, ReadError, UnsupportedMemberError
-from headrace.unpack.member_paths import decode
-from headrace.unpack.members import PIECE_BYTES, Attributes, Kind, Member, Piece
+from headrace.tools.unpack.plan import PIECE_BYTES, MemberAttributes, MemberKind, Piece, UnpackMember, decode
 
 _UNIX = (3, 19)
 """Systems whose attributes are those of Unix (APPNOTE.TXT 4.4.2): Unix itself, and macOS."""
@@ -36,26 +34,26 @@ class ZipArchive:
         self.path = path
         self._file = OpenFile(os.fsencode(path))
         self._identity = identify(self._file)
-        self._members = open_members(path, self._identity, cache=cache)
+        self._members = open_zip_members(path, self._identity, cache=cache)
         infos = _read_infos(path)
         if len(infos) != len(self._members):
             raise ChangedError(f"{path}: it was replaced while it was opened. Run it again once it is complete")
-        self._modes = array("q", map(_mode, infos))
-        self._mtimes_ns = array("q", map(_mtime_ns, infos))
+        self._modes = array("q", map(_zip_mode, infos))
+        self._mtimes_ns = array("q", map(_zip_mtime_ns, infos))
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def member(self, number: int) -> Member:
+    def member(self, number: int) -> UnpackMember:
         member = self._members.member(number)
-        kind = _kind(member, self._modes[number])
-        if kind is Kind.SYMBOLIC_LINK:
-            return Member(member.name, kind, 0, self._link(number))
-        return Member(member.name, kind, member.file_size if kind is Kind.FILE else 0, "")
+        kind = _zip_kind(member, self._modes[number])
+        if kind is MemberKind.SYMBOLIC_LINK:
+            return UnpackMember(member.name, kind, 0, self._link(number))
+        return UnpackMember(member.name, kind, member.file_size if kind is MemberKind.FILE else 0, "")
 
-    def attributes(self, number: int) -> Attributes:
+    def attributes(self, number: int) -> MemberAttributes:
         mode = self._modes[number]
-        return Attributes(None if mode == _NO_MODE else mode, self._mtimes_ns[number])
+        return MemberAttributes(None if mode == _NO_MODE else mode, self._mtimes_ns[number])
 
     def pieces(self, number: int) -> Iterator[Piece]:
         """Inflated, and at the end checked by their CRC."""
@@ -96,26 +94,26 @@ def _read_infos(path: str) -> list[zipfile.ZipInfo]:
         raise DatasetError(f"{path}: {error}. Check it with `unzip -t`, and copy or write it again") from error
 
 
-def _kind(member: ZipMember, mode: int) -> Kind:
+def _zip_kind(member: ZipMember, mode: int) -> MemberKind:
     if member.is_dir():
-        return Kind.FOLDER
+        return MemberKind.FOLDER
     match 0 if mode == _NO_MODE else stat.S_IFMT(mode):
         case 0 | stat.S_IFREG:
-            return Kind.FILE
+            return MemberKind.FILE
         case stat.S_IFDIR:
-            return Kind.FOLDER
+            return MemberKind.FOLDER
         case stat.S_IFLNK:
-            return Kind.SYMBOLIC_LINK
-    return Kind.SPECIAL
+            return MemberKind.SYMBOLIC_LINK
+    return MemberKind.SPECIAL
 
 
-def _mode(info: zipfile.ZipInfo) -> int:
+def _zip_mode(info: zipfile.ZipInfo) -> int:
     """As lstat has it; without it, files get the permissions of any new file."""
     mode = info.external_attr >> 16
     return mode if mode and info.create_system in _UNIX else _NO_MODE
 
 
-def _mtime_ns(info: zipfile.ZipInfo) -> int:
+def _zip_mtime_ns(info: zipfile.ZipInfo) -> int:
     seconds = _utc_mtime(info.extra)
     if seconds is None:
         seconds = int(time.mktime((*info.date_time, 0, 0, -1)))

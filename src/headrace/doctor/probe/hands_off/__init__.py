@@ -9,10 +9,10 @@ import os
 import sys
 
 from . import audit
-from .folder import UndoFolder
-from .journal import Journal
+from .journal import UndoJournal
+from .undo_folder import UndoFolder
 
-_journal: Journal | None = None
+_journal: UndoJournal | None = None
 _is_hooked = False
 
 
@@ -22,13 +22,13 @@ def start(session: str) -> None:
     global _journal, _is_hooked
     if _journal is None:
         folder = UndoFolder(os.path.realpath(session))
-        _journal = Journal(folder, folder.root())
+        _journal = UndoJournal(folder, folder.root())
     if not _is_hooked:
-        sys.addaudithook(audit.hook(active))
+        sys.addaudithook(audit.audit_hook(active))
         _is_hooked = True
 
 
-def active() -> Journal | None:
+def active() -> UndoJournal | None:
     """The journal of this process, while there is one."""
     return _journal
 

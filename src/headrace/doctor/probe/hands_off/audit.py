@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, Callable
 
-    from .journal import Journal
+    from .journal import UndoJournal
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 """Flags of which a file that is only read has none."""
@@ -21,7 +21,7 @@ NO_FOLDER = -1
 """A `dir_fd` that was not given."""
 
 
-def hook(active: Callable[[], Journal | None]) -> Callable[[str, tuple[Any, ...]], None]:
+def audit_hook(active: Callable[[], UndoJournal | None]) -> Callable[[str, tuple[Any, ...]], None]:
     """The audit hook: called for all that any library does, `id()` included, hence one look-up and out."""
     changes, reads = CHANGES, _reads
 
@@ -43,7 +43,7 @@ def _reads(arguments: tuple[Any, ...], writes: int = WRITES) -> bool:
     return not isinstance(arguments[2], int) or not arguments[2] & writes
 
 
-def _open(journal: Journal, path: Any, mode: str | None, flags: int) -> None:
+def _open(journal: UndoJournal, path: Any, mode: str | None, flags: int) -> None:
     names = list(_candidates(path, mode))
     for name in names:
         place = journal.place(name, follow=True)
@@ -51,7 +51,7 @@ def _open(journal: Journal, path: Any, mode: str | None, flags: int) -> None:
             _opened(journal, place, flags, is_certain=len(names) == 1)
 
 
-def _opened(journal: Journal, place: str, flags: int, *, is_certain: bool) -> None:
+def _opened(journal: UndoJournal, place: str, flags: int, *, is_certain: bool) -> None:
     """Unless it `is_certain` that this file is meant, it must stay what it is at its path."""
     if flags & os.O_EXCL and flags & os.O_CREAT:
         journal.makes(place)
@@ -85,7 +85,7 @@ def _folder(descriptor: int) -> str | None:
     return path if os.path.isdir(path) else None
 
 
-def _rename(journal: Journal, source: Any, target: Any, source_folder: int, target_folder: int) -> None:
+def _rename(journal: UndoJournal, source: Any, target: Any, source_folder: int, target_folder: int) -> None:
     old, new = _entry(journal, source, source_folder), _entry(journal, target, target_folder)
     if old is not None:
         to = os.path.abspath(_in(target, target_folder)) if new is None else new
@@ -94,21 +94,21 @@ def _rename(journal: Journal, source: Any, target: Any, source_folder: int, targ
         journal.removes(new)
 
 
-def _remove(journal: Journal, path: Any, folder: int) -> None:
+def _remove(journal: UndoJournal, path: Any, folder: int) -> None:
     place = _entry(journal, path, folder)
     if place is not None:
         journal.removes(place)
 
 
-def _mkdir(journal: Journal, path: Any, _: int, folder: int) -> None:
+def _mkdir(journal: UndoJournal, path: Any, _: int, folder: int) -> None:
     _makes(journal, path, folder)
 
 
-def _symlink(journal: Journal, _: Any, path: Any, folder: int) -> None:
+def _symlink(journal: UndoJournal, _: Any, path: Any, folder: int) -> None:
     _makes(journal, path, folder)
 
 
-def _link(journal: Journal, source: Any, target: Any, source_folder: int, target_folder: int) -> None:
+def _link(journal: UndoJournal, source: Any, target: Any, source_folder: int, target_folder: int) -> None:
     """The file may be written through its new name."""
     place = _entry(journal, source, source_folder)
     if place is not None:
@@ -116,19 +116,19 @@ def _link(journal: Journal, source: Any, target: Any, source_folder: int, target
     _makes(journal, target, target_folder)
 
 
-def _makes(journal: Journal, path: Any, folder: int) -> None:
+def _makes(journal: UndoJournal, path: Any, folder: int) -> None:
     place = _entry(journal, path, folder)
     if place is not None:
         journal.makes(place)
 
 
-def _truncate(journal: Journal, path: Any, _: int) -> None:
+def _truncate(journal: UndoJournal, path: Any, _: int) -> None:
     place = _file(journal, path)
     if place is not None:
         journal.writes(place)
 
 
-def _touch(journal: Journal, path: Any, *arguments: Any) -> None:
+def _touch(journal: UndoJournal, path: Any, *arguments: Any) -> None:
     """Of os.chmod, os.chown and os.utime; a `dir_fd` is the last argument."""
     folder = arguments[-1] if arguments and isinstance(arguments[-1], int) else NO_FOLDER
     place = _file(journal, path, folder)
@@ -136,7 +136,7 @@ def _touch(journal: Journal, path: Any, *arguments: Any) -> None:
         journal.touches(place)
 
 
-def _connect(journal: Journal, database: Any) -> None:
+def _connect(journal: UndoJournal, database: Any) -> None:
     """sqlite3's, which writes by itself: to the database, and to files beside it."""
     if isinstance(database, int):
         return
@@ -160,12 +160,12 @@ def _of_uri(uri: str) -> str:
     return unquote(path)
 
 
-def _entry(journal: Journal, path: Any, folder: int) -> str | None:
+def _entry(journal: UndoJournal, path: Any, folder: int) -> str | None:
     """The place of a name, be it a symbolic link."""
     return journal.place(_in(path, folder), follow=False)
 
 
-def _file(journal: Journal, path: Any, folder: int = NO_FOLDER) -> str | None:
+def _file(journal: UndoJournal, path: Any, folder: int = NO_FOLDER) -> str | None:
     """The place of what a name, or a descriptor, stands for."""
     name = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else _in(path, folder)
     return journal.place(name, follow=True)

@@ -7,10 +7,10 @@ import os
 import stat as modes
 from collections.abc import Iterator
 
-from .folder import UndoFolder, is_below, no_work, temporary
-from .records import (
+from .undo_folder import (
     ABSENT,
     APPENDED,
+    CHEAP_BYTES,
     COPIED,
     END,
     FOLDER,
@@ -20,10 +20,16 @@ from .records import (
     OTHER,
     SYMLINK,
     TOUCHED,
-    Record,
+    CannotStoreError,
+    ContentStore,
+    UndoFolder,
+    UndoRecord,
     decoded,
+    end_sum,
+    is_below,
+    no_work,
+    temporary,
 )
-from .undo_folder import CHEAP_BYTES, CannotKeepError, Keeper, end_sum
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +42,7 @@ MOST_ENTRIES = 10_000
 """Of a folder that is renamed, beyond which it is moved back as a whole."""
 
 
-class Journal:
+class UndoJournal:
     """Appends to the one journal of the session, each record by one write, so that a process that is killed leaves it
     whole, and records stand in it before what they announce is done, whichever process does it.
 
@@ -50,7 +56,7 @@ class Journal:
         self._root = root
         self._folders: set[str] = set()
         self._besides = [folder.session, *no_work(root)]
-        self._keeper = Keeper(folder)
+        self._keeper = ContentStore(folder)
         self._known: dict[str, int] = {}
         self._made: set[str] = set()
         self._kept: dict[str, int] = {}
@@ -74,7 +80,7 @@ class Journal:
     def _tell_fault(self, error: Exception) -> None:
         """Where not even that can be written, the listing of the folder still shows what has changed."""
         try:
-            self._write(Record(LOST, "", detail=f"{type(error).__name__}: {error}"))
+            self._write(UndoRecord(LOST, "", detail=f"{type(error).__name__}: {error}"))
         except OSError:
             return
 
@@ -156,7 +162,7 @@ class Journal:
                 self.removes(to + entry[len(path) :])
 
     def _before(
-        self, path: str, wanted: int, file: Callable[[str, os.stat_result], Record], *, moved_to: str = ""
+        self, path: str, wanted: int, file: Callable[[str, os.stat_result], UndoRecord], *, moved_to: str = ""
     ) -> str:
         """Writes down what the path is, `file` saying it where that is a file. Its kind, if a record was due.
         `moved_to`: of a folder that is moved as a whole."""
@@ -172,7 +178,7 @@ class Journal:
             return ""
         record = self._state(path, file)
         if moved_to and record.kind == FOLDER:
-            record = Record(MOVED, path, os.lstat(path), kept=moved_to)
+            record = UndoRecord(MOVED, path, os.lstat(path), kept=moved_to)
         self._tell(record)
         return record.kind
 
@@ -192,7 +198,7 @@ class Journal:
             self._tell(self._copied(path, os.lstat(path)))
             self._kept.pop(path, None)
 
-    def _tell(self, record: Record) -> None:
+    def _tell(self, record: UndoRecord) -> None:
         self._write(record)
         self._note(record)
 
@@ -217,7 +223,7 @@ class Journal:
             for record in decoded(data[:whole]):
                 self._note(record)
 
-    def _note(self, record: Record) -> None:
+    def _note(self, record: UndoRecord) -> None:
         gives = _GIVES.get(record.kind, WHOLE)
         if record.kind == ABSENT and record.path not in self._known:
             self._made.add(record.path)
@@ -225,49 +231,49 @@ class Journal:
             self._kept[record.path] = record.inode
         self._known[record.path] = max(gives, self._known.get(record.path, -1))
 
-    def _state(self, path: str, file: Callable[[str, os.stat_result], Record]) -> Record:
+    def _state(self, path: str, file: Callable[[str, os.stat_result], UndoRecord]) -> UndoRecord:
         if self._is_made(path):
-            return Record(ABSENT, path)
+            return UndoRecord(ABSENT, path)
         try:
             stat = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
-            return Record(ABSENT, path)
+            return UndoRecord(ABSENT, path)
         if modes.S_ISREG(stat.st_mode):
             return file(path, stat)
         if modes.S_ISDIR(stat.st_mode):
-            return Record(FOLDER, path, stat)
+            return UndoRecord(FOLDER, path, stat)
         if modes.S_ISLNK(stat.st_mode):
-            return Record(SYMLINK, path, stat, detail=os.readlink(path))
-        return Record(OTHER, path, stat)
+            return UndoRecord(SYMLINK, path, stat, detail=os.readlink(path))
+        return UndoRecord(OTHER, path, stat)
 
-    def _touched(self, path: str, stat: os.stat_result) -> Record:
-        return Record(TOUCHED, path, stat)
+    def _touched(self, path: str, stat: os.stat_result) -> UndoRecord:
+        return UndoRecord(TOUCHED, path, stat)
 
-    def _appended(self, path: str, stat: os.stat_result) -> Record:
+    def _appended(self, path: str, stat: os.stat_result) -> UndoRecord:
         """Its size says enough unless it is cut and written anew, of which no event tells: what is cheap to copy is
         copied, and of the rest the end's sum will tell."""
         if stat.st_size <= CHEAP_BYTES:
             record = self._copied(path, stat)
             if record.kind == COPIED:
                 return record
-        return Record(APPENDED, path, stat, detail=end_sum(path, stat.st_size))
+        return UndoRecord(APPENDED, path, stat, detail=end_sum(path, stat.st_size))
 
-    def _copied(self, path: str, stat: os.stat_result) -> Record:
+    def _copied(self, path: str, stat: os.stat_result) -> UndoRecord:
         try:
-            return Record(COPIED, path, stat, kept=self._keeper.copied(path, stat))
-        except CannotKeepError as why:
-            return Record(LOST, path, stat, detail=str(why))
+            return UndoRecord(COPIED, path, stat, kept=self._keeper.copied(path, stat))
+        except CannotStoreError as why:
+            return UndoRecord(LOST, path, stat, detail=str(why))
 
-    def _linked(self, path: str, stat: os.stat_result) -> Record:
+    def _linked(self, path: str, stat: os.stat_result) -> UndoRecord:
         """A path that was written to before, be it only at its end, is no longer what it was: it is copied."""
         if path in self._known and self._known[path] != TOUCH:
             return self._copied(path, stat)
         try:
-            return Record(LINKED, path, stat, kept=self._keeper.linked(path, stat))
-        except CannotKeepError:
+            return UndoRecord(LINKED, path, stat, kept=self._keeper.linked(path, stat))
+        except CannotStoreError:
             return self._copied(path, stat)
 
-    def _moved(self, path: str, stat: os.stat_result) -> Record:
+    def _moved(self, path: str, stat: os.stat_result) -> UndoRecord:
         """A link shows only until somebody writes to the file by its new name, which its time will tell."""
         record = self._copied(path, stat)
         return record if record.kind == COPIED else self._linked(path, stat)
@@ -314,7 +320,7 @@ class Journal:
                 break
         return entries
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: UndoRecord) -> None:
         """Opens it each time: a script that closes all descriptors may then use the number of ours for a file of its
         own. Raises OSError where the record is not there as a whole."""
         descriptor = os.open(self._folder.journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)

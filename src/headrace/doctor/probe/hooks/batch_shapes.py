@@ -1,4 +1,4 @@
-"""How much of a batch of sequences is padding, looked at in a few of the batches."""
+"""Shapes, bytes and padding of a batch, found without running the user's code."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..probe import Probe
 
+
+# -- from doctor/probe/padding.py: How much of a batch of sequences is padding, looked at in a few of the batches.
+
+
 EVERY = 8
 """Batches of a pass from one look to the next."""
 MOST_LOOKS = 64
 MOST_TOKENS = 1 << 20
 """In one batch: to count more takes too long in the training thread."""
 LEAST_WIDTH = 8
-MOST_DEPTH = 2
+MOST_MATRIX_DEPTH = 2
 LEAST_BYTES = 4
 """Of a token: bytes and shorter numbers are pixels and sound."""
 MOST_INSIDE = 0.1
@@ -27,7 +31,7 @@ Counted = tuple[int, int, int, int]
 """Rows, width, tokens that are no padding, and the most of these in a row."""
 
 
-class Padding:
+class PaddingLooks:
     """Looks at the batches that a process receives until it has seen enough of them."""
 
     def __init__(self, probe: Probe) -> None:
@@ -51,7 +55,7 @@ class Padding:
 def counted(batch: Any) -> Counted | None:
     """Of the attention mask, where the batch has one, else of the first matrix of whole numbers in it, whose padding is
     the value that most of its rows end with. None where there is neither."""
-    matrices = list(_matrices("", batch, MOST_DEPTH))
+    matrices = list(_matrices("", batch, MOST_MATRIX_DEPTH))
     mask = next((matrix for name, matrix in matrices if name == MASK), None)
     if mask is not None:
         return _counted(mask != 0)
@@ -117,3 +121,104 @@ def _items(value: Any, bases: tuple[type, ...]) -> list[tuple[str, Any]]:
     except AttributeError:  # it has slots
         return []
     return list(data.items()) if type(data) is dict else []
+
+
+# -- from doctor/probe/signature.py: What a batch weighs and how it is shaped, found in a few microseconds.
+#
+# A batch is the user's object: no property, `__getattr__`, `__getitem__` or `__torch_function__` of theirs is run by
+# looking at it.
+
+
+MOST_LEAVES = 32
+MOST_DEPTH = 4
+
+Shape = tuple[tuple[Any, Any], ...]
+"""dtype and shape of each tensor or array, in the order of the batch."""
+
+
+Leaf = tuple[int, Any, tuple[int, ...]]
+"""Bytes, dtype and shape."""
+_PLAIN = (str, bytes, int, float, bool, type(None))
+
+
+def bytes_and_shape(batch: Any) -> tuple[int | None, Shape | None]:
+    """Of the tensors and numpy arrays in a batch: nested dicts, sequences and objects, up to 32 of them. None and None
+    where there is none."""
+    leaves: list[Leaf] = []
+    _collect(batch, leaves, MOST_DEPTH)
+    if not leaves:
+        return None, None
+    return sum([leaf[0] for leaf in leaves]), tuple([leaf[1:] for leaf in leaves])
+
+
+def shape_text(shape: Shape) -> str:
+    """Such as `float32[32,3,224,224] int64[32]`."""
+    return " ".join(f"{str(dtype).rpartition('.')[2]}[{','.join(map(str, sizes))}]" for dtype, sizes in shape)
+
+
+def _collect(value: Any, leaves: list[Leaf], depth: int) -> None:
+    kind = type(value)
+    if kind in _PLAIN or len(leaves) >= MOST_LEAVES:
+        return
+    leaf = _leaf(value, kind)
+    if leaf is not None:
+        leaves.append(leaf)
+    elif depth:
+        for inner in _parts(value, kind.__mro__):
+            _collect(inner, leaves, depth - 1)
+
+
+def _leaf(value: Any, kind: type) -> Leaf | None:
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.Tensor in kind.__mro__:
+        if kind is torch.Tensor:
+            return value.nbytes, value.dtype, tuple(value.shape)
+        with torch._C.DisableTorchFunctionSubclass():
+            return value.nbytes, value.dtype, tuple(value.shape)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and numpy.ndarray in kind.__mro__:
+        array = numpy.ndarray
+        return array.nbytes.__get__(value), array.dtype.__get__(value), array.shape.__get__(value)
+    return None
+
+
+def _parts(value: Any, bases: tuple[type, ...]) -> list[Any]:
+    if dict in bases:
+        return list(dict.values(value))[:MOST_LEAVES]
+    for sequence in (list, tuple):
+        if sequence in bases:
+            return list(sequence.__getitem__(value, slice(MOST_LEAVES)))
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:  # it has slots
+        return []
+    data = attributes.get("data")  # UserDict, as BatchEncoding is one
+    return list((data if type(data) is dict else attributes).values())[:MOST_LEAVES]
+
+
+# -- from doctor/probe/shapes.py: Numbers for the shapes of batches.
+
+
+MOST_SHAPES = 1000
+"""A run in which each batch has a shape of its own must not fill the evidence with their names."""
+
+
+class BatchShapes:
+    """The shapes seen so far, by their numbers among the evidence's names."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._numbers: dict[Shape, int] = {}
+
+    def of(self, batch: Any) -> tuple[int | None, int | None]:
+        """Bytes of a batch, and the number of its shape; None for what is not known."""
+        try:
+            size, shape = bytes_and_shape(batch)
+        except Exception:  # a tensor that has no shape (nested), or an object of the user's that is asked for one
+            return None, None
+        if shape is None:
+            return None, None
+        number = self._numbers.get(shape)
+        if number is None and len(self._numbers) < MOST_SHAPES:
+            number = self._numbers[shape] = self._probe.evidence.name(shape_text(shape))
+        return size, number

@@ -1,8 +1,4 @@
-"""torch.compile: no function of the probe's is compiled.
-
-After a break in a graph the compiler looks at every function that Python calls, the probe's among them. What a traced
-function itself calls of ours is another matter: that asks `is_compiling()` first, and leads straight to the original.
-"""
+"""torch.compile: no function of the probe is compiled."""
 
 from __future__ import annotations
 
@@ -14,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..probe import Probe
 
+
 _PACKAGE = __name__.rpartition(".hooks.")[0]
 
 
-def install(probe: Probe, eval_frame: ModuleType) -> None:
+def install_compiler(probe: Probe, eval_frame: ModuleType) -> None:
     """Marks all code of the probe for the compiler to skip, once that has been imported: torch._dynamo.eval_frame."""
     for code in _code():
         eval_frame.skip_code(code)

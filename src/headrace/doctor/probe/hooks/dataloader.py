@@ -1,4 +1,4 @@
-"""DataLoader: its passes, and each batch that the process asks it for."""
+"""Hooks on DataLoader: its passes, and each batch that the process asks it for."""
 
 from __future__ import annotations
 
@@ -9,37 +9,108 @@ from threading import current_thread, get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..passes import ATTRIBUTE, Pass
-from ..resting import NOBODY
-from ..shapes import Shapes
-from ..training.loader_sources import Source
-from ..training.step_records import Received
+from ..overhead import NOBODY
+from ..stack_sampler import call_site
+from ..training.cached_batches import BatchReplayer
+from ..training.loader_sources import HeldIterator
+from ..training.step_records import ATTRIBUTE, FetchedBatch, ObservedPass
 from ..training.training import now
-from . import arrivals
-from .batch_shapes import Padding
-from .loader_facts import loader_facts, makers_of
-from .replays import Replays
+from . import worker_queues
+from .batch_shapes import BatchShapes, PaddingLooks
 
 if TYPE_CHECKING:
     from ..probe import Probe
+
+
+# -- from doctor/probe/hooks/loader_facts.py: What is known of a DataLoader when it is first iterated.
+
+
+def loader_facts(loader: Any) -> dict[str, Any]:
+    """As docs/doctor/evidence.md has them. Asked once its workers have started: how they start is settled then."""
+    file, line = call_site()
+    if type(loader).__module__.startswith("headrace."):
+        return {**_of_threads(loader), "file": file, "line": line}
+    is_iterable = _is_iterable(loader)
+    return {
+        "num_workers": loader.num_workers,
+        "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        "prefetch_factor": loader.prefetch_factor,
+        "persistent_workers": loader.persistent_workers,
+        "pin_memory": bool(loader.pin_memory),
+        "in_order": getattr(loader, "in_order", True),
+        "timeout": loader.timeout,
+        "iterable": is_iterable,
+        "start_method": _start_method(loader),
+        "dataset": f"{type(loader.dataset).__module__}.{type(loader.dataset).__qualname__}",
+        "length": None if is_iterable else _length(loader),
+        "file": file,
+        "line": line,
+    }
+
+
+def makers_of(loader: Any) -> int:
+    """How many processes, or threads, make its batches before they are asked for."""
+    if type(loader).__module__.startswith("headrace."):
+        return max(1, _of_threads(loader)["threads"] or 0)
+    return int(loader.num_workers)
+
+
+def _of_threads(loader: Any) -> dict[str, Any]:
+    """Headrace's own loaders make batches in threads of the trainer."""
+    kind = type(loader)
+    return {
+        "num_workers": 0,
+        "threads": loader.threads if hasattr(loader, "threads") else loader.num_workers,
+        "batch_size": getattr(loader, "batch_size", None),
+        "dataset": f"{kind.__module__}.{kind.__qualname__}",
+        "length": len(loader),
+    }
+
+
+def _is_iterable(loader: Any) -> bool:
+    from torch.utils.data.dataloader import _DatasetKind
+
+    return bool(loader._dataset_kind == _DatasetKind.Iterable)
+
+
+def _start_method(loader: Any) -> str | None:
+    import multiprocessing
+
+    if not loader.num_workers:
+        return None
+    context = loader.multiprocessing_context or multiprocessing.get_context()
+    return str(context.get_start_method())
+
+
+def _length(loader: Any) -> int | None:
+    """In batches. Not by `len(loader)`, which of an iterable dataset is remembered, and warned of later; that of a
+    user's sampler may raise anything."""
+    try:
+        return len(loader._index_sampler)
+    except Exception:
+        return None
+
+
+# -- from doctor/probe/hooks/dataloader.py: DataLoader: its passes, and each batch that the process asks it for.
+
 
 NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence that it is described in, and its number there."""
 
 
-UNSEEN = "the batches of its loaders were"
+UNSEEN_BATCHES = "the batches of its loaders were"
 
 
-def install(probe: Probe, dataloader: ModuleType) -> None:
+def install_dataloader(probe: Probe, dataloader: ModuleType) -> None:
     """Hooks torch.utils.data.dataloader."""
     if not isinstance(getattr(dataloader, "_BaseDataLoaderIter", None), type):
-        probe.unknown("torch.utils.data.dataloader._BaseDataLoaderIter", UNSEEN)
+        probe.unknown("torch.utils.data.dataloader._BaseDataLoaderIter", UNSEEN_BATCHES)
         return
-    hooks = Hooks(probe, dataloader)
-    probe.hook(dataloader, "DataLoader.__iter__", hooks.iter, UNSEEN)
+    hooks = LoaderHooks(probe, dataloader)
+    probe.hook(dataloader, "DataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
     probe.hook(dataloader, "DataLoader._get_iterator", hooks.get_iterator, "loaders that iterate in their own way were")
-    probe.hook(dataloader, "_BaseDataLoaderIter.__next__", hooks.next, UNSEEN)
-    arrivals.install(probe, dataloader)
+    probe.hook(dataloader, "_BaseDataLoaderIter.__next__", hooks.next, UNSEEN_BATCHES)
+    worker_queues.install_queues(probe, dataloader)
 
 
 def install_stateful(probe: Probe, stateful: ModuleType) -> None:
@@ -47,12 +118,12 @@ def install_stateful(probe: Probe, stateful: ModuleType) -> None:
     themselves."""
     import torch
 
-    hooks = Hooks(probe, torch.utils.data.dataloader)
-    probe.hook(stateful, "StatefulDataLoader.__iter__", hooks.iter, UNSEEN)
-    arrivals.install_iterator(probe, stateful, "_StatefulMultiProcessingDataLoaderIter")
+    hooks = LoaderHooks(probe, torch.utils.data.dataloader)
+    probe.hook(stateful, "StatefulDataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
+    worker_queues.install_iterator(probe, stateful, "_StatefulMultiProcessingDataLoaderIter")
 
 
-class Hooks:
+class LoaderHooks:
     """Each method takes what it stands for, and gives what stands for it."""
 
     def __init__(self, probe: Probe, dataloader: ModuleType, iterators: type | None = None) -> None:
@@ -64,9 +135,9 @@ class Hooks:
         self._training = probe.training
         self._is_grad_enabled = torch.is_grad_enabled
         self._dataloader = dataloader
-        self._shapes = Shapes(probe)
-        self._padding = Padding(probe)
-        self._replays = Replays(probe, torch.is_grad_enabled)
+        self._shapes = BatchShapes(probe)
+        self._padding = PaddingLooks(probe)
+        self._replays = BatchReplayer(probe, torch.is_grad_enabled)
 
     def iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         training = self._training
@@ -141,7 +212,7 @@ class Hooks:
 
         return __next__
 
-    def _fetch(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Any:
+    def _fetch(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> Any:
         training = self._training
         try:
             with_grad = self._is_grad_enabled()
@@ -166,14 +237,16 @@ class Hooks:
             training.fail("next", error)
         return batch
 
-    def _keep(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass, batch: Any, received: Received) -> None:
+    def _keep(
+        self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass, batch: Any, received: FetchedBatch
+    ) -> None:
         begun = now()
         self._training.windows.keep(
-            lambda: Source(iterator, pass_, functools.partial(self._take, original)), pass_, batch, received
+            lambda: HeldIterator(iterator, pass_, functools.partial(self._take, original)), pass_, batch, received
         )
         self._training.costs.since(begun)
 
-    def _take(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Received:
+    def _take(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> FetchedBatch:
         """The next batch, for nobody."""
         self._training.readers.begin(pass_.reader)
         start = now()
@@ -187,7 +260,7 @@ class Hooks:
         file, number = getattr(loader, NUMBER, (None, 0))
         return self._replays.iterator(loader, number if file == self._probe.evidence.path else None)
 
-    def _fetch_at_rest(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Any:
+    def _fetch_at_rest(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> Any:
         """Batches are still counted, and those noted that arrive early for a step that will be observed."""
         training = self._training
         if training.is_fetching or get_ident() != training.resting:
@@ -204,7 +277,7 @@ class Hooks:
             if pass_.has_workers:
                 training.readers.end()
 
-    def _not_received(self, pass_: Pass, reason: BaseException, start: int, with_grad: bool) -> None:
+    def _not_received(self, pass_: ObservedPass, reason: BaseException, start: int, with_grad: bool) -> None:
         training = self._training
         try:
             training.received()
@@ -214,7 +287,7 @@ class Hooks:
         except Exception as error:
             training.fail("next", error)
 
-    def _fetch_elsewhere(self, original: Callable[[Any], Any], iterator: Any, pass_: Pass) -> Any:
+    def _fetch_elsewhere(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> Any:
         training = self._training
         training.readers.begin(pass_.reader)
         start = now()
@@ -231,7 +304,7 @@ class Hooks:
             training.fail("next", error)
         return batch
 
-    def _received(self, iterator: Any, pass_: Pass, batch: Any, start: int, end: int) -> Received:
+    def _received(self, iterator: Any, pass_: ObservedPass, batch: Any, start: int, end: int) -> FetchedBatch:
         if not pass_.has_workers:
             pass_.index += 1
         elif getattr(iterator, "_in_order", True):  # torch before 2.6 knows no other order
@@ -249,7 +322,9 @@ class Hooks:
             pin_start, pin = reader.pinned.pop(0)
         size, shape = self._shapes.of(batch)
         self._padding.look(pass_.number, index, batch)
-        return Received(pass_.number, index, start, end, arrived, unpickle, pin_start, pin, size, shape, unpickle_cpu)
+        return FetchedBatch(
+            pass_.number, index, start, end, arrived, unpickle, pin_start, pin, size, shape, unpickle_cpu
+        )
 
     def _write_pass(self, loader: Any, iterator: Any, number: int, start: int) -> None:
         training, clock = self._training, self._probe.clock
@@ -260,11 +335,11 @@ class Hooks:
             training.loaders += 1
             setattr(loader, NUMBER, (self._probe.evidence.path, loader_number))
             records.append(("loader", loader_number, clock.us(start), self._facts(loader)))
-        before: Pass | None = getattr(iterator, ATTRIBUTE, None)
+        before: ObservedPass | None = getattr(iterator, ATTRIBUTE, None)
         processes = getattr(iterator, "_workers", None)
         workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # else threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
-        pass_ = Pass(
+        pass_ = ObservedPass(
             training,
             number,
             epoch,

@@ -1,4 +1,4 @@
-"""DataLoader's fetchers: the dataset's own time, sample by sample, and collate's."""
+"""Hooks on DataLoader's fetchers: the dataset's time, sample by sample, and collate's."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..batch_production import Batch
-from ..overhead import price_ns
-from ..resting import NOBODY
-from ..sample_digests import FIRST, LAST
-from ..slow import SlowSamples
-from ..stage_cost import CALLS, raise_
-from ..stages import Stages
-from ..timed import timed
+from ..batch_production import ProducedBatch, SlowestSamples
+from ..overhead import NOBODY, PRICED_CALLS, price_ns, raise_
+from ..sample_digests import FIRST_COMPARED, LAST_COMPARED
+from ..stages import Stages, timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,10 +19,10 @@ if TYPE_CHECKING:
     from ..sample_digests import SampleStages
 
 
-def install(probe: Probe, fetch: ModuleType) -> None:
+def install_fetchers(probe: Probe, fetch: ModuleType) -> None:
     """Hooks torch.utils.data._utils.fetch, which workers and num_workers=0 share."""
     hook = _FetchHook(probe)
-    probe.batches.price_sample = lambda: _price_ns(probe)
+    probe.batches.price_sample = lambda: _sample_price_ns(probe)
     probe.hook(fetch, "_BaseDatasetFetcher.__init__", hook.new_fetcher, "the making of batches was")
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         probe.hook(fetch, f"{name}.fetch", hook.fetching, "the making of batches was")
@@ -110,7 +106,7 @@ class _FetchHook:
         begun = time.monotonic_ns()
         batch.is_fetching = True
         collate, known = self._collate(fetcher), self._known(fetcher)
-        fetch = _Fetch(self._probe, fetcher, batch, is_here, collate, FIRST <= known.fetched <= LAST)
+        fetch = _Fetch(self._probe, fetcher, batch, is_here, collate, FIRST_COMPARED <= known.fetched <= LAST_COMPARED)
         known.fetched += 1
         self._probe.batches.cost.add_ns(time.monotonic_ns() - begun)
         return fetch
@@ -155,7 +151,7 @@ class _Fetch:
         self,
         probe: Probe,
         fetcher: Any,
-        batch: Batch,
+        batch: ProducedBatch,
         is_here: bool,
         collate: Callable[..., Any],
         is_looked_at: bool = False,
@@ -185,7 +181,7 @@ class _Fetch:
 class _Samples:
     """Times what the dataset does for one batch."""
 
-    def __init__(self, probe: Probe, batch: Batch, auto_collation: bool, is_looked_at: bool = False) -> None:
+    def __init__(self, probe: Probe, batch: ProducedBatch, auto_collation: bool, is_looked_at: bool = False) -> None:
         self.batch = batch
         self.auto_collation = auto_collation
         self._rest = probe.stage("getitem", "rest")
@@ -197,7 +193,7 @@ class _Samples:
 
     def keep_none(self) -> None:
         """However slow, none is one of the process's slow samples: they are nobody's."""
-        self._slow = SlowSamples()
+        self._slow = SlowestSamples()
         self._slow.least_ns = 1 << 62
 
     def _begin(self) -> None:
@@ -246,15 +242,15 @@ def _whole(samples: _Samples, collate: Callable[[Any], Any]) -> Callable[[Any], 
     return call
 
 
-def _price_ns(probe: Probe) -> int:
+def _sample_price_ns(probe: Probe) -> int:
     """Of timing a sample."""
     stages = Stages(raise_)
     stages.categories = probe.stages.categories
-    samples = _Samples(probe, Batch(0, 0, stages.open()), True)
+    samples = _Samples(probe, ProducedBatch(0, 0, stages.open()), True)
     samples.keep_none()
     data = [0]
     stand_in = _Dataset(data, samples)
-    return int(price_ns(lambda: stand_in[0], lambda: data[0], CALLS))
+    return int(price_ns(lambda: stand_in[0], lambda: data[0], PRICED_CALLS))
 
 
 class _Dataset:
@@ -326,7 +322,7 @@ class _Iterator:
         return sample
 
 
-def _key(sample: Any, batch: Batch) -> Any:
+def _key(sample: Any, batch: ProducedBatch) -> Any:
     """An iterable dataset gives no keys, except in the WebDataset convention; otherwise the place in its batch stands
     for one."""
     if type(sample) is dict and "__key__" in sample:

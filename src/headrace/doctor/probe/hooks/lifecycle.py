@@ -1,21 +1,27 @@
-"""What every process with torch says of itself: that it has it, what went wrong, how it ended.
-
-A process that is killed, or calls os._exit, writes no `end` record, which is what tells it.
-"""
+"""Hooks on a process's life: its start, forks, errors and end, and the files that it saves."""
 
 from __future__ import annotations
 
 import atexit
 import functools
+import os
 import sys
 import traceback
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..last_records import text_of
+from .. import hands_off
+from ..evidence_file import traceback_text
 
 if TYPE_CHECKING:
+    from ..hands_off.journal import UndoJournal
     from ..probe import Probe
+
+
+# -- from doctor/probe/hooks/lifecycle.py: What every process with torch says of itself: that it has it, what went
+# wrong, how it ended.
+#
+# A process that is killed, or calls os._exit, writes no `end` record, which is what tells it.
 
 
 def watch_process(probe: Probe, _: ModuleType) -> None:
@@ -69,7 +75,7 @@ def write_facts(probe: Probe) -> None:
     """What only the process itself knows, now. Costs a millisecond."""
     torch = sys.modules.get("torch")
     if torch is not None:
-        probe.evidence.write_last(("facts", probe.clock.now_us(), {**_threads(probe, torch), **_cuda(torch)}))
+        probe.evidence.write_last(("facts", probe.clock.now_us(), {**_threads(probe, torch), **_cuda_facts(torch)}))
 
 
 def _ends_process(probe: Probe) -> Callable[[Any], Any]:
@@ -103,7 +109,7 @@ def _ends_thread(probe: Probe) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def excepthook(args: Any) -> Any:
             if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
-                probe.note("thread-died", text_of(args.exc_value))
+                probe.note("thread-died", traceback_text(args.exc_value))
             return original(args)
 
         return excepthook
@@ -139,7 +145,7 @@ def _omp_threads(info: str) -> int | None:
     return None
 
 
-def _cuda(torch: ModuleType | Any) -> dict[str, Any]:
+def _cuda_facts(torch: ModuleType | Any) -> dict[str, Any]:
     """Nothing here may begin a context: a process that has none stays without."""
     if not torch.cuda.is_initialized():
         return dict.fromkeys(("device", *_CUDA_BYTES))
@@ -158,3 +164,66 @@ def _asked(ask: Callable[[], Any]) -> Any:
         return ask()
     except Exception:
         return None
+
+
+# -- from doctor/probe/hooks/saving.py: Libraries that write files without a word to Python: the undo journal is told
+# by these.
+#
+# They write where they are told to, rather than to another place: scripts rename, copy, list and load again what they
+# have saved, by any means.
+
+
+def watch_torch_save(probe: Probe, serialization: Any) -> None:
+    """torch.save and torch.jit.save."""
+    _tell(probe, serialization, "save", lambda obj, f, *_, **__: f)
+
+
+def watch_script_module(probe: Probe, script: Any) -> None:
+    """`save` of a scripted module, and of a traced one, whose class has a copy of it."""
+    for owner in (script.RecursiveScriptModule, script.ScriptModule):
+        _tell(probe, owner, "save", lambda self, f, *_, **__: f)
+
+
+def watch_package(probe: Probe, package_exporter: Any) -> None:
+    """torch.package."""
+    _tell(probe, package_exporter.PackageExporter, "__init__", lambda self, f, *_, **__: f)
+
+
+def watch_safetensors(probe: Probe, safetensors: Any) -> None:
+    """What `save_file` of each framework calls."""
+    _tell(probe, safetensors, "serialize_file", lambda tensor_dict, filename, *_, **__: filename)
+
+
+def watch_imwrite(probe: Probe, cv2: Any) -> None:
+    _tell(probe, cv2, "imwrite", lambda filename, *_, **__: filename)
+
+
+def watch_hdf5(probe: Probe, files: Any) -> None:
+    _tell(probe, files.File, "__init__", lambda self, name, mode="r", *_, **__: None if mode == "r" else name)
+
+
+def _tell(probe: Probe, owner: Any, name: str, path_of: Callable[..., Any]) -> None:
+    """Before each call of `owner.name`, tells what `path_of` makes of its arguments: a path, or anything else."""
+    if hands_off.active() is None:
+        return
+
+    def make(original: Any) -> Any:
+        @functools.wraps(original)
+        def saving(*args: Any, **kwargs: Any) -> Any:
+            journal = hands_off.active()
+            if journal is not None:
+                journal.guarded(_tell_path, journal, path_of, args, kwargs)
+            return original(*args, **kwargs)
+
+        return saving
+
+    probe.patches.replace(owner, name, make)
+
+
+def _tell_path(journal: UndoJournal, path_of: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    try:
+        path = path_of(*args, **kwargs)
+    except TypeError:  # called as it cannot be: that is for the original to say
+        return
+    if isinstance(path, (str, bytes, os.PathLike)):
+        journal.saves(path)

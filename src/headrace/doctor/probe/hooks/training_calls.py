@@ -1,23 +1,28 @@
-"""Collective calls of torch.distributed that the training thread waits for."""
+"""Hooks on what a training step calls: backward passes, optimizers, GradScaler, collectives, engines, torch.compile."""
 
 from __future__ import annotations
 
 import functools
 import sys
 from functools import partial
+from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..training.steps import COLLECTIVE
-from ..training.training import now
-from ..windows.agreement import ranks
+from ..overhead import NOBODY
+from ..training.steps import BACKWARD, CLOSURE, COLLECTIVE, OPTIMIZER
+from ..training.training import TrainingObserver, now
+from ..training.windows import ranks_of
 from .compiler import compiling
 
 if TYPE_CHECKING:
     from ..probe import Probe
-    from ..training.training import Training
 
-NAMES = (
+
+# -- from doctor/probe/hooks/collectives.py: Collective calls of torch.distributed that the training thread waits for.
+
+
+COLLECTIVES = (
     "all_reduce",
     "all_reduce_coalesced",
     "all_gather",
@@ -39,29 +44,29 @@ NAMES = (
 )
 
 
-def install(probe: Probe, torch: ModuleType) -> None:
+def install_collectives(probe: Probe, torch: ModuleType) -> None:
     """Hooks torch.distributed, and the module that its functions come from, whose own calls of them are then inner ones
     of a call that is counted. FSDP and DDP call others, which do not wait."""
     distributed = torch.distributed
     if not distributed.is_available():
         return
     probe.training.world_size = lambda: distributed.get_world_size() if distributed.is_initialized() else 1
-    probe.training.ranks = lambda: ranks(torch)
+    probe.training.ranks = lambda: ranks_of(torch)
     origin = sys.modules["torch.distributed.distributed_c10d"]
-    for name in NAMES:
+    for name in COLLECTIVES:
         if not hasattr(origin, name):
             continue
-        hooked = _hooked(probe.training, compiling(torch), name)
+        hooked = _hooked_collective(probe.training, compiling(torch), name)
         probe.patches.replace(origin, name, hooked)
-        probe.patches.replace(distributed, name, partial(_same, getattr(origin, name)))
+        probe.patches.replace(distributed, name, partial(_already_hooked, getattr(origin, name)))
 
 
-def _same(hooked: Callable[..., Any], _: Any) -> Callable[..., Any]:
+def _already_hooked(hooked: Callable[..., Any], _: Any) -> Callable[..., Any]:
     return hooked
 
 
-def _hooked(
-    training: Training, is_compiling: Callable[[], bool], name: str
+def _hooked_collective(
+    training: TrainingObserver, is_compiling: Callable[[], bool], name: str
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -76,17 +81,279 @@ def _hooked(
                 return original(*args, **kwargs)
             finally:
                 training.leave()
-                training.collective(name, start, _bytes(args))
+                training.collective(name, start, _collective_bytes(args))
 
         return collective
 
     return make
 
 
-def _bytes(args: tuple[Any, ...]) -> int | None:
+def _collective_bytes(args: tuple[Any, ...]) -> int | None:
     """Of the first tensor, or list of tensors, among a call's arguments."""
     for value in args[:1]:
         tensors = value if isinstance(value, (list, tuple)) else [value]
         sizes = [tensor.nbytes for tensor in tensors if hasattr(tensor, "nbytes")]
         return sum(sizes) if sizes else None
     return None
+
+
+# -- from doctor/probe/hooks/backward.py: Backward passes, and with several ranks the moment at which a rank's own
+# gradients are done.
+
+
+def install_backward(probe: Probe, torch: ModuleType) -> None:
+    """Hooks torch.autograd.backward, which Tensor.backward calls."""
+    training = probe.training
+    autograd = torch.autograd
+    is_compiling = compiling(torch)
+
+    def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(tensors, *args, **kwargs)
+            if training.seek is not None and training.is_here():
+                training.seek()
+            if not training.enter(BACKWARD, "b"):
+                return original(tensors, *args, **kwargs)
+            stamp = _stamped(training, autograd, tensors) if training.is_stamped else None
+            try:
+                return original(tensors, *args, **kwargs)
+            finally:
+                training.leave("c")
+                if stamp is not None:
+                    stamp.remove()
+
+        return backward
+
+    probe.hook(torch, "autograd.backward", hooked, "backward passes were")
+
+
+def _stamped(training: TrainingObserver, autograd: ModuleType, tensors: Any) -> Any | None:
+    """A hook on the root of the graph, which queues a callback for when all gradients are done. Callbacks run in the
+    order in which they were queued, and DistributedDataParallel queues the one that waits for the other ranks later,
+    when its last bucket is full."""
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    if getattr(compiled, "compiled_autograd_enabled", False):
+        return None  # it traces what hooks do
+    root = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
+
+    def queue(_: Any) -> None:
+        autograd.Variable._execution_engine.queue_callback(training.gradients_ready)
+
+    try:
+        return root.register_hook(queue) if root.requires_grad else None
+    except Exception as error:
+        training.fail("backward", error)
+        return None
+
+
+# -- from doctor/probe/hooks/optimizer.py: Optimizers: when each takes a step. A step of training ends with the last
+# of them.
+
+
+def install_optimizers(probe: Probe, torch: ModuleType) -> None:
+    """Registers torch's hooks for every optimizer."""
+    training = probe.training
+    probe.last.add(training.finish)
+    optimizer = sys.modules[torch.optim.Optimizer.__module__]
+    if not hasattr(optimizer, "register_optimizer_step_pre_hook"):
+        training.say("engine", "This torch has no hooks for all optimizers (2.0 has); no steps were seen.")
+        return
+    begins, ends = optimizer_hooks(training, compiling(torch))
+    probe.at_detach(optimizer.register_optimizer_step_pre_hook(begins).remove)
+    probe.at_detach(optimizer.register_optimizer_step_post_hook(ends).remove)
+
+
+def optimizer_hooks(
+    training: TrainingObserver, is_compiling: Callable[[], bool]
+) -> tuple[Callable[..., Any], Callable[..., None]]:
+    """What to call before and after a step of any optimizer.
+
+    A compiler that traces an optimizer's step traces these as well. It must find nothing in them: such a step runs
+    without hooks.
+    """
+
+    def begins(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        if training.resting != NOBODY or is_compiling():
+            return None
+        try:
+            return _with_closure(training, args, kwargs) if training.optimizer_begins(optimizer) else None
+        except Exception as error:
+            training.fail("optimizer", error)
+            return None
+
+    def ends(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if is_compiling():
+            return
+        try:
+            if training.resting == get_ident():
+                training.rests.optimizer_stepped()
+            elif training.is_here() and training.steps.is_within(OPTIMIZER):
+                training.optimizer_ends(optimizer)
+        except Exception as error:
+            training.fail("optimizer", error)
+
+    return begins, ends
+
+
+def _with_closure(training: TrainingObserver, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+    """The arguments with a closure that is not counted as the optimizer's own time; None where there is none."""
+    if callable(kwargs.get("closure")):
+        return args, {**kwargs, "closure": _outside(training, kwargs["closure"])}
+    if len(args) > 1 and callable(args[1]):
+        return (args[0], _outside(training, args[1]), *args[2:]), kwargs
+    return None
+
+
+def _outside(training: TrainingObserver, closure: Callable[[], Any]) -> Callable[[], Any]:
+    def outside() -> Any:
+        is_counted = training.enter(CLOSURE)
+        try:
+            return closure()
+        finally:
+            if is_counted:
+                training.leave()
+
+    return outside
+
+
+# -- from doctor/probe/hooks/scaler.py: GradScaler: the steps that it skips.
+
+
+def install_scaler(probe: Probe, grad_scaler: ModuleType) -> None:
+    """Hooks torch.amp.grad_scaler, or torch.cuda.amp.grad_scaler before torch 2.3. A skipped step is one in which the
+    scaler calls no optimizer."""
+    training = probe.training
+    its = grad_scaler.GradScaler
+    if "_maybe_opt_step" not in vars(its) and hasattr(its, "_maybe_opt_step"):  # the other module's, which is hooked
+        return
+
+    def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def _maybe_opt_step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            seen = training.steps_seen
+            start = now()
+            result = original(scaler, optimizer, *args, **kwargs)
+            if training.steps_seen == seen and training.is_here():
+                try:
+                    training.skipped(optimizer, start)
+                except Exception as error:
+                    training.fail("GradScaler.step", error)
+            return result
+
+        return _maybe_opt_step
+
+    probe.hook(grad_scaler, "GradScaler._maybe_opt_step", hooked, "steps that it skips were")
+
+
+# -- from doctor/probe/hooks/schedulers.py: Schedulers of learning rates that raise when they are stepped beyond their
+# end.
+
+
+def install_schedulers(probe: Probe, lr_scheduler: ModuleType) -> None:
+    """Hooks torch.optim.lr_scheduler. In a run that is only observed none is stepped more often than it would be."""
+    if probe.settings.observe:
+        return
+
+    def hooked(original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def __init__(scheduler: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(scheduler, *args, **kwargs)
+            probe.training.schedulers.add(scheduler)
+
+        return __init__
+
+    probe.patches.replace(lr_scheduler.OneCycleLR, "__init__", hooked)
+
+
+# -- from doctor/probe/hooks/engines.py: Ways to train in which steps or devices are not what torch's own hooks show.
+
+
+def watch_data_parallel(probe: Probe, module: ModuleType) -> None:
+    """torch.nn.parallel.data_parallel: one process, one thread a device, and the model copied to each at every step."""
+
+    def hooked(original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def __init__(parallel: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(parallel, *args, **kwargs)
+            devices = len(getattr(parallel, "device_ids", ()))
+            if devices > 1:
+                probe.training.say("data-parallel", f"nn.DataParallel spreads each batch over {devices} devices.")
+
+        return __init__
+
+    probe.patches.replace(module.DataParallel, "__init__", hooked)
+
+
+def watch_deepspeed(probe: Probe, engine: ModuleType) -> None:
+    """deepspeed.runtime.engine: its `step()` may step the optimizer once for each group of parameters, and at a
+    micro-batch that is not the last of its step does not step at all."""
+    training = probe.training
+
+    def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                is_counted = self.is_gradient_accumulation_boundary() and training.optimizer_begins(self)
+            except Exception as error:
+                training.fail("DeepSpeedEngine.step", error)
+                is_counted = False
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                if is_counted:
+                    training.optimizer_ends(self)
+
+        return step
+
+    probe.patches.replace(engine.DeepSpeedEngine, "step", hooked)
+
+
+def watch_end(probe: Probe, torch: ModuleType) -> None:
+    """At the end: says why no steps were seen, and that functions were compiled."""
+    training = probe.training
+    before = _compiled_graphs()
+
+    def say() -> None:
+        if training.passes and not training.steps_seen and training.backwards_seen:
+            training.say("engine", _UNSEEN_STEPS)
+        elif training.passes and not training.steps_seen:
+            training.say("no-optimizer", "No optimizer took a step: each batch counts as a step.")
+        graphs = _compiled_graphs() - before
+        if graphs:
+            training.say("compile", f"torch.compile made {graphs} graphs while the run was observed.")
+
+    training.at_finish.append(say)
+
+
+_UNSEEN_STEPS = (
+    "Backward passes ran, but no optimizer's step() was seen: it is part of a compiled function, or of an engine with "
+    "an optimizer of its own. Each batch counts as a step."
+)
+
+
+def _compiled_graphs() -> int:
+    utils = sys.modules.get("torch._dynamo.utils")
+    return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
+
+
+# -- from doctor/probe/hooks/spans.py: Calls of other people's functions, timed as spans of the step.
+
+
+def spanned(training: TrainingObserver, kind: str, begin_mark: str, end_mark: str) -> Callable[..., Callable[..., Any]]:
+    """Makes a function that counts as a span where the training thread calls it."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if not training.enter(kind, begin_mark):
+                return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                training.leave(end_mark)
+
+        return wrapper
+
+    return make

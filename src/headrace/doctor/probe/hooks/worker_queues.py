@@ -1,4 +1,4 @@
-"""The worker loop of a DataLoader: when an index arrived, when its batch was in the pipe, and what pickling took."""
+"""Hooks on the queues between a DataLoader and its workers, at both ends."""
 
 from __future__ import annotations
 
@@ -6,21 +6,30 @@ import functools
 import inspect
 import os
 import time
+from multiprocessing.reduction import ForkingPickler
+from time import thread_time_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from ..batch_production import Batch
+from ..batch_production import ProducedBatch
+from ..training.step_records import ATTRIBUTE, QueueReader
+from ..training.training import now
 
 if TYPE_CHECKING:
     from ..probe import Probe
+    from ..training.training import TrainingObserver
 
 
-UNSEEN = "what workers do was"
+# -- from doctor/probe/hooks/workers.py: The worker loop of a DataLoader: when an index arrived, when its batch was in
+# the pipe, and what pickling took.
 
 
-def install(probe: Probe, worker: ModuleType) -> None:
+UNSEEN_WORKERS = "what workers do was"
+
+
+def install_workers(probe: Probe, worker: ModuleType) -> None:
     """Hook torch.utils.data._utils.worker, or a module with such a loop."""
-    probe.hook(worker, "_worker_loop", lambda original: _observed(probe, original), UNSEEN)
+    probe.hook(worker, "_worker_loop", lambda original: _observed(probe, original), UNSEEN_WORKERS)
 
 
 def _observed(probe: Probe, original: Callable[..., None]) -> Callable[..., None]:
@@ -46,7 +55,7 @@ def _observe(probe: Probe, original: Callable[..., None], args: tuple[Any, ...],
     roles = loop_roles(inspect.signature(original).bind(*args, **kwargs).arguments)
     probe.evidence.write(("worker", probe.clock.now_us(), _facts(probe, roles)))
     if roles.index_queue is None or roles.data_queue is None:
-        probe.unknown(f"{original.__module__}._worker_loop", UNSEEN)
+        probe.unknown(f"{original.__module__}._worker_loop", UNSEEN_WORKERS)
         return
     _IndexQueue(probe, roles.index_queue)
     _DataQueue(probe, roles.data_queue)
@@ -67,7 +76,7 @@ def loop_roles(arguments: dict[str, Any]) -> LoopRoles:
 
     torch from 2.15 on hands over the dataset in a list, which the loop empties.
     """
-    queues = [value for value in arguments.values() if all(hasattr(value, name) for name in QUEUE)]
+    queues = [value for value in arguments.values() if all(hasattr(value, name) for name in QUEUE_METHODS)]
     first, second = (*queues, None, None)[:2] if len(queues) == 2 else (None, None)
     holder = arguments.get("dataset_holder")
     held = holder[0] if isinstance(holder, list) and len(holder) == 1 else None
@@ -80,7 +89,7 @@ def loop_roles(arguments: dict[str, Any]) -> LoopRoles:
     )
 
 
-QUEUE = ("get", "put", "_send_bytes")
+QUEUE_METHODS = ("get", "put", "_send_bytes")
 """What a queue of multiprocessing has."""
 
 
@@ -154,8 +163,8 @@ class _DataQueue:
         from multiprocessing.reduction import ForkingPickler
 
         self._batches = probe.batches
-        self._unsent: dict[int, Batch] = {}
-        self._sending: Batch | None = None
+        self._unsent: dict[int, ProducedBatch] = {}
+        self._sending: ProducedBatch | None = None
         self._serialise = 0
         guard = probe.batches.guard
         self._end, self._written = guard(self._end_batch), guard(self._write_sent)
@@ -197,3 +206,90 @@ class _DataQueue:
         batch, self._sending = self._sending, None
         if batch is not None:
             self._batches.write(batch, time.monotonic_ns(), self._serialise)
+
+
+# -- from doctor/probe/hooks/arrivals.py: Batches that come from workers: which one it is, how long unpickling it
+# takes, and pinning it.
+
+
+def install_queues(probe: Probe, dataloader: ModuleType) -> None:
+    """Hooks torch.utils.data.dataloader."""
+    hooks = QueueHooks(probe.training)
+    install_iterator(probe, dataloader, "_MultiProcessingDataLoaderIter")
+    probe.patches.replace(ForkingPickler, "loads", hooks.loads)
+    probe.hook(dataloader, "_utils.pin_memory._pin_memory_loop", hooks.pin_memory_loop, "pinning was")
+    probe.hook(dataloader, "_utils.pin_memory.pin_memory", hooks.pin_memory, "pinning was")
+
+
+def install_iterator(probe: Probe, module: ModuleType, iterator: str) -> None:
+    """Hooks an iterator over worker processes."""
+    unseen = "batches that come out of order were"
+    probe.hook(module, f"{iterator}._try_get_data", QueueHooks(probe.training).try_get_data, unseen)
+
+
+class QueueHooks:
+    """Each method takes what it stands for, and gives what stands for it."""
+
+    def __init__(self, training: TrainingObserver) -> None:
+        self._training = training
+
+    def try_get_data(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Tells the index of a batch that is handed out as soon as it came, whatever the order."""
+
+        @functools.wraps(original)
+        def _try_get_data(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(iterator, *args, **kwargs)
+            pass_ = getattr(iterator, ATTRIBUTE, None)
+            if pass_ is not None and result[0] and type(result[1]) is tuple and type(result[1][0]) is int:
+                pass_.index = result[1][0]
+            return result
+
+        return _try_get_data
+
+    def loads(self, original: Callable[..., Any]) -> Any:
+        current = self._training.readers.current
+
+        def loads(*args: Any, **kwargs: Any) -> Any:
+            reader = current()
+            if reader is None:
+                return original(*args, **kwargs)
+            start, cpu = now(), thread_time_ns()
+            value = original(*args, **kwargs)
+            end, cpu = now(), thread_time_ns() - cpu
+            try:
+                reader.read(value, end, end - start, cpu)
+            except Exception as error:
+                self._training.fail("unpickling", error)
+            return value
+
+        return staticmethod(loads)
+
+    def pin_memory_loop(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def _pin_memory_loop(*args: Any, **kwargs: Any) -> None:
+            readers = self._training.readers
+            readers.begin(QueueReader())
+            try:
+                original(*args, **kwargs)
+            finally:
+                readers.end()
+
+        return _pin_memory_loop
+
+    def pin_memory(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        current = self._training.readers.current
+
+        @functools.wraps(original)
+        def pin_memory(*args: Any, **kwargs: Any) -> Any:
+            reader = current()
+            if reader is None or reader.pinning:
+                return original(*args, **kwargs)
+            reader.pinning = True
+            start = now()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                reader.pinning = False
+                reader.pin(start, now() - start)
+
+        return pin_memory

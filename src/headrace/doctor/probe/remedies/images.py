@@ -1,31 +1,91 @@
-"""Headrace's decoder in place of Pillow's, where an image is only opened, converted to RGB and resized.
-
-A PNG's pixels are those that Pillow gives. A bilinear resize of an image that was not decoded yet is the core's, to
-within one level of what Pillow gives. All else is Pillow's, as ever; so is what the decoder declines.
-"""
+"""Remedies for images: Headrace's decoder in place of Pillow's, and a cache of decoded images."""
 
 from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import io
+import os
 from typing import TYPE_CHECKING, Any, Callable
 
-from .applied import Applied
-from .images_old import finish, is_unread, whole_bytes
+from .loaders import AppliedRemedy, change
 
 if TYPE_CHECKING:
     from ..probe import Probe
+
+
+# -- from doctor/probe/remedies/images.py: What remedies for images share: which image of Pillow's may be answered
+# for, and where its bytes come from.
+
+
+_STARTS = {"JPEG": b"\xff\xd8", "PNG": b"\x89PNG"}
+
+
+def is_unread(image: Any) -> bool:
+    """Whether it is a file that was opened and of which no pixel has been decoded: one frame of a usual kind."""
+    return bool(
+        getattr(image, "tile", None)
+        and getattr(image, "format", None) in _STARTS
+        and image.mode in ("L", "RGB")
+        and "transparency" not in image.info
+        and getattr(image, "n_frames", 1) == 1
+        and not image.decoderconfig  # a JPEG that is to be decoded at a smaller size
+        and (image.format == "JPEG" or image.tile[0][3] in ("L", "RGB"))  # 8 bits a channel
+    )
+
+
+def whole_bytes(image: Any) -> bytes | None:
+    """The file that it was opened from, whose position stays; None where it does not begin with the image."""
+    file = image.fp
+    at = file.tell()
+    file.seek(0)
+    data: bytes = file.read()
+    file.seek(at)
+    return data if data.startswith(_STARTS[image.format]) else None
+
+
+def source_key(image: Any) -> tuple[Any, ...] | None:
+    """What tells the file that it was opened from: its path, its place in a tar, or what it holds."""
+    raw = getattr(image.fp, "raw", None)
+    if type(raw).__module__ == "tarfile":
+        member: Any = raw
+        archive = getattr(getattr(member, "fileobj", None), "name", None)
+        return (archive, member.offset, member.size) if isinstance(archive, str) else None
+    if image.filename:
+        return (os.fsdecode(image.filename), os.fstat(image.fp.fileno()).st_mtime_ns)
+    if hasattr(image.fp, "getbuffer"):
+        return (hashlib.blake2b(image.fp.getbuffer(), digest_size=16).digest(),)
+    return None
+
+
+def finish(image: Any) -> None:
+    """Its pixels are there: what Pillow's own `load` does when it is done."""
+    image.tile = []
+    if image._exclusive_fp and image._close_exclusive_fp_after_loading and image.fp is not None:
+        image.fp.close()
+    if getattr(image, "png", None) is not None:
+        image.png.close()
+        image.png = None
+    image.fp = None
+
+
+# -- from doctor/probe/remedies/native_decode.py: Headrace's decoder in place of Pillow's, where an image is only
+# opened, converted to RGB and resized.
+#
+# A PNG's pixels are those that Pillow gives. A bilinear resize of an image that was not decoded yet is the core's, to
+# within one level of what Pillow gives. All else is Pillow's, as ever; so is what the decoder declines.
+
 
 _BILINEAR = 2
 OTHER_FILTER = "images are resized with another filter than BILINEAR, the one that the native decoder has"
 
 
-def install(probe: Probe, _: bool, applied: Applied) -> None:
+def install_native_decode(probe: Probe, _: bool, applied: AppliedRemedy) -> None:
     probe.when_imported("PIL.Image", functools.partial(_watch, applied))
 
 
-def _watch(applied: Applied, probe: Probe, image: Any) -> None:
+def _watch(applied: AppliedRemedy, probe: Probe, image: Any) -> None:
     decoder = _Decoder(image, applied)
     probe.when_imported("PIL.ImageFile", decoder.watch)
     probe.patches.replace(image.Image, "convert", decoder.convert)
@@ -33,7 +93,7 @@ def _watch(applied: Applied, probe: Probe, image: Any) -> None:
 
 
 class _Decoder:
-    def __init__(self, image: Any, applied: Applied) -> None:
+    def __init__(self, image: Any, applied: AppliedRemedy) -> None:
         self._image = image
         self._applied = applied
         self._core: Any = None
@@ -178,3 +238,80 @@ def _deferred_class(base: Any, pixels_of: Callable[[Any], Any]) -> Any:
             return copy.copy, (self.copy(),)  # this class has no name that a pickle could find it by
 
     return RGBImage
+
+
+# -- from doctor/probe/remedies/cache.py: Decoded images, kept in the memory of each worker within a budget of bytes.
+
+
+_BYTES = {"L": 1, "RGB": 4}
+"""Of a pixel in Pillow's memory."""
+
+
+def install_image_cache(probe: Probe, limits: dict[str, int], applied: AppliedRemedy) -> None:
+    """`limits` has the `bytes` that each process may hold."""
+    cache = _Cache(limits["bytes"], applied)
+    probe.when_imported("PIL.ImageFile", cache.watch)
+    probe.when_imported("torch.utils.data.dataloader", cache.watch_loaders)
+
+
+def _keep_workers(probe: Probe, loader: Any) -> None:
+    if probe.training.is_its_thread() and loader.num_workers and not loader.persistent_workers:
+        change(loader, {"persistent_workers": True})
+
+
+class _Cache:
+    """What `load` gave, by where the image came from. What does not fit any more is not kept."""
+
+    def __init__(self, most_bytes: int, applied: AppliedRemedy) -> None:
+        self._free = most_bytes
+        self._images: dict[tuple[Any, ...], tuple[Any, dict[Any, Any]]] = {}
+        self._applied = applied
+        self._key = applied.guarded(lambda image: source_key(image) if is_unread(image) else None)
+        self._give, self._keep = applied.guarded(self._give_kept), applied.guarded(self._keep_loaded)
+
+    def watch(self, probe: Probe, image_file: Any) -> None:
+        probe.patches.replace(image_file.ImageFile, "load", self.load)
+
+    def watch_loaders(self, probe: Probe, dataloader: Any) -> None:
+        """Workers live on from one epoch to the next: what they hold would go with them."""
+        keep = self._applied.guarded(lambda loader: _keep_workers(probe, loader))
+
+        def make(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            @functools.wraps(original)
+            def __iter__(loader: Any) -> Any:  # noqa: N807
+                keep(loader)
+                return original(loader)
+
+            return __iter__
+
+        probe.patches.replace(dataloader.DataLoader, "__iter__", make)
+
+    def load(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(original)
+        def load(image: Any) -> Any:
+            key = self._key(image)
+            if key is None:
+                return original(image)
+            self._give(image, key)  # then there is nothing left to decode
+            result = original(image)
+            self._keep(image, key)
+            return result
+
+        return load
+
+    def _give_kept(self, image: Any, key: tuple[Any, ...]) -> None:
+        kept = self._images.get(key)
+        if kept is not None:
+            pixels, info = kept
+            image.im = pixels.copy()
+            image.info.update(info)
+            finish(image)
+            self._applied.took()
+
+    def _keep_loaded(self, image: Any, key: tuple[Any, ...]) -> None:
+        if key in self._images or image.mode not in _BYTES:
+            return
+        size = image.size[0] * image.size[1] * _BYTES[image.mode]
+        if size <= self._free:
+            self._free -= size
+            self._images[key] = (image.im.copy(), dict(image.info))

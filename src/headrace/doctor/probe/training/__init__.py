@@ -1,1 +1,3 @@
-"""The windows of a measured run after the one that observes: what the step and the loader do without each other."""
+"""The training thread: its steps, the batches that it receives, and the windows of a measured run."""
+
+from __future__ import annotations

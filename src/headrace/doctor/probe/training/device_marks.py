@@ -1,15 +1,20 @@
-"""When the device came past certain points of each step: marks that are set in passing and read when it is done."""
+"""Marks on the device's stream: when the GPU came past certain points of each step."""
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any, Protocol
+
+# -- from doctor/probe/device_marks.py: When the device came past certain points of each step: marks that are set in
+# passing and read when it is done.
+
 
 Marks = list[tuple[str, float]]
 """Kind, and microseconds since the process's first mark."""
 STEP_BEGINS, STEP_ENDS = "s", "p"
 
 
-class Device(Protocol):
+class MarkedDevice(Protocol):
     """What can put a mark into the work queued on a device: `CudaDevice`, or a simulated one in tests."""
 
     def follow(self) -> None:
@@ -32,7 +37,7 @@ class DeviceMarks:
     `most_steps` behind gets no marks until it has caught up. The mark at which a step ends begins the next one.
     """
 
-    def __init__(self, device: Device, most_steps: int = 32, most_marks: int = 128) -> None:
+    def __init__(self, device: MarkedDevice, most_steps: int = 32, most_marks: int = 128) -> None:
         self.device = device
         self._most_steps = most_steps
         self._most_marks = most_marks
@@ -89,3 +94,93 @@ class DeviceMarks:
             self._spares.append(self._last_read)
             self._last_read = mark
         return self._last_read_us
+
+
+# -- from doctor/probe/cuda.py: Marks on CUDA streams: timing events, of which a query never waits.
+
+
+class CudaDevice:
+    """The stream on which the first optimizer stepped. What is queued on another one, such as a prefetcher's copy, gets
+    no mark, since times of two streams are in no order."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._cuda = torch.cuda
+        self._is_capturing = torch.cuda.is_current_stream_capturing
+        self._stream: Any = None
+        self.captures = 0
+        """CUDA graphs being captured now, in any thread; the driver forbids queries meanwhile."""
+
+    def follow(self) -> None:
+        if self._stream is None:
+            self._stream = self._cuda.current_stream()
+
+    def record(self, spare: Any) -> Any:
+        if self._stream is None or self.captures or self._is_capturing():
+            return None
+        if self._cuda.current_stream() != self._stream:
+            return None
+        event = self._cuda.Event(enable_timing=True) if spare is None else spare
+        event.record(self._stream)
+        return event
+
+    def is_done(self, mark: Any) -> bool:
+        return not self.captures and bool(mark.query())
+
+    def elapsed_us(self, earlier: Any, later: Any) -> float:
+        return float(earlier.elapsed_time(later)) * 1000.0
+
+
+# -- from doctor/probe/ranges.py: Names for steps and their parts in the timelines of torch.profiler and, with CUDA,
+# of Nsight Systems.
+
+
+RANGE_NAMES = {
+    "w": "headrace: data wait",
+    "h": "headrace: host to device",
+    "b": "headrace: backward",
+    "o": "headrace: optimizer",
+    "c": "headrace: collective",
+    "": "headrace: closure",
+}
+
+
+class ProfilerRanges:
+    """Steps end within optimizers, so ranges may overlap; hence NVTX's ranges that have a start and an end, and not the
+    ones that are pushed and popped."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch = torch
+        self._open: list[tuple[Any, Any]] = []
+        self._step: tuple[Any, Any] | None = None
+
+    def step(self, number: int) -> None:
+        """The step before ends, and this one begins."""
+        self._end(self._step)
+        self._step = self._start(f"headrace: step {number}")
+
+    def enter(self, kind: str) -> None:
+        self._open.append(self._start(RANGE_NAMES[kind]))
+
+    def leave(self) -> None:
+        if self._open:
+            self._end(self._open.pop())
+
+    def close(self) -> None:
+        while self._open:
+            self.leave()
+        self._end(self._step)
+        self._step = None
+
+    def _start(self, name: str) -> tuple[Any, Any]:
+        record = self._torch.autograd.profiler.record_function(name)
+        record.__enter__()
+        has_nvtx = self._torch.cuda.is_initialized()
+        return record, self._torch.cuda.nvtx.range_start(name) if has_nvtx else None
+
+    def _end(self, started: tuple[Any, Any] | None) -> None:
+        if started is None:
+            return
+        record, nvtx = started
+        if nvtx is not None:
+            self._torch.cuda.nvtx.range_end(nvtx)
+        record.__exit__(None, None, None)

@@ -1,21 +1,29 @@
-"""The iterators behind the training loop, from which only we take batches once it is fed with copies."""
+"""Iterators behind the training loop, from which the windows take batches: at its pace, or as fast as they come."""
 
 from __future__ import annotations
 
+import threading
+import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from ..passes import ATTRIBUTE
+from .cached_batches import MOST_CACHED, CachedBatches, room_bytes
+from .step_records import ATTRIBUTE
 
 if TYPE_CHECKING:
-    from ..passes import Pass
-    from .step_records import Received
+    from .step_records import FetchedBatch, ObservedPass
+    from .steps import OptimizerStep
 
 
-class Source:
+# -- from doctor/probe/windows/sources.py: The iterators behind the training loop, from which only we take batches
+# once it is fed with copies.
+
+
+class HeldIterator:
     """One pass over a DataLoader. The iterator is the user's until `hold`: it ends its workers when it is dropped."""
 
-    def __init__(self, iterator: Any, pass_: Pass, take: Callable[[Any, Pass], Received]) -> None:
+    def __init__(self, iterator: Any, pass_: ObservedPass, take: Callable[[Any, ObservedPass], FetchedBatch]) -> None:
         """`take(iterator, pass_)` receives the next batch, and raises StopIteration at the end."""
         self._iterator = weakref.ref(iterator)
         self._held: Any = None
@@ -47,18 +55,18 @@ class Source:
         except Exception:  # an iterable dataset's, or a sampler of the user's without a length
             return float("inf")
 
-    def renewed(self) -> Source | None:
+    def renewed(self) -> HeldIterator | None:
         """A new pass over the same DataLoader in place of this one, which ends. None where that has gone."""
         loader = self.pass_.owner()
         if loader is None:
             return None
         self.let_go()
         iterator = iter(loader)
-        source = Source(iterator, getattr(iterator, ATTRIBUTE), self._take)
+        source = HeldIterator(iterator, getattr(iterator, ATTRIBUTE), self._take)
         source.hold()
         return source
 
-    def take(self) -> Received:
+    def take(self) -> FetchedBatch:
         return self._take(self._held, self.pass_)
 
     def is_idle(self) -> bool | None:
@@ -76,3 +84,135 @@ class Source:
 def _distinct(queues: list[Any]) -> list[Any]:
     """Where nothing is pinned, both names are one queue."""
     return list({id(queue): queue for queue in queues if queue is not None}.values())
+
+
+# -- from doctor/probe/windows/observed.py: What is gathered in the observed steps for the windows after them:
+# batches, where they came from, and how fast.
+
+
+class ObservedLoaders:
+    """By DataLoader, of those whose batches fed a step. `since` is when the first observed step began, 0 before."""
+
+    def __init__(self, steps: int) -> None:
+        self._asked = steps
+        self._passes: dict[int, ObservedPass] = {}
+        self._fed: Counter[int] = Counter()
+        self._steps = 0
+        self.since = 0
+        self.kept: dict[int, CachedBatches] = {}
+        self.sources: dict[int, HeldIterator] = {}
+        """The newest."""
+        self.most_gets = 0
+        """Batches of a step, at most."""
+
+    @property
+    def loaders(self) -> list[int]:
+        """Those that fed steps, by number."""
+        return [loader for loader in self._fed if loader in self.kept]
+
+    def add_source(self, pass_: ObservedPass, source: Callable[[], HeldIterator]) -> None:
+        """The pass has given a batch."""
+        if pass_.number not in self._passes:
+            self._passes[pass_.number] = pass_
+            self.sources[pass_.loader] = source()
+
+    def offer(self, pass_: ObservedPass, batch: Any, received: FetchedBatch, gets: int) -> None:
+        """A batch of an observed step, which it has `gets` of."""
+        kept = self.kept.get(pass_.loader)
+        if kept is None:
+            kept = self.kept[pass_.loader] = CachedBatches(self._asked * max(gets, 1) // MOST_CACHED, room_bytes())
+        kept.offer(batch, received.bytes, received.shape)
+
+    def closed(self, step: OptimizerStep, is_measured: bool) -> None:
+        """A step has been closed; the warm-up's are not measured."""
+        feeding = [event.pass_ for event, _ in step.gets if event.pass_ not in step.evaluated]
+        self.most_gets = max(self.most_gets, len(feeding))
+        if is_measured:
+            self.since = self.since or step.start
+            self._steps += 1
+            self._fed.update(self._passes[one].loader for one in feeding if one in self._passes)
+
+    def pass_of(self, loader: int) -> ObservedPass | None:
+        """The newest that gave batches."""
+        return next((one for one in reversed(list(self._passes.values())) if one.loader == loader), None)
+
+    def per_step(self, loader: int) -> float:
+        """Batches of that loader."""
+        return self._fed[loader] / max(self._steps, 1)
+
+    def forget(self) -> None:
+        for source in self.sources.values():
+            source.let_go()
+        self.sources.clear()
+        self.kept.clear()
+        self._fed.clear()
+
+
+# -- from doctor/probe/windows/load.py: Takes batches at the pace observed and drops them, so that the workers go on
+# while the loop is fed with copies.
+
+
+LONGEST_STOP_S = 2.0
+
+
+class BackgroundLoad:
+    """A thread for one source. It ends when it is stopped, or when the source does."""
+
+    def __init__(self, source: HeldIterator, interval_s: float) -> None:
+        self.source = source
+        self._interval_s = interval_s
+        self._stop = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-load", daemon=True)
+        self.taken = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_on(self) -> bool:
+        """False once the source has ended, by itself or by an error."""
+        return not self._ended.is_set()
+
+    def stop(self) -> bool:
+        """Whether it has ended in time: else it is in the middle of waiting for a batch, and the source is its own."""
+        self._stop.set()
+        self._thread.join(LONGEST_STOP_S)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        try:
+            while not self._stop.wait(max(0.0, due - time.monotonic())):
+                self.source.take()
+                self.taken += 1
+                due = max(due + self._interval_s, time.monotonic())
+        except Exception:  # of the user's loader, whose end it is: the training loop will not ask it any more
+            self._ended.set()
+
+
+# -- from doctor/probe/windows/drain.py: Takes batches as fast as they come: what the loader could give at most.
+
+
+class SourceShare(NamedTuple):
+    """A source, and how many of its batches a step takes."""
+
+    source: HeldIterator
+    per_step: float
+
+
+def drain(shares: list[SourceShare], steps: int, deadline_s: float) -> list[FetchedBatch]:
+    """Batches for so many steps, beyond those that lay ready; fewer where the first source ends, or time does. At most
+    one batch's time longer than `deadline_s`."""
+    batches: list[FetchedBatch] = []
+    taken = [0] * len(shares)
+    most = sum(round(share.per_step * steps) + share.source.outstanding for share in shares)
+    until = time.monotonic() + deadline_s
+    while len(batches) < most and time.monotonic() < until:
+        turn = min(range(len(shares)), key=lambda turn: taken[turn] / shares[turn].per_step)
+        try:
+            batches.append(shares[turn].source.take())
+        except Exception:  # of the user's loader, whose end it is
+            return batches
+        taken[turn] += 1
+    return batches

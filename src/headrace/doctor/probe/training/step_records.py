@@ -1,18 +1,29 @@
-"""The evidence's records of one step, and of its batches."""
+"""Passes over DataLoaders, the batches that the training thread receives, and the records of both."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Union
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, TypeVar, Union
+
+from ..evidence_file import LONGEST_HELD_NS, MOST_HELD, Record
+from .steps import OptimizerStep
 
 if TYPE_CHECKING:
-    from ..clock import Clock
-    from ..evidence_file import Record
+    from ..overhead import TrainingCost
+    from ..probe import Probe
+    from ..settings import SessionClock
     from .device_marks import DeviceMarks, Marks
-    from .steps import Step
+    from .training import TrainingObserver
 
 
-class Received(NamedTuple):
+# -- from doctor/probe/step_records.py: The evidence's records of one step, and of its batches.
+
+
+class FetchedBatch(NamedTuple):
     """A batch, as docs/doctor/evidence.md has it; times are readings of the clock."""
 
     pass_: int
@@ -28,7 +39,7 @@ class Received(NamedTuple):
     unpickle_cpu: int | None = None
 
 
-class Replayed(NamedTuple):
+class ReplayedBatch(NamedTuple):
     """A `next()` that gave a copy of a batch that was kept."""
 
     pass_: int
@@ -36,11 +47,11 @@ class Replayed(NamedTuple):
     end: int
 
 
-Given = Union[Received, Replayed]
+GivenBatch = Union[FetchedBatch, ReplayedBatch]
 """What a `next()` gave."""
 
 
-def step_records(clock: Clock, step: Step, cost: int) -> list[Record]:
+def step_records(clock: SessionClock, step: OptimizerStep, cost: int) -> list[Record]:
     """Its batches first, then the step; `cost` is the probe's, in tenths of a microsecond."""
     zero = clock.us(step.start)
     spans = [
@@ -56,14 +67,14 @@ def step_records(clock: Clock, step: Step, cost: int) -> list[Record]:
     return records
 
 
-def batch_records(clock: Clock, step: Step) -> list[Record]:
+def batch_records(clock: SessionClock, step: OptimizerStep) -> list[Record]:
     """A batch for an evaluation is a `fetch`, since no step waited for it."""
     return [
         batch_record(clock, "fetch" if event.pass_ in step.evaluated else "get", batch) for event, batch in step.gets
     ]
 
 
-def fetch_records(clock: Clock, batches: Iterable[Given]) -> list[Record]:
+def fetch_records(clock: SessionClock, batches: Iterable[GivenBatch]) -> list[Record]:
     """Batches that another thread received."""
     return [batch_record(clock, "fetch", batch) for batch in batches]
 
@@ -81,9 +92,9 @@ def _device_record(number: int, marks: Marks) -> Record:
     return ("device", number, "".join(kind for kind, _ in marks), gaps)
 
 
-def batch_record(clock: Clock, kind: str, batch: Given) -> Record:
+def batch_record(clock: SessionClock, kind: str, batch: GivenBatch) -> Record:
     """As a `get`, or another kind of record with the same elements; a copy is a `replayed`, whatever it was for."""
-    if isinstance(batch, Replayed):
+    if isinstance(batch, ReplayedBatch):
         return ("replayed", batch.pass_, clock.us(batch.start), (batch.end - batch.start) // 1000)
     return (
         kind,
@@ -101,5 +112,207 @@ def batch_record(clock: Clock, kind: str, batch: Given) -> Record:
     )
 
 
-def _us(clock: Clock, reading: int | None) -> int | None:
+def _us(clock: SessionClock, reading: int | None) -> int | None:
     return None if reading is None else clock.us(reading)
+
+
+# -- from doctor/probe/passes.py: Passes over DataLoaders, and what the threads that read their workers' queues read
+# there.
+
+
+Times = TypeVar("Times")
+
+ATTRIBUTE = "_headrace_pass"
+"""Of a DataLoader's iterator: the `Pass` that it is in."""
+
+MOST_READ = 4096
+"""Batches that a reader remembers; a DataLoader itself holds as many as its workers may prefetch."""
+
+
+class QueueReader:
+    """What is read from the workers' queue of one iterator, batch by batch, until the batch is handed out: the end,
+    duration and CPU time of unpickling, and the start and duration of pinning.
+
+    The thread that pins is not the one that asks for batches, and knows a batch's index only when it reads it.
+    """
+
+    __slots__ = ("index", "pinned", "pinning", "unpickled")
+
+    def __init__(self) -> None:
+        self.index: int | None = None
+        """Of the batch that was read last."""
+        self.unpickled: dict[int, tuple[int, int, int]] = {}
+        self.pinned: dict[int, tuple[int, int]] = {}
+        self.pinning = False
+
+    def read(self, value: Any, end: int, duration: int, cpu: int) -> None:
+        """Something was unpickled: a batch, where it is a tuple that begins with its index."""
+        if type(value) is tuple and len(value) > 1 and type(value[0]) is int:
+            self.index = value[0]
+            _put(self.unpickled, value[0], (end, duration, cpu))
+
+    def pin(self, start: int, duration: int) -> None:
+        """The batch that was read last was pinned. Without workers none was read, and 0 stands for its index."""
+        _put(self.pinned, self.index or 0, (start, duration))
+
+
+def _put(held: dict[int, Times], index: int, times: Times) -> None:
+    """In place of the oldest, where there are too many: of batches that nobody asks after."""
+    if len(held) >= MOST_READ:
+        held.pop(next(iter(held)), None)
+    held[index] = times
+
+
+class QueueReaders:
+    """The threads that read for an iterator at this moment."""
+
+    def __init__(self) -> None:
+        self._by_thread: dict[int, QueueReader] = {}
+
+    def current(self) -> QueueReader | None:
+        """Of the calling thread."""
+        return self._by_thread.get(threading.get_ident())
+
+    def begin(self, reader: QueueReader) -> None:
+        self._by_thread[threading.get_ident()] = reader
+
+    def end(self) -> None:
+        self._by_thread.pop(threading.get_ident(), None)
+
+    def of(self, thread: int | None) -> QueueReader | None:
+        return None if thread is None else self._by_thread.get(thread)
+
+    def clear(self) -> None:
+        self._by_thread.clear()
+
+
+class ObservedPass:
+    """One iteration over a DataLoader: from its `iter()` on."""
+
+    __slots__ = ("epoch", "has_workers", "index", "loader", "makers", "number", "owner", "reader", "training")
+
+    def __init__(
+        self,
+        training: TrainingObserver,
+        number: int,
+        epoch: int,
+        has_workers: bool,
+        *,
+        loader: int,
+        owner: Callable[[], Any],
+        makers: int,
+    ) -> None:
+        self.training = training
+        self.number = number
+        self.epoch = epoch
+        """Passes that the same workers made before."""
+        self.has_workers = has_workers
+        """Whether they are processes."""
+        self.loader = loader
+        """Its number."""
+        self.owner = owner
+        """Gives the DataLoader, or None once that has gone."""
+        self.makers = makers
+        """Processes, or threads, that make batches before they are asked for."""
+        self.index = -1
+        """Of the batch that came out of the queue last, or that the process made last."""
+        self.reader = QueueReader()
+        """Of what is read in the thread that asks for batches."""
+
+
+# -- from doctor/probe/elsewhere.py: Batches that other threads than the training thread received, until it takes them
+# over.
+
+
+MOST_ELSEWHERE = 1024
+MOST_EXPECTED = 128
+"""Of those that are expected in the training thread yet."""
+
+
+class HandedOverBatches:
+    """Filled by any thread, emptied by the training thread alone: each of its calls is one operation of a deque."""
+
+    def __init__(self) -> None:
+        self._batches: deque[GivenBatch] = deque(maxlen=MOST_ELSEWHERE)
+        self._most_ahead = 0
+        self._newest: GivenBatch | None = None
+        self.threads: set[int] = set()
+        """Those that received a batch."""
+        self.is_handed_over = False
+        """Whether the batches come to the training thread in a way that is seen."""
+
+    def add(self, batch: GivenBatch) -> None:
+        """The calling thread has received it."""
+        self._batches.append(batch)
+        self._most_ahead = max(self._most_ahead, len(self._batches))
+        self._newest = batch
+        self.threads.add(get_ident())
+
+    def is_far_ahead(self) -> bool:
+        """Whether as many batches wait to be taken over as ever did."""
+        return len(self._batches) >= self._most_ahead
+
+    def put_on(self) -> GivenBatch | None:
+        """The batch that was received last is put where the training thread will take it. None for what is no batch."""
+        self.is_handed_over = True
+        batch, self._newest = self._newest, None
+        return batch
+
+    def oldest(self) -> GivenBatch | None:
+        return self._batches[0] if self._batches else None
+
+    def take(self, batch: GivenBatch) -> bool:
+        """Whether the training thread takes it over only now."""
+        try:
+            self._batches.remove(batch)
+        except ValueError:
+            return False
+        return True
+
+    def left(self, is_over: bool) -> list[GivenBatch]:
+        """Those that nobody is expected to take over any more, removed; all of them, once it `is_over`."""
+        held = MOST_EXPECTED if self.is_handed_over and not is_over else 0
+        return [self._batches.popleft() for _ in range(len(self._batches) - held)]
+
+
+# -- from doctor/probe/step_writer.py: Closed steps on their way to the evidence, each with its share of what the
+# hooks cost.
+
+
+class StepWriter:
+    """Of one training thread."""
+
+    def __init__(self, probe: Probe, costs: TrainingCost) -> None:
+        self._probe = probe
+        self._costs = costs
+        self._unwritten: list[OptimizerStep] = []
+        self._unpriced = 0
+        """Steps closed since the costs were taken last."""
+        self._written_at = 0
+        self._making_ns = 0
+        """What was spent on making batches in this process, when it was taken last."""
+
+    def closed(self, step: OptimizerStep, is_wanted: bool) -> None:
+        """One that is not wanted has its share of the costs all the same."""
+        if is_wanted:
+            self._unwritten.append(step)
+        self._unpriced += 1
+
+    def is_due(self, now: int) -> bool:
+        return self._unpriced >= MOST_HELD or now - self._written_at >= LONGEST_HELD_NS
+
+    def write(self, beside: list[Record]) -> int:
+        """What is closed, and other records `beside` it. What it cost, in ns, is known of all together."""
+        cost = self.take_cost()
+        share = round(cost / 100) // max(self._unpriced, 1)
+        steps, self._unwritten, self._unpriced = self._unwritten, [], 0
+        self._written_at = time.monotonic_ns()
+        records = [record for step in steps for record in step_records(self._probe.clock, step, share)]
+        if records or beside:
+            self._probe.evidence.write(*records, *beside)
+        return cost
+
+    def take_cost(self) -> int:
+        """Nanoseconds that the training thread spent on us since the last call, making batches included."""
+        before, self._making_ns = self._making_ns, self._probe.batches.cost.total_ns
+        return self._costs.take() + self._making_ns - before

@@ -1,10 +1,80 @@
-"""Cuts what the training thread does into optimizer steps. Pure: it is fed with clock readings and knows no torch."""
+"""Optimizer steps, cut from what the training thread does. Pure: clock readings in, steps out."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from ..evaluation import BEGUN, ENDED, GOT, Event, evaluation_intervals, evaluation_passes
+# -- from doctor/probe/evaluation.py: Which of the batches received within a step were for an evaluation, and not for
+# the step: a pure rule.
+
+
+BEGUN, GOT, ENDED = "begun", "got", "ended"
+
+
+class PassEvent(NamedTuple):
+    """Something that the training thread did with one pass over a DataLoader: began it, got batches of it, ended it."""
+
+    what: str
+    pass_: int
+    start: int
+    end: int
+    with_grad: bool
+    """Whether autograd recorded when it was called."""
+
+
+def evaluation_passes(events: Sequence[PassEvent], backwards: Sequence[int], training: set[int]) -> set[int]:
+    """The passes in `events`, those of one step, that fed an evaluation. `backwards` are the starts of backward passes
+    within the step, `training` the passes that fed the step before and have not ended since.
+
+    One that feeds training goes on doing so. Of the others, a pass that was read while autograd was off evaluates, and
+    so does one that began and ended with no backward between, provided that another pass is there to have fed the step:
+    a fetcher that is one batch ahead ends a short epoch before the first of its backward passes, too.
+    """
+    seen = {event.pass_ for event in events if event.what == GOT} - training
+    suspects = {pass_ for pass_ in seen if _was_without_grad(events, pass_) or _was_brief(events, backwards, pass_)}
+    if suspects == seen and not training and backwards:
+        suspects.discard(max(seen, default=-1))
+    return suspects
+
+
+def evaluation_intervals(
+    events: Sequence[PassEvent], evaluated: set[int], training_starts: Sequence[int], end: int
+) -> list[tuple[int, int]]:
+    """When the step evaluated: from the start of an evaluating pass until it ended, or, where it was broken off, until
+    training went on (`training_starts`, starts of its backward passes and optimizers), at the latest until `end`."""
+    intervals: list[tuple[int, int]] = []
+    for position, event in enumerate(events):
+        if event.pass_ not in evaluated:
+            continue
+        until = event.end
+        if event.what != ENDED:
+            following = [start for start in training_starts if start >= event.end]
+            if position + 1 < len(events):
+                following.append(events[position + 1].start)
+            until = min([*following, end])
+        if intervals and intervals[-1][1] >= event.start:
+            intervals[-1] = (intervals[-1][0], until)
+        else:
+            intervals.append((event.start, until))
+    return intervals
+
+
+def _was_without_grad(events: Sequence[PassEvent], pass_: int) -> bool:
+    return any(event.what == GOT and event.pass_ == pass_ and not event.with_grad for event in events)
+
+
+def _was_brief(events: Sequence[PassEvent], backwards: Sequence[int], pass_: int) -> bool:
+    begun = next((event.start for event in events if event.pass_ == pass_ and event.what == BEGUN), None)
+    ended = next((event.end for event in events if event.pass_ == pass_ and event.what == ENDED), None)
+    if begun is None or ended is None:
+        return False
+    return not any(begun <= backward < ended for backward in backwards)
+
+
+# -- from doctor/probe/steps.py: Cuts what the training thread does into optimizer steps. Pure: it is fed with clock
+# readings and knows no torch.
+
 
 BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
 """Kinds of span, as in docs/doctor/evidence.md."""
@@ -15,7 +85,7 @@ Span = tuple[str, int, int]
 """Kind, start and end."""
 
 
-class Step:
+class OptimizerStep:
     """One optimizer step, with all that began within it. Times are the clock's readings."""
 
     __slots__ = ("collectives", "end", "evaluated", "gets", "number", "ready", "spans", "start", "use")
@@ -26,7 +96,7 @@ class Step:
         self.end: int | None = None
         """Set at the end of an optimizer's step; the step may yet go on, with another optimizer."""
         self.spans: list[Span] = []
-        self.gets: list[tuple[Event, Any]] = []
+        self.gets: list[tuple[PassEvent, Any]] = []
         self.evaluated: set[int] = set()
         """Passes of which the batches were for an evaluation."""
         self.collectives: list[tuple[int, int, Any]] = []
@@ -35,7 +105,7 @@ class Step:
         """Of the cores, where that was asked."""
 
 
-class Steps:
+class StepTimeline:
     """The step that is open, and what is open within it.
 
     Spans never overlap: an inner one interrupts the outer, which goes on as another span of its kind. At most
@@ -49,19 +119,19 @@ class Steps:
         self._open: list[tuple[str, int]] = []
         self._optimizers: set[Any] = set()
         self._stepped_inside = False
-        self._events: list[Event] = []
+        self._events: list[PassEvent] = []
         self._training: set[int] = set()
         self.optimizers = 0
         """How many optimizers took part in the step closed last."""
         self.gets = 0
         """How many batches the step closed last got, evaluations left out."""
         self.number = 0
-        self.step: Step | None = None
+        self.step: OptimizerStep | None = None
 
-    def begin(self, start: int) -> Step:
+    def begin(self, start: int) -> OptimizerStep:
         """The open step; where there is none yet, the first one begins."""
         if self.step is None:
-            self.step = Step(self.number, start)
+            self.step = OptimizerStep(self.number, start)
         return self.step
 
     def enter(self, kind: str, start: int) -> None:
@@ -95,28 +165,28 @@ class Steps:
         return any(kind == outer for outer, _ in self._open)
 
     def pass_begun(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
-        self._note(Event(BEGUN, pass_, start, end, with_grad))
+        self._note(PassEvent(BEGUN, pass_, start, end, with_grad))
 
     def pass_ended(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
-        self._note(Event(ENDED, pass_, start, end, with_grad))
+        self._note(PassEvent(ENDED, pass_, start, end, with_grad))
 
     def got(self, pass_: int, start: int, end: int, with_grad: bool, facts: Any) -> None:
         """A batch was received. `facts` are kept beside it."""
-        event = Event(GOT, pass_, start, end, with_grad)
+        event = PassEvent(GOT, pass_, start, end, with_grad)
         self._note(event)
         step = self.begin(start)
         if len(step.gets) >= self._most_gets:  # the oldest are those of a long evaluation
             del step.gets[: self._most_gets // 4]
         step.gets.append((event, facts))
 
-    def fetching(self) -> Step | None:
+    def fetching(self) -> OptimizerStep | None:
         """A batch is about to be asked for, or a pass to begin: the step that has ended by now, if one has."""
         if self._open and self._open[-1][0] == OPTIMIZER:  # it raised, and what comes after its steps was not called
             self._open.clear()
         step = self.step
         return None if step is None or step.end is None or self._open else self._close(step, step.end)
 
-    def optimizer_begins(self, optimizer: Any, start: int) -> Step | None:
+    def optimizer_begins(self, optimizer: Any, start: int) -> OptimizerStep | None:
         """The step that has ended by now, if one has: when this optimizer takes another step."""
         step = self.begin(start)
         closed = None
@@ -148,7 +218,7 @@ class Steps:
         """Whether as many optimizers have taken this step as the one before: nothing more is to be expected of it."""
         return self.step is not None and self.step.end is not None and len(self._optimizers) >= self.optimizers
 
-    def finish(self) -> Step | None:
+    def finish(self) -> OptimizerStep | None:
         """The step that has ended and was not closed yet, if there is one."""
         step = self.step
         return None if step is None or step.end is None else self._close(step, step.end)
@@ -160,18 +230,18 @@ class Steps:
         self._events.clear()
         self._stepped_inside = False
         self.number = number
-        self.step = Step(number, start)
+        self.step = OptimizerStep(number, start)
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: PassEvent) -> None:
         self.begin(event.start)
         last = self._events[-1] if self._events else None
         if last is not None and last.what == event.what == GOT and last.pass_ == event.pass_:
             with_grad = last.with_grad and event.with_grad
-            self._events[-1] = Event(GOT, event.pass_, last.start, event.end, with_grad)
+            self._events[-1] = PassEvent(GOT, event.pass_, last.start, event.end, with_grad)
         elif len(self._events) < self._most_gets:
             self._events.append(event)
 
-    def _add(self, step: Step, kind: str, start: int, end: int) -> None:
+    def _add(self, step: OptimizerStep, kind: str, start: int, end: int) -> None:
         if kind == CLOSURE or end <= start:
             return
         spans = step.spans
@@ -183,20 +253,20 @@ class Steps:
                 spans[position] = (kind, spans[position][1], spans[position][2] + end - start)
                 return
 
-    def _close(self, step: Step, end: int) -> Step:
+    def _close(self, step: OptimizerStep, end: int) -> OptimizerStep:
         self._separate_evaluations(step, end)
         self.optimizers = len(self._optimizers)
         self.gets = sum(event.pass_ not in step.evaluated for event, _ in step.gets)
         self._optimizers = set()
         self.number += 1
-        self.step = following = Step(self.number, end)
+        self.step = following = OptimizerStep(self.number, end)
         following.spans = [span for span in step.spans if span[1] >= end]
         following.collectives = [call for call in step.collectives if call[0] >= end]
         step.spans = [span for span in step.spans if span[1] < end]
         step.collectives = [call for call in step.collectives if call[0] < end]
         return step
 
-    def _separate_evaluations(self, step: Step, end: int) -> None:
+    def _separate_evaluations(self, step: OptimizerStep, end: int) -> None:
         events, self._events = self._events, []
         if not events:
             return

@@ -1,4 +1,4 @@
-"""What the training hooks of a process share: they tell it what happens, and it keeps the step that is open."""
+"""The training thread of a process: hooks report what happens, and it keeps the step that is open."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from threading import get_ident, main_thread
 from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakSet
 
-from ..blocks import BLOCK
-from ..core_use import Use, use
-from ..elsewhere import Elsewhere
-from ..ending import Finished, Limit
-from ..overhead import Costs
-from ..passes import Readers
-from ..ranges import Ranges
-from ..resting import NOBODY, Resting
-from ..step_writer import StepWriter
-from ..windows.agreement import Ranks
-from .device_marks import DeviceMarks
-from .step_records import Given, Replayed, batch_records, device_records, fetch_records
-from .steps import BACKWARD, OPTIMIZER, Step, Steps
-from .windows import Windows
+from ..evidence_file import BLOCK
+from ..overhead import NOBODY, PausedTraining, TrainingCost
+from ..settings import CoreUse, core_use
+from .device_marks import DeviceMarks, ProfilerRanges
+from .step_records import (
+    GivenBatch,
+    HandedOverBatches,
+    QueueReaders,
+    ReplayedBatch,
+    StepWriter,
+    batch_records,
+    device_records,
+    fetch_records,
+)
+from .steps import BACKWARD, OPTIMIZER, OptimizerStep, StepTimeline
+from .windows import RankAgreement, StepLimit, StepsMeasured, Windows
 
 if TYPE_CHECKING:
     from ..probe import Probe
+
 
 now = time.monotonic_ns
 READY_EVERY = 5
@@ -37,7 +40,7 @@ FLUSH_AFTER_NS = 1_000_000_000
 is off, as in a check of the validation loader that comes before the first step, whose batches are no step's."""
 
 
-class Training:
+class TrainingObserver:
     """The training thread is the main one, or else the first other one in which an optimizer steps. What other threads
     do makes no span; batches that they receive are kept apart.
 
@@ -49,12 +52,12 @@ class Training:
         self.probe = probe
         self.thread = NOBODY
         self.marks: DeviceMarks | None = None
-        self.ranges: Ranges | None = None
-        self.readers = Readers()
-        self.costs = Costs()
+        self.ranges: ProfilerRanges | None = None
+        self.readers = QueueReaders()
+        self.costs = TrainingCost()
         self.may_rest = probe.settings.observe
         """Whether steps may be let pass unobserved. Not where hooks would not see when to go on."""
-        self.limit = Limit(probe.settings.warmup, None if probe.settings.observe else probe.settings.steps)
+        self.limit = StepLimit(probe.settings.warmup, None if probe.settings.observe else probe.settings.steps)
         self.at_close: list[Callable[[], None]] = []
         """Called when a step has been written: what is to be done now and then."""
         self.at_first_fetcher: list[Callable[[], None]] = []
@@ -62,7 +65,7 @@ class Training:
         self.at_finish: list[Callable[[], None]] = []
         self.at_finish.append(lambda: self.windows.close())
         self.world_size: Callable[[], int] = lambda: 1
-        self.ranks: Callable[[], Ranks | None] = lambda: None
+        self.ranks: Callable[[], RankAgreement | None] = lambda: None
         """How they decide something together; None where there is only this one."""
         self.schedulers: WeakSet[Any] = WeakSet()
         """Those of learning rates that raise beyond an end."""
@@ -76,10 +79,10 @@ class Training:
         self.thread = thread
         self.resting = NOBODY
         """The training thread while it is let alone: `thread` is nobody's then, so that hooks do nothing."""
-        self.rests = Resting(self)
-        self.steps = Steps()
+        self.rests = PausedTraining(self)
+        self.steps = StepTimeline()
         self.writer = StepWriter(self.probe, self.costs)
-        self.elsewhere = Elsewhere()
+        self.elsewhere = HandedOverBatches()
         self.passes = 0
         self.loaders = 0
         self.opening: int | None = None
@@ -91,7 +94,7 @@ class Training:
         """Whether the moment at which the open step's own gradients are done is wanted."""
         self.steps_seen = 0
         self.backwards_seen = 0
-        self._used: Use | None = None
+        self._used: CoreUse | None = None
         """Of the cores, until the step closed last. Not where a run is only observed: it is to cost next to nothing."""
 
     def follow_device(self, marks: DeviceMarks) -> None:
@@ -159,7 +162,7 @@ class Training:
         clock = self.probe.clock
         self.probe.evidence.write(("last", number, clock.us(start), (end - start) // 1000))
 
-    def got_elsewhere(self, batch: Given, thread: str) -> None:
+    def got_elsewhere(self, batch: GivenBatch, thread: str) -> None:
         """Another thread has a batch."""
         self.may_rest = False
         self.elsewhere.add(batch)
@@ -167,7 +170,7 @@ class Training:
             self.at_first_fetcher.pop()()
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
 
-    def took_over(self, start: int, batch: Given | None) -> None:
+    def took_over(self, start: int, batch: GivenBatch | None) -> None:
         """The training thread has waited since `start` for another thread, and has this batch of it now, if any."""
         try:
             end = self.received()
@@ -176,7 +179,7 @@ class Training:
         except Exception as error:
             self.fail("prefetcher", error)
 
-    def got(self, batch: Given, with_grad: bool) -> None:
+    def got(self, batch: GivenBatch, with_grad: bool) -> None:
         self.steps.got(batch.pass_, batch.start, batch.end, with_grad, batch)
         step = self.steps.step
         if self.steps_seen or step is None:
@@ -188,7 +191,7 @@ class Training:
 
     def replayed(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
         """A copy of a batch that was kept stood for one of that pass."""
-        self.got(Replayed(pass_, start, end), with_grad)
+        self.got(ReplayedBatch(pass_, start, end), with_grad)
 
     # Spans.
 
@@ -269,7 +272,7 @@ class Training:
             if self.resting != NOBODY:
                 return False
         if self.limit.is_over:
-            raise Finished
+            raise StepsMeasured
         if self.marks is not None:
             self.marks.device.follow()
             self.marks.mark("o")
@@ -328,7 +331,7 @@ class Training:
             self.finish()
             self.limit.is_over = True
             self.probe.ending = "steps"
-            raise Finished
+            raise StepsMeasured
 
     # Writing.
 
@@ -361,7 +364,7 @@ class Training:
         if closed is not None:
             self._close(closed)
         if self.limit.is_over:
-            raise Finished
+            raise StepsMeasured
 
     def stop(self) -> None:
         """The same, and nothing is observed from now on, by whatever functions of ours others still hold."""
@@ -369,7 +372,7 @@ class Training:
         self.thread = NOBODY
         self.readers.clear()
 
-    def _close(self, step: Step) -> None:
+    def _close(self, step: OptimizerStep) -> None:
         end = step.end or step.start
         self.rests.observed(end - step.start)
         if not self.probe.settings.observe:
@@ -395,9 +398,9 @@ class Training:
         if self.may_rest and self.ranges is None and self.steps.number % BLOCK == 0:
             self.rests.begin_if_due(end)
 
-    def _use_cores(self, step: Step, duration: int) -> None:
+    def _use_cores(self, step: OptimizerStep, duration: int) -> None:
         """Steps are closed as long after their ends as one another: the distance of two is that of their ends."""
-        used, self._used = self._used, use(duration)
+        used, self._used = self._used, core_use(duration)
         step.use = None if used is None else self._used.since(used)
 
     def _agree_on_warmup(self) -> None:
@@ -420,7 +423,7 @@ class Training:
             beside += device_records(self.marks)
         self.rests.spent(self.writer.write(beside))
 
-    def scratch(self) -> Training:
+    def scratch(self) -> TrainingObserver:
         """One that writes nothing, to try hooks on in the calling thread."""
         scratch = type(self)(self.probe)
         scratch.thread = get_ident()

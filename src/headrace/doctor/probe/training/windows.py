@@ -1,24 +1,155 @@
-"""A measured run from its first observed step to its end: which window it is in, and when the next one begins."""
+"""The windows of a measured run: observe, replay, load and drain."""
 
 from __future__ import annotations
 
+import json
+import os
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..ending import SETTLING_STEPS
-from ..windows.agreement import DEADLINE_S
-from ..windows.drain import Share, drain
-from ..windows.load import Load
-from ..windows.observed import Observed
-from ..windows.obstacles import obstacle
-from .loader_sources import Source
+from .loader_sources import BackgroundLoad, HeldIterator, ObservedLoaders, SourceShare, drain
 from .step_records import batch_record
 
 if TYPE_CHECKING:
-    from ..passes import Pass
-    from .step_records import Received
-    from .steps import Step
-    from .training import Training
+    from .step_records import FetchedBatch, ObservedPass
+    from .steps import OptimizerStep
+    from .training import TrainingObserver
+
+
+# -- from doctor/probe/windows/agreement.py: What all ranks decide together, so that none does what another does not.
+
+
+DEADLINE_S = 30.0
+"""Ranks train in step: one that comes so much later is in another part of its program."""
+_NONE = json.dumps(None)
+
+
+class RankAgreement:
+    """The ranks of a training, by the key-value store that they met in. Nothing of theirs in it is touched."""
+
+    def __init__(self, store: Any, rank: int, count: int) -> None:
+        self._store = store
+        self._rank = rank
+        self.count = count
+
+    def agree(self, question: str, vote: Any, merge: Callable[[list[Any]], Any], deadline_s: float = DEADLINE_S) -> Any:
+        """What `merge` makes of the votes of all ranks, by rank: the same on each of them. None, on each as well, where
+        not all have voted by then. Votes and what is made of them are JSON."""
+        if self.count == 1:
+            return merge([vote])
+        key = f"headrace/{question}/"
+        self._store.set(f"{key}{self._rank}", json.dumps(vote))
+        if self._store.add(key + "votes", 1) == self.count:
+            votes = [json.loads(self._store.get(f"{key}{rank}")) for rank in range(self.count)]
+            return self._decided(key, json.dumps(merge(votes)))
+        try:
+            self._store.wait([key + "decision"], timedelta(seconds=deadline_s))
+        except Exception:  # each kind of store has one of its own for what came too late
+            return self._decided(key, _NONE)
+        return self._decided(key, _NONE)
+
+    def _decided(self, key: str, proposal: str) -> Any:
+        """The first proposal counts, whoever made it."""
+        return json.loads(self._store.compare_set(key + "decision", "", proposal))
+
+
+def ranks_of(torch: Any) -> RankAgreement | None:
+    """None where there are several, which torch.distributed does not join."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        store = distributed.distributed_c10d._get_default_store()
+        return RankAgreement(store, distributed.get_rank(), distributed.get_world_size())
+    return None
+
+
+# -- from doctor/probe/ending.py: When a run that is measured has shown enough, and how it is ended then.
+
+
+SETTLING_STEPS = 3
+"""Warm-up steps beyond those that empty the prefetch queue: kernels are chosen, compiled and cached in them."""
+
+
+class StepsMeasured(SystemExit):
+    """Raised in the training thread once the steps asked for were measured: the command exits with status 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class StepLimit:
+    """Counts warm-up and measured steps. Every rank that trains with the same settings comes to the same number, so
+    that all of them end after the same step."""
+
+    def __init__(self, warmup: int | None, steps: int | None) -> None:
+        """`warmup` None: as many steps as empty the prefetch queue, and three more. `steps` None: no end."""
+        self.warmup = warmup
+        self._steps = steps
+        self._prefetched = 0
+        self.is_over = False
+
+    def prefetches(self, batches: int) -> None:
+        """A DataLoader was begun whose workers may make so many batches ahead."""
+        self._prefetched = max(self._prefetched, batches)
+
+    def settle(self, number: int, gets: int) -> bool:
+        """A step was closed that got so many batches. True where that decided the warm-up: the second step tells, since
+        the first one has also what a fetcher gets ahead."""
+        if self.warmup is not None or number < 1:
+            return False
+        self.warmup = -(-self._prefetched // max(gets, 1)) + SETTLING_STEPS
+        return True
+
+    def extend(self, steps: int) -> None:
+        """So many more are made before the end."""
+        self._steps = (self._steps or 0) + steps
+
+    def is_reached(self, steps: int) -> bool:
+        """Whether so many steps are enough."""
+        return self._steps is not None and self.warmup is not None and steps >= self.warmup + self._steps
+
+
+# -- from doctor/probe/windows/obstacles.py: Why replaying batches would be wrong in a run, or cannot be done.
+
+
+def obstacle(training: TrainingObserver, observed: ObservedLoaders, steps: int) -> str:
+    """Half a sentence, of this process; empty where nothing speaks against `steps` more steps."""
+    if training.has_said("capture"):
+        return "steps run as CUDA graphs, which read batches from where they were when they were captured"
+    if training.elsewhere.threads and not training.elsewhere.is_handed_over:
+        return "batches are fetched in another thread, and it is not seen how the one that trains gets them"
+    if _is_unjoined(training):
+        return "there are several ranks, which torch.distributed does not join"
+    kept = (observed.kept[loader] for loader in observed.loaders)
+    return next((one.why_not for one in kept if one.why_not), "") or _scheduler(training, steps)
+
+
+def _is_unjoined(training: TrainingObserver) -> bool:
+    ranks = os.environ.get("WORLD_SIZE", "")
+    return ranks.isdigit() and int(ranks) > 1 and training.world_size() == 1
+
+
+def _scheduler(training: TrainingObserver, steps: int) -> str:
+    """One raises when it is stepped beyond its end, which the loader's own end keeps it from."""
+    for scheduler in training.schedulers:
+        total, at = _whole_number(scheduler, "total_steps"), _whole_number(scheduler, "last_epoch")
+        if total is None or at is None:
+            continue
+        a_step = at / max(training.steps_seen - 1, 1)  # it follows the step that has just ended
+        if at + a_step * (steps + 1) > total:
+            left = total - at
+            return f"{type(scheduler).__name__} ends after {left} more of its steps, and raises beyond that"
+    return ""
+
+
+def _whole_number(scheduler: Any, name: str) -> int | None:
+    value = getattr(scheduler, name, None)
+    return value if isinstance(value, int) else None
+
+
+# -- from doctor/probe/windows/windows.py: A measured run from its first observed step to its end: which window it is
+# in, and when the next one begins.
+
 
 now = time.monotonic_ns
 OBSERVE, REPLAY, LOAD, DRAIN, OVER = "observe", "replay", "load", "drain", ""
@@ -35,12 +166,12 @@ class Windows:
     """Batches are kept while it observes (`is_keeping`); then the loop is fed with copies of them (`is_replaying`), at
     the end with the workers at work. All ranks replay, or none does, and each makes as many steps as the others."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: TrainingObserver) -> None:
         self._training = training
         settings = training.probe.settings
         self._steps = 0 if settings.observe else settings.replay
         self._drain_s = settings.drain_s
-        self._observed = Observed(settings.steps)
+        self._observed = ObservedLoaders(settings.steps)
         self.is_keeping = self._steps > 0
         self.is_replaying = False
         self._name = OBSERVE
@@ -52,7 +183,7 @@ class Windows:
         """Batches given out since the last step was closed."""
         self._step_s = 0.0
         """Of a mean observed step."""
-        self._loads: list[Load] = []
+        self._loads: list[BackgroundLoad] = []
         self._is_alone = True
         """Whether there is no other rank."""
         self._has_load = False
@@ -61,14 +192,14 @@ class Windows:
         self._loaded = 0
         """The step before which the workers were at work in the load window."""
 
-    def keep(self, source: Callable[[], Source], pass_: Pass, batch: Any, received: Received) -> None:
+    def keep(self, source: Callable[[], HeldIterator], pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
         """The training thread has received a batch of a DataLoader with autograd on, and will have it next."""
         self._observed.add_source(pass_, source)
         warmup = self._training.limit.warmup
         if warmup is not None and self._training.steps.number >= warmup:
             self._observed.offer(pass_, batch, received, self._training.steps.gets)
 
-    def closed(self, step: Step) -> None:
+    def closed(self, step: OptimizerStep) -> None:
         """A step has been closed."""
         self._replayed = 0
         if self.is_keeping:
@@ -154,7 +285,7 @@ class Windows:
         observed = self._observed
         self._renew(replay_s / self._step_s + self._steps)
         self._loads = [
-            Load(source, self._step_s / observed.per_step(source.pass_.loader))
+            BackgroundLoad(source, self._step_s / observed.per_step(source.pass_.loader))
             for source in self._held()
             if source.pass_.makers
         ]
@@ -169,7 +300,9 @@ class Windows:
             self._renew(self._steps)
         self._since = now()
         shares = [
-            Share(source, self._observed.per_step(source.pass_.loader)) for source in self._held() if source not in busy
+            SourceShare(source, self._observed.per_step(source.pass_.loader))
+            for source in self._held()
+            if source not in busy
         ]
         batches = drain(shares, self._steps, self._drain_s) if shares else []
         if batches:
@@ -218,16 +351,16 @@ class Windows:
 
     # Replay.
 
-    def serves(self, pass_: Pass) -> bool:
+    def serves(self, pass_: ObservedPass) -> bool:
         """Whether copies stand for the batches of that pass."""
         return pass_.number < self._passes and pass_.loader in self._observed.loaders
 
-    def stand_in_for(self, loader: int) -> Pass | None:
+    def stand_in_for(self, loader: int) -> ObservedPass | None:
         """The pass that a new one over that loader goes on with, as long as copies stand for its batches."""
         pass_ = self._observed.pass_of(loader)
         return pass_ if pass_ is not None and self.serves(pass_) else None
 
-    def copy(self, pass_: Pass) -> Any:
+    def copy(self, pass_: ObservedPass) -> Any:
         """Of a batch that was kept, for that pass."""
         return self._observed.kept[pass_.loader].next()
 
@@ -251,7 +384,7 @@ class Windows:
         is_ended = steps.step is not None and steps.step.end is not None
         return steps.number + is_ended - self._first
 
-    def _held(self) -> list[Source]:
+    def _held(self) -> list[HeldIterator]:
         sources = self._observed.sources
         return [sources[loader] for loader in self._observed.loaders if sources[loader].is_held]
 

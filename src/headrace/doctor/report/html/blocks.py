@@ -1,11 +1,23 @@
-"""What the page is made of: sections of figures, tables and texts, which know nothing of HTML but for their charts."""
+"""What sections of the page are made from: the session's data, tables, charts and texts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 from markupsafe import Markup
+
+from headrace.doctor.causes.remedy import Prescription
+from headrace.doctor.measure.batches import Join
+from headrace.doctor.measure.diagnosis import Diagnosis, StepBudget
+from headrace.doctor.measure.steps import MeasuredTraining, training, with_loaders_as_one
+from headrace.doctor.report.terminal import waiting_most
+from headrace.doctor.session.model import BatchProducer, Session
+
+# -- from doctor/report/html/blocks.py: What the page is made of: sections of figures, tables and texts, which know
+# nothing of HTML but for their charts.
+
 
 Cell = str | Markup
 
@@ -32,7 +44,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Table:
+class HtmlTable:
     """Rows under a head. The first column is what a row is about; those in `figures` are numbers; a column that holds
     charts has an empty head."""
 
@@ -104,7 +116,7 @@ class Cards:
     cards: list[Card]
 
 
-Block = Figure | Table | Texts | Quote | Cards
+Block = Figure | HtmlTable | Texts | Quote | Cards
 
 
 @dataclass(frozen=True)
@@ -115,3 +127,45 @@ class Section:
     title: str
     blocks: list[Block]
     lead: str = ""
+
+
+# -- from doctor/report/html/report.py: What a page is made from, and the one trainer that it is about.
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """A session and what was computed from it."""
+
+    session: Session
+    diagnosis: Diagnosis
+    prescription: Prescription | None
+    again: str = ""
+
+    @cached_property
+    def budget(self) -> StepBudget | None:
+        """Of the rank that waits longest for data."""
+        return next(iter(waiting_most(self.diagnosis)), None)
+
+    @cached_property
+    def training(self) -> MeasuredTraining | None:
+        """Its measured steps."""
+        for trainer in self.session.trainers:
+            if self.budget is not None and (trainer.pid, trainer.rank) == (self.budget.pid, self.budget.rank):
+                measured = training(self.session, with_loaders_as_one(trainer))
+                return measured if measured.steps else None
+        return None
+
+    @cached_property
+    def join(self) -> Join:
+        return Join(self.session)
+
+    @cached_property
+    def whose(self) -> str:
+        """`, rank 3`, where there are several ranks; else empty."""
+        several = len({trainer.rank for trainer in self.session.trainers}) > 1
+        return f", rank {self.budget.rank}" if several and self.budget is not None else ""
+
+    def makers_of(self, pid: int, host: str) -> list[BatchProducer]:
+        """By their number."""
+        own = [maker for maker in self.session.makers if maker.trainer == pid and maker.host == host]
+        return sorted(own, key=lambda maker: (maker.worker or 0, maker.started or 0))

@@ -1,16 +1,103 @@
-"""Charts over time: columns side by side, stacked from zero, with an axis of round figures."""
+"""SVG charts: columns over time, stacked bars, axes and colours."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from headrace.doctor.report.html.axis import Axis
-from headrace.doctor.report.html.svg import element, figure, percent
+from headrace.doctor.report.escaping import safe, share
 
-MOST = 240
+# -- from doctor/report/html/svg.py: SVG and HTML elements, escaped.
+
+
+Attribute = str | float | None
+MOST_TEXT = 300
+"""Characters of what a chart says in words."""
+
+
+def element(name: str, *children: str | Markup, **attributes: Attribute) -> Markup:
+    """`class_` and `stroke_width` are the attributes `class` and `stroke-width`; one that is None is left out. Text
+    among the children is escaped."""
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_text(key, value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    inner = Markup("").join(child if isinstance(child, Markup) else escape(seen(child)) for child in children)
+    return Markup(f"<{name}{written}>{inner}</{name}>")
+
+
+def figure(value: float) -> str:
+    """A coordinate in as few characters as a screen can show of it."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def percent(share: float) -> str:
+    return f"{figure(share * 100)}%"
+
+
+def seen(text: str, *, most: int = MOST_TEXT) -> str:
+    """`text` as `safe` has it, in at most so many characters; a sign stands where something is missing."""
+    shown = safe(text[: most + 1])
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def _text(key: str, value: str | float) -> str:
+    if isinstance(value, str):
+        return seen(value) if key == "aria_label" else value
+    return figure(value)
+
+
+# -- from doctor/report/html/axis.py: Axes that begin at zero and have round figures on them.
+
+
+ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
+UNITS = (("s", 1e6), ("ms", 1e3), ("µs", 1.0))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From 0 to `top`. `ticks` are values and their texts."""
+
+    top: float
+    ticks: list[tuple[float, str]]
+    unit: str = ""
+
+
+def time_axis(most_us: float, *, lines: int = 5) -> Axis:
+    """In the largest unit that the longest time is at least one of."""
+    unit, us = next(((unit, us) for unit, us in UNITS if most_us >= us), UNITS[-1])
+    axis = plain_axis(most_us / us, lines=lines)
+    return Axis(axis.top * us, [(value * us, text) for value, text in axis.ticks], unit)
+
+
+def plain_axis(most: float, *, lines: int = 4, whole: bool = False) -> Axis:
+    """Of counts where `whole`: no tick lies between two of them."""
+    step = _step(most, lines, whole=whole)
+    count = max(math.ceil(most / step - 1e-9), 1)
+    return Axis(count * step, [(place * step, f"{place * step:.6g}") for place in range(count + 1)])
+
+
+def round_step(count: int, *, most: int) -> int:
+    """A round number of things, so that `count` of them hold at most about `most` times as many."""
+    return round(_step(count, most, whole=True))
+
+
+def _step(most: float, lines: int, *, whole: bool) -> float:
+    least = max(most, 1e-9) / lines
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(power * digit for digit in ROUND if power * digit >= least * (1 - 1e-9))
+    return max(math.ceil(step), 1) if whole else step
+
+
+# -- from doctor/report/html/columns.py: Charts over time: columns side by side, stacked from zero, with an axis of
+# round figures.
+
+
+MOST_COLUMNS = 240
 """Columns that a chart draws: more can hardly be told apart, and cost room in the file."""
 APART = 80
 """Columns up to which there is a gap between two."""
@@ -30,7 +117,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnChart:
     """A chart. `titles` are shown where a pointer rests on a column; `places` are [share of the width, text] below the
     zero line; `mark` is a value with a line across."""
 
@@ -44,13 +131,13 @@ class Columns:
     """Columns that reach beyond the axis, which a sign says."""
 
 
-def buckets(count: int, most: int = MOST) -> list[range]:
+def buckets(count: int, most: int = MOST_COLUMNS) -> list[range]:
     """Neighbours put together, so that there are at most `most` columns."""
     each = max(-(-count // most), 1)
     return [range(start, min(start + each, count)) for start in range(0, count, each)]
 
 
-def columns(chart: Columns) -> Markup:
+def columns(chart: ColumnChart) -> Markup:
     """The scale beside the plot keeps its width; the plot takes what there is."""
     return element("div", _scale(chart.axis), _plot(chart), class_="columns")
 
@@ -63,7 +150,7 @@ def _scale(axis: Axis) -> Markup:
     return element("svg", *texts, class_="scale", width=SCALE_PX, height=height, aria_hidden="true")
 
 
-def _plot(chart: Columns) -> Markup:
+def _plot(chart: ColumnChart) -> Markup:
     count = len(chart.titles)
     lines = [_level(value, chart.axis, "grid" if value else "zero") for value, _ in chart.axis.ticks]
     marks = [] if chart.mark is None else [_level(chart.mark, chart.axis, "mark")]
@@ -92,7 +179,7 @@ def _y(value: float, axis: Axis) -> float:
     return round(HEAD_PX + PLOT_PX * (1 - min(value / axis.top, 1.0)), 2)
 
 
-def _areas(chart: Columns, count: int) -> Markup:
+def _areas(chart: ColumnChart, count: int) -> Markup:
     """The highest is drawn first and the lowest last, each down to the zero line, so that no seam shows."""
     heights = _cumulative(chart.layers, count)
     paths = [
@@ -132,7 +219,7 @@ def _path(reached: Sequence[float], axis: Axis, *, gap: float) -> str:
     return f"M0 {PLOT_PX}" + "".join(f"V{top}h1" for top in tops) + f"V{PLOT_PX}z"
 
 
-def _cuts(chart: Columns, count: int) -> list[Markup]:
+def _cuts(chart: ColumnChart, count: int) -> list[Markup]:
     return [element("text", "▲", class_="cut", x=percent((place + 0.5) / count), y=HEAD_PX + 3) for place in chart.cut]
 
 
@@ -159,3 +246,118 @@ def _titles(titles: Sequence[str]) -> list[Markup]:
         )
         for place, title in enumerate(titles)
     ]
+
+
+# -- from doctor/report/html/bars.py: Horizontal bars from zero. Their lengths are shares of the page's width, so that
+# they fit a phone as they are.
+
+
+HEIGHT_PX = 20
+LABELLED = 0.13
+"""Share of the width from which on a segment's own share is written into it."""
+
+
+@dataclass(frozen=True)
+class BarSegment:
+    """A piece of a stacked bar; `text` is shown where a pointer rests on it."""
+
+    colour: str
+    value: float
+    text: str
+
+
+@dataclass(frozen=True)
+class BarMeasure:
+    """One bar of a figure with an interval: `kind` is `now`, `predicted`, `proved` or `floor`."""
+
+    kind: str
+    value: float
+    bounds: tuple[float, float] | None = None
+
+
+def stacked(segments: Sequence[BarSegment], *, top: float, label: str, labelled: bool = True) -> Markup:
+    """Pieces end to end, the whole width being `top`."""
+    pieces, start = [], 0.0
+    for segment in segments:
+        width = segment.value / top if top > 0 else 0.0
+        if width <= 0:
+            continue
+        pieces.append(_piece(segment, start, width, top if labelled else 0.0))
+        start += width
+    return element("svg", *pieces, class_="bar", width="100%", height=HEIGHT_PX, role="img", aria_label=label)
+
+
+def measures(bars: Sequence[BarMeasure], *, top: float, label: str, mark: float | None = None) -> Markup:
+    """Bars under each other, each with its interval; `mark` is a line across, such as a floor."""
+    height = HEIGHT_PX if len(bars) == 1 else 13 * len(bars) + 2
+    thick = (height - 2) / max(len(bars), 1)
+    pieces = [piece for place, bar in enumerate(bars) for piece in _measure(bar, 1 + place * thick, thick, top)]
+    if mark is not None and top > 0:
+        at = percent(mark / top)
+        pieces.append(element("line", class_="mark", x1=at, x2=at, y1=0, y2=height))
+    return element("svg", *pieces, class_="bar", width="100%", height=height, role="img", aria_label=label)
+
+
+def _piece(segment: BarSegment, start: float, width: float, whole: float) -> Markup:
+    title = element("title", segment.text)
+    place = {"x": percent(start), "width": percent(width)}
+    rect = element("rect", title, class_=f"fill c-{segment.colour}", y=0, height=HEIGHT_PX, **place)
+    if not whole or width < LABELLED:
+        return rect
+    text = element("text", share(segment.value / whole), class_="in", x=percent(start + width / 2), y=HEIGHT_PX / 2)
+    return rect + text
+
+
+def _measure(bar: BarMeasure, y: float, thick: float, top: float) -> list[Markup]:
+    def at(value: float) -> str:
+        return percent(min(value / top, 1.0) if top > 0 else 0.0)
+
+    pieces = [element("rect", class_=f"measure {bar.kind}", x=0, y=y + 1, width=at(bar.value), height=thick - 2)]
+    if bar.bounds is None:
+        return pieces
+    low, high = bar.bounds
+    middle, reach = y + thick / 2, thick / 2 - 2
+    ends = [(low, high, 0.0), (low, low, reach), (high, high, reach)]
+    return pieces + [
+        element("line", class_=kind, x1=at(start), x2=at(end), y1=middle - half, y2=middle + half)
+        for kind in ("casing", "whisker")
+        for start, end, half in ends
+    ]
+
+
+# -- from doctor/report/html/colours.py: Which colour of the style sheet each thing has, by the name of its class.
+# Waiting has one that nothing else has.
+
+
+OTHER = "other"
+_PARTS = {
+    "data wait": "wait",
+    "host to device": "amber",
+    "forward": "sky",
+    "backward": "blue",
+    "optimizer": "teal",
+    "collective": "purple",
+    "peer": "pink",
+}
+_CATEGORIES = {
+    "lookup": "pink",
+    "scan": "purple",
+    "read": "amber",
+    "decode": "blue",
+    "transform": "sky",
+    "tokenise": "teal",
+    "collate": "olive",
+    "serialise": "brown",
+    "getitem": "slate",
+    "wait": "wait",
+}
+
+
+def part_colour(name: str) -> str:
+    """Of a part of a step."""
+    return _PARTS.get(name, OTHER)
+
+
+def category_colour(name: str) -> str:
+    """Of a stage of making batches, by its category."""
+    return _CATEGORIES.get(name, OTHER)

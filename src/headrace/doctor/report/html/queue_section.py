@@ -1,4 +1,4 @@
-"""How many batches lay ready and were not yet taken, at any time of the measured steps."""
+"""Section on the prefetch queue: how many batches lay ready, over time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 
-from headrace.doctor.analyse.join import Finder, Join
+from headrace.doctor.measure.batches import Finder, Join
 from headrace.doctor.measure.production import fed_loaders
-from headrace.doctor.measure.steps import Training, queue_of
+from headrace.doctor.measure.steps import MeasuredTraining, queue_of
 from headrace.doctor.measure.waits import is_here
-from headrace.doctor.session.model import Pass, Trainer
+from headrace.doctor.report.escaping import duration, number, share
+from headrace.doctor.report.html.blocks import Figure, Key, ReportData, Section
+from headrace.doctor.report.html.charts import MOST_COLUMNS, ColumnChart, Layer, columns, plain_axis, time_axis
+from headrace.doctor.session.model import Trainer, TrainerPass
+
+# -- from doctor/report/html/depth.py: How many batches lay ready and were not yet taken, at any time of the measured
+# steps.
 
 
 @dataclass(frozen=True)
-class Depth:
+class QueueDepth:
     """From `times[row]` to the next time (the last is the end), `counts[row]` batches lay ready."""
 
     times: list[float]
@@ -43,7 +49,7 @@ class Depth:
             row += 1
 
 
-def depth(training: Training, join: Join) -> Depth | None:
+def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
     """Of the loaders that the steps waited for. None where no worker made batches, or where some of their evidence was
     thinned, since batches that are not known of would be missing."""
     trainer = training.trainer
@@ -73,7 +79,7 @@ def _asked(trainer: Trainer) -> dict[tuple[int, int], int]:
 
 
 def _ready(
-    one: Pass, finder: Finder, asked: dict[tuple[int, int], int], thrown_away: float
+    one: TrainerPass, finder: Finder, asked: dict[tuple[int, int], int], thrown_away: float
 ) -> Iterator[tuple[float, float]]:
     """From when until when each batch of a pass lay ready; one that was asked for before it was sent never did."""
     for maker, row in finder.batches():
@@ -82,12 +88,12 @@ def _ready(
             yield sent, asked.get((one.number, index), thrown_away)
 
 
-def _thrown_away(one: Pass, passes: Sequence[Pass]) -> float:
+def _thrown_away(one: TrainerPass, passes: Sequence[TrainerPass]) -> float:
     """When the batches of a pass that nobody asked for are of no more use: as the loader's next pass begins."""
     return min((other.start for other in passes if other.loader == one.loader and other.start > one.start), default=inf)
 
 
-def _depth(changes: dict[float, int], start: float, end: float, most: int) -> Depth:
+def _depth(changes: dict[float, int], start: float, end: float, most: int) -> QueueDepth:
     times, counts, now = [float(start)], [], 0
     for time in sorted(changes):
         if time > times[-1]:
@@ -97,4 +103,62 @@ def _depth(changes: dict[float, int], start: float, end: float, most: int) -> De
     if end > times[-1]:
         counts.append(now)
         times.append(float(end))
-    return Depth(times, counts, most)
+    return QueueDepth(times, counts, most)
+
+
+# -- from doctor/report/html/sections/queue.py: How many batches lay ready, over time.
+
+
+HOW_QUEUE = (
+    "Height is how many batches were made and not yet taken, on average over the column's time. At zero the training "
+    "waits for the workers; at the top line the queue is full, and the workers wait for the training. Where some are "
+    "ready and steps still wait, one slow batch holds up those behind it."
+)
+
+
+def queue(report: ReportData) -> Section | None:
+    training = report.training
+    measured = None if training is None else queue_depth(training, report.join)
+    if measured is None or len(measured.times) < 2:
+        return None
+    edges = _edges(measured)
+    means = _means(measured, edges)
+    start, whole = edges[0], edges[-1] - edges[0]
+    axis = plain_axis(max([*means, measured.most]), whole=True)
+    chart = ColumnChart(
+        layers=[Layer("sky", means)],
+        titles=[
+            f"at {duration(begun - start)}: {number(mean)} ready"
+            for (begun, _), mean in zip(pairwise(edges), means, strict=True)
+        ],
+        axis=axis,
+        places=[(us / whole, f"{text} {unit}") for us, text, unit in _times(whole)],
+        label=_lead(measured),
+        mark=float(measured.most) if measured.most else None,
+    )
+    keys = [Key("sky", "ready and not taken"), Key("floor", "as many as may be in flight")]
+    keys = keys if measured.most else keys[:1]
+    figure = Figure("", columns(chart), HOW_QUEUE, keys=keys, unit="batches ready, over the time of the measured steps")
+    return Section("queue", f"Batches ready{report.whose}", [figure], lead=_lead(measured))
+
+
+def _lead(measured: QueueDepth) -> str:
+    mean = measured.mean(measured.times[0], measured.times[-1])
+    most = f", of {measured.most} that may be in flight" if measured.most else ""
+    return f"None was ready in {share(measured.empty)} of the time; {number(mean)} on average{most}."
+
+
+def _edges(measured: QueueDepth) -> list[float]:
+    """As many columns as there are changes to tell, up to those that can be drawn."""
+    count = min(MOST_COLUMNS, max(len(measured.counts), 1))
+    start, end = measured.times[0], measured.times[-1]
+    return [start + (end - start) * place / count for place in range(count + 1)]
+
+
+def _means(measured: QueueDepth, edges: list[float]) -> list[float]:
+    return [measured.mean(start, end) for start, end in pairwise(edges)]
+
+
+def _times(whole: float) -> list[tuple[float, str, str]]:
+    axis = time_axis(whole, lines=5)
+    return [(us, text, axis.unit) for us, text in axis.ticks if us <= whole]

@@ -1,4 +1,4 @@
-"""What to do: each remedy with what it gains, as predicted and as proved, and the change; then what would not help."""
+"""Sections on what to do: findings, and remedies with their changes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from dataclasses import replace
 from itertools import dropwhile
 
 from headrace.doctor.causes.remedy import Prescription
-from headrace.doctor.report.escaping import duration
-from headrace.doctor.report.html.bars import Measure, measures
-from headrace.doctor.report.html.blocks import Block, Card, Cards, Cell, Key, Section, Table
-from headrace.doctor.report.html.report import Report
-from headrace.doctor.report.remedy_rows import RemedyRow, RemedyRows, remedy_rows
-from headrace.doctor.report.remedy_text import bounds, times
+from headrace.doctor.report.escaping import duration, share
+from headrace.doctor.report.html.blocks import Block, Card, Cards, Cell, HtmlTable, Key, ReportData, Section, Texts
+from headrace.doctor.report.html.charts import BarMeasure, measures
+from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, bounds, remedy_rows, times
 
-MOST = 24
+# -- from doctor/report/html/sections/remedies.py: What to do: each remedy with what it gains, as predicted and as
+# proved, and the change; then what would not help.
+
+
+MOST_REMEDIES = 24
 """Remedies that are shown."""
 MOST_DIFF_LINES = 120
-HOW = (
+HOW_REMEDIES = (
     "Bars begin at zero, and the shorter the better. A prediction comes from the recorded times of every batch, sent "
     "again through the workers, the queue and the device with the remedy in place; the line across its end is the "
     "interval that covers the truth in at least 80 of 100 cases. A proof is a run of the same command with the remedy "
@@ -27,7 +29,7 @@ HOW = (
 _DIFF = {"+": "more", "-": "less", "@": "place"}
 
 
-def remedies(report: Report) -> Section | None:
+def remedies(report: ReportData) -> Section | None:
     prescription = report.prescription
     if prescription is None or not prescription.remedies:
         return None
@@ -36,14 +38,14 @@ def remedies(report: Report) -> Section | None:
     if rows.helps and _now_us(report) > 0:
         blocks.append(_chart(_now_us(report), prescription, rows))
     if rows.helps:
-        blocks.append(Cards([_card(row) for row in rows.helps[:MOST]]))
+        blocks.append(Cards([_card(row) for row in rows.helps[:MOST_REMEDIES]]))
     if rows.idle:
-        table: list[list[Cell]] = [[title, why] for title, why in rows.idle[:MOST]]
-        blocks.append(Table("What would not help", ["remedy", "why not"], table))
+        table: list[list[Cell]] = [[title, why] for title, why in rows.idle[:MOST_REMEDIES]]
+        blocks.append(HtmlTable("What would not help", ["remedy", "why not"], table))
     return Section("remedies", "What to do", blocks)
 
 
-def _now_us(report: Report) -> float:
+def _now_us(report: ReportData) -> float:
     """A step as it is."""
     prescription, budget = report.prescription, report.budget
     if prescription is not None and prescription.floors is not None:
@@ -51,10 +53,12 @@ def _now_us(report: Report) -> float:
     return budget.mean_us if budget is not None else 0.0
 
 
-def _chart(now_us: float, prescription: Prescription, rows: RemedyRows) -> Table:
+def _chart(now_us: float, prescription: Prescription, rows: RemedyRows) -> HtmlTable:
     again_us, floors = prescription.again_us, prescription.floors
     floor_us = None if floors is None else floors.replay_us
-    drawn = [replace(row, title=f"{place}. {row.title}") for place, row in enumerate(rows.helps[:MOST], start=1)]
+    drawn = [
+        replace(row, title=f"{place}. {row.title}") for place, row in enumerate(rows.helps[:MOST_REMEDIES], start=1)
+    ]
     if len(rows.helps) > 1:
         drawn.append(replace(rows.together, title=_together(rows)))
     top = max([now_us, again_us or 0.0, *(reach for row in drawn for reach in _reaches(row))])
@@ -67,11 +71,11 @@ def _chart(now_us: float, prescription: Prescription, rows: RemedyRows) -> Table
         keys.append(Key("proved", "proved"))
     if floor_us is not None:
         keys.append(Key("floor", "floor", duration(floor_us)))
-    return Table(
+    return HtmlTable(
         "A step with each remedy",
         ["", "", "a step", "as fast"],
         [*first, *shown],
-        how=HOW,
+        how=HOW_REMEDIES,
         figures=frozenset({2, 3}),
         charts=frozenset({1}),
         keys=keys,
@@ -81,12 +85,12 @@ def _chart(now_us: float, prescription: Prescription, rows: RemedyRows) -> Table
 def _without(title: str, us: float, *, top: float, floor_us: float | None) -> list[Cell]:
     """A run without any remedy."""
     label = f"{title[:1].lower()}{title[1:]} {duration(us)} a step"
-    return [title, measures([Measure("now", us)], top=top, label=label, mark=floor_us), duration(us), ""]
+    return [title, measures([BarMeasure("now", us)], top=top, label=label, mark=floor_us), duration(us), ""]
 
 
 def _together(rows: RemedyRows) -> str:
     """Which of them, by their numbers."""
-    numbers = [str(number) for number in rows.numbers if number <= MOST]
+    numbers = [str(number) for number in rows.numbers if number <= MOST_REMEDIES]
     title = f"{rows.together.title}: {', '.join(numbers)}" if numbers else rows.together.title
     return ", ".join(filter(None, (title, rows.together.without)))
 
@@ -103,9 +107,9 @@ def _row(row: RemedyRow, *, top: float, floor_us: float | None) -> list[Cell]:
     """The proof's figures, where there is one, else the prediction's."""
     bars, gain, outcome = [], row.prediction, row.outcome
     if gain is not None:
-        bars.append(Measure("predicted", gain.step_us, bounds(gain.low_us, gain.high_us)))
+        bars.append(BarMeasure("predicted", gain.step_us, bounds(gain.low_us, gain.high_us)))
     if outcome is not None and outcome.step_us is not None:
-        bars.append(Measure("proved", outcome.step_us, bounds(outcome.low_us, outcome.high_us)))
+        bars.append(BarMeasure("proved", outcome.step_us, bounds(outcome.low_us, outcome.high_us)))
     words = "; ".join(filter(None, (row.predicted and f"predicted {row.predicted}", row.proved)))
     chart: Cell = measures(bars, top=top, label=words, mark=floor_us) if bars else words
     return [row.title, chart, duration(row.newest[0]), _gain(row)]
@@ -139,3 +143,25 @@ def _diff(diff: str) -> Iterator[tuple[str, str]]:
         yield _DIFF.get(line[:1], "same"), line.expandtabs()
     if len(lines) > MOST_DIFF_LINES:
         yield "place", f"… and {len(lines) - MOST_DIFF_LINES} lines more"
+
+
+# -- from doctor/report/html/sections/findings.py: What is worth looking at, heaviest first.
+
+
+MOST_FINDINGS = 40
+
+
+def findings(report: ReportData) -> Section | None:
+    found = report.diagnosis.findings
+    if not found:
+        return None
+    blocks = [
+        Texts(
+            [("", finding.evidence), ("→", finding.advice)],
+            title=finding.text,
+            figure=share(finding.weight) if finding.weight > 0 else "–",
+        )
+        for finding in found[:MOST_FINDINGS]
+    ]
+    lead = "The figure beside each is the share of a step that it concerns; a dash, that it has none."
+    return Section("findings", "What to look at", list(blocks), lead=lead)

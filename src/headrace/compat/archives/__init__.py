@@ -1,1 +1,0 @@
-"""IndexedTar and IndexedZip: archives that are read at random, from any process."""

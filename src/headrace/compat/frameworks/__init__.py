@@ -1,1 +1,0 @@
-"""Loaders for Accelerate, Lightning and Hugging Face's Trainer."""

@@ -1,1 +1,0 @@
-"""Samplers for torch's DataLoader that can be resumed in mid-epoch."""

@@ -1,1 +1,0 @@
-"""shared_list: millions of small items that all workers read, and none copies."""

@@ -1,1 +1,0 @@
-"""Thread_loader."""

@@ -1,1 +1,0 @@
-"""Reads what the probes wrote, and merges it into a session."""

@@ -1,1 +1,0 @@
-"""Map_workers."""
