@@ -46,10 +46,6 @@ class Tuner(Climber):
             finally:
                 self._listening.release()
 
-    def restart(self, start: Setting) -> None:
-        """Forget all observations and continue from `start`."""
-        super().__init__(start, self.bounds)
-
 
 def tuner_of(threads: int | None, prefetch: int | None) -> Tuner:
     """Return the tuner for a loader's arguments; None is tuned. Threads begin at the most, for short runs."""
