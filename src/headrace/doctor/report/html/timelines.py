@@ -1,4 +1,4 @@
-"""Section on the prefetch queue: how many batches lay ready, over time."""
+"""Charts over time in the HTML report: steps, batches that lay ready, and cores that were busy."""
 
 from __future__ import annotations
 
@@ -7,18 +7,132 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
+from statistics import fmean, quantiles
+
+from markupsafe import Markup
 
 from headrace.doctor.measure.batches import Finder, Join
 from headrace.doctor.measure.production import fed_loaders
-from headrace.doctor.measure.steps import MeasuredTraining, queue_of
+from headrace.doctor.measure.steps import ORDER, MeasuredStep, MeasuredTraining, queue_of
+from headrace.doctor.measure.view import step_parts
 from headrace.doctor.measure.waits import is_here
-from headrace.doctor.report.escaping import duration, number, share
-from headrace.doctor.report.html.blocks import Figure, Key, ReportData, Section
-from headrace.doctor.report.html.charts import MOST_COLUMNS, ColumnChart, Layer, columns, plain_axis, time_axis
-from headrace.doctor.session.model import Trainer, TrainerPass
+from headrace.doctor.report.escaping import counted, duration, number, share
+from headrace.doctor.report.html.charts import (
+    MOST_COLUMNS,
+    Axis,
+    ColumnChart,
+    Layer,
+    buckets,
+    columns,
+    part_colour,
+    plain_axis,
+    round_step,
+    time_axis,
+)
+from headrace.doctor.report.html.report_data import ReportData
+from headrace.doctor.report.html.tables import Key
+from headrace.doctor.report.run_text import column_mean
+from headrace.doctor.session.model import Machine, Trainer, TrainerPass
 
-# -- from doctor/report/html/depth.py: How many batches lay ready and were not yet taken, at any time of the measured
-# steps.
+FAR = 3.0
+"""Times the 95th percentile, from which on a column is cut off so that the others can be seen."""
+ROOM = 1.2
+"""Of the 95th percentile, the axis's reach where columns are cut off."""
+PLACES = 6
+COMMAND, BUSY = "cpu_cores_command", "cpu_cores_busy"
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A chart with its legend, the unit of its axis, and a sentence that sums it up."""
+
+    chart: Markup
+    keys: list[Key]
+    unit: str
+    lead: str = ""
+    each: str = ""
+    """What one column is."""
+    cut: str = ""
+    """How many columns are longer than the axis, in words."""
+
+
+# Steps
+
+
+def steps(report: ReportData) -> Timeline | None:
+    """Draw every measured step, one after the other, with its parts."""
+    training = report.training
+    if training is None:
+        return None
+    groups = buckets(len(training.steps))
+    parts = [_mean([step_parts(training, training.steps[row]) for row in group]) for group in groups]
+    names = [name for name in ORDER if any(name in of_group for of_group in parts)]
+    wholes = [sum(of_group.values()) for of_group in parts]
+    axis = _axis(wholes)
+    cut = [place for place, whole in enumerate(wholes) if whole > axis.top * 1.001]
+    each, lead = counted(len(groups[0]), training.unit), _extremes(training)
+    chart = ColumnChart(
+        layers=[Layer(part_colour(name), [of_group.get(name) for of_group in parts]) for name in names],
+        titles=[_title(training, group, of_group) for group, of_group in zip(groups, parts, strict=True)],
+        axis=axis,
+        places=_places(training, groups),
+        label=f"{counted(len(training.steps), training.unit)} in {counted(len(groups), 'column')}. {lead}",
+        cut=cut,
+    )
+    return Timeline(
+        columns(chart),
+        keys=[Key(part_colour(name), name) for name in names],
+        unit=f"{axis.unit} a {training.unit}, by its number",
+        lead=lead,
+        each=f"one {training.unit}" if len(groups) == len(training.steps) else f"the mean of {each}",
+        cut=_cut(cut, wholes),
+    )
+
+
+def _mean(steps: list[dict[str, float]]) -> dict[str, float]:
+    names = {name for step in steps for name in step}
+    return {name: fmean(step.get(name, 0.0) for step in steps) for name in ORDER if name in names}
+
+
+def _axis(wholes: list[float]) -> Axis:
+    longest = max(wholes)
+    usual = quantiles(wholes, n=20, method="inclusive")[-1] if len(wholes) > 1 else longest
+    return time_axis(usual * ROOM if longest > FAR * usual > 0 else longest)
+
+
+def _places(training: MeasuredTraining, groups: list[range]) -> list[tuple[float, str]]:
+    """Columns that hold a step of a round number, by that number, each in the middle of its column."""
+    numbers = [[training.steps[row].number for row in group] for group in groups]
+    apart = round_step(numbers[-1][-1] - numbers[0][0] + 1, most=PLACES)
+    named = [(place, next((number for number in of if number % apart == 0), None)) for place, of in enumerate(numbers)]
+    return [((place + 0.5) / len(groups), str(number)) for place, number in named if number is not None]
+
+
+def _title(training: MeasuredTraining, group: range, parts: dict[str, float]) -> str:
+    first, last = training.steps[group[0]], training.steps[group[-1]]
+    which = f"{training.unit} {first.number}" if first is last else f"{training.unit}s {first.number} to {last.number}"
+    at = duration(first.start - training.steps[0].start)
+    said = ", ".join(f"{name} {duration(us)}" for name, us in parts.items() if us > 0)
+    return f"{which}, at {at}: {duration(sum(parts.values()))} – {said}"
+
+
+def _extremes(training: MeasuredTraining) -> str:
+    def words(step: MeasuredStep) -> str:
+        return f"{duration(step.duration)} ({training.unit} {step.number})"
+
+    longest = max(training.steps, key=lambda step: step.duration)
+    shortest = min(training.steps, key=lambda step: step.duration)
+    return f"The shortest took {words(shortest)}, the longest {words(longest)}."
+
+
+def _cut(cut: list[int], wholes: list[float]) -> str:
+    if not cut:
+        return ""
+    longest = duration(max(wholes[place] for place in cut))
+    return f"▲ marks {counted(len(cut), 'column')} longer than the axis, up to {longest}."
+
+
+# Batches ready
 
 
 @dataclass(frozen=True)
@@ -106,59 +220,74 @@ def _depth(changes: dict[float, int], start: float, end: float, most: int) -> Qu
     return QueueDepth(times, counts, most)
 
 
-# -- from doctor/report/html/sections/queue.py: How many batches lay ready, over time.
-
-
-HOW_QUEUE = (
-    "Height is how many batches were made and not yet taken, on average over the column's time. At zero the training "
-    "waits for the workers; at the top line the queue is full, and the workers wait for the training. Where some are "
-    "ready and steps still wait, one slow batch holds up those behind it."
-)
-
-
-def queue(report: ReportData) -> Section | None:
-    training = report.training
-    measured = None if training is None else queue_depth(training, report.join)
+def batches_ready(report: ReportData) -> Timeline | None:
+    """Draw how many batches lay ready, over the time of the measured steps."""
+    measured = None if report.training is None else queue_depth(report.training, report.join)
     if measured is None or len(measured.times) < 2:
         return None
     edges = _edges(measured)
-    means = _means(measured, edges)
-    start, whole = edges[0], edges[-1] - edges[0]
-    axis = plain_axis(max([*means, measured.most]), whole=True)
+    means = [measured.mean(start, end) for start, end in pairwise(edges)]
+    mean = measured.mean(measured.times[0], measured.times[-1])
+    most = f", of {measured.most} that may be in flight" if measured.most else ""
+    each = zip(edges[:-1], means, strict=True)
+    lead = f"None was ready in {share(measured.empty)} of the time; {number(mean)} on average{most}."
     chart = ColumnChart(
         layers=[Layer("sky", means)],
-        titles=[
-            f"at {duration(begun - start)}: {number(mean)} ready"
-            for (begun, _), mean in zip(pairwise(edges), means, strict=True)
-        ],
-        axis=axis,
-        places=[(us / whole, f"{text} {unit}") for us, text, unit in _times(whole)],
-        label=_lead(measured),
+        titles=[f"at {duration(start - edges[0])}: {number(mean)} ready" for start, mean in each],
+        axis=plain_axis(max([*means, measured.most]), whole=True),
+        places=_times(edges[-1] - edges[0]),
+        label=lead,
         mark=float(measured.most) if measured.most else None,
     )
     keys = [Key("sky", "ready and not taken"), Key("floor", "as many as may be in flight")]
-    keys = keys if measured.most else keys[:1]
-    figure = Figure("", columns(chart), HOW_QUEUE, keys=keys, unit="batches ready, over the time of the measured steps")
-    return Section("queue", f"Batches ready{report.whose}", [figure], lead=_lead(measured))
-
-
-def _lead(measured: QueueDepth) -> str:
-    mean = measured.mean(measured.times[0], measured.times[-1])
-    most = f", of {measured.most} that may be in flight" if measured.most else ""
-    return f"None was ready in {share(measured.empty)} of the time; {number(mean)} on average{most}."
+    unit = "batches ready, over the time of the measured steps"
+    return Timeline(columns(chart), keys if measured.most else keys[:1], unit, lead)
 
 
 def _edges(measured: QueueDepth) -> list[float]:
-    """As many columns as there are changes to tell, up to those that can be drawn."""
+    """Return as many columns as there are changes to tell, up to those that can be drawn."""
     count = min(MOST_COLUMNS, max(len(measured.counts), 1))
     start, end = measured.times[0], measured.times[-1]
     return [start + (end - start) * place / count for place in range(count + 1)]
 
 
-def _means(measured: QueueDepth, edges: list[float]) -> list[float]:
-    return [measured.mean(start, end) for start, end in pairwise(edges)]
+def _times(whole_us: float) -> list[tuple[float, str]]:
+    """Return round times along the axis, by their share of the width."""
+    axis = time_axis(max(whole_us, 1), lines=5)
+    return [(us / whole_us, f"{text} {axis.unit}") for us, text in axis.ticks if us <= whole_us > 0]
 
 
-def _times(whole: float) -> list[tuple[float, str, str]]:
-    axis = time_axis(whole, lines=5)
-    return [(us, text, axis.unit) for us, text in axis.ticks if us <= whole]
+# Cores busy
+
+
+def cores_busy(machine: Machine) -> Timeline | None:
+    """Draw the cores that worked; None where nobody read how busy they were."""
+    busy, mean = machine.columns.get(BUSY, []), column_mean(machine, BUSY)
+    if mean is None or len(machine.time) < 2:
+        return None
+    groups = buckets(len(machine.time))
+    own = [_mean_of(machine.columns.get(COMMAND, []), group) for group in groups]
+    wholes = [_mean_of(busy, group) for group in groups]
+    pairs = zip(wholes, own, strict=True)
+    others = [None if whole is None else max(whole - (part or 0.0), 0.0) for whole, part in pairs]
+    cores = machine.facts.get("cores")
+    top = float(cores) if isinstance(cores, (int, float)) else None
+    start = machine.time[0]
+    chart = ColumnChart(
+        layers=[Layer("blue", own), Layer("other", others)],
+        titles=[
+            f"at {duration(machine.time[group[0]] - start)}: {number(part)} by this command, {number(other)} by others"
+            for group, part, other in zip(groups, own, others, strict=True)
+        ],
+        axis=plain_axis(max([top or 0.0, *(value or 0.0 for value in busy)])),
+        places=_times(machine.time[-1] - start),
+        label=f"{number(mean)} of {number(top)} cores busy on average",
+        mark=top,
+    )
+    keys = [Key("blue", "this command"), Key("other", "others"), Key("floor", "all cores")]
+    return Timeline(columns(chart), keys[: 2 if top is None else 3], "cores, over the whole run")
+
+
+def _mean_of(values: list[float | None], group: range) -> float | None:
+    known = [value for row in group if row < len(values) and (value := values[row]) is not None]
+    return fmean(known) if known else None
