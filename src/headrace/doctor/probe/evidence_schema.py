@@ -27,6 +27,8 @@ Flag = int
 Facts = dict[str, Any]
 StageRow = tuple[NameNumber, int, Duration, Duration]
 """Stage, calls, wall time and CPU time, without the stages inside it."""
+NO_ROWS: Any = []
+"""Default of a field that lists something. A reader gives each record its own."""
 
 
 class EvidenceRecord:
@@ -225,7 +227,7 @@ class StepRecord(EvidenceRecord):
     number: int
     t: Time
     end_t: Time
-    spans: list[tuple[str, Duration, Duration]] = []
+    spans: list[tuple[str, Duration, Duration]] = NO_ROWS
     probe: Tenths | float | None = None
     cpu: Duration | None = None
     delay: Duration | None = None
@@ -266,7 +268,7 @@ class DigestRecord(EvidenceRecord):
     pass_: int
     content: str
     keys: str | None = None
-    sketches: list[list[float]] = []
+    sketches: list[list[float]] = NO_ROWS
 
 
 class CollectiveRecord(EvidenceRecord):
@@ -305,8 +307,8 @@ class BatchRecord(EvidenceRecord):
     sent_t: Time | None = None
     serialise: Duration | None = None
     samples: int | None = None
-    stages: list[StageRow] = []
-    beside: list[StageRow] = []
+    stages: list[StageRow] = NO_ROWS
+    beside: list[StageRow] = NO_ROWS
     cpu: Duration | None = None
     delay: Duration | None = None
     worked: Duration | None = None
@@ -320,7 +322,7 @@ class SlowRecord(EvidenceRecord):
     index: int
     key: str
     wall: Duration
-    stages: list[tuple[NameNumber, Duration]] = []
+    stages: list[tuple[NameNumber, Duration]] = NO_ROWS
 
 
 class LookRecord(EvidenceRecord):
@@ -332,7 +334,7 @@ class LookRecord(EvidenceRecord):
     stages: list[tuple[NameNumber, Flag, Flag | None]]
     drew: Flag
     same: Flag | None = None
-    takes: list[str] = []
+    takes: list[str] = NO_ROWS
 
 
 class LinesRecord(EvidenceRecord):
