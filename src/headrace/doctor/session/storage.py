@@ -71,7 +71,7 @@ def session_folder(
         replay=replay,
         drain_s=drain_s,
         digests=digests,
-        **({} if steps is None else {"steps": steps}),
+        steps=ProbeSettings.steps if steps is None else steps,
     )
     folder = SessionFolder(path, settings, is_kept=keep is not None)
     try:
