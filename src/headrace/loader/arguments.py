@@ -10,7 +10,7 @@ from headrace.errors import UnknownArgumentError, UsageError
 from headrace.fields import Field, Spatial
 from headrace.loader import BatchMap, SampleMap
 from headrace.plan import EpochPlan
-from headrace.plan.batching import Pack
+from headrace.plan.batching import SequencePacking
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -111,7 +111,7 @@ def check_map_workers(workers: int, context: str | BaseContext | None, map: Samp
         check_may_start(workers)
 
 
-def check_pack_and_map(pack: Pack | None, map: SampleMap | None) -> None:
+def check_pack_and_map(pack: SequencePacking | None, map: SampleMap | None) -> None:
     """Refuse `map` with `pack`: a packed text is no longer one row a sample."""
     if pack is not None and map is not None:
         raise UsageError(

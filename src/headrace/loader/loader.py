@@ -32,7 +32,7 @@ from headrace.loader.cache import open_cache
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
 from headrace.loader.recipe import FieldColumns, obvious_fields, resolve_columns
 from headrace.plan import Order, Remainder, State, ViewedImages, plan_of, state_after, text_of_buckets, text_packed
-from headrace.plan.batching import Buckets, Budget, Pack
+from headrace.plan.batching import Buckets, Budget, SequencePacking
 from headrace.plan.state import resume
 from headrace.system.rank import rank_of_process
 from headrace.views.views import View, compile_view
@@ -95,7 +95,7 @@ class Loader(LoaderPosition):
         view_from: str | None = None,
         batch_size: int | Budget,
         buckets: Buckets | None = None,
-        pack: Pack | None = None,
+        pack: SequencePacking | None = None,
         shuffle: bool = False,
         seed: int = 0,
         remainder: Remainder = "short",
