@@ -292,7 +292,7 @@ class BatchDecoder:
                 continue
             batch[name] = self._labels(pending, name, raw) if isinstance(field, Label) else raw
         for name, column in recipe.values:
-            values = column.take(pending.rows.base_ids)
+            values: Any = column.take(pending.rows.base_ids)
             is_label = isinstance(recipe.fields[name], Label)
             batch[name] = self._converter.labels(values) if is_label else self._converter.values(values)
         places = _places(pending)

@@ -85,8 +85,8 @@ def _join_arrays(rows: list[Rows], arrays: list[PlainArray], layout: RowLayout, 
     import torch
 
     values = tensor_over(block)[:nbytes].view(getattr(torch, layout.tensor))
-    lying = values.view(count, *(layout.shape[dimension] for dimension in layout.order))
-    return lying.permute(0, *(int(at) for at in np.argsort(layout.order) + 1))
+    tensor = values.view(count, *(layout.shape[dimension] for dimension in layout.order))
+    return tensor.permute(0, *(int(at) for at in np.argsort(layout.order) + 1))
 
 
 def _row(value: Any) -> str:
