@@ -43,7 +43,7 @@ def _struct(record: type[schema.EvidenceRecord]) -> type[msgspec.Struct]:
     return msgspec.defstruct(record.__name__, named, array_like=True, tag_field="kind", tag=record.kind)
 
 
-STRUCTS = {record: _struct(record) for record in schema.RECORDS}
+STRUCTS: dict[type[schema.EvidenceRecord], Any] = {record: _struct(record) for record in schema.RECORDS}
 _KINDS = {record.kind for record in schema.RECORDS}
 _ANY: Any = Union[tuple(STRUCTS.values())]  # noqa: UP007  (a union of a tuple has no other spelling)
 _decode = msgspec.json.Decoder(_ANY).decode
@@ -88,7 +88,7 @@ def _columns(table: type) -> list[str]:
 
 def _append(table: Any, record: Any, **derived: Any) -> None:
     """Append a record to the columns of the same names; `derived` gives those that differ from what was written."""
-    for name in _columns(type(table)):
+    for name in _columns(table.__class__):
         getattr(table, name).append(derived[name] if name in derived else getattr(record, name))
 
 
