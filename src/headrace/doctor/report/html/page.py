@@ -16,7 +16,7 @@ from headrace.doctor.causes.remedy import Prescription
 from headrace.doctor.causes.verdict import BOUND
 from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.measure.steps import WAIT
-from headrace.doctor.report.escaping import counted, duration, number, share
+from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html import tables, timelines
 from headrace.doctor.report.html.charts import seen
 from headrace.doctor.report.html.report_data import ReportData
@@ -41,7 +41,7 @@ MOST_HOSTS = 8
 _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green": "○ Not input-bound"}
 """How much of a step is waited for, for those who do not see the colour too."""
 _FUNCTIONS = (
-    *(counted, duration, number, share, times, remedy_rows),
+    *(counted, duration, number, percent, times, remedy_rows),
     *(command_line, ending, cost_words, last_words, machine_lines, machine_names),
 )
 """What templates may call by its own name, beside all of `tables` and `timelines`."""
@@ -106,8 +106,8 @@ def _tiles(report: ReportData) -> Iterator[tuple[str, str, str]]:
         wait = next((part for part in budget.parts if part.name == WAIT), None)
         if wait is not None:
             by_gpu = diagnosis.seen_by == "gpu" and diagnosis.wait_share is not None
-            gpu = f", {share(diagnosis.wait_share)} as the GPU sees it" if by_gpu else ""
-            yield "Of it waiting for data", duration(wait.us), f"{share(wait.share)} of the {budget.unit}{gpu}"
+            gpu = f", {percent(diagnosis.wait_share)} as the GPU sees it" if by_gpu else ""
+            yield "Of it waiting for data", duration(wait.us), f"{percent(wait.share)} of the {budget.unit}{gpu}"
     if report.prescription is not None:
         yield from _predicted_tiles(report.prescription)
 

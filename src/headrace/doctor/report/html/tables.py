@@ -15,7 +15,7 @@ from headrace.doctor.measure.batches import batch_stages
 from headrace.doctor.measure.diagnosis import LoaderProduction, RankView, StagePart, StepBudget, TimePart
 from headrace.doctor.measure.ranks import is_late
 from headrace.doctor.measure.steps import MeasuredTraining
-from headrace.doctor.report.escaping import ABSENT, counted, duration, number, share
+from headrace.doctor.quantities import ABSENT, counted, duration, number, percent
 from headrace.doctor.report.html.charts import (
     BarMeasure,
     BarSegment,
@@ -90,8 +90,8 @@ def step_rows(budget: StepBudget) -> list[Row]:
 
 def step_keys(budget: StepBudget) -> list[Key]:
     """Return the figures behind the bars: what a part takes, its share, and its share as the GPU sees it."""
-    gpu = {part.name: f" · GPU {share(part.share)}" for part in budget.device or []}
-    names = {part.name: f"{duration(part.us)} · {share(part.share)}" for part in budget.parts if part.us > 0}
+    gpu = {part.name: f" · GPU {percent(part.share)}" for part in budget.device or []}
+    names = {part.name: f"{duration(part.us)} · {percent(part.share)}" for part in budget.parts if part.us > 0}
     names |= {name: ABSENT for name in gpu if name not in names}
     return [Key(part_colour(name), name, figure + gpu.get(name, "")) for name, figure in names.items()]
 
@@ -122,15 +122,15 @@ def wait_rows(parts: list[TimePart], means: dict[str, str] | None = None) -> lis
 
 def _wait_row(part: TimePart, top: float, means: dict[str, str] | None) -> Row:
     colour = "wait" if means is not None else category_colour(part.name.partition(":")[0])
-    label = f"{split_name(part.name)}: {duration(part.us)} a step, {share(part.share)} of the wait"
-    row: Row = [split_name(part.name), _one_bar(colour, part.us, top, label), duration(part.us), share(part.share)]
+    label = f"{split_name(part.name)}: {duration(part.us)} a step, {percent(part.share)} of the wait"
+    row: Row = [split_name(part.name), _one_bar(colour, part.us, top, label), duration(part.us), percent(part.share)]
     return row if means is None else [*row, means.get(part.name, "")]
 
 
 def _parts_bar(parts: list[TimePart], whole_us: float) -> Markup:
-    said = ", ".join(f"{part.name} {duration(part.us)} ({share(part.share)})" for part in parts if part.us > 0)
+    said = ", ".join(f"{part.name} {duration(part.us)} ({percent(part.share)})" for part in parts if part.us > 0)
     segments = [
-        BarSegment(part_colour(part.name), part.us, f"{part.name}: {duration(part.us)}, {share(part.share)}")
+        BarSegment(part_colour(part.name), part.us, f"{part.name}: {duration(part.us)}, {percent(part.share)}")
         for part in parts
     ]
     return stacked(segments, top=whole_us, label=said)
@@ -154,7 +154,7 @@ class WorkerTable:
 def loader_lead(loader: LoaderProduction) -> str:
     """Return who makes the batches, how busily, and what starting costs."""
     who = counted(loader.workers, "worker") if loader.workers else "The training thread makes its batches itself"
-    busy = f", busy {share(loader.busy)} of the time" if loader.workers else ""
+    busy = f", busy {percent(loader.busy)} of the time" if loader.workers else ""
     again = ", new workers for each" if loader.respawned else ""
     start = f"{duration(loader.start_up_us)} to start, {duration(loader.first_batch_us)} to the first batch"
     cost = f"{duration(loader.batch_us)} a batch, {number(loader.cores)} cores used"
@@ -190,7 +190,7 @@ def _worker_row(maker: BatchProducer, count: int, stages: dict[str, float], orde
     name = "training thread" if maker.worker is None else f"worker {maker.worker}"
     whole = sum(stages.values())
     pieces = [
-        BarSegment(category_colour(one), stages[one], f"{one}: {duration(stages[one])}, {share(stages[one] / whole)}")
+        BarSegment(category_colour(one), stages[one], f"{one}: {duration(stages[one])}, {percent(stages[one] / whole)}")
         for one in order
         if one in stages and whole > 0
     ]
@@ -206,10 +206,12 @@ def stage_rows(loader: LoaderProduction) -> list[Row]:
 
 def _stage_row(stage: StagePart, top: float) -> Row:
     name = f"{stage.category} {stage.label}" if stage.label else stage.category
-    bar = _one_bar(category_colour(stage.category), stage.share, top, f"{name}: {share(stage.share)} of making a batch")
+    bar = _one_bar(
+        category_colour(stage.category), stage.share, top, f"{name}: {percent(stage.share)} of making a batch"
+    )
     cpu = None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
     calls = number(stage.calls) if stage.calls > 0 else ""
-    return [name, bar, share(stage.share), duration(stage.wall_us), share(cpu), calls]
+    return [name, bar, percent(stage.share), duration(stage.wall_us), percent(cpu), calls]
 
 
 def slow_rows(loaders: list[LoaderProduction]) -> list[Row]:
@@ -228,8 +230,8 @@ def line_rows(loaders: list[LoaderProduction]) -> list[Row]:
     return [
         [
             _shortened(line.place),
-            _one_bar("slate", line.share, lines[0].share, f"{line.place}: {share(line.share)} of making batches"),
-            share(line.share),
+            _one_bar("slate", line.share, lines[0].share, f"{line.place}: {percent(line.share)} of making batches"),
+            percent(line.share),
         ]
         for line in lines
         if line.share >= LEAST_LINE_SHARE
@@ -252,7 +254,7 @@ def rank_lead(ranks: list[RankView]) -> str:
     """Return which rank is late, if one is."""
     first = ranks[0]
     if is_late(first, len(ranks)):
-        return f"Rank {first.rank} is the last in {share(first.late)} of the steps."
+        return f"Rank {first.rank} is the last in {percent(first.late)} of the steps."
     return "No rank is late often and by much."
 
 
@@ -275,7 +277,7 @@ def _rank_row(rank: RankView, top: float) -> Row:
     bar = stacked(pieces, top=top, label=label, labelled=False)
     waits = [duration(rank.lateness_us), duration(rank.data_wait_us), duration(rank.peer_wait_us)]
     cause = "" if rank.cause is None else split_name(rank.cause)
-    return [f"rank {rank.rank}", bar, duration(rank.step_us), share(rank.late), *waits, cause]
+    return [f"rank {rank.rank}", bar, duration(rank.step_us), percent(rank.late), *waits, cause]
 
 
 # Remedies

@@ -16,7 +16,7 @@ from headrace.doctor.measure.production import fed_loaders
 from headrace.doctor.measure.steps import ORDER, MeasuredStep, MeasuredTraining, queue_of
 from headrace.doctor.measure.view import step_parts
 from headrace.doctor.measure.waits import is_here
-from headrace.doctor.report.escaping import counted, duration, number, share
+from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html.charts import (
     MOST_COLUMNS,
     Axis,
@@ -230,7 +230,7 @@ def batches_ready(report: ReportData) -> Timeline | None:
     mean = measured.mean(measured.times[0], measured.times[-1])
     most = f", of {measured.most} that may be in flight" if measured.most else ""
     each = zip(edges[:-1], means, strict=True)
-    lead = f"None was ready in {share(measured.empty)} of the time; {number(mean)} on average{most}."
+    lead = f"None was ready in {percent(measured.empty)} of the time; {number(mean)} on average{most}."
     chart = ColumnChart(
         layers=[Layer("sky", means)],
         titles=[f"at {duration(start - edges[0])}: {number(mean)} ready" for start, mean in each],
