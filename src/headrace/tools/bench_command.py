@@ -92,7 +92,7 @@ def bench(
 ) -> None:
     """Headrace beside torch's DataLoader with Pillow, or a loader of yours, on your own files, at equal cores."""
     from headrace.errors import UsageError
-    from headrace.loader import available_cores
+    from headrace.system import available_cores
     from headrace.tools.bench.settings import BenchSettings
 
     if step and not worth:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.data import Dataset
     from headrace.data.sources.index_building import IndexedFile, IndexOutcome
     from headrace.tools.peek_page import PeekContent
-    from headrace.views.views import View
+    from headrace.views import View
 
 
 # -- from cli/peek.py: `headrace peek`: a look at a data set before it is trained on.
@@ -111,7 +111,7 @@ def _check_images(dataset: Dataset, column: str) -> None:
 
 
 def _peek_views(recipe: PeekView, size: int) -> list[View]:
-    from headrace.views.views import CenterCrop, Letterbox, RandomResizedCrop, Resize
+    from headrace.views import CenterCrop, Letterbox, RandomResizedCrop, Resize
 
     match recipe:
         case PeekView.train:

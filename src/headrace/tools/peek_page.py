@@ -19,9 +19,9 @@ from headrace.data import ByteColumn, Dataset, TextColumn
 from headrace.dropins.image_reader import ImageReader
 from headrace.errors import HeadraceError
 from headrace.fields import Field, Image, Raw
-from headrace.loader.loader import Loader
+from headrace.loader import Loader
 from headrace.tools.peek_survey import PeekedSample, PeekSurvey, near_duplicates
-from headrace.views.views import Letterbox, View
+from headrace.views import Letterbox, View
 
 # -- from peek/histogram.py: Numbers counted into bars.
 
