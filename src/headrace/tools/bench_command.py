@@ -201,7 +201,7 @@ def tune(
     Nothing of the script changes: arguments are set from outside, in a few short runs. The exit status is the
     command's own where it failed, and 125 where there is nothing to tune.
     """
-    from headrace.doctor.attach.command import DOCTOR_FAILED
+    from headrace.doctor.attach import DOCTOR_FAILED
     from headrace.doctor.report.outputs import Outputs
     from headrace.doctor.tune.report import show
     from headrace.doctor.tune.run import Tuning
