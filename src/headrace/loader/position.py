@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 DEVICE_DEPTH = 2
-"""Batches on the device or on their way beyond the consumer's: one to use next, one to copy meanwhile."""
+"""Batches on the device or on their way, beyond the consumer's: one to use next, one to copy meanwhile."""
 
 
 class LoaderPass(Protocol):
