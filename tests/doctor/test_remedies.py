@@ -26,7 +26,7 @@ from made_sessions import MadeRun
 from report_pages import printed
 
 from headrace.doctor.causes.decoding import BY_CALL
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.remedy import Prediction
 from headrace.doctor.causes.storage import FilesRead
 from headrace.doctor.probe.hooks import opencv, pillow
@@ -188,7 +188,7 @@ def test_a_longer_queue_that_shared_memory_does_not_hold() -> None:
 
 def test_workers_are_kept_already() -> None:
     session = made(MadeRun(facts={"persistent_workers": True}))
-    assert why_not(session, "persistent-workers") == "Workers are kept already (persistent_workers=True)."
+    assert why_not(session, "persistent-workers") == "Workers persist already (persistent_workers=True)."
 
 
 def test_one_pass_says_nothing_of_the_next() -> None:
@@ -407,14 +407,14 @@ def test_padding_that_is_no_longer_than_it_must_be() -> None:
 def test_a_cache_of_what_is_the_same_each_time() -> None:
     survey = calibrated("native-decode", "image", [2e3], [5e2], pixels=1_000_000)
     found = helping(with_survey(made(TAR), survey), "cache")
-    assert found.title == "samples kept as they are after decoding"
+    assert found.title == "samples cached after decoding"
     assert found.why.startswith(
-        "98 % of making a batch gives the same each time. Augmentation is random from here on (RandomResizedCrop): "
+        "98 % of making a batch is deterministic. Augmentation is random from RandomResizedCrop on: "
         "random numbers are drawn in it or before it. Caching may start no later than decoding."
     )
     assert found.costs == [
         "400 MB for 400 samples of 1.0 MB, of 32 GB that are free",
-        "800 MB where each of 2 workers keeps its own, and shuffles",
+        "800 MB where each of 2 workers has a cache of its own, and shuffles",
     ]
     assert found.changes is None, "samples do not come again in the one pass that was seen"
 
@@ -423,7 +423,7 @@ def test_a_cache_after_resize() -> None:
     stages = {"decode:Pillow load": 4_000, "transform:Resize": 4_000, "transform:ColorJitter": 2_000}
     session = with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES)
     found = helping(session, "cache")
-    assert "random from here on (ColorJitter): random numbers are drawn in it or before it." in found.why
+    assert "random from ColorJitter on: random numbers are drawn in it or before it." in found.why
     assert "Caching may start no later than Resize." in found.why
     assert found.costs[0].startswith("31 MB for 40 samples of 786 kB")
 
@@ -432,7 +432,7 @@ def test_a_cache_after_normalize_holds_floats() -> None:
     """What Normalize gives is no image of bytes: it takes what it takes in the batch."""
     stages = {"decode:Pillow load": 4_000, "transform:ToTensor": 4_000, "transform:Normalize": 4_000}
     found = helping(with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES), "cache")
-    assert found.title == "samples kept as they are after Normalize"
+    assert found.title == "samples cached after Normalize"
     assert found.costs[0].startswith("126 MB for 40 samples of 3.1 MB")
     assert "all up to Normalize, and augment=" in (found.hint or "")
 
@@ -448,25 +448,25 @@ OWN_RESIZE = ("decode:Pillow load", "transform:Pillow resize", "collate:default"
 
 
 def test_a_resize_of_the_scripts_own_is_kept_only_where_samples_were_made_twice() -> None:
-    assert cut(OWN_RESIZE).startswith("samples kept as they are after Pillow resize: ")
+    assert cut(OWN_RESIZE).startswith("samples cached after Pillow resize: ")
     for fewer in ({"twice": False}, {"looks": 0}, {"looks": 1}):
         said = cut(OWN_RESIZE, **fewer)
-        assert said.startswith("samples kept as they are after decoding: "), fewer
+        assert said.startswith("samples cached after decoding: "), fewer
     assert "samples were not made twice, so nobody knows" in cut(OWN_RESIZE, twice=False)
 
 
 def test_a_resize_after_something_that_drew_or_differed_is_not_kept() -> None:
     for fault in ({"draws": ("transform:Pillow resize",)}, {"differs": ("transform:Pillow resize",)}):
-        assert cut(OWN_RESIZE, **fault).startswith("samples kept as they are after decoding: ")
+        assert cut(OWN_RESIZE, **fault).startswith("samples cached after decoding: ")
     behind = ("decode:OpenCV imdecode", "transform:OpenCV flip", "transform:OpenCV cvtColor")
-    assert cut(behind, draws=("transform:OpenCV flip",)).startswith("samples kept as they are after decoding: ")
+    assert cut(behind, draws=("transform:OpenCV flip",)).startswith("samples cached after decoding: ")
 
 
 def test_a_librarys_resize_is_kept_where_nothing_was_seen_to_draw() -> None:
     stages = ("decode:Pillow load", "transform:Resize")
-    assert cut(stages, twice=False).startswith("samples kept as they are after Resize: ")
-    assert cut(stages, twice=False, draws=("decode:",)).startswith("samples kept as they are after decoding: ")
-    assert cut(stages, looks=0).startswith("samples kept as they are after decoding: ")
+    assert cut(stages, twice=False).startswith("samples cached after Resize: ")
+    assert cut(stages, twice=False, draws=("decode:",)).startswith("samples cached after decoding: ")
+    assert cut(stages, looks=0).startswith("samples cached after decoding: ")
 
 
 def test_calls_are_known_by_the_names_that_stages_have() -> None:
@@ -475,7 +475,7 @@ def test_calls_are_known_by_the_names_that_stages_have() -> None:
     known = {f"transform:{name}" for name in BY_CALL if not name.startswith("torchvision")}
     assert known <= every
     assert cut(("decode:OpenCV imdecode", "transform:OpenCV cvtColor")).startswith(
-        "samples kept as they are after OpenCV cvtColor: "
+        "samples cached after OpenCV cvtColor: "
     )
 
 
@@ -496,7 +496,7 @@ def test_stages_of_a_validation_are_not_those_of_training() -> None:
     session.makers = [*validation, *session.makers]
     session.trainers[0].passes.insert(0, TrainerPass(7, 1, 0, 0, 0, [maker.pid for maker in validation]))
     session.trainers[0].loaders.append(LoaderFacts(1, dict(session.trainers[0].loaders[0].facts)))
-    assert remedy(session, "cache").title == "samples kept as they are after decoding"
+    assert remedy(session, "cache").title == "samples cached after decoding"
 
 
 def test_a_cache_that_does_not_fit() -> None:
@@ -510,7 +510,7 @@ def test_a_cache_that_does_not_fit() -> None:
 def test_a_cache_of_next_to_nothing() -> None:
     run = MadeRun(stages={"transform:RandomCrop": 9_000, "read:file": 90})
     assert why_not(made(run), "cache") == (
-        "What is the same each time is 1.0 % of making a batch. Augmentation is random from here on (RandomCrop): "
+        "The deterministic part is 1.0 % of making a batch. Augmentation is random from RandomCrop on: "
         "random numbers are drawn in it or before it. Caching may start no later than reading."
     )
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from headrace.doctor.attach.command import DOCTOR_FAILED, CommandResult, exit_status, run_command
 from headrace.doctor.attach.hands_off import UndoReport, holds_files, restore_session, undo_notes, unfinished_sessions
 from headrace.doctor.attach.process_tree import Leftover
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.causes.remedy import Prescription
 from headrace.doctor.conclusion import concluded

@@ -9,21 +9,17 @@ from statistics import fmean
 
 from headrace.doctor.causes.memory import COPIED
 from headrace.doctor.causes.processes import NOT_KNOWN, NOT_SEEN, hanging
-from headrace.doctor.causes.stage_names import category, named, who
-from headrace.doctor.measure.diagnosis import Finding, RankView, StepBudget, TimePart, WaitCauses
-from headrace.doctor.measure.own_loaders import SOURCE
+from headrace.doctor.causes.stage_names import by_category, category, named, who
+from headrace.doctor.measure.diagnosis import Finding, RankView, StepBudget, TimePart
+from headrace.doctor.measure.production import SOURCE
 from headrace.doctor.measure.ranks import is_late
-from headrace.doctor.measure.steps import WAIT
+from headrace.doctor.measure.steps import BOUND, WAIT
 from headrace.doctor.measure.view import TrainerView
 from headrace.doctor.quantities import counted, percent, time
 from headrace.doctor.session.model import Session
 
-BOUND = 0.05
-"""Share of a step from which a run is called input-bound: below it, nothing done about data gains more than this."""
 WORTH_NAMING = 0.1
 """Share of the wait from which a cause is named beside the first."""
-OF_STAGE = 0.8
-"""Share of its category from which one stage stands for it."""
 OUT_OF_ORDER = "out-of-order"
 BEHIND = {
     "cores",
@@ -154,22 +150,6 @@ def cause_words(view: TrainerView) -> str:
     first, *others = parts
     rest = [f"{percent(part.share)} {named(part.name)}" for part in others[:2] if part.share >= WORTH_NAMING]
     return ", ".join([f"{percent(first.share)} of that is {named(first.name)}{_where(view, first.name)}", *rest])
-
-
-def by_category(causes: WaitCauses) -> list[TimePart]:
-    """Causes summed by category, heaviest first. One is called by its stage where that is most of it."""
-    groups: dict[str, list[TimePart]] = {}
-    for part in causes.parts:
-        groups.setdefault(category(part.name), []).append(part)
-    sums = [
-        TimePart(
-            parts[0].name if parts[0].share >= OF_STAGE * sum(part.share for part in parts) else name,
-            sum(part.us for part in parts),
-            sum(part.share for part in parts),
-        )
-        for name, parts in groups.items()
-    ]
-    return sorted(sums, key=lambda part: -part.share)
 
 
 def _where(view: TrainerView, cause: str) -> str:
