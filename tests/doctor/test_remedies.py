@@ -29,7 +29,7 @@ from headrace.doctor.causes.decoding import BY_CALL
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.remedy import Prediction
 from headrace.doctor.causes.storage import FilesRead
-from headrace.doctor.probe.hooks import opencv, pillow
+from headrace.doctor.probe.hooks.image_libraries import OPENCV_TRANSFORMS, PILLOW_TRANSFORMS
 from headrace.doctor.report.terminal import text
 from headrace.doctor.session.model import (
     Calibration,
@@ -149,7 +149,7 @@ def test_more_workers_than_cores_bear() -> None:
 
 
 def test_workers_for_whom_nobody_waits() -> None:
-    assert why_not(made(BOUND), "workers") == "A step waits 0.0 % for data: that is all that workers could gain."
+    assert why_not(made(BOUND), "workers") == "A step waits 0 % for data: that is all that workers could gain."
 
 
 def test_workers_that_fit_into_no_memory() -> None:
@@ -470,8 +470,8 @@ def test_a_librarys_resize_is_kept_where_nothing_was_seen_to_draw() -> None:
 
 
 def test_calls_are_known_by_the_names_that_stages_have() -> None:
-    every = {f"transform:OpenCV {name}" for name in opencv.TRANSFORMS}
-    every |= {f"transform:Pillow {name}" for name in pillow.TRANSFORMS}
+    every = {f"transform:OpenCV {name}" for name in OPENCV_TRANSFORMS}
+    every |= {f"transform:Pillow {name}" for name in PILLOW_TRANSFORMS}
     known = {f"transform:{name}" for name in BY_CALL if not name.startswith("torchvision")}
     assert known <= every
     assert cut(("decode:OpenCV imdecode", "transform:OpenCV cvtColor")).startswith(
@@ -502,8 +502,8 @@ def test_stages_of_a_validation_are_not_those_of_training() -> None:
 def test_a_cache_that_does_not_fit() -> None:
     survey = calibrated("native-decode", "image", [2e3], [5e2], pixels=1_000_000_000)
     assert why_not(with_survey(made(TAR), survey), "cache") == (
-        "400 samples of 1.0 GB are 400 GB, and 32 GB of memory are free. Augmentation is random from here on "
-        "(RandomResizedCrop): random numbers are drawn in it or before it. Caching may start no later than decoding."
+        "400 samples of 1.0 GB are 400 GB, and 32 GB of memory are free. Augmentation is random from "
+        "RandomResizedCrop on: random numbers are drawn in it or before it. Caching may start no later than decoding."
     )
 
 

@@ -17,7 +17,7 @@ from ..measure.diagnosis import Diagnosis, LoaderProduction, StagePart
 from ..measure.host import Host, host_of
 from ..measure.steps import WAIT, with_loaders_as_one
 from ..measure.view import TrainerView, uses_gpu
-from ..quantities import time
+from ..quantities import duration
 from ..session.model import Calibration, Session
 from ..simulate import FeedSetup, Prediction, RecordedRun, StageChange, predicted, recorded
 from .remedy import Edit, Factor, Remedy, spanning
@@ -269,7 +269,9 @@ def tried(
     if prediction is None:
         return would_not(code, title, f"{why} What it would gain cannot be computed: no batch's making was recorded.")
     if not case.is_faster(prediction):
-        gives = f"It would give {time(prediction.step_us)} a step, and there are {time(case.step_us)} now: no gain."
+        gives = (
+            f"It would give {duration(prediction.step_us)} a step, and there are {duration(case.step_us)} now: no gain."
+        )
         return would_not(code, title, f"{why} {gives}")
     options = None if wanted is None else case.run_with(wanted)
     remedy = Remedy(

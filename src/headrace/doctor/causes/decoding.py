@@ -11,7 +11,7 @@ from typing import Any
 
 from ..measure.batches import LookedStages
 from ..measure.diagnosis import StagePart
-from ..quantities import counted, number, percent, size, time
+from ..quantities import counted, duration, number, percent, size
 from .case import LOW, MEDIUM, WORTH, Case, Proposal, name_of, scaled, share_of, tried, would_not
 from .remedy import factor
 from .stage_names import named
@@ -65,7 +65,7 @@ def native_decode(case: Case) -> Proposal | None:
         case.predict_factor(left, scaled(by_pillow)),
         code=NATIVE_DECODE,
         title=title,
-        why=f"Pillow decodes for {time(sum(one.wall_us for one in by_pillow))} a sample, {percent(share)} of making a "
+        why=f"Pillow decodes for {duration(sum(one.wall_us for one in by_pillow))} a sample, {percent(share)} of making a "
         f"batch. {left.basis}",
         confidence=MEDIUM if left.is_measured else LOW,
         change=scaled(by_pillow)(left.usual),

@@ -8,7 +8,7 @@ from ..measure.diagnosis import Finding, LoaderProduction
 from ..measure.production import MAP, PYTHON, TEXT, feed_sums, own_name
 from ..measure.steps import BOUND
 from ..measure.view import TrainerView
-from ..quantities import counted, percent, time
+from ..quantities import counted, duration, percent
 
 LOADER_LIMIT, KEEPS_UP = "loader-limit", "loader-keeps-up"
 
@@ -16,7 +16,7 @@ LOADER_LIMIT, KEEPS_UP = "loader-limit", "loader-keeps-up"
 def own_loader_findings(view: TrainerView, making: LoaderProduction, cores: float | None) -> Iterator[Finding]:
     """Say that the loader keeps up, or which of its stages limits it."""
     share = view.wait_share or 0.0
-    took = f"{time(making.batch_us)} of its threads' time a batch, {making.cores:.1f} cores used"
+    took = f"{duration(making.batch_us)} of its threads' time a batch, {making.cores:.1f} cores used"
     name = own_name(next(one for one in view.trainer.loaders if one.number == making.loader))
     threads, work = counted(making.workers, "thread"), "works" if making.workers == 1 else "work"
     busy = f"{percent(making.busy)} of the time"

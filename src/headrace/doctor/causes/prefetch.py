@@ -10,7 +10,7 @@ from ..measure.diagnosis import Finding, TimePart
 from ..measure.steps import TimeSpan
 from ..measure.view import TrainerView
 from ..measure.waits import HELD_UP, MADE_HERE, WAIT_ORDER
-from ..quantities import counted, percent, size, time
+from ..quantities import counted, duration, percent, size
 from ..session.model import Trainer
 from .case import MEDIUM, Case, Proposal, setting, tried, would_not
 from .stage_names import by_category, look, named
@@ -44,7 +44,7 @@ def wait_findings(view: TrainerView) -> Iterator[Finding]:
                 weight=part.share * share,
                 text=f"{percent(part.share)} of the wait passes while a later batch is ready and the next in order is "
                 "not.",
-                evidence=f"{time(part.us)} {each}",
+                evidence=f"{duration(part.us)} {each}",
                 advice="Look at the slow samples: one slow batch holds up those made after it. Where order does not "
                 "matter, in_order=False (torch 2.6 on) hands out what is ready; a longer prefetch evens out what is "
                 "rarely slow.",
@@ -54,7 +54,7 @@ def wait_findings(view: TrainerView) -> Iterator[Finding]:
                 code="no-workers",
                 weight=part.share * share,
                 text="Batches are made in the training thread (num_workers=0), so nothing is trained meanwhile.",
-                evidence=f"{time(part.us)} {each}",
+                evidence=f"{duration(part.us)} {each}",
                 advice="Look at num_workers: with workers, batches are made while the device computes.",
             )
 
@@ -66,7 +66,7 @@ def _cause(cause: TimePart, wait: float, each: str) -> Finding:
         code=f"stage-{head}" if head not in WAIT_ORDER else head.replace(" ", "-"),
         weight=cause.share * wait,
         text=f"{percent(cause.share)} of the wait for data is {named(cause.name)}.",
-        evidence=f"{time(cause.us)} {each}{by}",
+        evidence=f"{duration(cause.us)} {each}{by}",
         advice=look(cause.name),
     )
 
@@ -83,7 +83,7 @@ def _evaluation(view: TrainerView) -> Iterator[Finding]:
         code="evaluation",
         weight=waited / view.training.total_us,
         text=f"Evaluation takes {percent(share)} of the time, {percent(waited / spent)} of which it waits for data.",
-        evidence=f"{counted(len(spans), 'evaluation')}, {time(spent / len(spans))} each; counted as `other` in a step",
+        evidence=f"{counted(len(spans), 'evaluation')}, {duration(spent / len(spans))} each; counted as `other` in a step",
         advice="Look at the loader that evaluates: its workers, and whether they persist between evaluations.",
     )
 
@@ -128,7 +128,7 @@ def prefetch(case: Case) -> Proposal | None:
     best = min(one.step_us for one in tries.values())
     factor = min(factor for factor, one in tries.items() if one.step_us <= (1 + EVEN) * best)
     if not case.is_faster(tries[factor]):
-        takes = f"a step takes {time(tries[factor].step_us)}, and {time(case.step_us)} now"
+        takes = f"a step takes {duration(tries[factor].step_us)}, and {duration(case.step_us)} now"
         ahead = f"With {factor} batches ahead for each of {counted(case.workers, 'worker')}"
         return would_not(PREFETCH, title, f"{ahead} {takes}: a longer queue makes no batch faster.")
     more = more_bytes(factor)

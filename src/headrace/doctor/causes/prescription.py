@@ -13,7 +13,7 @@ from ..measure.diagnosis import Diagnosis
 from ..measure.host import host_of
 from ..measure.steps import BOUND, DRAIN, LOAD, OBSERVE, REPLAY, WAIT, pass_of, queue_of, window
 from ..measure.view import TrainerView, evaluation_us, main_view_of, window_us
-from ..quantities import percent, time
+from ..quantities import duration, percent
 from ..session.model import MeasuredWindow, Session, Trainer
 from ..simulate import FeedSetup, Prediction
 from .case import WORTH, Case, Proposal, case_of
@@ -192,9 +192,9 @@ def _stop(diagnosis: Diagnosis, view: TrainerView, bounds: LowerBounds | None) -
     peers = [(rank.peer_wait_us, rank.step_us, rank.rank) for rank in diagnosis.ranks if rank.peer_wait_us]
     waited, step_us, number = max(peers, default=(0.0, 0.0, 0))
     if waited and waited >= BOUND * step_us:
-        said.append(f"Rank {number} waits {time(waited)} ({percent(waited / step_us)}) of each step for its peers.")
+        said.append(f"Rank {number} waits {duration(waited)} ({percent(waited / step_us)}) of each step for its peers.")
     if bounds is not None and bounds.replay_us is not None:
-        said.append(f"On cached batches a step takes {time(bounds.replay_us)}: no loader makes it shorter.")
+        said.append(f"On cached batches a step takes {duration(bounds.replay_us)}: no loader makes it shorter.")
     return " ".join(said)
 
 

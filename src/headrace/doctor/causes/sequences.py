@@ -9,7 +9,7 @@ from ..measure.diagnosis import Finding
 from ..measure.production import fed_loaders
 from ..measure.steps import BACKWARD, FORWARD, pass_of
 from ..measure.view import TrainerView
-from ..quantities import counted, number, percent, time
+from ..quantities import counted, duration, number, percent
 from ..simulate import FeedSetup
 from .case import LOW, WORTH, Case, Change, Proposal, scaled, share_of, tried, would_not
 from .remedy import Factor, untimed
@@ -155,7 +155,7 @@ def batch_tokeniser(case: Case) -> Proposal | None:
         case.predict_factor(left, scaled(tokenising)),
         code=BATCH_TOKENISER,
         title=title,
-        why=f"The tokeniser is called {number(calls)} times a batch, {time(sum(one.wall_us for one in tokenising))} a "
+        why=f"The tokeniser is called {number(calls)} times a batch, {duration(sum(one.wall_us for one in tokenising))} a "
         f"sample, {percent(share)} of making a batch. {left.basis}",
         confidence=LOW,
         change=scaled(tokenising)(left.usual),

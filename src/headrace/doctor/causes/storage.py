@@ -13,7 +13,7 @@ from typing import Any
 from ..edits.changes import WantedEdit
 from ..measure.diagnosis import Finding
 from ..measure.host import Host
-from ..quantities import number, percent, size, time
+from ..quantities import duration, number, percent, size
 from ..session.model import BatchProducer, SeenFile, StagingPlace
 from ..simulate import FeedSetup, StageChange
 from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, scaled, share_of, tried, would_not
@@ -244,7 +244,9 @@ def staging(case: Case) -> Proposal | None:
     if cached is not None and 1 - cached < LEAST_FROM_DISK:
         where = f"{percent(cached)} of what is read comes from the page cache, as fast as memory."
         return would_not(STAGING, title, where)
-    why = f"Workers wait {time(waiting_us(case))} a sample for files to be read, {percent(share)} of making a batch."
+    why = (
+        f"Workers wait {duration(waiting_us(case))} a sample for files to be read, {percent(share)} of making a batch."
+    )
     files = files_read(case)
     if files is None:
         return _tried_staging(case, title, why, None)
@@ -342,7 +344,7 @@ def indexed_tar(case: Case) -> Proposal | None:
         code=INDEXED_TAR,
         title=title,
         why=f"tarfile finds members by reading its way through the archive: "
-        f"{time(sum(one.wall_us for one in searching))} a sample, {percent(share)} of making a batch. {bases}",
+        f"{duration(sum(one.wall_us for one in searching))} a sample, {percent(share)} of making a batch. {bases}",
         confidence=MEDIUM if all(left.is_measured for _, left in parts) else LOW,
         change=leaving("usual"),
         costs=["an index beside the archive, made once by one pass over its headers"],

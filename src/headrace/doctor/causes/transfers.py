@@ -12,7 +12,7 @@ from ..measure.diagnosis import Finding
 from ..measure.steps import COPY
 from ..measure.view import TrainerView, uses_gpu
 from ..measure.waits import PICKLE, PIN, UNPICKLE
-from ..quantities import percent, size, time
+from ..quantities import duration, percent, size
 from ..session.model import LoaderFacts, Session
 from ..simulate import FeedSetup
 from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, tried, would_not
@@ -121,7 +121,7 @@ def _copy_us(case: Case) -> float:
 
 def _copies(case: Case) -> str:
     us = case.part_us(COPY)
-    return f"{time(us)} ({percent(case.step_share(us))}) of a step"
+    return f"{duration(us)} ({percent(case.step_share(us))}) of a step"
 
 
 def _pinned_bytes(case: Case) -> list[str]:
@@ -166,7 +166,9 @@ def smaller_samples(case: Case) -> Proposal | None:
     """Propose smaller dtypes between the processes, and no keys that nothing uses."""
     title, leaves = "smaller batches between the processes", leaves_of(case)
     moving_us = _moving_us(case)
-    moving = f"{time(moving_us)} a step ({percent(case.step_share(moving_us))})" if case.step_us else time(moving_us)
+    moving = (
+        f"{duration(moving_us)} a step ({percent(case.step_share(moving_us))})" if case.step_us else duration(moving_us)
+    )
     if not case.workers:
         return would_not(
             SMALLER_SAMPLES, title, "There are no workers (num_workers=0), so nothing goes between processes."

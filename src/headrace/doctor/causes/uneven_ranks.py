@@ -8,7 +8,7 @@ from statistics import fmean
 from ..measure.diagnosis import Finding, RankView
 from ..measure.ranks import RanksTogether, is_late
 from ..measure.view import TrainerView
-from ..quantities import percent, time
+from ..quantities import duration, percent
 from ..session.model import Session
 from ..simulate import Prediction
 from .case import LOW, Case, Proposal, unpredicted, would_not
@@ -40,14 +40,14 @@ def _late(rank: RankView, others: Sequence[RankView]) -> Finding:
     if rank.cause is not None:
         why = f"{named(rank.cause)} makes it late"
     waits = [other.peer_wait_us for other in others if other.peer_wait_us is not None]
-    waiting = f"; the others wait up to {time(max(waits))} of each step for a peer" if waits else ""
+    waiting = f"; the others wait up to {duration(max(waits))} of each step for a peer" if waits else ""
     data = sum(other.data_wait_us for other in others) / len(others)
     return Finding(
         code="late-rank",
         weight=rank.late * rank.lateness_us / rank.step_us,
-        text=f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps, {time(rank.lateness_us)} after the "
+        text=f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps, {duration(rank.lateness_us)} after the "
         f"others; {why}.",
-        evidence=f"it waits {time(rank.data_wait_us)} of each step for data, the others {time(data)}{waiting}",
+        evidence=f"it waits {duration(rank.data_wait_us)} of each step for data, the others {duration(data)}{waiting}",
         advice="Look at what differs for this rank: its shard, its disk, its cores, what else runs alongside it.",
     )
 
@@ -66,7 +66,7 @@ def _shapes(ranks: RanksTogether) -> Iterator[Finding]:
     step_us = fmean(step.duration for steps in ranks.steps.values() for step in steps)
     waiting = ""
     if waited / step_us >= MUCH:
-        waiting = f"; in these a rank waits {time(waited)} on average for the one that computes longest"
+        waiting = f"; in these a rank waits {duration(waited)} on average for the one that computes longest"
     share = len(differing) / len(ranks.steps)
     shown = [f"rank {view.trainer.rank} {shape}" for view, shape in zip(ranks.views, shapes, strict=True)]
     yield Finding(
@@ -127,7 +127,7 @@ def same_shape(case: Case) -> Proposal | None:
     waited = [one.peer_wait_us for one in case.diagnosis.ranks if one.peer_wait_us is not None]
     if not waited or not case.step_us:
         return unpredicted(SAME_SHAPE, title, why, costs=costs, hint=hint)
-    waiting = f"{why} A rank waits {time(fmean(waited))} a step for others."
+    waiting = f"{why} A rank waits {duration(fmean(waited))} a step for others."
     most = max(case.step_us - fmean(waited), 0.0)
     usual = (most + case.step_us) / 2
     prediction = Prediction(usual, most, case.step_us, case.step_us / usual)

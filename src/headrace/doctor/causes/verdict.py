@@ -15,7 +15,7 @@ from headrace.doctor.measure.production import SOURCE
 from headrace.doctor.measure.ranks import is_late
 from headrace.doctor.measure.steps import BOUND, WAIT
 from headrace.doctor.measure.view import TrainerView
-from headrace.doctor.quantities import counted, percent, time
+from headrace.doctor.quantities import counted, duration, percent
 from headrace.doctor.session.model import Session
 
 WORTH_NAMING = 0.1
@@ -177,7 +177,7 @@ def _late(ranks: Sequence[RankView]) -> Iterator[str]:
     for rank in ranks:
         if is_late(rank, len(ranks)):
             peers = [other.peer_wait_us for other in ranks if other.peer_wait_us is not None and other is not rank]
-            waiting = f"; the others wait {time(fmean(peers))} of each step for a peer" if peers else ""
+            waiting = f"; the others wait {duration(fmean(peers))} of each step for a peer" if peers else ""
             yield f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps{waiting}."
 
 

@@ -12,7 +12,7 @@ from ..measure.production import fed_loaders
 from ..measure.steps import BOUND
 from ..measure.view import TrainerView
 from ..measure.waits import SHUT_DOWN, START_UP
-from ..quantities import counted, number, percent, size, time
+from ..quantities import counted, duration, number, percent, size
 from ..session.model import Session
 from ..simulate import Prediction
 from .case import HIGH, LOW, MEDIUM, Case, Proposal, setting, tried, would_not
@@ -91,7 +91,7 @@ def _too_few_workers(view: TrainerView, making: LoaderProduction, cores: float, 
         code=FEW_WORKERS,
         weight=view.wait_share or 0.0,
         text=f"The loader's {counted(making.workers, 'worker')} {rest} {making.cores:.1f} of {cores:g} cores.",
-        evidence=f"busy {percent(making.busy)} of the time, {time(making.batch_us)} a batch",
+        evidence=f"busy {percent(making.busy)} of the time, {duration(making.batch_us)} a batch",
         advice="Look at num_workers: there are cores left for more.",
     )
 
@@ -101,12 +101,12 @@ def _started_anew(view: TrainerView, making: LoaderProduction) -> Iterator[Findi
         return
     spent = sum(wait.parts.get(START_UP, 0) for wait in view.waits if wait.loader == making.loader)
     share = spent / view.training.total_us if view.training.total_us else 0.0
-    first = "" if making.first_batch_us is None else f", its first batch {time(making.first_batch_us)}"
+    first = "" if making.first_batch_us is None else f", its first batch {duration(making.first_batch_us)}"
     yield Finding(
         code="respawn",
         weight=share if share >= WORTH_SAYING else 0.0,
         text=f"Each of {counted(making.passes, 'pass')} started {counted(making.workers, 'worker')} anew.",
-        evidence=f"iter() took {time(making.start_up_us or 0)}{first}",
+        evidence=f"iter() took {duration(making.start_up_us or 0)}{first}",
         advice="Look at persistent_workers=True, on a DataLoader that is made once: workers, and what they have "
         "opened, persist between epochs.",
     )
@@ -122,7 +122,7 @@ def _slow_samples(making: LoaderProduction) -> Iterator[Finding]:
         weight=0.0,
         text=f"At least {counted(len(slow), 'sample')} took {SLOW:g} times as long as the median or longer; the worst "
         f"{worst.times:.0f} times, most of it in {named(worst.stage)}.",
-        evidence=f"{worst.key}: {time(worst.wall_us)}",
+        evidence=f"{worst.key}: {duration(worst.wall_us)}",
         advice="Look at these samples: a batch takes as long as all of its samples, and later ones may wait for it.",
     )
 
@@ -196,7 +196,7 @@ def _with_storage(case: Case, count: int, free: Prediction) -> tuple[Prediction,
 def _why(case: Case, count: int) -> str:
     if not case.workers:
         handed = 0.0 if case.recorded is None else case.recorded.sharing_us()
-        assumed = f" Handing them over is assumed to take {time(handed)} of a core a step." if handed else ""
+        assumed = f" Handing them over is assumed to take {duration(handed)} of a core a step." if handed else ""
         return f"Batches are made in the training thread: nothing is trained meanwhile.{assumed}"
     cores = "cores" if case.cores is None else f"{number(case.cores)} cores"
     if count < case.workers:
@@ -204,7 +204,9 @@ def _why(case: Case, count: int) -> str:
     used = (
         f"{counted(case.workers, 'worker')} used {case.making.cores:.1f} {'' if case.cores is None else 'of '}{cores}"
     )
-    return f"{used}, busy {percent(case.making.busy)} of the time, and each step waits {time(case.wait_us)} for them."
+    return (
+        f"{used}, busy {percent(case.making.busy)} of the time, and each step waits {duration(case.wait_us)} for them."
+    )
 
 
 def _why_not(case: Case, known: dict[int, Prediction]) -> str:
@@ -216,8 +218,8 @@ def _why_not(case: Case, known: dict[int, Prediction]) -> str:
     if cores is not None and run is not None and 0 < run.unhindered_us() < run.lower_bound_us():
         return f"Making batches and training on them fill {counted(int(cores), 'core')}: more workers cannot help."
     best = min(known, key=lambda count: known[count].step_us)
-    would = f"{counted(best, 'worker')} would give {time(known[best].step_us)} a step"
-    return f"{would}, and the {case.workers} that there are give {time(case.step_us)}."
+    would = f"{counted(best, 'worker')} would give {duration(known[best].step_us)} a step"
+    return f"{would}, and the {case.workers} that there are give {duration(case.step_us)}."
 
 
 def bytes_a_worker(case: Case) -> float | None:
@@ -243,7 +245,7 @@ def persistent_workers(case: Case) -> Proposal | None:
         why_not = "Workers persist already (persistent_workers=True)."
     elif not case.making.respawned:
         start = case.making.start_up_us
-        took = "" if start is None else f", and starting its workers took {time(start)}"
+        took = "" if start is None else f", and starting its workers took {duration(start)}"
         why_not = f"One pass over the data was seen{took}: whether another begins is not known."
     if why_not:
         return would_not(PERSISTENT, title, why_not)
@@ -271,7 +273,7 @@ def start_method(case: Case) -> Proposal | None:
         why_not = "There are no workers (num_workers=0) to start."
     elif method != "spawn":
         start = case.making.start_up_us
-        took = "" if start is None else f", in {time(start)}"
+        took = "" if start is None else f", in {duration(start)}"
         why_not = f"Workers start by {method}{took}: nothing starts them faster."
     elif case.facts.get("persistent_workers") is True:
         why_not = "Workers are started once (persistent_workers=True)."
@@ -295,4 +297,4 @@ def start_method(case: Case) -> Proposal | None:
 
 def _start(case: Case) -> str:
     spent = case.split_us(START_UP, SHUT_DOWN)
-    return f"{time(spent)} ({percent(case.step_share(spent))})" if case.step_us else time(spent)
+    return f"{duration(spent)} ({percent(case.step_share(spent))})" if case.step_us else duration(spent)

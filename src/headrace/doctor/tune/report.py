@@ -16,7 +16,7 @@ from ..causes.remedy import DISTURBING
 from ..edits.changes import WantedEdit
 from ..edits.loader_call import LoaderCall
 from ..edits.script_source import ScriptSource, dotted
-from ..report.escaping import counted, duration, number
+from ..quantities import counted, duration, number
 from ..report.remedy_text import times
 from ..report.terminal_layout import TerminalPage, TerminalRow
 from ..simulate.prediction import Prediction
