@@ -65,8 +65,8 @@ def native_decode(case: Case) -> Proposal | None:
         case.predict_factor(left, scaled(by_pillow)),
         code=NATIVE_DECODE,
         title=title,
-        why=f"Pillow decodes for {duration(sum(one.wall_us for one in by_pillow))} a sample, {percent(share)} of making a "
-        f"batch. {left.basis}",
+        why=f"Pillow decodes for {duration(sum(one.wall_us for one in by_pillow))} a sample, {percent(share)} of "
+        f"making a batch. {left.basis}",
         confidence=MEDIUM if left.is_measured else LOW,
         change=scaled(by_pillow)(left.usual),
         costs=["resized pixels differ from Pillow's by one level of 255 at most"],

@@ -83,7 +83,8 @@ def _evaluation(view: TrainerView) -> Iterator[Finding]:
         code="evaluation",
         weight=waited / view.training.total_us,
         text=f"Evaluation takes {percent(share)} of the time, {percent(waited / spent)} of which it waits for data.",
-        evidence=f"{counted(len(spans), 'evaluation')}, {duration(spent / len(spans))} each; counted as `other` in a step",
+        evidence=f"{counted(len(spans), 'evaluation')}, {duration(spent / len(spans))} each; "
+        "counted as `other` in a step",
         advice="Look at the loader that evaluates: its workers, and whether they persist between evaluations.",
     )
 
@@ -96,9 +97,9 @@ def _waited_within(trainer: Trainer, evaluations: list[TimeSpan]) -> float:
         *((one.last_start, one.last) for one in trainer.passes if one.last is not None and one.last_start is not None),
     ]
     waited = 0.0
-    for start, duration in waits:
+    for start, blocked in waits:
         row = bisect_right(evaluations, start, key=lambda span: span.start) - 1
-        waited += duration if row >= 0 and start < evaluations[row].end else 0
+        waited += blocked if row >= 0 and start < evaluations[row].end else 0
     return waited
 
 

@@ -155,8 +155,9 @@ def batch_tokeniser(case: Case) -> Proposal | None:
         case.predict_factor(left, scaled(tokenising)),
         code=BATCH_TOKENISER,
         title=title,
-        why=f"The tokeniser is called {number(calls)} times a batch, {duration(sum(one.wall_us for one in tokenising))} a "
-        f"sample, {percent(share)} of making a batch. {left.basis}",
+        why=f"The tokeniser is called {number(calls)} times a batch, "
+        f"{duration(sum(one.wall_us for one in tokenising))} a sample, {percent(share)} of making "
+        f"a batch. {left.basis}",
         confidence=LOW,
         change=scaled(tokenising)(left.usual),
         costs=["a collate function that takes texts"],

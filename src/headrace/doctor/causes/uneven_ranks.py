@@ -45,8 +45,8 @@ def _late(rank: RankView, others: Sequence[RankView]) -> Finding:
     return Finding(
         code="late-rank",
         weight=rank.late * rank.lateness_us / rank.step_us,
-        text=f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps, {duration(rank.lateness_us)} after the "
-        f"others; {why}.",
+        text=f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps, {duration(rank.lateness_us)} after "
+        f"the others; {why}.",
         evidence=f"it waits {duration(rank.data_wait_us)} of each step for data, the others {duration(data)}{waiting}",
         advice="Look at what differs for this rank: its shard, its disk, its cores, what else runs alongside it.",
     )
