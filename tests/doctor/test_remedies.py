@@ -281,8 +281,8 @@ def test_an_index_of_the_tar_as_it_was_timed() -> None:
     survey = calibrated("indexed-tar", "look-up", [], [6.0] * 10)
     found = helping(with_survey(made(TAR), survey), "indexed-tar")
     assert found.why == (
-        "tarfile finds members by reading its way through the archive: 3.0 ms a sample, 59 % of making a batch. Timed on "
-        "10 look-ups in the run's own files: 0.2 % of the time."
+        "tarfile finds members by reading its way through the archive: 3.0 ms a sample, 59 % of making a batch. Timed "
+        "on 10 look-ups in the run's own files: 0.2 % of the time."
     )
     assert found.confidence == "medium"
     assert found.changes == {"indexed_tar": True}
