@@ -264,7 +264,7 @@ def test_a_full_disk_ends_the_evidence_only(site, tmp_path):
         f"ended = observed(['{sys.executable}', '-c', sys.argv[1]], Path('{tmp_path}')); "
         f"print(max(f.stat().st_size for f in Path('{tmp_path}/evidence').iterdir()), ended.status)"
     )
-    paths = [*source_paths(), str(Path(__file__).parent), str(site)]
+    paths = [*source_paths(), str(Path(__file__).parents[1]), str(site)]
     done = subprocess.run(
         [*NAMESPACE, "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c", source, FULL],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
