@@ -223,9 +223,9 @@ def test_a_doctor_within_a_doctor(script, tmp_path):
     begin_session(inner)
     command = script("sys.exit(3)")
     source = (
-        "import sys; from headrace.doctor.attach.command import run; "
-        "from headrace.doctor.probe.settings import Settings; "
-        "sys.exit(run(sys.argv[2:], Settings.read(sys.argv[1]), relay=True).status)"
+        "import sys; from headrace.doctor.attach import run_command; "
+        "from headrace.doctor.probe.settings import ProbeSettings; "
+        "sys.exit(run_command(sys.argv[2:], ProbeSettings.read(sys.argv[1]), relay=True).status)"
     )
     paths = os.pathsep.join([*source_paths(), os.environ["PYTHONPATH"]])
     within = ["env", f"PYTHONPATH={paths}", sys.executable, "-c", source, str(inner), *command]
