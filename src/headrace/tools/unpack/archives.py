@@ -1,176 +1,54 @@
-"""Members of tars, plain and compressed: kinds, attributes and bytes."""
+"""Members of tars, compressed tars and zips: kinds, attributes and bytes.
+
+A tar's names and places are its index's; tarfile parses the headers before each member for permissions and times. A
+compressed tar and a zip are read by tarfile and zipfile.
+"""
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
 import lzma
 import os
-import re
+import stat
+import struct
 import tarfile
 import threading
-from collections.abc import Callable, Iterator
+import time
+import zipfile
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+from decimal import Decimal
 from importlib import import_module
-from math import isfinite
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, cast
 
 from headrace._core import tar_header_check
 from headrace.data.archives.tar_index import TarMember, open_tar_members
 from headrace.data.sources.file_kind import decompress_command
 from headrace.data.storage.open_file import OpenFile, read_exactly
 from headrace.data.storage.sidecar import identify
-from headrace.errors import ChangedError, DamagedMemberError, DatasetError, ReadError
-from headrace.tools.unpack.plan import PIECE_BYTES, MemberAttributes, MemberKind, Piece, StreamedMember, UnpackMember
+from headrace.errors import ChangedError, DamagedMemberError, DatasetError, ReadError, UnsupportedMemberError
+from headrace.tools.unpack.plan import PIECE_BYTES, MemberAttributes, MemberKind, Piece, UnpackMember, decode
 
-# -- from unpack/tar_attributes.py: A tar member's permissions and time, which the index does not keep, from the
-# blocks before its data.
-#
-# Layout of POSIX ustar and PAX (IEEE Std 1003.1, pax) with GNU's base-256 numbers.
-
-
-BLOCK_BYTES = 512
-_MODE, _SIZE, _MTIME, _TYPE = slice(100, 108), slice(124, 136), slice(136, 148), slice(156, 157)
-_SECOND_NS = 10**9
+_HEADERS_MOST_BYTES = 1 << 24
+"""Most bytes of the extension headers of one member, or of the map of a sparse file."""
 _NS_MOST = 2**63 - 1
-"""What os.utime takes."""
-_RECORD = re.compile(rb"(\d{1,7}) ")
-_SECONDS = re.compile(rb"(-?)(\d{1,12})(?:\.(\d*))?")
-
-
-def info_attributes(info: tarfile.TarInfo) -> MemberAttributes:
-    """Of a header that tarfile has read."""
-    exact = seconds_to_ns(info.pax_headers.get("mtime", "").encode("utf-8", "replace"))
-    return MemberAttributes(info.mode, _clamp(int(info.mtime) * _SECOND_NS) if exact is None else exact)
-
-
-def read_mode(header: bytes) -> int:
-    return _number(header[_MODE])
-
-
-def read_mtime_ns(header: bytes) -> int:
-    return _clamp(_number(header[_MTIME]) * _SECOND_NS)
-
-
-def pax_mtimes_ns(blocks: bytes) -> tuple[int | None, int | None]:
-    """From the extension headers before a member: the time that is this member's, and the one that is for all later
-    members too. None: not given."""
-    own = every = None
-    for kind, text in _extensions(blocks):
-        if kind in (b"x", b"X", b"g"):
-            found = _mtime_record(text)
-            if kind == b"g":
-                every = every if found is None else found
-            else:
-                own = own if found is None else found
-    return own, every
-
-
-def _extensions(blocks: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Type and data of each."""
-    at = 0
-    while at + BLOCK_BYTES <= len(blocks):
-        header = blocks[at : at + BLOCK_BYTES]
-        size = _number(header[_SIZE])
-        at += BLOCK_BYTES
-        yield header[_TYPE], blocks[at : at + size]
-        at += -(-size // BLOCK_BYTES) * BLOCK_BYTES
-
-
-def _mtime_record(text: bytes) -> int | None:
-    """The last "length mtime=seconds\\n" of PAX records; None if there is none, or none that is a time."""
-    found = None
-    while (record := _RECORD.match(text)) is not None and len(record[0]) < int(record[1]) <= len(text):
-        key, _, value = text[record.end() : int(record[1]) - 1].partition(b"=")
-        if key == b"mtime":
-            found = seconds_to_ns(value)
-        text = text[int(record[1]) :]
-    return found
-
-
-def seconds_to_ns(text: bytes) -> int | None:
-    """A time as PAX has it, such as 1700000000.25, or as Python writes a float; None if it is none."""
-    found = _SECONDS.fullmatch(text)
-    if found is not None:
-        ns = int(found[2]) * _SECOND_NS + int((found[3] or b"").ljust(9, b"0")[:9])
-        return _clamp(-ns if found[1] else ns)
-    try:
-        seconds = float(text)
-    except ValueError:
-        return None
-    return _clamp(int(seconds * _SECOND_NS)) if isfinite(seconds * _SECOND_NS) else None
-
-
-def _number(field: bytes) -> int:
-    """Octal digits, or GNU's form for what these cannot hold: a set top bit, then two's complement."""
-    if field[0] & 0x80:
-        bits = 8 * len(field) - 1
-        value = int.from_bytes(field, "big") & ((1 << bits) - 1)
-        return value - (1 << bits) if field[0] & 0x40 else value
-    digits = field.partition(b"\0")[0].strip()
-    try:
-        return int(digits or b"0", 8)
-    except ValueError:
-        return 0
-
-
-def _clamp(ns: int) -> int:
-    return max(-_NS_MOST, min(ns, _NS_MOST))
-
-
-# -- from unpack/decompressed.py: A file that is compressed as a whole, read from its beginning to its end.
-
-
-def open_decompressed(path: str, compression: str) -> Any:
-    """A binary file of what `path` holds, which `compression` names. Raises ReadError, or DatasetError if nothing that
-    is installed opens it."""
-    opener = _find_opener(compression)
-    if opener is None:
-        hint = " with pip install backports.zstd, or" if compression == "zstd" else ""
-        raise DatasetError(
-            f"{path}: it is compressed with {compression}, which nothing installed here opens. Open it{hint} with "
-            f"{decompress_command(path, compression)}, and unpack what that makes"
-        )
-    try:
-        return opener(path)
-    except OSError as error:
-        raise ReadError(f"{path}: could not be read: {error.strerror}. Check its permissions and the disk") from error
-
-
-def _find_opener(compression: str) -> Callable[[str], Any] | None:
-    match compression:
-        case "gzip":
-            return gzip.open
-        case "bzip2":
-            return bz2.open
-        case "xz":
-            return lzma.open
-        case "zstd":
-            return _find_zstd()
-    return None
-
-
-def _find_zstd() -> Callable[[str], Any] | None:
-    """Of Python from 3.14 on, of its backport, or Arrow's."""
-    for name in ("compression.zstd", "backports.zstd"):
-        try:
-            opener: Callable[[str], Any] = import_module(name).open
-        except ImportError:
-            continue
-        return opener
-    try:
-        arrow = import_module("pyarrow")
-    except ImportError:
-        return None
-    return lambda path: arrow.input_stream(path, compression="zstd")
-
-
-# -- from unpack/ranges.py: Pieces of a file whose bytes lie in an archive as they are: in one range, or the ranges of
-# a sparse file joined.
+"""Latest time that os.utime takes."""
+_TAR_KINDS = {
+    **dict.fromkeys(tarfile.REGULAR_TYPES, MemberKind.FILE),
+    tarfile.DIRTYPE: MemberKind.FOLDER,
+    b"D": MemberKind.FOLDER,  # GNU's: a folder of an incremental dump, whose data lists what it held
+    tarfile.SYMTYPE: MemberKind.SYMBOLIC_LINK,
+    tarfile.LNKTYPE: MemberKind.HARD_LINK,
+    b"V": MemberKind.LABEL,  # GNU's: `tar --label`
+}
+_DAMAGED_TAR = (tarfile.TarError, ValueError, OverflowError)
+"""Errors by which tarfile says that a tar is damaged."""
 
 
 class _Buffers(threading.local):
-    """One a thread: a new one for each file would be fetched from the system and given back each time."""
+    """One buffer a thread: a new one for each file would be fetched from the system and given back each time."""
 
     def __init__(self) -> None:
         self.piece = memoryview(bytearray(PIECE_BYTES))
@@ -179,21 +57,134 @@ class _Buffers(threading.local):
 _buffers = _Buffers()
 
 
-def range_pieces(file: OpenFile, offset: int, size: int, *, at: int = 0) -> Iterator[Piece]:
-    """`size` bytes from `offset` on, which go to position `at`. Raises ReadError or ChangedError."""
-    buffer = _buffers.piece
-    for done in range(0, size, PIECE_BYTES):
-        piece = buffer[: min(PIECE_BYTES, size - done)]
-        if file.read_into(piece, offset + done) < len(piece):
-            raise ChangedError(
-                f"{file} at byte {offset}: expected {size} bytes, got fewer: the file has become shorter since it was "
-                f"indexed. Run it again"
+class TarArchive:
+    """An uncompressed tar, by its index."""
+
+    def __init__(self, path: str, *, cache: str | None) -> None:
+        """Open the tar. Raises ReadError, or DatasetError if it is no tar or is damaged."""
+        self.path = path
+        self._file = OpenFile(os.fsencode(path))
+        self._members = open_tar_members(path, identify(self._file), cache=cache)
+        self._sparse: dict[int, tarfile.TarInfo] = {}
+        self._for_all: dict[str, str] = {}
+        # Global headers elsewhere come of tars that were joined, and none is known to give a time.
+        if len(self._members):
+            self._for_all = dict(self._parse(0, self._members.member(0)).globals)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def member(self, number: int) -> UnpackMember:
+        member = self._members.member(number)
+        if member.issparse():
+            info = self._sparse_info(number, member)
+            return UnpackMember(info.name, MemberKind.FILE, info.size, "")
+        return _tar_member(member)
+
+    def attributes(self, number: int) -> MemberAttributes:
+        member = self._members.member(number)
+        return _tar_attributes(
+            self._sparse_info(number, member) if member.issparse() else self._parse(number, member).info
+        )
+
+    def pieces(self, number: int) -> Iterator[Piece]:
+        member = self._members.member(number)
+        if not member.issparse():
+            yield from self._range(member.offset_data, member.size)
+            return
+        info = self._sparse_info(number, member)
+        data, end = info.offset_data, member.offset_data + member.size
+        for at, length in _sparse_map(info, end - data, self._place(member)):
+            yield from self._range(data, length, at=at)
+            data += length
+
+    def _range(self, offset: int, size: int, *, at: int = 0) -> Iterator[Piece]:
+        """Read `size` bytes from `offset` on, which go to position `at`."""
+        buffer = _buffers.piece
+        for done in range(0, size, PIECE_BYTES):
+            piece = buffer[: min(PIECE_BYTES, size - done)]
+            if self._file.read_into(piece, offset + done) < len(piece):
+                raise ChangedError(
+                    f"{self.path} at byte {offset}: expected {size} bytes, got fewer: the file has become shorter "
+                    f"since it was indexed. Run it again"
+                )
+            yield at + done, piece
+
+    def _sparse_info(self, number: int, member: TarMember) -> tarfile.TarInfo:
+        """Read the headers of a sparse file, whose map takes many forms; PAX's newest lies where the data begins."""
+        info = self._sparse.get(number)
+        if info is None:
+            info = self._parse(number, member).info
+            if info.sparse is None:
+                raise DamagedMemberError(f"{self._place(member)}: it has no map of data and holes")
+            info.offset_data += self._start(number)
+            self._sparse[number] = info
+        return info
+
+    def _parse(self, number: int, member: TarMember) -> _Headers:
+        """Parse the headers before a member's data, the last of which the index knows."""
+        start = self._start(number)
+        size = member.offset_data - start
+        if size > _HEADERS_MOST_BYTES:
+            raise DamagedMemberError(
+                f"{self._place(member)}: expected extension headers of at most {_HEADERS_MOST_BYTES:,} bytes, got "
+                f"{size:,}"
             )
-        yield at + done, piece
+        blocks = read_exactly(self._file, start, size)
+        header = blocks[-tarfile.BLOCKSIZE :]
+        if member.issparse():
+            blocks += read_exactly(self._file, member.offset_data, min(member.size, _HEADERS_MOST_BYTES - size))
+        elif tar_header_check(header) != self._members.header_check(number):
+            raise ChangedError(
+                f"{self.path} at byte {member.offset_data}: expected the header of member {member.name!r}, got "
+                f"another: the tar has been rewritten since it was indexed. Run it again once it is complete"
+            )
+        try:
+            if len(blocks) == tarfile.BLOCKSIZE and not self._for_all:
+                return _Headers(tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape"), {})
+            with tarfile.TarFile(fileobj=io.BytesIO(blocks), pax_headers=dict(self._for_all), ignore_zeros=True) as tar:
+                info = tar.next()
+        except _DAMAGED_TAR as error:
+            raise DamagedMemberError(
+                f"{self._place(member)}: its headers, or its map of data and holes, are damaged: {error}"
+            ) from error
+        if info is None:
+            raise DamagedMemberError(f"{self._place(member)}: its headers are gone")
+        return _Headers(info, tar.pax_headers)
+
+    def _start(self, number: int) -> int:
+        """Return the first byte of the member's headers: where the data of the one before it ends."""
+        if number == 0:
+            return 0
+        before = self._members.member(number - 1)
+        return before.offset_data + -(-before.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+
+    def _place(self, member: TarMember) -> str:
+        return f"{self.path} at byte {member.offset_data}: member {member.name!r}"
 
 
-def sparse_map(info: tarfile.TarInfo, data_bytes: int, place: str) -> list[tuple[int, int]]:
-    """(position, length) of each range of a sparse file that has bytes; these lie one after another in the tar.
+class _Headers(NamedTuple):
+    info: tarfile.TarInfo
+    globals: dict[str, str]
+    """What PAX's global headers say of all members from this one on."""
+
+
+def _tar_member(info: TarMember | tarfile.TarInfo) -> UnpackMember:
+    kind = _TAR_KINDS.get(info.type, MemberKind.SPECIAL)
+    return UnpackMember(info.name, kind, info.size if kind is MemberKind.FILE else 0, info.linkname)
+
+
+def _tar_attributes(info: tarfile.TarInfo) -> MemberAttributes:
+    """Return the time to the nanosecond: tarfile's own is a float."""
+    try:
+        mtime_ns = Decimal(info.pax_headers.get("mtime", info.mtime)).scaleb(9)
+        return MemberAttributes(info.mode, int(max(-_NS_MOST, min(mtime_ns, _NS_MOST))))
+    except (ArithmeticError, ValueError):  # no time at all
+        return MemberAttributes(info.mode, 0)
+
+
+def _sparse_map(info: tarfile.TarInfo, data_bytes: int, place: str) -> list[tuple[int, int]]:
+    """Return (position, length) of each range of a sparse file that has bytes, which lie one after another in the tar.
 
     Raises DamagedMemberError unless they rise, end within the file's size, and have no more than `data_bytes` bytes
     together.
@@ -209,76 +200,61 @@ def sparse_map(info: tarfile.TarInfo, data_bytes: int, place: str) -> list[tuple
     return ranges
 
 
-# -- from unpack/tar_kinds.py: What a tar's members are, by their type flags: POSIX's, and those that GNU tar writes
-# beside them.
+class StreamedMember(NamedTuple):
+    """A member of an archive that is read from its beginning to its end, once."""
 
-
-_DUMPED_FOLDER, _VOLUME_LABEL = b"D", b"V"
-"""GNU's: a folder of an incremental dump, whose data lists what it held, and `tar --label`."""
-_TAR_KINDS = {
-    **dict.fromkeys(tarfile.REGULAR_TYPES, MemberKind.FILE),
-    tarfile.DIRTYPE: MemberKind.FOLDER,
-    _DUMPED_FOLDER: MemberKind.FOLDER,
-    tarfile.SYMTYPE: MemberKind.SYMBOLIC_LINK,
-    tarfile.LNKTYPE: MemberKind.HARD_LINK,
-    _VOLUME_LABEL: MemberKind.LABEL,
-}
-
-
-def tar_kind_of(type_flag: bytes) -> MemberKind:
-    return _TAR_KINDS.get(type_flag, MemberKind.SPECIAL)
-
-
-# -- from unpack/tar_stream.py: A compressed tar, which can only be read from its beginning to its end, once.
+    member: UnpackMember
+    attributes: MemberAttributes
+    pieces: Iterator[Piece]
+    """To be taken before the next member is asked for, or not at all."""
 
 
 def stream_tar(path: str, compression: str) -> Iterator[StreamedMember]:
-    """Every member in order. It is read to its very end, where the compression has its checksum.
+    """Yield every member of a compressed tar, up to its very end, where the compression has its checksum.
 
     Raises ReadError, DatasetError (damaged, cut short, no tar) or DamagedMemberError; so do the members' pieces.
     """
-    with open_decompressed(path, compression) as file:
-        forward = _Forward(path, file)
+    with _open_decompressed(path, compression) as decompressed:
+        file = _ForwardFile(path, decompressed)
         try:
             # As a plain file: tarfile's own streams copy their buffer for each header.
-            with tarfile.TarFile(fileobj=forward, tarinfo=_StrictInfo) as tar:  # type: ignore[arg-type]
+            with tarfile.TarFile(fileobj=file) as tar:  # type: ignore[arg-type]
                 while (info := tar.next()) is not None:
                     tar.members.clear()  # type: ignore[attr-defined]  # each would be kept
-                    yield _streamed(path, forward, info, tar.offset)
-        except (tarfile.TarError, ValueError, OverflowError) as error:
-            raise damaged(path, str(error)) from error
-        forward.drain()
+                    file.restore_name(info, tar)
+                    yield StreamedMember(_tar_member(info), _tar_attributes(info), file.pieces(info, tar.offset))
+        except _DAMAGED_TAR as error:
+            raise _damaged_tar(path, str(error)) from error
+        if any(file.block):  # which tarfile takes for the end of the archive
+            raise _damaged_tar(path, "expected a header, got a block that is none")
+        file.drain()
 
 
-class _Forward:
-    """What tarfile needs of a file that cannot go back. Raises ReadError or DatasetError.
-
-    `block` is what it was last asked for a block of: once tarfile has read a header, that header.
-    """
+class _ForwardFile:
+    """What tarfile needs of a file that cannot go back. Raises ReadError or DatasetError."""
 
     def __init__(self, path: str, file: Any) -> None:
         self._path = path
         self._file = file
         self._at = 0
         self.block = b""
+        """Last block that was asked for: once tarfile has read a header, that header."""
 
     def tell(self) -> int:
         return self._at
 
     def seek(self, at: int) -> None:
         if at < self._at:
-            raise damaged(self._path, "a header points back")
+            raise _damaged_tar(self._path, "a header points back")
         while self._at < at and self.read(min(at - self._at, PIECE_BYTES)):
             pass
 
     def read(self, size: int) -> bytes:
-        """Fewer bytes only at the end."""
-        parts = []
-        missing = size
-        while missing > 0 and (part := self._read(missing)):
-            parts.append(part)
-            missing -= len(part)
-        data = b"".join(parts)
+        """Read `size` bytes; fewer only at the end."""
+        data = b""
+        while len(data) < size and (part := self._read(size - len(data))):
+            data = data + part if data else part
+        self._at += len(data)
         if size == tarfile.BLOCKSIZE:
             self.block = data
         return data
@@ -287,45 +263,39 @@ class _Forward:
         while self.read(PIECE_BYTES):
             pass
 
+    def restore_name(self, info: tarfile.TarInfo, tar: tarfile.TarFile) -> None:
+        """Take off the times that GNU tar writes into an incremental dump's headers, where POSIX has the beginning of a
+        name."""
+        if self.block[257:265] == tarfile.GNU_MAGIC:
+            times = tarfile.nts(self.block[345:500], tar.encoding, tar.errors)  # type: ignore[attr-defined]
+            info.name = info.name.removeprefix(f"{times}/" if times else "")
+
+    def pieces(self, info: tarfile.TarInfo, end: int) -> Iterator[Piece]:
+        """Read a member's data, behind which the next header lies at `end`."""
+        place, ranges = f"{self._path}: member {info.name!r}", [(0, info.size)]
+        self.seek(info.offset_data)
+        if info.sparse is not None:
+            ranges = _sparse_map(info, end - info.offset_data, place)
+        for at, length in ranges:
+            for done in range(0, length, PIECE_BYTES):
+                data = self.read(min(PIECE_BYTES, length - done))
+                if len(data) < min(PIECE_BYTES, length - done):
+                    raise _damaged_tar(self._path, f"it is cut short inside member {info.name!r}")
+                yield at + done, memoryview(data)
+
     def _read(self, size: int) -> bytes:
         try:
             data: bytes = self._file.read(size)
         except OSError as error:
             if error.errno is not None:
                 raise ReadError(f"{self._path}: could not be read: {error.strerror}. Check the disk") from error
-            raise damaged(self._path, str(error)) from error
+            raise _damaged_tar(self._path, str(error)) from error
         except Exception as error:  # each format has errors of its own, and zstd's is no more than an Exception
-            raise damaged(self._path, str(error)) from error
-        self._at += len(data)
+            raise _damaged_tar(self._path, str(error)) from error
         return data
 
 
-_MAGIC, _PREFIX = slice(257, 265), slice(345, 500)
-
-
-class _StrictInfo(tarfile.TarInfo):
-    """tarfile itself takes a damaged header for the end of the archive, and the times that GNU tar writes into an
-    incremental dump's headers for the beginning of a name, which POSIX has in their place.
-
-    Told by what it has read, as later releases of Python no longer call `frombuf` for it.
-    """
-
-    @classmethod
-    def fromtarfile(cls, tar: tarfile.TarFile) -> Self:
-        forward: _Forward = tar.fileobj  # type: ignore[assignment]
-        try:
-            info = super().fromtarfile(tar)
-        except tarfile.HeaderError as error:
-            if not any(forward.block):
-                raise  # the end mark, or the end
-            raise tarfile.ReadError(f"expected a header, got a block that is none: {error}") from error
-        if forward.block[_MAGIC] == tarfile.GNU_MAGIC:
-            times = tarfile.nts(forward.block[_PREFIX], tar.encoding, tar.errors)  # type: ignore[attr-defined]
-            info.name = info.name.removeprefix(f"{times}/" if times else "")
-        return info
-
-
-def damaged(path: str, why: str) -> DatasetError:
+def _damaged_tar(path: str, why: str) -> DatasetError:
     """What came before it may be wrong and has its names: the checksum, if there is one, is of the whole."""
     return DatasetError(
         f"{path}: {why}. Check it with `tar -tf`, copy or write it again, and unpack that into an empty folder: what "
@@ -333,122 +303,149 @@ def damaged(path: str, why: str) -> DatasetError:
     )
 
 
-def _streamed(path: str, file: _Forward, info: tarfile.TarInfo, end: int) -> StreamedMember:
-    """`end` is where the next header lies."""
-    kind = tar_kind_of(info.type)
-    member = UnpackMember(info.name, kind, info.size if kind is MemberKind.FILE else 0, info.linkname)
-    return StreamedMember(member, info_attributes(info), _pieces(path, file, info, end))
+_DECOMPRESSORS = {
+    "gzip": ("gzip",),
+    "bzip2": ("bz2",),
+    "xz": ("lzma",),
+    "zstd": ("compression.zstd", "backports.zstd", "pyarrow"),  # Python's own from 3.14 on
+}
 
 
-def _pieces(path: str, file: _Forward, info: tarfile.TarInfo, end: int) -> Iterator[Piece]:
-    place = f"{path}: member {info.name!r}"
-    file.seek(info.offset_data)
-    for at, length in [(0, info.size)] if info.sparse is None else sparse_map(info, end - info.offset_data, place):
-        for done in range(0, length, PIECE_BYTES):
-            wanted = min(PIECE_BYTES, length - done)
-            data = file.read(wanted)
-            if len(data) < wanted:
-                raise damaged(path, f"it is cut short inside member {info.name!r}")
-            yield at + done, memoryview(data)
+def _open_decompressed(path: str, compression: str) -> Any:
+    """Open a file that is compressed as a whole. Raises ReadError, or DatasetError if nothing installed opens it."""
+    for name in _DECOMPRESSORS.get(compression, ()):
+        with suppress(ImportError):
+            module = import_module(name)
+            try:
+                return module.input_stream(path, compression="zstd") if name == "pyarrow" else module.open(path)
+            except OSError as error:
+                raise ReadError(
+                    f"{path}: could not be read: {error.strerror}. Check its permissions and the disk"
+                ) from error
+    hint = " with pip install backports.zstd, or" if compression == "zstd" else ""
+    raise DatasetError(
+        f"{path}: it is compressed with {compression}, which nothing installed here opens. Open it{hint} with "
+        f"{decompress_command(path, compression)}, and unpack what that makes"
+    )
 
 
-# -- from unpack/tar_archive.py: An uncompressed tar, by its index.
+_ZIP_UNIX = (3, 19)
+"""Systems whose attributes are those of Unix (APPNOTE.TXT 4.4.2): Unix itself, and macOS."""
+_ZIP_TIMES, _ZIP_HAS_MTIME = 0x5455, 1
+"""Info-ZIP's extra field of times in UTC; zip's own are local, and even."""
+_ZIP_LINK_MOST_BYTES = 4095
+_ZIP_ENCRYPTED = 1
+_DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, ValueError, OverflowError, EOFError)
+"""Errors by which zipfile says that a zip is damaged: numbers that do not fit, names that do not decode."""
 
 
-_HEADERS_MOST_BYTES = 1 << 24
-"""Of the extension headers of one member, or the map of a sparse file."""
+class ZipArchive:
+    """A zip, by its central directory, as zipfile reads it."""
 
-
-class TarArchive:
-    """Names and places are the index's; permissions and times come from the headers."""
-
-    def __init__(self, path: str, *, cache: str | None) -> None:
-        """Raises ReadError, or DatasetError if it is no tar or is damaged."""
+    def __init__(self, path: str) -> None:
+        """Open the zip. Raises ReadError, or DatasetError if it is no zip or is damaged."""
         self.path = path
-        self._file = OpenFile(os.fsencode(path))
-        self._members = open_tar_members(path, identify(self._file), cache=cache)
-        self._sparse: dict[int, tarfile.TarInfo] = {}
-        # Global headers elsewhere come of tars that were joined, and none is known to give a time.
-        self._every_mtime_ns = self._pax_mtimes_ns(0, self._members.member(0))[1] if len(self._members) else None
+        self._opening = threading.Lock()  # zipfile counts its readers, and not under one of its own
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except OSError as error:
+            raise ReadError(
+                f"{path}: could not be read: {error.strerror}. Check its permissions and the disk"
+            ) from error
+        except (*_DAMAGED_ZIP, NotImplementedError) as error:
+            raise DatasetError(f"{path}: {error}. Check it with `unzip -t`, and copy or write it again") from error
+        self._infos = self._zip.infolist()
+        self._starts = sorted(info.header_offset for info in self._infos)
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._infos)
 
     def member(self, number: int) -> UnpackMember:
-        member = self._members.member(number)
-        if member.issparse():
-            info = self._sparse_info(number)
-            return UnpackMember(info.name, MemberKind.FILE, info.size, "")
-        kind = tar_kind_of(member.type)
-        return UnpackMember(member.name, kind, member.size if kind is MemberKind.FILE else 0, member.linkname)
+        info = self._infos[number]
+        kind = _zip_kind(info)
+        if kind is not MemberKind.SYMBOLIC_LINK:
+            return UnpackMember(info.filename, kind, info.file_size if kind is MemberKind.FILE else 0, "")
+        if info.file_size > _ZIP_LINK_MOST_BYTES:
+            return UnpackMember(info.filename, kind, 0, "")  # more than a path can hold
+        link = decode(b"".join(bytes(piece) for _, piece in self.pieces(number)))
+        return UnpackMember(info.filename, kind, 0, link)
 
     def attributes(self, number: int) -> MemberAttributes:
-        member = self._members.member(number)
-        if member.issparse():
-            return info_attributes(self._sparse_info(number))
-        header = read_exactly(self._file, member.offset_data - BLOCK_BYTES, BLOCK_BYTES)
-        if tar_header_check(header) != self._members.header_check(number):
-            raise ChangedError(
-                f"{self.path} at byte {member.offset_data}: expected the header of member {member.name!r}, got "
-                f"another: the tar has been rewritten since it was indexed. Run it again once it is complete"
-            )
-        own, every = self._pax_mtimes_ns(number, member)
-        for mtime_ns in (own, every, self._every_mtime_ns):
-            if mtime_ns is not None:
-                return MemberAttributes(read_mode(header), mtime_ns)
-        return MemberAttributes(read_mode(header), read_mtime_ns(header))
+        info = self._infos[number]
+        seconds = _zip_utc_mtime(info.extra)
+        if seconds is None:
+            seconds = int(time.mktime((*info.date_time, 0, 0, -1)))
+        return MemberAttributes(_zip_mode(info), seconds * 10**9)
 
     def pieces(self, number: int) -> Iterator[Piece]:
-        member = self._members.member(number)
-        if member.issparse():
-            return self._sparse_pieces(number)
-        return range_pieces(self._file, member.offset_data, member.size)
-
-    def _pax_mtimes_ns(self, number: int, member: TarMember) -> tuple[int | None, int | None]:
-        """What the extension headers before the member say: its own time, and that of all members from it on."""
-        start = self._start(number)
-        size = member.offset_data - BLOCK_BYTES - start
-        if size > _HEADERS_MOST_BYTES:
-            raise DamagedMemberError(
-                f"{self._place(number)}: expected extension headers of at most {_HEADERS_MOST_BYTES:,} bytes, got "
-                f"{size:,}"
+        """Inflate a file, whose CRC is checked at its end."""
+        info, at = self._infos[number], 0
+        if info.flag_bits & _ZIP_ENCRYPTED:
+            raise UnsupportedMemberError(
+                f"{self.path}: member {info.filename!r} is encrypted. Unpack it with another tool"
             )
-        return pax_mtimes_ns(read_exactly(self._file, start, size)) if size else (None, None)
-
-    def _start(self, number: int) -> int:
-        """First byte of the member's headers: where the data of the one before it ends."""
-        if number == 0:
-            return 0
-        before = self._members.member(number - 1)
-        return before.offset_data + -(-before.size // BLOCK_BYTES) * BLOCK_BYTES
-
-    def _sparse_info(self, number: int) -> tarfile.TarInfo:
-        """As tarfile reads the headers of a sparse file, whose map takes many forms."""
-        info = self._sparse.get(number)
-        if info is None:
-            self._sparse[number] = info = self._read_sparse_info(number)
-        return info
-
-    def _read_sparse_info(self, number: int) -> tarfile.TarInfo:
-        start, member = self._start(number), self._members.member(number)
-        # PAX's newest map lies where the data begins.
-        headers = read_exactly(self._file, start, min(member.offset_data + member.size - start, _HEADERS_MOST_BYTES))
+        if info.compress_size > self._room(info):
+            raise self._damaged(info, "it overlaps the next member, as in a zip bomb")
         try:
-            info = tarfile.TarFile(fileobj=io.BytesIO(headers)).next()
-        except (tarfile.TarError, ValueError, OverflowError) as error:
-            raise DamagedMemberError(f"{self._place(number)}: its map of data and holes is damaged: {error}") from error
-        if info is None or info.sparse is None:
-            raise DamagedMemberError(f"{self._place(number)}: it has no map of data and holes")
-        info.offset_data += start
-        return info
+            with self._opening:
+                file = self._zip.open(info)
+            try:
+                while piece := file.read(PIECE_BYTES):
+                    yield at, memoryview(piece)
+                    at += len(piece)
+            finally:
+                with self._opening:
+                    file.close()
+        except NotImplementedError as error:
+            raise UnsupportedMemberError(
+                f"{self.path}: member {info.filename!r}: {error}. Unpack it with another tool"
+            ) from error
+        except _DAMAGED_ZIP as error:
+            raise self._damaged(info, str(error)) from error
+        except OSError as error:
+            if error.errno is None:  # bzip2's way of saying that its data is damaged
+                raise self._damaged(info, str(error)) from error
+            raise ReadError(f"{self.path}: could not be read: {error.strerror}. Check the disk") from error
+        if at != info.file_size:
+            raise self._damaged(info, f"expected {info.file_size:,} bytes, got {at:,}")
 
-    def _sparse_pieces(self, number: int) -> Iterator[Piece]:
-        info, member = self._sparse_info(number), self._members.member(number)
-        data = info.offset_data
-        for at, length in sparse_map(info, member.offset_data + member.size - data, self._place(number)):
-            yield from range_pieces(self._file, data, length, at=at)
-            data += length
+    def _room(self, info: zipfile.ZipInfo) -> int:
+        """Return the bytes from a member's local header to what comes next."""
+        after = bisect_right(self._starts, info.header_offset)
+        end = self._starts[after] if after < len(self._starts) else self._zip.start_dir
+        return end - info.header_offset - zipfile.sizeFileHeader
 
-    def _place(self, number: int) -> str:
-        member = self._members.member(number)
-        return f"{self.path} at byte {member.offset_data}: member {member.name!r}"
+    def _place(self, info: zipfile.ZipInfo) -> str:
+        return f"{self.path} at byte {info.header_offset}: member {info.filename!r}"
+
+    def _damaged(self, info: zipfile.ZipInfo, why: str) -> DamagedMemberError:
+        return DamagedMemberError(f"{self._place(info)}: {why}. Check it with `unzip -t`, and copy or write it again")
+
+
+def _zip_kind(info: zipfile.ZipInfo) -> MemberKind:
+    if info.is_dir():
+        return MemberKind.FOLDER
+    match stat.S_IFMT(_zip_mode(info) or 0):
+        case 0 | stat.S_IFREG:
+            return MemberKind.FILE
+        case stat.S_IFDIR:
+            return MemberKind.FOLDER
+        case stat.S_IFLNK:
+            return MemberKind.SYMBOLIC_LINK
+    return MemberKind.SPECIAL
+
+
+def _zip_mode(info: zipfile.ZipInfo) -> int | None:
+    """Return the mode as lstat has it; without it, files get the permissions of any new file."""
+    mode = info.external_attr >> 16
+    return mode if mode and info.create_system in _ZIP_UNIX else None
+
+
+def _zip_utc_mtime(extra: bytes) -> int | None:
+    while len(extra) >= 4:
+        kind, size = struct.unpack_from("<HH", extra)
+        if kind == _ZIP_TIMES and size >= 5 and len(extra) >= 9 and extra[4] & _ZIP_HAS_MTIME:
+            seconds: int = struct.unpack_from("<i", extra, 5)[0]
+            return seconds
+        extra = extra[4 + size :]
+    return None
