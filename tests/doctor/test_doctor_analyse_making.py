@@ -128,7 +128,7 @@ def test_slow_samples_are_the_worst_of_all_workers_with_their_stage(tmp_path):
         "At least 1 sample took 5 times as long as the median or longer; the worst 12 times, most of it in collate "
         "(default)."
     )
-    assert found.evidence == "'a.png': 30 ms"
+    assert found.evidence == "'a.png': 30.0 ms"
 
 
 def test_lines_are_shares_of_busy_time(tmp_path):
@@ -174,7 +174,7 @@ def test_workers_that_start_anew_for_each_pass_are_told(tmp_path):
     found = finding(diagnosis, "respawn")
     assert found is not None
     assert found.text == "Each of 3 passes started 1 worker anew."
-    assert found.evidence == "iter() took 30 ms, its first batch 1 ms"
+    assert found.evidence == "iter() took 30.0 ms, its first batch 1.0 ms"
     assert found.weight == pytest.approx(90 / 150, rel=1e-3)
 
 

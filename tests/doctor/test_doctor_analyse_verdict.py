@@ -11,9 +11,7 @@ from report_pages import printed
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.processes import NOTES, PLAIN
-from headrace.doctor.causes.stage_names import named
 from headrace.doctor.measure.diagnosis import Finding
-from headrace.doctor.quantities import counted, percent, time
 from headrace.doctor.session.model import ProbedProcess, SessionNote, UnreachedProcess
 
 LOOKUP = {"lookup:tarfile": 12_000, "decode:PIL": 3_000, "collate:default": 200}
@@ -339,42 +337,6 @@ def test_a_process_of_no_role_is_only_listed(tmp_path):
     session = made_session(tmp_path)
     session.processes.append(ProbedProcess(1, 0, "host", "other", 0, None, None))
     assert diagnose(session).verdict == diagnose(made_session(tmp_path)).verdict
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [(0.713, "71 %"), (0.1, "10 %"), (0.0996, "10 %"), (0.0994, "9.9 %"), (0.008, "0.8 %"), (0, "0.0 %")],
-)
-def test_percentages_have_the_digits_that_they_bear(share, text):
-    assert percent(share) == text
-
-
-@pytest.mark.parametrize(
-    ("us", "text"),
-    [
-        (412.4, "412 µs"),
-        (999.6, "1 ms"),
-        (1_750, "1.75 ms"),
-        (20_000, "20 ms"),
-        (999_400, "999 ms"),
-        (999_600, "1 s"),
-        (2.5e6, "2.5 s"),
-        (1_234.4e6, "1234 s"),
-    ],
-)
-def test_times_have_their_unit(us, text):
-    assert time(us) == text
-
-
-def test_words():
-    assert [counted(1, "batch"), counted(2, "batch"), counted(3, "process"), counted(0, "step")] == [
-        "1 batch",
-        "2 batches",
-        "3 processes",
-        "0 steps",
-    ]
-    assert named("getitem:rest") == "the dataset's own code"
-    assert named("weather:rain") == "weather (rain)"
 
 
 BUSY = Finding("cpu-others", 0.95, "Others use it.", "busy", "Look at top.")

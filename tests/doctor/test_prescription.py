@@ -91,7 +91,7 @@ def test_the_same_session_gives_the_same_prescription() -> None:
 def test_stop_says_what_bounds_the_step() -> None:
     found = prescribed(made(MadeRun(stages={"decode:Pillow load": 500})))
     assert found.stop == (
-        "Stop: not input-bound. A step waits 0.0 % for data; what bounds it is backward 57 %, forward 29 %."
+        "Stop: not input-bound. A step waits 0 % for data; what bounds it is backward 57 %, forward 29 %."
     )
     assert found.best is None
     assert not any(one.helps for one in found.remedies)

@@ -149,7 +149,7 @@ def test_more_workers_than_cores_bear() -> None:
 
 
 def test_workers_for_whom_nobody_waits() -> None:
-    assert why_not(made(BOUND), "workers") == "A step waits 0.0 % for data: that is all that workers could gain."
+    assert why_not(made(BOUND), "workers") == "A step waits 0 % for data: that is all that workers could gain."
 
 
 def test_workers_that_fit_into_no_memory() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.data.sources.index_building import IndexedFile, IndexOutcome
     from headrace.data.staging import StageReport, StageSource, UnstageReport
     from headrace.tools.unpack import UnpackReport
-    from headrace.views.views import View
+    from headrace.views import View
 
 INDEX_THREADS = 8  # scanning waits for the disk, not for the processor
 
@@ -151,7 +151,7 @@ def peek(
 
 
 def _peek_views(view: PeekView, size: int) -> list[View]:
-    from headrace.views.views import CenterCrop, Letterbox, RandomResizedCrop, Resize
+    from headrace.views import CenterCrop, Letterbox, RandomResizedCrop, Resize
 
     match view:
         case PeekView.train:

@@ -21,9 +21,9 @@ from headrace.data.storage.file_writing import UnwritableError, finish_partial_f
 from headrace.dropins.image_reader import ImageReader
 from headrace.errors import HeadraceError
 from headrace.fields import Field, Image, Raw
-from headrace.loader.loader import Loader
+from headrace.loader import Loader
 from headrace.tools.peek_survey import PeekedSample, PeekSurvey, near_duplicates
-from headrace.views.views import Letterbox, View
+from headrace.views import Letterbox, View
 
 MOST_ROWS = 50
 """Of classes, failures and groups of near-duplicates each: what a reader looks through. The page says how many more."""

@@ -20,7 +20,7 @@ from headrace.data.storage.file_writing import OutputFolders, writing
 from headrace.data.storage.open_file import OpenFile, printable_path
 from headrace.data.storage.sidecar import INDEX_SUFFIXES
 from headrace.errors import ChangedError, WriteError
-from headrace.system.threads import Stop
+from headrace.system import Stop
 
 PART_BYTES = 64 << 20
 """Large files are copied in parts, by several threads, and after a kill part by part. A file that a journal of other

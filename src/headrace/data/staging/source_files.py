@@ -16,7 +16,7 @@ from headrace.data.storage.open_file import printable_path, read_error
 from headrace.data.storage.paths import walk_folders
 from headrace.data.storage.sidecar import INDEX_SUFFIXES
 from headrace.errors import EmptyDatasetError, NotFoundError, UsageError, WriteError
-from headrace.system.resources import memory
+from headrace.system import memory
 
 STAGE_FOLDER = b".headrace-stage"
 """Folder of ours in the folder of copies."""

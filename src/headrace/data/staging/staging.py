@@ -35,8 +35,7 @@ from headrace.data.staging.source_files import (
 from headrace.data.storage.file_writing import OutputFolders
 from headrace.data.storage.open_file import printable_path
 from headrace.errors import NotFoundError, UsageError, WriteError
-from headrace.system.resources import default_threads
-from headrace.system.threads import Stop, work_through
+from headrace.system import Stop, default_threads, work_through
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from headrace.doctor.attach.command import DOCTOR_FAILED
+from headrace.doctor.attach import DOCTOR_FAILED
 from headrace.doctor.causes.case import Case, case_of
 from headrace.doctor.causes.remedy import interval
 from headrace.doctor.causes.transfers import LEFT, pinned

@@ -8,7 +8,7 @@ import shlex
 from rich.console import Console
 
 from headrace.doctor.causes.remedy import DISTURBING
-from headrace.doctor.report.escaping import counted, duration, number
+from headrace.doctor.quantities import counted, duration, number
 from headrace.doctor.report.remedy_text import times
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
 from headrace.doctor.tune.candidates import EVEN, MeasuredArguments

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from headrace.doctor.attach.hands_off import undo_notes
+from headrace.doctor.attach import undo_notes
 from headrace.doctor.causes.diagnose import diagnose
 from headrace.doctor.edits.script_source import files_here
 from headrace.doctor.probe.settings import ProbeSettings
@@ -26,7 +26,7 @@ from headrace.doctor.prove.prover import ProveProgress
 from headrace.doctor.prove.trial import Trial, TrialRequest, attempt
 from headrace.doctor.report.outputs import Outputs
 from headrace.doctor.run import Examination, restore_unfinished, run_sampled, session_of
-from headrace.doctor.session.storage import session_folder
+from headrace.doctor.session import session_folder
 from headrace.doctor.simulate.prediction import Prediction
 from headrace.doctor.tune.baseline import Looked, look
 from headrace.doctor.tune.candidates import Arguments, Grid, MeasuredArguments, Why, chosen, grid, next_run

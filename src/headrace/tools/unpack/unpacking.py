@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from headrace.data.sources.file_kind import compression_of
 from headrace.errors import DatasetError, NotFoundError, UnsafeMemberError, UsageError, WriteError
-from headrace.system.resources import default_threads
-from headrace.system.threads import Stop, work_through
+from headrace.system import Stop, default_threads, work_through
 from headrace.tools.unpack.archives import StreamedMember, TarArchive, ZipArchive, stream_tar
 from headrace.tools.unpack.plan import (
     MemberKind,
