@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rich.filesize import decimal
 
@@ -16,7 +15,7 @@ from headrace.data.storage.open_file import printable_path, read_error
 from headrace.data.storage.paths import walk_folders
 from headrace.data.storage.sidecar import INDEX_SUFFIXES
 from headrace.errors import EmptyDatasetError, NotFoundError, UsageError, WriteError
-from headrace.system import memory
+from headrace.system import Mount, memory, mounts, read_text
 
 STAGE_FOLDER = b".headrace-stage"
 """Folder of ours in the folder of copies."""
@@ -259,15 +258,10 @@ def _lacks(need: int, files: int, space: FreeSpace) -> Iterator[str]:
 
 def is_in_memory(folder: bytes) -> bool:
     """Whether what is written there takes memory. Raises OSError."""
-    mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
-    return file_system_of(os.stat(folder).st_dev, mounts) in _IN_MEMORY
+    return file_system_of(os.stat(folder).st_dev, mounts(read_text, "self")) in _IN_MEMORY
 
 
-def file_system_of(device: int, mountinfo: str) -> str | None:
-    """Return the file system of that device, as proc(5) lists mounts; None where it does not."""
+def file_system_of(device: int, listed: Iterable[Mount]) -> str | None:
+    """Return the file system of that device; None where none of the mounts is of it."""
     number = f"{os.major(device)}:{os.minor(device)}"
-    for line in mountinfo.splitlines():
-        fields, _, rest = line.partition(" - ")
-        if fields.split(" ")[2:3] == [number]:
-            return rest.split(" ")[0]
-    return None
+    return next((mount.kind for mount in listed if mount.number == number), None)

@@ -69,7 +69,7 @@ class TarArchive:
         self._for_all: dict[str, str] = {}
         # Global headers elsewhere come of tars that were joined, and none is known to give a time.
         if len(self._members):
-            self._for_all = dict(self._parse(0, self._members.member(0)).globals)
+            self._for_all = self._parse(0, self._members.member(0)).for_all
 
     def __len__(self) -> int:
         return len(self._members)
@@ -150,7 +150,7 @@ class TarArchive:
             ) from error
         if info is None:
             raise DamagedMemberError(f"{self._place(member)}: its headers are gone")
-        return _Headers(info, tar.pax_headers)
+        return _Headers(info, dict(tar.pax_headers))
 
     def _start(self, number: int) -> int:
         """Return the first byte of the member's headers: where the data of the one before it ends."""
@@ -165,7 +165,7 @@ class TarArchive:
 
 class _Headers(NamedTuple):
     info: tarfile.TarInfo
-    globals: dict[str, str]
+    for_all: dict[str, str]
     """What PAX's global headers say of all members from this one on."""
 
 
@@ -178,7 +178,7 @@ def _tar_attributes(info: tarfile.TarInfo) -> MemberAttributes:
     """Return the time to the nanosecond: tarfile's own is a float."""
     try:
         mtime_ns = Decimal(info.pax_headers.get("mtime", info.mtime)).scaleb(9)
-        return MemberAttributes(info.mode, int(max(-_NS_MOST, min(mtime_ns, _NS_MOST))))
+        return MemberAttributes(info.mode, int(mtime_ns.max(-_NS_MOST).min(_NS_MOST)))
     except (ArithmeticError, ValueError):  # no time at all
         return MemberAttributes(info.mode, 0)
 
@@ -335,6 +335,7 @@ _ZIP_TIMES, _ZIP_HAS_MTIME = 0x5455, 1
 """Info-ZIP's extra field of times in UTC; zip's own are local, and even."""
 _ZIP_LINK_MOST_BYTES = 4095
 _ZIP_ENCRYPTED = 1
+_ZIP_HEADER_BYTES = 30
 _DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, ValueError, OverflowError, EOFError)
 """Errors by which zipfile says that a zip is damaged: numbers that do not fit, names that do not decode."""
 
@@ -412,8 +413,8 @@ class ZipArchive:
     def _room(self, info: zipfile.ZipInfo) -> int:
         """Return the bytes from a member's local header to what comes next."""
         after = bisect_right(self._starts, info.header_offset)
-        end = self._starts[after] if after < len(self._starts) else self._zip.start_dir
-        return end - info.header_offset - zipfile.sizeFileHeader
+        end: int = self._starts[after] if after < len(self._starts) else self._zip.start_dir
+        return end - info.header_offset - _ZIP_HEADER_BYTES
 
     def _place(self, info: zipfile.ZipInfo) -> str:
         return f"{self.path} at byte {info.header_offset}: member {info.filename!r}"
