@@ -11,8 +11,7 @@ from rich.console import Console
 
 from headrace.errors import TuneError
 
-from ..attach.command import DOCTOR_FAILED
-from ..attach.hands_off import undo_notes
+from ..attach import DOCTOR_FAILED, undo_notes
 from ..causes.case import Case, case_of
 from ..causes.findings import diagnose
 from ..causes.remedy import interval
@@ -37,8 +36,8 @@ from ..prove.prover import ProveProgress
 from ..prove.trial import Trial, TrialRequest, attempt
 from ..report.outputs import Outputs
 from ..run import Examination, restore_unfinished, run_sampled, session_of
+from ..session import session_folder
 from ..session.model import Session
-from ..session.storage import session_folder
 from ..simulate.prediction import Prediction
 from ..simulate.work import FeedSetup
 from .candidates import Arguments, MeasuredArguments, TuneBounds, Why, arguments, chosen, grid, next_run

@@ -45,7 +45,7 @@ from headrace.system.resources import default_threads
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-    from headrace.loader.framework_dataloader import LoaderDataLoader
+    from headrace.loader import LoaderDataLoader
 
 
 # -- from compat/thread_loader/loader.py: `ThreadDataLoader`: torch's DataLoader on threads.
@@ -234,7 +234,7 @@ class ThreadDataLoader(DataLoader[T_co]):
 
         Raises UsageError for a loader without a length, and where a sampler gives all samples to each of several ranks.
         """
-        from headrace.loader.framework_dataloader import as_dataloader
+        from headrace.loader import as_dataloader
 
         return as_dataloader(self)
 
