@@ -29,12 +29,9 @@ from headrace.dropins.image_source import (
 from headrace.dropins.random_sources import draw_keys
 from headrace.errors import HeadraceError, UsageError
 from headrace.fields import DTYPES, DType, Filter, Image, Mode, Normalize
-from headrace.loader import Output, default_threads
-from headrace.loader.assembly import DECLINED
-from headrace.loader.decoding import pillow
-from headrace.loader.decoding.pixels import image_options
-from headrace.loader.map_stage import PythonThreads
-from headrace.views.views import View, compile_view
+from headrace.loader import DECLINED, Output, PythonThreads, decode_picture, image_options
+from headrace.system import default_threads
+from headrace.views import View, compile_view
 
 if TYPE_CHECKING:
     from headrace.dropins.random_sources import RandomSource
@@ -196,7 +193,7 @@ class ImageReader:
 
     def _decode_by_pillow(self, source: ImageSource, data: bytes, declined: str, key: int) -> Outcome:
         try:
-            pixels = pillow.decode_picture(data, self._image, self._limits)
+            pixels = decode_picture(data, self._image, self._limits)
         except TooLargeError as error:
             raise error_for(source, LIMIT, str(error)) from error
         except ValueError as error:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from headrace.data.storage.open_file import attempts_text, with_retries
 from headrace.errors import HeadraceError, LimitError, NotFoundError, ReadError, SampleError, UsageError
-from headrace.loader.bad_samples import error_at
+from headrace.loader import error_at
 
 
 class BinaryFile(Protocol):

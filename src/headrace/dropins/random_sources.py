@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace import _core
 from headrace.errors import UsageError
-from headrace.loader import Output, user_functions
+from headrace.loader import Output, batch_rng, sample_rng
 from headrace.plan.order import epoch_key
 from headrace.system.rank import rank_of_process
 
@@ -43,8 +43,8 @@ class SampleRandom:
     def numpy(self) -> np.random.Generator:
         """Generator for numpy, albumentations, scipy."""
         if self._row is None:
-            return user_functions.batch_rng(self._key, step=self._step, rank=0)
-        return user_functions.sample_rng(self._key, draw_id=self._row, pass_=self._step)
+            return batch_rng(self._key, step=self._step, rank=0)
+        return sample_rng(self._key, draw_id=self._row, pass_=self._step)
 
     @cached_property
     def torch(self) -> torch.Generator:

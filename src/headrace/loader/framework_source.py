@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from headrace.device import DevicePrefetcher
 from headrace.errors import StateError, UsageError
-from headrace.system.rank import ProcessRank, rank_of_process
+from headrace.system import ProcessRank, rank_of_process
 
 
 class Iterates(Protocol):

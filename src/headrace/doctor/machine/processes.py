@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from headrace.doctor.attach.process_tree import ProcessStat, parse_process_stat
+from headrace.doctor.attach import ProcessStat, parse_process_stat
 from headrace.doctor.machine.host import TICKS_A_SECOND, disk_names
 from headrace.doctor.machine.kernel import Kernel, Rates, Readings, mount_of, total
 from headrace.system import Mount, is_whole, mounts, pairs

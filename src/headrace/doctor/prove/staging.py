@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.attach import process_tree
+from headrace.doctor.attach import process_stat
 from headrace.doctor.machine.host import SHM, MachineMemory
 from headrace.doctor.machine.kernel import LinuxKernel
 from headrace.doctor.quantities import size
@@ -112,7 +112,7 @@ def _root(copy: str) -> Path:
 
 def _start_of(pid: int) -> int | None:
     """In the kernel's clock ticks; None where there is no such process."""
-    stat = process_tree.process_stat(pid)
+    stat = process_stat(pid)
     return None if stat is None else stat.started_ticks
 
 

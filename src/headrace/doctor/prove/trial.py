@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.attach.command import CommandResult, run_command
-from headrace.doctor.attach.hands_off import UndoReport, holds_files
-from headrace.doctor.attach.process_tree import Patience
+from headrace.doctor.attach import CommandResult, Patience, UndoReport, holds_files, run_command
 from headrace.doctor.conclusion import concluded
 from headrace.doctor.machine.host import Cores
 from headrace.doctor.machine.kernel import Kernel, LinuxKernel
@@ -22,8 +20,8 @@ from headrace.doctor.probe.remedies import KEYS
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 from headrace.doctor.prove.baseline import DIGESTS, ComparedSamples, step_durations
 from headrace.doctor.prove.staging import StagingError, staged
+from headrace.doctor.session import SCRATCH
 from headrace.doctor.session.model import CommandOutcome, Proof, Session
-from headrace.doctor.session.storage import SCRATCH
 from headrace.system import ControlGroups
 
 # -- from doctor/prove/others.py: What other programs do meanwhile: proofs are compared with a run that had as much of

@@ -11,7 +11,7 @@ from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_
 from headrace.device.nested import NO_LEAF, Path, map_leaves
 from headrace.dropins.random_sources import enter, present_sample
 from headrace.dropins.thread_loader.fetching import EndOfData, Fetcher
-from headrace.loader.batch_memory import ProcessBlocks
+from headrace.loader import ProcessBlocks
 
 _MISSING = object()
 

@@ -45,7 +45,7 @@ from headrace.system.resources import default_threads
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-    from headrace.loader.framework_dataloader import LoaderDataLoader
+    from headrace.loader import LoaderDataLoader
 
 
 T_co = TypeVar("T_co", covariant=True, default=Any)
@@ -232,7 +232,7 @@ class ThreadDataLoader(DataLoader[T_co]):
         Accelerate and Lightning would otherwise make a plain DataLoader, with processes, of its parts. Raises
         UsageError for a loader without a length, and where a sampler gives all samples to each of several ranks.
         """
-        from headrace.loader.framework_dataloader import as_dataloader
+        from headrace.loader import as_dataloader
 
         return as_dataloader(self)
 
