@@ -32,7 +32,7 @@ def check_sources(sources: Mapping[str, Loader]) -> None:
 
 
 def _check_alone(name: str, loader: Loader) -> None:
-    if loader.positioned or loader.epoch or loader.next_step:
+    if loader._positioned or loader.epoch or loader.next_step:
         raise UsageError(
             f"mix: expected source {name!r} at its start, got it at epoch {loader.epoch}, step {loader.next_step}; the "
             "mixture has a position of its own: make a loader for it, and load the mixture's state"
