@@ -45,11 +45,10 @@ if _TYPE_CHECKING:
         Raw,
         Text,
     )
-    from headrace.loader.loader import Loader
-    from headrace.loader.mixtures import mix
+    from headrace.loader import Loader, mix
     from headrace.opening import open_dataset as open
     from headrace.plan import Buckets, Budget, SequencePacking
-    from headrace.views.views import (
+    from headrace.views import (
         CenterCrop,
         Letterbox,
         RandomCrop,
@@ -98,11 +97,10 @@ _HOMES = {
         "Raw",
         "Text",
     ),
-    "headrace.loader.loader": ("Loader",),
+    "headrace.loader": ("Loader", "mix"),
     "headrace.device.memory_budget": ("fit_budget",),
-    "headrace.loader.mixtures": ("mix",),
     "headrace.opening": ("open",),
-    "headrace.views.views": (
+    "headrace.views": (
         "CenterCrop",
         "Letterbox",
         "RandomCrop",

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias, get_args
 
 from headrace.errors import UsageError
-from headrace.views.views import MAX_SIDE_PX
+from headrace.views import MAX_SIDE_PX
 
 
 def is_number(value: object) -> bool:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from headrace import _core
 from headrace.errors import UnknownArgumentError, UsageError
 from headrace.fields import Field, Spatial
-from headrace.loader import BatchMap, SampleMap
-from headrace.plan import EpochPlan
-from headrace.plan.batching import SequencePacking
+from headrace.loader.recipe import BatchMap, SampleMap
+from headrace.plan import EpochPlan, SequencePacking
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext

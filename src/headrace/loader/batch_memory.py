@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import SharedMemoryError
-from headrace.system.forks import close_in_forks, forget_ended_forks, keep_for_forks
+from headrace.system import close_in_forks, forget_ended_forks, keep_for_forks
 
 if TYPE_CHECKING:
     import torch

@@ -17,13 +17,24 @@ from headrace.cache import CacheStats, Store, identity_of, parse_spec
 from headrace.data import Dataset
 from headrace.data.sample_arrays import file_versions
 from headrace.data.table import content_sample
-from headrace.fields import Depth, Field, Image, Mask, Normals, Spatial
-from headrace.fields.tokens import ResolvedText, Sequences
-from headrace.fields.tokens.text_columns import ABSENT, ENTRY_FORMAT, from_entries, to_entries
+from headrace.fields import (
+    ABSENT,
+    ENTRY_FORMAT,
+    Depth,
+    Field,
+    Image,
+    Mask,
+    Normals,
+    ResolvedText,
+    Sequences,
+    Spatial,
+    from_entries,
+    to_entries,
+)
 from headrace.loader.decoding.arrays import Ints
 from headrace.loader.decoding.pixels import core_options
 from headrace.plan import EpochPlan, ShapedPlan
-from headrace.views.views import Program
+from headrace.views import Program
 
 Cut = Literal["file", "shrunk", "final"]
 

@@ -13,9 +13,7 @@ from headrace._core import Limits
 from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
-from headrace.fields import Field, Image
-from headrace.fields.tokens import resolve_texts
-from headrace.loader import BatchMap, OnError, Output, Quarantine, Recipe, Runner, SampleMap, Tuner, tuner_of
+from headrace.fields import Field, Image, resolve_texts
 from headrace.loader.arguments import (
     check_fields,
     check_last_batch,
@@ -27,15 +25,38 @@ from headrace.loader.arguments import (
     place_fields,
     refuse_unknown,
 )
+from headrace.loader.autotuning import Tuner, tuner_of
+from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.cache import open_cache
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
-from headrace.loader.recipe import FieldColumns, obvious_fields, resolve_columns
-from headrace.plan import Order, Remainder, State, ViewedImages, plan_of, state_after, text_of_buckets, text_packed
-from headrace.plan.batching import Buckets, Budget, SequencePacking
-from headrace.plan.state import resume
-from headrace.system.rank import rank_of_process
-from headrace.views.views import View, compile_view
+from headrace.loader.recipe import (
+    BatchMap,
+    FieldColumns,
+    OnError,
+    Output,
+    Recipe,
+    SampleMap,
+    obvious_fields,
+    resolve_columns,
+)
+from headrace.loader.runner import Runner
+from headrace.plan import (
+    Buckets,
+    Budget,
+    Order,
+    Remainder,
+    SequencePacking,
+    State,
+    ViewedImages,
+    plan_of,
+    resume,
+    state_after,
+    text_of_buckets,
+    text_packed,
+)
+from headrace.system import rank_of_process
+from headrace.views import View, compile_view
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext

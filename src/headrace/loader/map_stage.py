@@ -16,8 +16,7 @@ from headrace.loader.batch_values import SMALL_BYTES, PlainArray
 from headrace.loader.recipe import Batch, Output, SampleMap
 from headrace.loader.stats import StageStats
 from headrace.loader.user_functions import DecodedBatch
-from headrace.system.channel import Closed
-from headrace.system.threads import THREAD_PREFIX
+from headrace.system import THREAD_PREFIX, Closed
 
 if TYPE_CHECKING:
     from headrace.loader.map_workers import MapWorkers

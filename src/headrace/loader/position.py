@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.errors import UsageError
-from headrace.loader import Batch, Closed, Stats
 from headrace.loader.arguments import need_torch
+from headrace.loader.recipe import Batch
+from headrace.loader.stats import Stats
+from headrace.system import Closed
 
 if TYPE_CHECKING:
     from headrace.device import CopyLane

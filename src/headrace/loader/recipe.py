@@ -12,9 +12,21 @@ from headrace._core import Limits
 from headrace.data import ByteColumn, Dataset, HeldColumn
 from headrace.data.class_names import label_column
 from headrace.errors import UsageError
-from headrace.fields import Array, Boxes, Field, Geometry, Image, InstanceMasks, Keypoints, Label, Raw, Spatial, Text
-from headrace.fields.tokens import ResolvedText
-from headrace.fields.tokens.text_columns import find_column
+from headrace.fields import (
+    Array,
+    Boxes,
+    Field,
+    Geometry,
+    Image,
+    InstanceMasks,
+    Keypoints,
+    Label,
+    Raw,
+    ResolvedText,
+    Spatial,
+    Text,
+    find_column,
+)
 from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_values import part_name
 from headrace.loader.cache import EpochCache
@@ -24,7 +36,7 @@ from headrace.loader.decoding.pixels import PixelPart, parts_of
 from headrace.loader.decoding.texts import IDS, MASK, PackedTextContent, TextContent, TextMeter
 from headrace.loader.decoding.texts import PARTS as PACKED_PARTS
 from headrace.plan import EpochPlan
-from headrace.views.views import Program
+from headrace.views import Program
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext

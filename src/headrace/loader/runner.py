@@ -23,8 +23,7 @@ from headrace.loader.map_stage import MapStage, PythonThreads, ThreadedMap, Work
 from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.stats import STAGES, StageStats, Stats
 from headrace.loader.user_functions import DecodedBatch
-from headrace.system.channel import Channel, Closed
-from headrace.system.threads import THREAD_PREFIX, ProcessOrigin, close_at_exit, in_own_thread
+from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
 
 if TYPE_CHECKING:
     from headrace.loader.map_workers import MapWorkers

@@ -15,7 +15,7 @@ from headrace.data import Dataset
 from headrace.data.sample_arrays import mapped_zeros, position_blocks
 from headrace.data.sizes import image_sizes
 from headrace.errors import UsageError
-from headrace.fields.tokens import ResolvedText, text_measured
+from headrace.fields import ResolvedText, text_measured
 from headrace.plan import bucket_keys
 from headrace.plan.batch_cutting import BudgetCapacity, Capacity, FixedCapacity
 from headrace.plan.batching import Buckets, Budget, SequencePacking
@@ -27,7 +27,7 @@ from headrace.plan.packed_plan import PackedPlan
 from headrace.plan.shaped_plan import ShapedPlan
 from headrace.plan.step_views import ImageSizes, StepViews
 from headrace.plan.uniform_plan import UniformPlan
-from headrace.views.views import Program
+from headrace.views import Program
 
 Lengths = NDArray[np.int32]
 

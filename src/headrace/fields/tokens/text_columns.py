@@ -19,10 +19,9 @@ from headrace.data.sample_arrays import CachedArray, file_versions, mapped_zeros
 from headrace.data.storage.sidecar import cache_folder
 from headrace.data.storage.strings import Strings
 from headrace.errors import UsageError
-from headrace.fields import Field, Text
 from headrace.fields.tokens.tokenizers import Encoder, resolve_tokenizer
-from headrace.fields.values import Captions, check_max_length, most_bytes
-from headrace.system.resources import default_threads
+from headrace.fields.values import Captions, Text, check_max_length, most_bytes
+from headrace.system import default_threads
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -257,7 +256,7 @@ class ResolvedText:
         return -(-max(longest, 1) // multiple) * multiple
 
 
-def resolve_texts(dataset: Dataset, fields: Mapping[str, Field]) -> tuple[ResolvedText, ...]:
+def resolve_texts(dataset: Dataset, fields: Mapping[str, object]) -> tuple[ResolvedText, ...]:
     """Find the column and the tokenizer of each text field. Raises UsageError for unusable ones and unknown pad ids."""
     return tuple(_resolved(dataset, name, field) for name, field in fields.items() if isinstance(field, Text))
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from headrace.loader.autotuning.climber import Climber
 from headrace.loader.autotuning.observation import Knob, Observation, Setting, StepMeter, StepWindow, TuningBounds
-from headrace.system.resources import available_to_rank, default_threads
+from headrace.system import available_to_rank, default_threads
 
 START_PREFETCH, MOST_PREFETCH = 3, 16
 """More ahead only evens out what varies over more than so many batches, and each takes memory."""

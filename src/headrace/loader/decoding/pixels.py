@@ -14,8 +14,7 @@ from headrace._core import Limits
 from headrace.data import array_files
 from headrace.data.pillow_images import picture_size
 from headrace.errors import UsageError
-from headrace.fields import Depth, Image, Mask, Normals, Spatial
-from headrace.fields.dense import MOST_FINITE
+from headrace.fields import MOST_FINITE, Depth, Image, Mask, Normals, Spatial
 from headrace.loader.decoding import pillow
 
 VALID = "_valid"

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import DecodeError, LimitError, SampleError, UsageError
-from headrace.fields.tokens import ResolvedText, Sequences
-from headrace.fields.tokens.text_columns import LongTextError, UnfitTextError, decode_text
+from headrace.fields import LongTextError, ResolvedText, Sequences, UnfitTextError, decode_text
 from headrace.loader.batch_values import BatchRows, part_name
 from headrace.loader.cache import TokenCache
 from headrace.loader.decoding.arrays import ColumnOrigin, Ints, PackedPlaces, Raws

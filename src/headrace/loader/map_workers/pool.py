@@ -44,7 +44,7 @@ from headrace.loader.map_workers.processes import (
 from headrace.loader.map_workers.worker import LEAVE_S, WorkerSetup
 from headrace.loader.recipe import Recipe
 from headrace.loader.user_functions import DecodedBatch
-from headrace.system.channel import Closed
+from headrace.system import Closed
 
 Shapes: TypeAlias = tuple[Any, ...]
 

@@ -41,7 +41,7 @@ from headrace.loader.map_workers.messages import (
 )
 from headrace.loader.recipe import Output, SampleMap
 from headrace.loader.user_functions import ValuePlace
-from headrace.system.forks import close_in_forks
+from headrace.system import close_in_forks
 
 LEAVE_S = 5.0
 """How long a call of the user's map may go on once the parent has gone or closed the pass."""

@@ -11,17 +11,18 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.errors import UsageError
-from headrace.loader import Recipe, Stats, tuner_of
+from headrace.loader.autotuning import tuner_of
 from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.loader import Loader
 from headrace.loader.mixtures.mixed_pass import JoinedPass, OneSourcePass, SourceFeeds
 from headrace.loader.mixtures.sources import MixedState, check_mixed, check_sources, find_position
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
-from headrace.plan import Mixture, SourceBatches, SourceSamples, UniformPlan, Until, counts_of
-from headrace.plan.order import check_int
+from headrace.loader.recipe import Recipe
+from headrace.loader.stats import Stats
+from headrace.plan import Mixture, SourceBatches, SourceSamples, UniformPlan, Until, check_int, counts_of
 
 if TYPE_CHECKING:
-    from headrace.loader import Runner
+    from headrace.loader.runner import Runner
 
 
 Batches: TypeAlias = Literal["one-source", "mixed"]

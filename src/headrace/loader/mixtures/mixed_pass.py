@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import UsageError
-from headrace.loader import Batch, Recipe, Runner, Stats
 from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.mixtures.joining import fill_up, join
 from headrace.loader.mixtures.sources import SOURCE
-from headrace.loader.stats import total_stats
+from headrace.loader.recipe import Batch, Recipe
+from headrace.loader.runner import Runner
+from headrace.loader.stats import Stats, total_stats
 from headrace.plan import Mixture
-from headrace.system.channel import Channel, Closed
-from headrace.system.threads import THREAD_PREFIX, ProcessOrigin, close_at_exit, in_own_thread
+from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
 
 
 class SourceFeeds:

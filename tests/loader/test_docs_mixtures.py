@@ -10,7 +10,7 @@ import pytest
 from loader_data import encode, photograph
 from PIL import Image
 
-PAGE = Path(__file__).parents[1] / "docs" / "mixtures.md"
+PAGE = Path(__file__).parents[2] / "docs" / "mixtures.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 

@@ -14,7 +14,7 @@ import torch
 from loader_data import encode, photograph
 from text_data import caption, npy, tokenizer
 
-PAGE = Path(__file__).parents[1] / "docs" / "text.md"
+PAGE = Path(__file__).parents[2] / "docs" / "text.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 IMAGES = 70
 

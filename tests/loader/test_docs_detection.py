@@ -13,7 +13,7 @@ from loader_data import encode, photograph
 
 import headrace as hr
 
-PAGE = Path(__file__).parents[1] / "docs" / "detection.md"
+PAGE = Path(__file__).parents[2] / "docs" / "detection.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 IMAGES, PEOPLE, POINTS = 20, 2, 17
 

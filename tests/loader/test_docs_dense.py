@@ -13,7 +13,7 @@ from PIL import Image
 
 import headrace as hr
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 SMALLER = {"(300, 375, 450, 525, 600), long_max=1000": "(30, 45, 60), long_max=100"}
 
 

@@ -12,7 +12,7 @@ from headrace.loader.autotuning import tuner_of
 from headrace.loader.autotuning.observation import WINDOW_S, WINDOW_STEPS
 from headrace.loader.autotuning.tuner import MOST_PREFETCH, START_PREFETCH
 
-PAGE = (Path(__file__).parents[1] / "docs" / "tuning.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text()
 
 
 def test_the_example(tmp_path, monkeypatch, capsys):

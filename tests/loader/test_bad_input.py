@@ -5,14 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
-import struct
 import tarfile
 
 import battery
 import numpy as np
 import pytest
-from bad_loads import JPEG, PNG, SIZED, fails, folder_of, load, says
+from bad_loads import BAD, JPEG, PNG, SIZED, animated, cmyk_jpeg, fails, folder_of, load, many_scans, says
 from loader_data import COUNT, add_member, encode, photograph, write_tar
 from PIL import Image
 
@@ -22,10 +20,8 @@ from headrace.errors import (
     DatasetError,
     DecodeError,
     EmptyDatasetError,
-    LimitError,
     NotFoundError,
     ReadError,
-    UnsupportedError,
     UsageError,
 )
 
@@ -134,47 +130,6 @@ def test_a_tar_that_is_replaced_under_the_reader(tmp_path):
 # --- content that cannot be decoded ---
 
 
-def limit_bomb_jpeg():
-    """A header of 60,000 x 60,000."""
-    at = JPEG.index(b"\xff\xc0")
-    return JPEG[: at + 5] + struct.pack(">HH", 60000, 60000) + JPEG[at + 9 :]
-
-
-def limit_bomb_png():
-    from zlib import crc32
-
-    header = b"IHDR" + struct.pack(">II", 60000, 60000) + PNG[24:29]
-    return PNG[:12] + header + struct.pack(">I", crc32(header)) + PNG[33:]
-
-
-def many_scans(count):
-    """A progressive JPEG whose last scan comes `count` times more. A scan's refinement repeated is still a scan."""
-    data = encode(photograph(2, 64, 48).convert("L"), progressive=True)
-    starts = [match.start() for match in re.finditer(b"\xff\xda", data)]
-    return data[: starts[1]] + data[starts[0] : starts[1]] * count + data[starts[1] :]
-
-
-def twelve_bit_jpeg():
-    """SOF1 (extended) with a precision of 12."""
-    at = JPEG.index(b"\xff\xc0")
-    return JPEG[:at] + b"\xff\xc1" + JPEG[at + 2 : at + 4] + b"\x0c" + JPEG[at + 5 :]
-
-
-BAD = {
-    "zero bytes": (b"", DecodeError, ["expected an image, got 0 bytes"]),
-    "truncated JPEG": (JPEG[: len(JPEG) // 2], DecodeError, ["cut short", f"after {len(JPEG) // 2} bytes"]),
-    "JPEG header only": (JPEG[:100], DecodeError, ["JPEG"]),
-    "truncated PNG": (PNG[: len(PNG) // 2], DecodeError, ["PNG"]),
-    "PNG header only": (PNG[:40], DecodeError, ["PNG"]),
-    "damaged PNG": (PNG[:200] + bytes(8) + PNG[208:], DecodeError, ["PNG"]),
-    "text": (b"<html>404 Not Found</html>", DecodeError, ["expected an image", "3c 68 74 6d 6c"]),
-    "60,000 x 60,000 JPEG": (limit_bomb_jpeg(), LimitError, ["60000x60000", "max_pixels"]),
-    "60,000 x 60,000 PNG": (limit_bomb_png(), LimitError, ["60000", "max_pixels"]),
-    "thousands of scans": (many_scans(3000), LimitError, ["scans", "max_jpeg_scans"]),
-    "12-bit JPEG": (twelve_bit_jpeg(), UnsupportedError, ["12 bits", "expected 8", "convert it"]),
-}
-
-
 @pytest.fixture(params=BAD.values(), ids=BAD)
 def bad(request):
     return request.param
@@ -217,15 +172,6 @@ def test_a_few_scans_more_are_no_reason(tmp_path):
 
 
 # --- content that the core leaves to Pillow ---
-
-
-def cmyk_jpeg():
-    return encode(photograph(3, 40, 30).convert("CMYK"), quality=90)
-
-
-def animated(kind):
-    frames = [photograph(number, 40, 30) for number in range(3)]
-    return encode(frames[0], kind, save_all=True, append_images=frames[1:])
 
 
 @pytest.mark.parametrize(

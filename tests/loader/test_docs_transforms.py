@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from loader_data import CLASSES, encode, photograph
 
-PAGE = Path(__file__).parents[1] / "docs" / "transforms.md"
+PAGE = Path(__file__).parents[2] / "docs" / "transforms.md"
 PER_CLASS = 17
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 

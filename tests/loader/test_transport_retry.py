@@ -146,7 +146,7 @@ def failing_reads(tmp_path_factory) -> Path:
     if compiler is None:
         pytest.skip("needs a C compiler, as building Headrace does; none is on PATH")
     library = tmp_path_factory.mktemp("library") / "failing_reads.so"
-    source = Path(__file__).with_name("failing_reads.c")
+    source = Path(__file__).parents[1] / "failing_reads.c"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     return library
 
