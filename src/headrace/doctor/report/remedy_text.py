@@ -130,7 +130,7 @@ def bound_rows(bounds: LowerBounds) -> Iterator[tuple[str, float | None]]:
     """Yield the baseline and each lower bound of a step, under the names that reports give them."""
     yield "baseline", bounds.observed_us
     yield "cached batches", bounds.replay_us
-    yield "workers running", bounds.load_us
+    yield "under load", bounds.load_us
     yield "loader alone", bounds.drain_us
 
 
@@ -177,7 +177,7 @@ class RemedyRow:
 
     @property
     def samples(self) -> str:
-        """Whether the proof changed what was trained on, where that is not what speaks against the remedy."""
+        """Effect of the proof on the samples, where that is not what speaks against the remedy."""
         if self.outcome is None or self.outcome.why != MEASURED or self.outcome.samples == "different":
             return ""
         return _SAMPLES.get(self.outcome.samples or "", "whether the samples were the same is unknown")

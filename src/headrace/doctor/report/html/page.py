@@ -130,8 +130,10 @@ def _style() -> str:
 
 @cache
 def _environment(limit: int) -> Environment:
-    """Return the templates' environment, which escapes every text twice over: by Jinja for HTML, and before that
-    whatever would not be seen as itself."""
+    """Return the templates' environment, which escapes every text twice over.
+
+    Jinja escapes it for HTML, and before that `seen` escapes whatever would not be seen as itself.
+    """
 
     def shown(value: object) -> object:
         return value if isinstance(value, Markup) or not isinstance(value, str) else seen(value, most=limit)

@@ -145,7 +145,7 @@ def _one_bar(colour: str, value: float, top: float, label: str) -> Markup:
 
 @dataclass(frozen=True)
 class WorkerTable:
-    """What the mean batch of each worker was spent on."""
+    """Mean batch of each worker, split by stage."""
 
     rows: list[Row]
     keys: list[Key]
