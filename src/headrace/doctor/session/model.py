@@ -1,4 +1,4 @@
-"""What a session holds: every measurement of one diagnosis, merged on one clock. Findings are computed from it anew.
+"""What a session holds: every measurement of one diagnosis, merged on one clock. Findings are computed from it.
 
 Times are microseconds since the session's origin, and durations are microseconds. A table holds one column a field, all
 columns of a table are equally long, and None means not measured. docs/doctor/session.md describes each field, once:
