@@ -29,7 +29,7 @@ from headrace.doctor.causes.decoding import BY_CALL
 from headrace.doctor.causes.diagnose import diagnose
 from headrace.doctor.causes.remedy import Prediction
 from headrace.doctor.causes.storage import FilesRead
-from headrace.doctor.probe.hooks import opencv, pillow
+from headrace.doctor.probe.hooks import image_libraries
 from headrace.doctor.report.terminal import text
 from headrace.doctor.session.model import (
     Calibration,
@@ -470,8 +470,8 @@ def test_a_librarys_resize_is_kept_where_nothing_was_seen_to_draw() -> None:
 
 
 def test_calls_are_known_by_the_names_that_stages_have() -> None:
-    every = {f"transform:OpenCV {name}" for name in opencv.TRANSFORMS}
-    every |= {f"transform:Pillow {name}" for name in pillow.TRANSFORMS}
+    every = {f"transform:OpenCV {name}" for name in image_libraries.OPENCV_TRANSFORMS}
+    every |= {f"transform:Pillow {name}" for name in image_libraries.PILLOW_TRANSFORMS}
     known = {f"transform:{name}" for name in BY_CALL if not name.startswith("torchvision")}
     assert known <= every
     assert cut(("decode:OpenCV imdecode", "transform:OpenCV cvtColor")).startswith(
