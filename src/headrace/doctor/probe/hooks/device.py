@@ -162,6 +162,7 @@ def _conversion(
         finally:
             training.leave(end)
 
+    convert.__name__ = original.__name__  # by which torch.compile knows that it is the tensor's own method
     return convert
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..patches import Patches
-    from ..sample_digests import SampleComparison, SampleStages
+    from ..sample_digests import SampleComparison
     from ..training.training import PassCounter, TrainingThread
 
 FETCHES = "_headrace_fetches"
@@ -215,9 +215,9 @@ class _Samples:
         self.batch = batch
         self.auto_collation = auto_collation
         self._rest = rest
-        self._account = batch.account
+        self.account = batch.account
         self._slow = batches.slow
-        self._comparison = comparison
+        self.comparison = comparison
         guard = batches.guard
         self.begin, self.end, self.end_together = guard(self._begin), guard(self._end), guard(self._end_together)
 
@@ -228,38 +228,24 @@ class _Samples:
 
     def _begin(self) -> None:
         """Begin to time the dataset's own code."""
-        self._account.begin_part(self._rest)
+        self.account.begin_part(self._rest)
 
     def _end(self, key: Any, samples: int | None) -> None:
         """End it: it has given so many samples at once, each of which is taken to have cost the same.
 
         None for something of which nobody knows whether it is one, 0 where it raised.
         """
-        wall, totals = self._account.end_part()
+        wall, totals = self.account.end_part()
         if samples:
             self.batch.samples = (self.batch.samples or 0) + samples
             wall //= samples
         if samples != 0 and wall > self._slow.least_ns:
             self._slow.offer(self.batch.epoch, self.batch.index, key, wall, totals)
 
-    def look(self, dataset: Any) -> SampleStages | None:
-        """Begin to look at a sample before it is made; None where it is not looked at."""
-        return None if self._comparison is None else self._comparison.begin(dataset, self._account)
-
-    def looked(self, look: SampleStages, sample: Any, again: Callable[[], Any] | None) -> None:
-        """Take `sample` for what `look` saw being made."""
-        assert self._comparison is not None
-        self._comparison.end(look, self.batch, sample, again)
-
-    def look_at(self, dataset: Any, make: Callable[[], Any]) -> None:
-        """Look at a sample that `make` makes for this alone."""
-        if self._comparison is not None:
-            self._comparison.look_at(dataset, self.batch, make)
-
     def _end_together(self, samples: int) -> None:
         """End it: it has given all of a batch's, of which none was timed by itself."""
-        self._account.end_part()
-        self._account.totals[self._rest][0] += samples - 1
+        self.account.end_part()
+        self.account.totals[self._rest][0] += samples - 1
         self.batch.samples, self.batch.together = samples, samples - 1
 
 
@@ -301,14 +287,15 @@ class _Dataset:
     def __getitem__(self, key: Any) -> Any:
         count: int | None = 0
         self._samples.begin()
-        look = self._samples.look(self._dataset)
+        comparison = self._samples.comparison
+        look = None if comparison is None else comparison.begin(self._dataset, self._samples.account)
         try:
             sample = self._dataset[key]
             count = 1 if self._samples.auto_collation else _length(key, 1)
         finally:
             self._samples.end(key, count)
-        if look is not None:
-            self._samples.looked(look, sample, lambda: self._dataset[key])
+        if comparison is not None and look is not None:
+            comparison.end(look, self._samples.batch, sample, lambda: self._dataset[key])
         return sample
 
     def __getattr__(self, name: str) -> Any:
@@ -325,8 +312,9 @@ class _Dataset:
             finally:
                 self._samples.end(keys, count)
             # Samples that came together are looked at each by itself, once they are there.
-            for key in keys if isinstance(keys, list) else ():
-                self._samples.look_at(self._dataset, functools.partial(getitems, [key]))
+            comparison = self._samples.comparison
+            for key in keys if comparison is not None and isinstance(keys, list) else ():
+                comparison.look_at(self._dataset, self._samples.batch, functools.partial(getitems, [key]))
             return data
 
         return __getitems__
@@ -346,14 +334,15 @@ class _Iterator:
         key: Any = None
         count: int | None = 0
         self._samples.begin()
-        look = self._samples.look(self._iterator)
+        comparison = self._samples.comparison
+        look = None if comparison is None else comparison.begin(self._iterator, self._samples.account)
         try:
             sample = next(self._iterator)
             key, count = _key(sample, self._samples.batch), 1 if self._samples.auto_collation else None
         finally:
             self._samples.end(key, count)
-        if look is not None:
-            self._samples.looked(look, sample, None)
+        if comparison is not None and look is not None:
+            comparison.end(look, self._samples.batch, sample, None)
         return sample
 
 
