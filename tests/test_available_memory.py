@@ -10,10 +10,14 @@ from headrace.system.resources import ProcessMemory, available_bytes, available_
 
 GB = 10**9
 MEMINFO = "MemTotal:       16000000 kB\nMemFree:         1000000 kB\nMemAvailable:    8000000 kB\n"
+MOUNTS = """30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw
+31 24 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+"""
 
 
 def kernel(root: Path, texts: dict[str, str]) -> Path:
-    for name, text in {"proc/meminfo": MEMINFO, "proc/self/cgroup": "0::/job/step\n", **texts}.items():
+    given = {"proc/meminfo": MEMINFO, "proc/self/cgroup": "0::/job/step\n", "proc/self/mountinfo": MOUNTS, **texts}
+    for name, text in given.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     return root

@@ -8,7 +8,7 @@ import pytest
 from torch.utils.data import Dataset
 
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
-from headrace.system.resources import available_cores, default_threads
+from headrace.system import available_cores, default_threads
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -23,16 +23,23 @@ def alone(monkeypatch):
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
 
 
-def version_2(root, text):
-    (root / "cpu.max").write_text(text)
+def kernel(root, group, mount, files):
+    texts = {"proc/self/cgroup": group, "proc/self/mountinfo": f"30 24 0:26 / {mount}\n"} | files
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
     return root
+
+
+def version_2(root, text, folder=""):
+    mount = "/sys/fs/cgroup rw - cgroup2 cgroup2 rw"
+    return kernel(root, "0::/job\n", mount, {f"sys/fs/cgroup/{folder}cpu.max": text})
 
 
 def version_1(root, quota, period):
-    (root / "cpu").mkdir()
-    (root / "cpu" / "cpu.cfs_quota_us").write_text(quota)
-    (root / "cpu" / "cpu.cfs_period_us").write_text(period)
-    return root
+    folder = "sys/fs/cgroup/cpu"
+    files = {f"{folder}/cpu.cfs_quota_us": quota, f"{folder}/cpu.cfs_period_us": period}
+    return kernel(root, "4:cpu,cpuacct:/\n", f"/{folder} rw - cgroup cgroup rw,cpu,cpuacct", files)
 
 
 def test_affinity_bounds_where_there_is_no_cgroup(tmp_path):
@@ -55,6 +62,12 @@ def test_affinity_bounds_where_there_is_no_cgroup(tmp_path):
 @pytest.mark.usefixtures("many_cores")
 def test_quota_of_version_2(tmp_path, text, cores):
     assert available_cores(version_2(tmp_path, text)) == cores
+
+
+@pytest.mark.usefixtures("many_cores")
+def test_the_tightest_group_on_the_way_up_binds(tmp_path):
+    version_2(tmp_path, "800000 100000\n")
+    assert available_cores(version_2(tmp_path, "300000 100000\n", "job/")) == 3
 
 
 @pytest.mark.parametrize(("quota", "cores"), [("200000\n", 2), ("-1\n", 16), ("10000\n", 1)])

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from bad_loads import animated, cmyk_jpeg
 from loader_data import add_member, encode, encoded, photograph
 from PIL import Image
-from test_bad_input import animated, cmyk_jpeg
 
 import headrace as hr
 from headrace import _core

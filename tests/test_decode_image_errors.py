@@ -9,10 +9,9 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from bad_loads import JPEG, PNG, says
+from bad_loads import BAD, JPEG, PNG, says
 from loader_data import encode, photograph
 from PIL import Image
-from test_bad_input import BAD
 
 import headrace as hr
 from headrace.dropins.image_reader import ImageReader, decode_image

@@ -33,7 +33,7 @@ from made_reports import (
 from made_sessions import MadeRun, machine
 from made_sessions import made_session as simulated
 
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.remedy import Edit
 from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.report.html.page import FOLDER, MOST_BYTES, html_page

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.data.storage.open_file import printable_path
-from headrace.errors import DatasetError, WriteError
+from headrace.errors import DatasetError, HeadraceError, WriteError
 
 # -- from data/write_errors.py: What the system says when a file cannot be written, as an error that says what to do.
 
@@ -39,6 +39,17 @@ _WRITE_ADVICE = {
 def write_error(path: bytes, error: OSError) -> WriteError:
     hint = _WRITE_ADVICE.get(error.errno or 0, "Check the disk and run it again: what is complete is kept")
     return WriteError(f"{printable_path(path)}: could not be written: {error.strerror}. {hint}")
+
+
+@contextmanager
+def writing(path: bytes) -> Iterator[None]:
+    """Raise WriteError for what the system says of `path`. A BlockingIOError, which a lock raises, passes."""
+    try:
+        yield
+    except (HeadraceError, BlockingIOError):
+        raise
+    except OSError as error:
+        raise write_error(path, error) from error
 
 
 # -- from data/made_folders.py: The folders that files are made in: opened one component at a time, never through a

@@ -7,8 +7,8 @@ import platform
 import socket
 from typing import Any
 
-from headrace.doctor.machine.control_groups import Cgroups
-from headrace.doctor.machine.kernel import Kernel, Rates, Readings, is_whole, pairs, ratio, rows, span, stripped, whole
+from headrace.doctor.machine.kernel import Kernel, Rates, Readings, ratio, span, stripped
+from headrace.system import ControlGroups, is_whole, pairs, rows, whole
 
 # -- from doctor/machine/disks.py: The disks of the machine: what they gave, and how long each request took.
 #
@@ -116,7 +116,7 @@ _KINDS = {"user": (_USER, _NICE), "system": (_SYSTEM, _IRQ, _SOFTIRQ), "waiting"
 class Cores:
     name = "cores"
 
-    def __init__(self, kernel: Kernel, pid: int, cgroups: Cgroups) -> None:
+    def __init__(self, kernel: Kernel, pid: int, cgroups: ControlGroups) -> None:
         self._kernel = kernel
         self._cgroups = cgroups
         self._rates = Rates()
@@ -206,7 +206,7 @@ _HYPERVISORS = ("KVM", "QEMU", "VMware", "VirtualBox", "Xen", "Amazon EC2", "Goo
 class Surroundings:
     name = "surroundings"
 
-    def __init__(self, kernel: Kernel, pid: int, cgroups: Cgroups) -> None:
+    def __init__(self, kernel: Kernel, pid: int, cgroups: ControlGroups) -> None:
         self._kernel = kernel
         self._container = _container(kernel, pid, cgroups)
 
@@ -236,7 +236,7 @@ class Surroundings:
         return "yes" if " hypervisor" in (self._kernel.text("/proc/cpuinfo") or "") else None
 
 
-def _container(kernel: Kernel, pid: int, cgroups: Cgroups) -> str | None:
+def _container(kernel: Kernel, pid: int, cgroups: ControlGroups) -> str | None:
     """None where nothing tells of one."""
     if "gvisor" in (kernel.text("/proc/version") or "").lower() or kernel.text("/proc/sentry-meminfo") is not None:
         return "gVisor"
@@ -266,7 +266,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 class MachineMemory:
     name = "memory"
 
-    def __init__(self, kernel: Kernel, cgroups: Cgroups) -> None:
+    def __init__(self, kernel: Kernel, cgroups: ControlGroups) -> None:
         self._kernel = kernel
         self._cgroups = cgroups
         self._rates = Rates()
@@ -329,7 +329,7 @@ class Pressure:
 
     name = "pressure"
 
-    def __init__(self, kernel: Kernel, cgroups: Cgroups) -> None:
+    def __init__(self, kernel: Kernel, cgroups: ControlGroups) -> None:
         self._kernel = kernel
         self._cgroups = cgroups
         self._rates = Rates()

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from headrace.doctor.attach.process_tree import ProcessStat, parse_process_stat
+from headrace.doctor.attach import ProcessStat, parse_process_stat
 from headrace.doctor.machine.host import TICKS_A_SECOND, disk_names
-from headrace.doctor.machine.kernel import Kernel, Mount, Rates, Readings, is_whole, mount_of, mounts, pairs, total
+from headrace.doctor.machine.kernel import Kernel, Rates, Readings, mount_of, total
+from headrace.system import Mount, is_whole, mounts, pairs
 
 # -- from doctor/machine/process.py: What one process of the command used over its life.
 
@@ -257,7 +258,7 @@ class Processes:
         self._kernel = kernel
         self._tree = ProcessTree(kernel, root)
         self._started_us = started_us
-        self._mounts = mounts(kernel, root)
+        self._mounts = mounts(kernel.text, root)
         self._files: Counter[Mount] = Counter()
         self._paths: Counter[str] = Counter()
         self._live: dict[int, ProcessReadings] = {}

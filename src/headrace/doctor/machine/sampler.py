@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from headrace.doctor.machine.control_groups import Cgroups
 from headrace.doctor.machine.gpus import Gpus, Nvml, open_nvml
 from headrace.doctor.machine.host import TICKS_A_SECOND, Cores, Disks, MachineMemory, Pressure, Surroundings
 from headrace.doctor.machine.kernel import Kernel, LinuxKernel, MachinePart, Rates, Readings
 from headrace.doctor.machine.processes import Processes
 from headrace.doctor.session.model import Machine
+from headrace.system import ControlGroups
 
 # -- from doctor/machine/table.py: The readings of a run of any length, in bounded memory.
 
@@ -140,7 +140,7 @@ class MachineSampler:
         its time. A command that is gone has the doctor's own surroundings."""
         kernel, root = self._kernel, self._root
         pid = root if kernel.text(f"/proc/{root}/mountinfo") else os.getpid()
-        cgroups = Cgroups(kernel, pid)
+        cgroups = ControlGroups(kernel.text, pid)
         self._add(Processes.name, lambda: self._open_processes(kernel))
         self._add(Cores.name, lambda: Cores(kernel, pid, cgroups))
         self._add(MachineMemory.name, lambda: MachineMemory(kernel, cgroups))

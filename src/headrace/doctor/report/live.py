@@ -16,7 +16,7 @@ from rich.text import Text
 
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.probe.training.windows import SETTLING_STEPS
-from headrace.doctor.report.escaping import counted, number, share
+from headrace.doctor.quantities import counted, number, percent
 from headrace.doctor.report.terminal import heat
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
 
@@ -296,11 +296,11 @@ def live_page(
 
 def live_line(pace: LivePace, window: CurrentWindow | None, gpu: float | None, *, ascii_only: bool) -> str:
     """The same for where no view can be drawn."""
-    stage = f", most in {pace.stages[0][0].replace(':', ' ', 1)} {share(pace.stages[0][1])}" if pace.stages else ""
+    stage = f", most in {pace.stages[0][0].replace(':', ' ', 1)} {percent(pace.stages[0][1])}" if pace.stages else ""
     text = (
         f"headrace doctor: {_position(pace, window)}, "
-        f"waits for data {share(pace.wait_share)}, {counted(pace.workers, 'worker')} busy {share(pace.busy)}{stage}, "
-        f"GPU busy {share(gpu)}"
+        f"waits for data {percent(pace.wait_share)}, "
+        f"{counted(pace.workers, 'worker')} busy {percent(pace.busy)}{stage}, GPU busy {percent(gpu)}"
     )
     return TerminalPage(ascii_only=ascii_only).shown(text)
 
@@ -318,7 +318,7 @@ def _window_words(window: CurrentWindow) -> str:
 
 def _live_row(name: str, value: float | None, *, hot: bool) -> TerminalRow:
     style = heat(value) if hot and value is not None else "cyan"
-    return TerminalRow(name, (share(value),), value, style)
+    return TerminalRow(name, (percent(value),), value, style)
 
 
 # -- from doctor/report/live.py: A view of a run while it goes on: beside its output in a terminal, as a line now and

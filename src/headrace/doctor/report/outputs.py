@@ -18,8 +18,8 @@ from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.report.escaping import safe_json
 from headrace.doctor.report.terminal import TEXT_WIDTH, show, text
 from headrace.doctor.report.trace import trace
+from headrace.doctor.session import encode_session
 from headrace.doctor.session.model import Session
-from headrace.doctor.session.storage import encode_session
 from headrace.errors import UsageError
 
 # -- from doctor/report/files.py: Files that are there whole or not at all.

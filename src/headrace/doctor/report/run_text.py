@@ -10,7 +10,7 @@ from statistics import fmean
 
 from headrace.doctor.causes.processes import hanging
 from headrace.doctor.measure.diagnosis import ProbeCost
-from headrace.doctor.report.escaping import ABSENT, counted, duration, number, share, size, sizes
+from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, size, sizes
 from headrace.doctor.report.terminal_layout import ReportDetail, TerminalPage
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
 
@@ -108,7 +108,7 @@ def _gpu(machine: Machine, name: str, facts: dict[str, object]) -> Iterator[str]
     for cause in ("heat", "power"):
         slowed = column_mean(machine, f"{name}_slowed_by_{cause}")
         if slowed:
-            yield f"slowed by {cause} {share(slowed)} of the time"
+            yield f"slowed by {cause} {percent(slowed)} of the time"
 
 
 def _memory(machine: Machine) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _disks(machine: Machine) -> Iterator[str]:
 
 
 def _percent(value: float | None) -> str:
-    return share(None if value is None else value / 100)
+    return percent(None if value is None else value / 100)
 
 
 def _figure(value: object) -> float | None:
@@ -191,8 +191,8 @@ def _distinct(session: Session) -> Iterator[tuple[str, str]]:
 
 def cost_words(cost: ProbeCost) -> str:
     return (
-        f"measuring cost {duration(cost.step_us)} a step ({share(cost.step_share)}), {share(cost.worker_share)} of the "
-        f"making of batches, and {size(cost.evidence_bytes)} of evidence"
+        f"measuring cost {duration(cost.step_us)} a step ({percent(cost.step_share)}), "
+        f"{percent(cost.worker_share)} of the making of batches, and {size(cost.evidence_bytes)} of evidence"
     )
 
 

@@ -16,7 +16,7 @@ from headrace.doctor.measure.diagnosis import (
     StepBudget,
     TimePart,
 )
-from headrace.doctor.report.escaping import counted, duration, number, share
+from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, first_gain, floor_rows, helping, remedy_rows
 from headrace.doctor.report.run_text import command_line, ending, put_hung, put_last_lines, put_machines, put_notes
 from headrace.doctor.report.terminal_layout import (
@@ -188,17 +188,17 @@ def _part_row(name: str, cpu: TimePart | None, gpu: TimePart | None, *, sees_gpu
     us, of_whole = (None, None) if cpu is None else (cpu.us, cpu.share)
     return TerminalRow(
         label=name,
-        cells=(duration(us), share(of_whole)),
+        cells=(duration(us), percent(of_whole)),
         share=of_whole,
         style=heat(max(part.share for part in (cpu, gpu) if part)) if name == WAIT else "cyan",
-        remark=f"GPU {duration(gpu.us)}, {share(gpu.share)}" if gpu else "GPU –" if sees_gpu else "",
+        remark=f"GPU {duration(gpu.us)}, {percent(gpu.share)}" if gpu else "GPU –" if sees_gpu else "",
     )
 
 
 def _put_shares(page: TerminalPage, parts: list[TimePart], *, lead: str, most: int) -> None:
     heaviest = sorted((part for part in parts if part.share > 0), key=lambda part: -part.share)[:most]
     if heaviest:
-        shown = [f"{part.name.replace(':', ' ', 1)} {share(part.share)}" for part in heaviest]
+        shown = [f"{part.name.replace(':', ' ', 1)} {percent(part.share)}" for part in heaviest]
         page.sentence(" · ".join(shown), lead=lead)
 
 
@@ -207,6 +207,8 @@ def _put_shares(page: TerminalPage, parts: list[TimePart], *, lead: str, most: i
 
 SLOW = 2.0
 """Times the median: below that, the slowest samples are no slow ones."""
+PLACE_ROOM = 14
+"""Cells of a row that are no place of a line."""
 KEY_CELLS = 40
 """A sample's key is cut where it is longer: what it cost stands behind it."""
 
@@ -241,7 +243,7 @@ def _title(making: LoaderProduction, *, rank: int | None, loader: int | None) ->
 
 
 def _production_summary(making: LoaderProduction) -> str:
-    first = f"busy {share(making.busy)} of the time" if making.workers else "made in the training thread"
+    first = f"busy {percent(making.busy)} of the time" if making.workers else "made in the training thread"
     batches = counted(making.batches, "batch")
     return " · ".join(
         [first, f"{number(making.cores)} cores used", batches, f"{duration(making.batch_us)} a batch, of which:"]
@@ -255,26 +257,27 @@ def _put_stages(page: TerminalPage, making: LoaderProduction, most: int) -> None
     if rest:
         of_whole = sum(stage.share for stage in rest)
         time = f"{duration(sum(stage.wall_us for stage in rest))}/sample"
-        rows.append(TerminalRow(f"{len(rest)} more", (share(of_whole),), of_whole, "dim", time))
+        rows.append(TerminalRow(f"{len(rest)} more", (percent(of_whole),), of_whole, "dim", time))
     page.rows(rows)
 
 
 def _stage_row(stage: StagePart) -> TerminalRow:
     label = f"{stage.category} {stage.label}" if stage.label else stage.category
-    return TerminalRow(label, (share(stage.share),), stage.share, heat(stage.share), _remark(stage))
+    return TerminalRow(label, (percent(stage.share),), stage.share, heat(stage.share), _remark(stage))
 
 
 def _remark(stage: StagePart) -> str:
     """What it costs, whether it computes or waits, and how often it is called."""
     calls = f"{number(stage.calls)}/batch" if stage.calls > 0 else ""
     cpu = None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
-    computing = "" if cpu is None else f"{share(cpu)} CPU"
+    computing = "" if cpu is None else f"{percent(cpu)} CPU"
     return ", ".join(filter(None, (f"{duration(stage.wall_us)}/sample", computing, calls)))
 
 
 def _put_lines(page: TerminalPage, making: LoaderProduction, most: int) -> None:
-    rows = [TerminalRow(line.place, (share(line.share),)) for line in making.lines[:most]]
-    page.rows([TerminalRow(f"line {row.label}", row.cells) for row in rows], keep="end")
+    places = [page.shorten(line.place, page.width - PLACE_ROOM, keep="end") for line in making.lines[:most]]
+    shares = [percent(line.share) for line in making.lines[:most]]
+    page.rows([TerminalRow(f"line {place}", (part,)) for place, part in zip(places, shares, strict=True)])
 
 
 def _put_slow(page: TerminalPage, making: LoaderProduction, most: int) -> None:
@@ -309,7 +312,7 @@ _RANK_HEAD = TerminalRow("", ("last", "late by", "data", "a peer", "sending"), r
 def _rank_row(rank: RankView) -> TerminalRow:
     times = (rank.lateness_us, rank.data_wait_us, rank.peer_wait_us, rank.collective_us)
     cause = rank.cause.replace(":", " ", 1) if rank.cause is not None else ""
-    return TerminalRow(f"rank {rank.rank}", (share(rank.late), *map(duration, times)), remark=cause)
+    return TerminalRow(f"rank {rank.rank}", (percent(rank.late), *map(duration, times)), remark=cause)
 
 
 # -- from doctor/report/windows.py: The windows that a measured run went through, on a page.
@@ -424,7 +427,7 @@ def _put_findings(page: TerminalPage, findings: list[Finding], detail: ReportDet
     left = len(findings) - detail.findings
     page.heading("What to look at", f"and {counted(left, 'finding')} more: {detail.rest}" if left > 0 else "")
     for finding in findings[: detail.findings]:
-        weight = f"{share(finding.weight)} of a step  " if finding.weight > 0 else ""
+        weight = f"{percent(finding.weight)} of a step  " if finding.weight > 0 else ""
         page.sentence(f"{weight}{finding.text}", lead="  • ")
         if detail.evidence:
             page.sentence(finding.evidence, lead="    ", style="dim")

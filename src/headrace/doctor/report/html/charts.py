@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
-from headrace.doctor.report.escaping import safe, share
+from headrace.doctor.quantities import percent
+from headrace.doctor.report.escaping import safe
 
 # -- from doctor/report/html/svg.py: SVG and HTML elements, escaped.
 
@@ -35,7 +36,7 @@ def figure(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def percent(share: float) -> str:
+def css_percent(share: float) -> str:
     return f"{figure(share * 100)}%"
 
 
@@ -220,12 +221,14 @@ def _path(reached: Sequence[float], axis: Axis, *, gap: float) -> str:
 
 
 def _cuts(chart: ColumnChart, count: int) -> list[Markup]:
-    return [element("text", "▲", class_="cut", x=percent((place + 0.5) / count), y=HEAD_PX + 3) for place in chart.cut]
+    return [
+        element("text", "▲", class_="cut", x=css_percent((place + 0.5) / count), y=HEAD_PX + 3) for place in chart.cut
+    ]
 
 
 def _places(places: Sequence[tuple[float, str]]) -> list[Markup]:
     y = HEAD_PX + PLOT_PX + FOOT_PX - 5
-    return [element("text", text, class_=f"tick {_anchor(share)}", x=percent(share), y=y) for share, text in places]
+    return [element("text", text, class_=f"tick {_anchor(share)}", x=css_percent(share), y=y) for share, text in places]
 
 
 def _anchor(share: float) -> str:
@@ -234,13 +237,13 @@ def _anchor(share: float) -> str:
 
 
 def _titles(titles: Sequence[str]) -> list[Markup]:
-    width = percent(1 / max(len(titles), 1))
+    width = css_percent(1 / max(len(titles), 1))
     return [
         element(
             "rect",
             element("title", title),
             class_="touch",
-            x=percent(place / len(titles)),
+            x=css_percent(place / len(titles)),
             width=width,
             height=HEAD_PX + PLOT_PX,
         )
@@ -293,24 +296,26 @@ def measures(bars: Sequence[BarMeasure], *, top: float, label: str, mark: float 
     thick = (height - 2) / max(len(bars), 1)
     pieces = [piece for place, bar in enumerate(bars) for piece in _measure(bar, 1 + place * thick, thick, top)]
     if mark is not None and top > 0:
-        at = percent(mark / top)
+        at = css_percent(mark / top)
         pieces.append(element("line", class_="mark", x1=at, x2=at, y1=0, y2=height))
     return element("svg", *pieces, class_="bar", width="100%", height=height, role="img", aria_label=label)
 
 
 def _piece(segment: BarSegment, start: float, width: float, whole: float) -> Markup:
     title = element("title", segment.text)
-    place = {"x": percent(start), "width": percent(width)}
+    place = {"x": css_percent(start), "width": css_percent(width)}
     rect = element("rect", title, class_=f"fill c-{segment.colour}", y=0, height=HEIGHT_PX, **place)
     if not whole or width < LABELLED:
         return rect
-    text = element("text", share(segment.value / whole), class_="in", x=percent(start + width / 2), y=HEIGHT_PX / 2)
+    text = element(
+        "text", percent(segment.value / whole), class_="in", x=css_percent(start + width / 2), y=HEIGHT_PX / 2
+    )
     return rect + text
 
 
 def _measure(bar: BarMeasure, y: float, thick: float, top: float) -> list[Markup]:
     def at(value: float) -> str:
-        return percent(min(value / top, 1.0) if top > 0 else 0.0)
+        return css_percent(min(value / top, 1.0) if top > 0 else 0.0)
 
     pieces = [element("rect", class_=f"measure {bar.kind}", x=0, y=y + 1, width=at(bar.value), height=thick - 2)]
     if bar.bounds is None:
