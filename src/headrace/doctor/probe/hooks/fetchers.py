@@ -313,8 +313,9 @@ class _Dataset:
                 self._samples.end(keys, count)
             # Samples that came together are looked at each by itself, once they are there.
             comparison = self._samples.comparison
-            for key in keys if comparison is not None and isinstance(keys, list) else ():
-                comparison.look_at(self._dataset, self._samples.batch, functools.partial(getitems, [key]))
+            if comparison is not None and isinstance(keys, list):
+                for key in keys:
+                    comparison.look_at(self._dataset, self._samples.batch, functools.partial(getitems, [key]))
             return data
 
         return __getitems__
