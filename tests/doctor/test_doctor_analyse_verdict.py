@@ -9,8 +9,10 @@ import pytest
 from made_sessions import MadeRun, machine, made_session, outcome, process, read, write_evidence, write_settings
 from report_pages import printed
 
-from headrace.doctor.causes import diagnose
+from headrace.doctor.causes import findings
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.processes import NOTES, PLAIN
+from headrace.doctor.causes.stage_names import named
 from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.session.model import ProbedProcess, SessionNote, UnreachedProcess
 
@@ -345,7 +347,7 @@ KILLED = Finding("oom-kill", 1.0, "The kernel killed it.", "limit", "Raise the l
 
 @pytest.fixture
 def of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [KILLED, BUSY])
+    monkeypatch.setattr(findings, "machine_findings", lambda session: [KILLED, BUSY])
 
 
 @pytest.mark.usefixtures("of_machines")
@@ -360,13 +362,13 @@ def test_unequal_batches_are_said_only_where_nothing_else_makes_them_so(tmp_path
     session = made_session(tmp_path, run)
     assert diagnose(session).verdict.endswith("while a later batch is ready and the next in order is not.")
     threads = Finding("threads", 0.1, "17 threads want to run on 2 cores.", "", "")
-    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [threads])
+    monkeypatch.setattr(findings, "machine_findings", lambda session: [threads])
     assert diagnose(session).verdict.endswith("17 threads want to run on 2 cores.")
 
 
 def test_memory_that_workers_copy_is_said_whatever_it_weighs(tmp_path, monkeypatch):
     copied = Finding("copy-on-write", 0.0, "Workers copied 700 MB.", "", "")
-    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [copied])
+    monkeypatch.setattr(findings, "machine_findings", lambda session: [copied])
     verdict = diagnose(made_session(tmp_path, MadeRun(stages={"decode:PIL": 100}))).verdict
     assert verdict.startswith("Not input-bound")
     assert verdict.endswith("Workers copied 700 MB.")
@@ -374,7 +376,7 @@ def test_memory_that_workers_copy_is_said_whatever_it_weighs(tmp_path, monkeypat
 
 def test_what_is_read_from_disk_weighs_what_is_waited_for_reading(tmp_path, monkeypatch):
     from_disk = Finding("reads-from-disk", 0.1, "All of it comes from disk.", "", "")
-    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [from_disk])
+    monkeypatch.setattr(findings, "machine_findings", lambda session: [from_disk])
     stages = {"read:file": 9_000, "decode:PIL": 3_000}
     diagnosis = diagnose(made_session(tmp_path, MadeRun(stages=stages)))
     (found,) = [one for one in diagnosis.findings if one.code == "reads-from-disk"]
@@ -400,3 +402,8 @@ def test_how_a_loader_is_set_up_comes_after_the_cause_of_the_wait(tmp_path):
     heavier = [one.code for one in found if one.weight > found[0].weight]
     assert found[0].code == "stage-lookup"
     assert heavier
+
+
+def test_stages_are_named_in_words():
+    assert named("getitem:rest") == "the dataset's own code"
+    assert named("weather:rain") == "weather (rain)"

@@ -14,7 +14,7 @@ from made_prescriptions import COLUMNS, GB, ROOMY, made, prescribed, respawned, 
 from made_sessions import MadeRun
 from patching import patch
 
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import predicted_of, prescribe
 from headrace.doctor.causes.remedy import Prediction
 from headrace.doctor.edits.script_source import files_here, read_file

@@ -141,7 +141,7 @@ def _sampled(clock: SessionClock, machines: list[Machine]) -> Iterator[None]:
 
 
 def _conclude(watched: Watch, folder: Path, outcome: CommandOutcome, machines: list[Machine]) -> None:
-    from headrace.doctor.causes.diagnose import diagnose
+    from headrace.doctor.causes.findings import diagnose
     from headrace.doctor.conclusion import concluded
 
     watched.session = concluded(folder, outcome=outcome, mode="watch", machines=machines)

@@ -25,7 +25,7 @@ from headrace.doctor.attach import (
     undo_notes,
     unfinished_sessions,
 )
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.causes.remedy import Prescription
 from headrace.doctor.conclusion import concluded

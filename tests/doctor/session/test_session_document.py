@@ -106,7 +106,7 @@ def test_a_missing_part_is_named(session):
         decode_session(json.dumps(document).encode())
 
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "doctor" / "session.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "doctor" / "session.md"
 
 
 @pytest.mark.parametrize(

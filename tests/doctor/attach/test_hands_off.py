@@ -212,7 +212,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Changed:
     projects = {change: project(root / str(number)) for number, change in enumerate(CHANGES)}
     before = {change: tree(path) for change, path in projects.items()}
     (folder / "changes.json").write_text(json.dumps(list(CHANGES.values())))
-    command = [sys.executable, "-c", LOOK, str(Path(__file__).parent), str(folder / "changes.json")]
+    command = [sys.executable, "-c", LOOK, str(Path(__file__).parents[1]), str(folder / "changes.json")]
     ended = undone_run(command, root, folder / "session")
     undone = put_back(ended).undone
     touched = undone.restored + undone.taken

@@ -196,7 +196,7 @@ def test_a_pid_used_by_two_hosts_stays_two_processes(tmp_path):
 
 def test_the_evidence_of_a_large_run_can_still_be_made_and_measured():
     """The benchmark drives the probe itself by a made clock, and so has to keep up with it."""
-    script = Path(__file__).parents[2] / "benchmarks" / "doctor_evidence.py"
+    script = Path(__file__).parents[3] / "benchmarks" / "doctor_evidence.py"
     options = ["--steps", "10", "--ranks", "1", "--workers", "1"]
     ran = subprocess.run([sys.executable, script, *options], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -223,9 +223,9 @@ def test_a_doctor_within_a_doctor(script, tmp_path):
     begin_session(inner)
     command = script("sys.exit(3)")
     source = (
-        "import sys; from headrace.doctor.attach.command import run; "
-        "from headrace.doctor.probe.settings import Settings; "
-        "sys.exit(run(sys.argv[2:], Settings.read(sys.argv[1]), relay=True).status)"
+        "import sys; from headrace.doctor.attach import run_command; "
+        "from headrace.doctor.probe.settings import ProbeSettings; "
+        "sys.exit(run_command(sys.argv[2:], ProbeSettings.read(sys.argv[1]), relay=True).status)"
     )
     paths = os.pathsep.join([*source_paths(), os.environ["PYTHONPATH"]])
     within = ["env", f"PYTHONPATH={paths}", sys.executable, "-c", source, str(inner), *command]
@@ -264,7 +264,7 @@ def test_a_full_disk_ends_the_evidence_only(site, tmp_path):
         f"ended = observed(['{sys.executable}', '-c', sys.argv[1]], Path('{tmp_path}')); "
         f"print(max(f.stat().st_size for f in Path('{tmp_path}/evidence').iterdir()), ended.status)"
     )
-    paths = [*source_paths(), str(Path(__file__).parent), str(site)]
+    paths = [*source_paths(), str(Path(__file__).parents[1]), str(site)]
     done = subprocess.run(
         [*NAMESPACE, "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c", source, FULL],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
