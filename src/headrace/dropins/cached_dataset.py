@@ -19,7 +19,7 @@ from headrace.cache.storage import DescriptorServer, shared_descriptor
 from headrace.dropins.random_sources import global_states, moved_sources
 from headrace.dropins.sample_encoding import UndecodableError, decode_sample, encode_sample
 from headrace.errors import SharedMemoryError, UsageError
-from headrace.system.threads import close_at_exit
+from headrace.system import close_at_exit
 
 PROBES = 4
 """Samples that are made, twice each, when a cache is opened."""

@@ -15,8 +15,8 @@ import numpy as np
 from headrace import _core
 from headrace.errors import UsageError
 from headrace.loader import Output, batch_rng, sample_rng
-from headrace.plan.order import epoch_key
-from headrace.system.rank import rank_of_process
+from headrace.plan import epoch_key
+from headrace.system import rank_of_process
 
 if TYPE_CHECKING:
     import torch

@@ -39,8 +39,7 @@ from headrace.dropins.thread_loader.sampler_state import (
 )
 from headrace.dropins.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
 from headrace.errors import StateError, UsageError
-from headrace.system.rank import rank_of_process
-from headrace.system.resources import default_threads
+from headrace.system import default_threads, rank_of_process
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext

@@ -12,8 +12,7 @@ from torch.utils.data._utils.worker import WorkerInfo
 
 from headrace.dropins.thread_loader.batch_task import BatchTask, placed
 from headrace.dropins.thread_loader.fetching import tell_worker_info, worker_info
-from headrace.system.resources import share_cores
-from headrace.system.threads import THREAD_PREFIX, close_at_exit, in_own_thread
+from headrace.system import THREAD_PREFIX, close_at_exit, in_own_thread, share_cores
 
 DROP_WAIT_S = 1.0
 """Far longer than a sample takes, unless the dataset hangs. Whoever lets go of a pass may hold what it hangs on."""
