@@ -109,7 +109,7 @@ def test_a_damaged_file_is_made_anew(tmp_path, probes, own_cache, damage):
     (kept,) = own_cache.iterdir()
     whole = kept.read_bytes()
     kept.write_bytes(DAMAGE[damage](whole))
-    with pytest.warns(UserWarning, match=r"expected the sizes of 22 images, got a damaged file .*It is made anew"):
+    with pytest.warns(UserWarning, match=r"expected the sizes of 22 images, got a damaged file .*It is rebuilt"):
         np.testing.assert_array_equal(image_sizes(dataset, column), EXPECTED)
     assert kept.read_bytes() == whole
     assert len(probes) == 2
@@ -165,7 +165,7 @@ def test_a_disk_that_is_full(tmp_path, probes, own_cache, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("headrace.data.sample_arrays.safetensors.write", full)
+    monkeypatch.setattr("headrace.data.storage.safetensors.write_arrays", full)
     dataset, column = open_folder(tmp_path)
     with pytest.warns(UserWarning, match="No space left on device"):
         found = image_sizes(dataset, column)

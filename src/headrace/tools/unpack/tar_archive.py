@@ -16,7 +16,7 @@ from math import isfinite
 from typing import Any, Self, cast
 
 from headrace._core import tar_header_check
-from headrace.data.archives.tar_index import TarMember, open_tar_members
+from headrace.data.archives.tar_index import TAR, TarMember
 from headrace.data.sources.file_kind import decompress_command
 from headrace.data.storage.open_file import OpenFile, read_exactly
 from headrace.data.storage.sidecar import identify
@@ -366,7 +366,7 @@ class TarArchive:
         """Raises ReadError, or DatasetError if it is no tar or is damaged."""
         self.path = path
         self._file = OpenFile(os.fsencode(path))
-        self._members = open_tar_members(path, identify(self._file), cache=cache)
+        self._members = TAR.open_members(path, identify(self._file), cache=cache)
         self._sparse: dict[int, tarfile.TarInfo] = {}
         # Global headers elsewhere come of tars that were joined, and none is known to give a time.
         self._every_mtime_ns = self._pax_mtimes_ns(0, self._members.member(0))[1] if len(self._members) else None

@@ -10,7 +10,7 @@ import zipfile
 from array import array
 from collections.abc import Iterator
 
-from headrace.data.archives.zip_index import ZipMember, open_zip_members
+from headrace.data.archives.zip_index import ZIP, ZipMember
 from headrace.data.archives.zip_reading import DamagedEntryError, entry_pieces, refusal
 from headrace.data.storage.open_file import OpenFile
 from headrace.data.storage.sidecar import identify
@@ -34,7 +34,7 @@ class ZipArchive:
         self.path = path
         self._file = OpenFile(os.fsencode(path))
         self._identity = identify(self._file)
-        self._members = open_zip_members(path, self._identity, cache=cache)
+        self._members = ZIP.open_members(path, self._identity, cache=cache)
         infos = _read_infos(path)
         if len(infos) != len(self._members):
             raise ChangedError(f"{path}: it was replaced while it was opened. Run it again once it is complete")
