@@ -148,9 +148,7 @@ def test_a_cache_that_cannot_be_written(tmp_path, probes, monkeypatch):
 def test_what_lies_in_a_read_only_cache_is_used(tmp_path, probes, own_cache, as_nobody):
     """As a cluster's nodes may have one that was filled before."""
     dataset, column = open_folder(tmp_path)
-    place = sizes.cached_sizes_path(
-        dataset, column, dataset.columns[column], exif=False, limits=_core.Limits(), cache=None
-    )
+    place = sizes._cached_at(dataset, column, dataset.columns[column], exif=False, limits=_core.Limits(), cache=None)
     image_sizes(dataset, column)
     with tempfile.TemporaryDirectory() as folder:  # which nobody may enter, other than pytest's
         shutil.copy(place, folder)

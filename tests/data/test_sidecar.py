@@ -132,10 +132,10 @@ def test_hundred_thousand_members_are_mapped_not_loaded(make_tar, scans):
     assert len(ds) == count
     assert peak < 32 * count
     jpg, (names,), (samples,) = ds.columns["jpg"], ds.keys.samples.names, ds.keys.samples.samples
-    where = [part for joined in jpg.places._joined.values() for part in joined.parts]
+    where = [part for joined in jpg.places.joined.values() for part in joined.parts]
     which = [samples.first, samples.member, samples.extension, samples.folder_of]
     assert all(is_mapped(array) for array in (*where, *which, names.blob, names.offsets))
-    assert ds.columns["image"].data is jpg.data
+    assert ds.columns["image"].places is jpg.places
 
 
 def test_changed_tar_is_scanned_again(make_tar, scans):
@@ -261,7 +261,7 @@ def test_a_sidecar_whose_arrays_are_not_aligned_is_rebuilt(make_tar, scans, shif
 def test_stale_offsets_in_bounds_are_caught_when_read(make_tar):
     path = make_tar("a.tar", MEMBERS)
     ds = data.open(path)
-    (offset,) = ds.columns["jpg"].data.offset.parts
+    (offset,) = ds.columns["jpg"].places.joined["offset"].parts
     at = offset.tolist()
     rewrite(Path(f"{path}.headrace"), "members.offset", [at[2], at[1], at[0], at[3]])
     with pytest.raises(ChangedError, match="the tar header there is not the one that was indexed"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -33,31 +34,7 @@ def probe_sizes(dataset: Dataset, column: str, *, exif: bool, threads: int, limi
     Nothing is decoded, and little is read. Raises what `Dataset.read` raises where reading fails, or data has changed.
     """
     sizes = mapped_zeros((len(dataset), 2), np.int32)
-
-    def fill(job: _core.Job, paths: _core.Paths | None, at: Location) -> None:
-        job.probe_only()
-        job.add_image(
-            paths=paths,
-            path_id=at.path_id,
-            offset=at.offset,
-            length=at.length,
-            check=at.check,
-            zipped=at.zipped,
-            out=np.empty(0, np.uint8),
-            width=0,
-            height=0,
-            channels=3,
-            dtype="uint8",
-            planar=False,
-            subtract=[0.0] * 3,
-            divide=[1.0] * 3,
-            fill=[0] * 3,
-            filter="nearest",
-            dct_scaling=False,
-            orient=exif,
-        )
-
-    with _jobs(dataset, column, _PROBED_AT_ONCE, threads, limits, fill) as jobs:
+    with _jobs(dataset, column, _PROBED_AT_ONCE, threads, limits, partial(_probe_job, exif=exif)) as jobs:
         for positions, job in jobs:
             part = sizes[positions[0] : positions[-1] + 1]
             part[:] = job.sizes[:, ::-1]
@@ -74,13 +51,7 @@ def read_members(
 
     Raises what `Dataset.read` raises where reading fails, or data has changed.
     """
-
-    def fill(job: _core.Job, paths: _core.Paths | None, at: Location) -> None:
-        job.add_raw(
-            paths=paths, path_id=at.path_id, offset=at.offset, length=at.length, check=at.check, zipped=at.zipped
-        )
-
-    with _jobs(dataset, column, block, threads, _core.Limits(max_file_bytes=most_bytes), fill) as jobs:
+    with _jobs(dataset, column, block, threads, _core.Limits(max_file_bytes=most_bytes), _raw_job) as jobs:
         for positions, job in jobs:
             found: list[bytes | None] = list(job.raw(0))
             for row, _, code, _, _ in job.failures():
@@ -95,18 +66,17 @@ def _jobs(
     block: int,
     threads: int,
     limits: _core.Limits,
-    fill: Callable[[_core.Job, _core.Paths | None, Location], None],
+    make: Callable[[Location, _core.Paths | None], _core.Job],
 ) -> Iterator[Iterator[tuple[Ints, _core.Job]]]:
-    """Yield the finished jobs of an engine of their own, each with its positions; `fill` says what a job does."""
+    """Yield the finished jobs of an engine of their own, each with its positions; `make` makes a job."""
     engine = _core.Engine(threads, limits=limits)
 
     def submitted() -> Iterator[tuple[Ints, _core.Job]]:
         files = dataset.files(column)
         paths = native_paths(files) if isinstance(files.names, StringColumn) else None
         for positions in position_blocks(len(dataset), block):
-            at, count = dataset.locate(column, positions), len(positions)
-            job = _core.Job(np.zeros(count, np.int64), np.zeros(count, np.uint32), key=0, program=_NO_OPS)
-            fill(job, paths if at.files is None else native_paths(at.files), at)
+            at = dataset.locate(column, positions)
+            job = make(at, paths if at.files is None else native_paths(at.files))
             engine.submit(job)
             yield positions, job
 
@@ -126,6 +96,43 @@ def _jobs(
     finally:
         engine.cancel()
         engine.close()
+
+
+def _probe_job(at: Location, paths: _core.Paths | None, exif: bool) -> _core.Job:
+    job = _blank_job(at)
+    job.probe_only()
+    job.add_image(
+        paths=paths,
+        path_id=at.path_id,
+        offset=at.offset,
+        length=at.length,
+        check=at.check,
+        zipped=at.zipped,
+        out=np.empty(0, np.uint8),
+        width=0,
+        height=0,
+        channels=3,
+        dtype="uint8",
+        planar=False,
+        subtract=[0.0] * 3,
+        divide=[1.0] * 3,
+        fill=[0] * 3,
+        filter="nearest",
+        dct_scaling=False,
+        orient=exif,
+    )
+    return job
+
+
+def _raw_job(at: Location, paths: _core.Paths | None) -> _core.Job:
+    job = _blank_job(at)
+    job.add_raw(paths=paths, path_id=at.path_id, offset=at.offset, length=at.length, check=at.check, zipped=at.zipped)
+    return job
+
+
+def _blank_job(at: Location) -> _core.Job:
+    count = len(at.path_id)
+    return _core.Job(np.zeros(count, np.int64), np.zeros(count, np.uint32), key=0, program=_NO_OPS)
 
 
 def _size_by_library(data: bytes, exif: bool, limits: _core.Limits) -> tuple[int, int]:

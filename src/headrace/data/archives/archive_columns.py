@@ -49,7 +49,7 @@ class MemberPlaces(ABC):
     """Arrays of each archive's members that are needed for it."""
 
     def __init__(self, archives: Sequence[ArchiveMembers]) -> None:
-        self._joined = {name: JoinedArray(getattr(one, name) for one in archives) for name in self.columns}
+        self.joined = {name: JoinedArray(getattr(one, name) for one in archives) for name in self.columns}
 
     @abstractmethod
     def locate(self, archive: Ints, member: Ints) -> Location:
@@ -60,7 +60,7 @@ class MemberPlaces(ABC):
         """Yield what tells the members' data from other data, as `ByteColumn.parts` does."""
 
     def take(self, name: str, archive: Ints, member: Ints) -> npt.NDArray[Any]:
-        return self._joined[name].take(archive, member)
+        return self.joined[name].take(archive, member)
 
 
 @dataclass(frozen=True, eq=False)
