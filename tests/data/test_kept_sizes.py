@@ -154,7 +154,7 @@ def test_what_lies_in_a_read_only_cache_is_used(tmp_path, probes, own_cache, as_
         shutil.copy(place, folder)
         os.chmod(folder, 0o555)
         with as_nobody():
-            kept = sizes.cache_sizes(os.path.join(folder, os.path.basename(place)), len(dataset), lambda: None)
+            kept = sizes._open_cached(os.path.join(folder, os.path.basename(place)), len(dataset), lambda: None)
         os.chmod(folder, 0o700)
     np.testing.assert_array_equal(kept, EXPECTED)
 

@@ -14,7 +14,7 @@ from PIL import Image
 import headrace as hr
 from headrace.doctor.causes.case import case_of
 from headrace.doctor.causes.decoding import cut_of, sample_bytes
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.measure.batches import Join
 from headrace.doctor.measure.view import TrainerView

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from made_sessions import MadeRun, machine, made_session, process, read, simulate, write_evidence, write_settings
 
-from headrace.doctor.causes import diagnose
+from headrace.doctor.causes import findings
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.measure.batches import MadeBatch, slow_samples, with_threads
 from headrace.doctor.measure.diagnosis import Diagnosis, Finding, LoaderProduction
 from headrace.doctor.measure.steps import with_loaders_as_one
@@ -128,7 +129,7 @@ def test_slow_samples_are_the_worst_of_all_workers_with_their_stage(tmp_path):
         "At least 1 sample took 5 times as long as the median or longer; the worst 12 times, most of it in collate "
         "(default)."
     )
-    assert found.evidence == "'a.png': 30 ms"
+    assert found.evidence == "'a.png': 30.0 ms"
 
 
 def test_lines_are_shares_of_busy_time(tmp_path):
@@ -174,7 +175,7 @@ def test_workers_that_start_anew_for_each_pass_are_told(tmp_path):
     found = finding(diagnosis, "respawn")
     assert found is not None
     assert found.text == "Each of 3 passes started 1 worker anew."
-    assert found.evidence == "iter() took 30 ms, its first batch 1 ms"
+    assert found.evidence == "iter() took 30.0 ms, its first batch 1.0 ms"
     assert found.weight == pytest.approx(90 / 150, rel=1e-3)
 
 
@@ -241,7 +242,7 @@ def test_cores_that_other_programs_use_are_not_left_for_workers(tmp_path):
 def test_workers_that_have_too_few_cores_are_not_called_too_few(tmp_path, monkeypatch, code):
     """Threads of libraries are not in their CPU time, so that cores seem free."""
     crowded = Finding(code, 0.3, "They share 16 cores.", "", "")
-    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [crowded])
+    monkeypatch.setattr(findings, "machine_findings", lambda session: [crowded])
     diagnosis = diagnose(made_session(tmp_path, machines=[machine(cores=16)]))
     assert finding(diagnosis, "few-workers") is None
     assert diagnosis.verdict.endswith("They share 16 cores.")

@@ -110,13 +110,15 @@ def test_equal_ranks_are_not_late(tmp_path):
 def test_the_finding_says_who_waits_for_whom(tmp_path):
     diagnosis = together(tmp_path, QUICK, SLOW, stages=STAGES)
     (found,) = [one for one in diagnosis.findings if one.code == "late-rank"]
-    assert found.text == "Rank 1 is the last in 100 % of the steps, 20 ms after the others; decode (a) makes it late."
+    assert found.text == "Rank 1 is the last in 100 % of the steps, 20.0 ms after the others; decode (a) makes it late."
     assert found.evidence == (
-        "it waits 21 ms of each step for data, the others 1 ms; the others wait up to 20 ms of each step for a peer"
+        "it waits 21.0 ms of each step for data, the others 1.0 ms; "
+        "the others wait up to 20.0 ms of each step for a peer"
     )
     assert found.weight == pytest.approx(20 / 27)
     assert (
-        "Rank 1 is the last in 100 % of the steps; the others wait 20 ms of each step for a peer." in diagnosis.verdict
+        "Rank 1 is the last in 100 % of the steps; the others wait 20.0 ms of each step for a peer."
+        in diagnosis.verdict
     )
     assert diagnosis.verdict.startswith("The training loop of rank 1 waits 78 % of each step for data; 98 % of that is")
 
@@ -161,8 +163,8 @@ def test_shapes_that_differ_weigh_what_the_ranks_wait_for_the_longest(tmp_path):
         write_evidence(tmp_path, str(pid), records)
     (found,) = [one for one in diagnose(read(tmp_path)).findings if one.code == "shapes-differ"]
     assert found.text == (
-        "Shapes of batches differ across ranks in 50 % of the steps; in these a rank waits 4 ms on average for the one "
-        "that computes longest."
+        "Shapes of batches differ across ranks in 50 % of the steps; in these a rank waits 4.0 ms on average for the "
+        "one that computes longest."
     )
     assert found.weight == pytest.approx(0.5 * 4 / 20)
 

@@ -9,11 +9,11 @@ import pytest
 from made_sessions import MadeRun, machine, made_session, outcome, process, read, write_evidence, write_settings
 from report_pages import printed
 
-from headrace.doctor.causes import diagnose
+from headrace.doctor.causes import findings
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.processes import NOTES, PLAIN
 from headrace.doctor.causes.stage_names import named
 from headrace.doctor.measure.diagnosis import Finding
-from headrace.doctor.quantities import counted, percent, time
 from headrace.doctor.session.model import ProbedProcess, SessionNote, UnreachedProcess
 
 LOOKUP = {"lookup:tarfile": 12_000, "decode:PIL": 3_000, "collate:default": 200}
@@ -341,49 +341,13 @@ def test_a_process_of_no_role_is_only_listed(tmp_path):
     assert diagnose(session).verdict == diagnose(made_session(tmp_path)).verdict
 
 
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [(0.713, "71 %"), (0.1, "10 %"), (0.0996, "10 %"), (0.0994, "9.9 %"), (0.008, "0.8 %"), (0, "0.0 %")],
-)
-def test_percentages_have_the_digits_that_they_bear(share, text):
-    assert percent(share) == text
-
-
-@pytest.mark.parametrize(
-    ("us", "text"),
-    [
-        (412.4, "412 µs"),
-        (999.6, "1 ms"),
-        (1_750, "1.75 ms"),
-        (20_000, "20 ms"),
-        (999_400, "999 ms"),
-        (999_600, "1 s"),
-        (2.5e6, "2.5 s"),
-        (1_234.4e6, "1234 s"),
-    ],
-)
-def test_times_have_their_unit(us, text):
-    assert time(us) == text
-
-
-def test_words():
-    assert [counted(1, "batch"), counted(2, "batch"), counted(3, "process"), counted(0, "step")] == [
-        "1 batch",
-        "2 batches",
-        "3 processes",
-        "0 steps",
-    ]
-    assert named("getitem:rest") == "the dataset's own code"
-    assert named("weather:rain") == "weather (rain)"
-
-
 BUSY = Finding("cpu-others", 0.95, "Others use it.", "busy", "Look at top.")
 KILLED = Finding("oom-kill", 1.0, "The kernel killed it.", "limit", "Raise the limit.")
 
 
 @pytest.fixture
 def of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [KILLED, BUSY])
+    monkeypatch.setattr(findings, "machine_findings", lambda session: [KILLED, BUSY])
 
 
 @pytest.mark.usefixtures("of_machines")
@@ -398,13 +362,13 @@ def test_unequal_batches_are_said_only_where_nothing_else_makes_them_so(tmp_path
     session = made_session(tmp_path, run)
     assert diagnose(session).verdict.endswith("while a later batch is ready and the next in order is not.")
     threads = Finding("threads", 0.1, "17 threads want to run on 2 cores.", "", "")
-    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [threads])
+    monkeypatch.setattr(findings, "machine_findings", lambda session: [threads])
     assert diagnose(session).verdict.endswith("17 threads want to run on 2 cores.")
 
 
 def test_memory_that_workers_copy_is_said_whatever_it_weighs(tmp_path, monkeypatch):
     copied = Finding("copy-on-write", 0.0, "Workers copied 700 MB.", "", "")
-    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [copied])
+    monkeypatch.setattr(findings, "machine_findings", lambda session: [copied])
     verdict = diagnose(made_session(tmp_path, MadeRun(stages={"decode:PIL": 100}))).verdict
     assert verdict.startswith("Not input-bound")
     assert verdict.endswith("Workers copied 700 MB.")
@@ -412,7 +376,7 @@ def test_memory_that_workers_copy_is_said_whatever_it_weighs(tmp_path, monkeypat
 
 def test_what_is_read_from_disk_weighs_what_is_waited_for_reading(tmp_path, monkeypatch):
     from_disk = Finding("reads-from-disk", 0.1, "All of it comes from disk.", "", "")
-    monkeypatch.setattr(diagnose, "machine_findings", lambda session: [from_disk])
+    monkeypatch.setattr(findings, "machine_findings", lambda session: [from_disk])
     stages = {"read:file": 9_000, "decode:PIL": 3_000}
     diagnosis = diagnose(made_session(tmp_path, MadeRun(stages=stages)))
     (found,) = [one for one in diagnosis.findings if one.code == "reads-from-disk"]
@@ -438,3 +402,8 @@ def test_how_a_loader_is_set_up_comes_after_the_cause_of_the_wait(tmp_path):
     heavier = [one.code for one in found if one.weight > found[0].weight]
     assert found[0].code == "stage-lookup"
     assert heavier
+
+
+def test_stages_are_named_in_words():
+    assert named("getitem:rest") == "the dataset's own code"
+    assert named("weather:rain") == "weather (rain)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from machine_findings import GB, THREADS, Run, codes, gpu
 
-from headrace.doctor.causes.diagnose import machine_findings
+from headrace.doctor.causes.findings import machine_findings
 from headrace.doctor.quantities import number, size
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from machine_findings import THREADS, Run, codes, only
 
-from headrace.doctor.causes.diagnose import machine_findings
+from headrace.doctor.causes.findings import machine_findings
 
 
 def test_threads_that_share_cores() -> None:

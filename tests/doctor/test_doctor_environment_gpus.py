@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from machine_findings import GB, GPU, TRAINER, Run, codes, gpu, only
 
-from headrace.doctor.causes.diagnose import machine_findings
+from headrace.doctor.causes.findings import machine_findings
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from machine_findings import GB, Run, codes, only
 
-from headrace.doctor.causes.diagnose import machine_findings
+from headrace.doctor.causes.findings import machine_findings
 
 
 def test_an_out_of_memory_kill_comes_first() -> None:

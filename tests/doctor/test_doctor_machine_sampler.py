@@ -21,12 +21,12 @@ from machine_double import Texts
 from processes import DEADLINE_S, eventually
 
 from headrace.doctor.machine import MachineSampler
-from headrace.doctor.machine.control_groups import Cgroups
 from headrace.doctor.machine.host import Cores, MachineMemory, diskstats
 from headrace.doctor.machine.kernel import LinuxKernel
 from headrace.doctor.machine.processes import ProcessReadings, ProcessTree, process_stat
 from headrace.doctor.machine.sampler import MOST_SHARE
 from headrace.doctor.session.model import Machine
+from headrace.system import ControlGroups
 
 pytestmark = pytest.mark.alone
 
@@ -243,7 +243,7 @@ def test_the_tree_is_psutils() -> None:
 
 def test_memory_and_disks_are_psutils() -> None:
     kernel = LinuxKernel()
-    groups = Cgroups(kernel, os.getpid())
+    groups = ControlGroups(kernel.text, os.getpid())
     row, facts = MachineMemory(kernel, groups).read(0.0), MachineMemory(kernel, groups).facts()
     shm = psutil.disk_usage("/dev/shm")
     assert facts["memory_bytes"] == psutil.virtual_memory().total
@@ -257,7 +257,7 @@ def test_memory_and_disks_are_psutils() -> None:
 
 def test_cores_are_psutils() -> None:
     kernel = LinuxKernel()
-    cores = Cores(kernel, os.getpid(), Cgroups(kernel, os.getpid()))
+    cores = Cores(kernel, os.getpid(), ControlGroups(kernel.text, os.getpid()))
     assert cores.facts()["cores_affinity"] == len(psutil.Process().cpu_affinity())
     busy = [sum(psutil.cpu_times()[:3])]
     cores.read(0.0)

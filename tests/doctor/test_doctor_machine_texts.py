@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from machine_double import MOUNTINFO_V2, Texts, stat_text
 
 from headrace.doctor.attach.process_tree import parse_process_stat
-from headrace.doctor.machine.control_groups import Cgroups
 from headrace.doctor.machine.host import Cores, Disks, MachineMemory, Pressure, Surroundings
-from headrace.doctor.machine.kernel import LinuxKernel, MachinePart, mount_of, mounts, pairs, span, whole
+from headrace.doctor.machine.kernel import LinuxKernel, MachinePart, mount_of, span
 from headrace.doctor.machine.processes import Processes, ProcessReadings, process_stat
+from headrace.system import ControlGroups, mounts, pairs, whole
 
 FILES = (
     *(f"/proc/7/{file}" for file in ("stat", "status", "io", "schedstat", "smaps_rollup", "cgroup", "mountinfo")),
@@ -23,10 +23,10 @@ FILES = (
 )
 KERNELISH = st.text(alphabet="some full total=avg10 0123456789:-/,() kB\nmax9", max_size=200)
 PARTS: list[Callable[[Texts], MachinePart]] = [
-    lambda texts: Cores(texts, 7, Cgroups(texts, 7)),
-    lambda texts: MachineMemory(texts, Cgroups(texts, 7)),
-    lambda texts: Pressure(texts, Cgroups(texts, 7)),
-    lambda texts: Surroundings(texts, 7, Cgroups(texts, 7)),
+    lambda texts: Cores(texts, 7, ControlGroups(texts.text, 7)),
+    lambda texts: MachineMemory(texts, ControlGroups(texts.text, 7)),
+    lambda texts: Pressure(texts, ControlGroups(texts.text, 7)),
+    lambda texts: Surroundings(texts, 7, ControlGroups(texts.text, 7)),
     lambda texts: Processes(texts, 7, 0.0, lambda ticks: ticks),
     Disks,
 ]
@@ -86,7 +86,7 @@ def test_a_stat_in_no_form_of_the_kernels_tells_nothing(text: str) -> None:
 
 
 def test_mounts_with_spaces_servers_and_places_within_one_another() -> None:
-    found = mounts(Texts({"/proc/7/mountinfo": MOUNTINFO_V2}), 7)
+    found = mounts(Texts({"/proc/7/mountinfo": MOUNTINFO_V2}).text, 7)
     data = mount_of("/data/train/a.jpg", found)
     assert data is not None
     assert (data.source, data.is_network) == ("server:/export two", True)
@@ -97,7 +97,7 @@ def test_mounts_with_spaces_servers_and_places_within_one_another() -> None:
 
 def test_the_later_of_two_mounts_at_one_place_holds() -> None:
     text = "1 0 8:1 / /data rw - ext4 /dev/sda1 rw\n2 0 8:2 / /data rw - xfs /dev/sdb1 rw\n"
-    found = mount_of("/data/a", mounts(Texts({"/proc/7/mountinfo": text}), 7))
+    found = mount_of("/data/a", mounts(Texts({"/proc/7/mountinfo": text}).text, 7))
     assert found is not None
     assert found.kind == "xfs"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.doctor.report.escaping import counted, duration, number, share, size, sizes
+from headrace.doctor.quantities import counted, duration, number, percent, size, sizes
 
 SECONDS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -59,7 +59,7 @@ def test_a_duration_says_what_it_was_to_within_half_of_its_last_digit(us: float)
     ],
 )
 def test_shares(part: float | None, text: str) -> None:
-    assert share(part) == text
+    assert percent(part) == text
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,4 @@ def test_counts() -> None:
 
 @given(st.one_of(st.none(), st.floats(min_value=0, max_value=1)))
 def test_nothing_unmeasured_looks_measured(part: float | None) -> None:
-    assert bool(re.search(r"\d", share(part))) == (part is not None)
+    assert bool(re.search(r"\d", percent(part))) == (part is not None)

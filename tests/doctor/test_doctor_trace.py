@@ -16,7 +16,7 @@ from made_sessions import MadeRun
 from made_sessions import made_session as simulated
 from trace_format import faults, names, tracks
 
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.report.trace import Slice, by_start, nested, trace, trace_events
 from headrace.doctor.session.model import MeasuredWindow, ReceivedBatches, ReplayedBatches
 

@@ -19,7 +19,7 @@ from probed import merged, run_probed
 from probing import probed, records
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.probe.sample_digests import digest_of
 from headrace.doctor.report.remedy_text import first_gain
@@ -46,7 +46,7 @@ def here(folder: Path, shape: str) -> Session:
 def assert_nothing_random_is_cached(session: Session) -> None:
     prescription = prescribe(session, diagnose(session))
     said = " ".join(f"{one.title} {one.why}" for one in prescription.remedies if one.code == "cache")
-    assert said.startswith(("samples kept as they are after decoding", "samples kept as they are after Pillow convert"))
+    assert said.startswith(("samples cached after decoding", "samples cached after Pillow convert"))
     assert "made again" in said or "random numbers are drawn" in said
     headline = first_gain(prescription)
     assert not headline.startswith("Samples kept") or "after decoding" in headline or "after Pillow convert" in headline
@@ -74,7 +74,7 @@ def test_a_resize_that_is_the_same_each_time_is_cached(tmp_path: Path) -> None:
     prescription = prescribe(session, diagnose(session))
     found = next(one for one in prescription.remedies if one.code == "cache")
     assert found.helps, found.why
-    assert found.title == "samples kept as they are after OpenCV cvtColor"
+    assert found.title == "samples cached after OpenCV cvtColor"
     assert "Of 8 samples, made twice, some came out otherwise, or drew random numbers behind" in found.why
 
 

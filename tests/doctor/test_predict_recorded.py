@@ -85,11 +85,12 @@ def test_a_stage_is_scaled(tmp_path: Path) -> None:
     assert predicted(known, waits).step_us == pytest.approx(15_000, rel=0.02)
 
 
-def test_a_stage_is_replaced_call_by_call(tmp_path: Path) -> None:
-    """Of 4 samples each: 10 ms become 4 x 250 µs. The stage's own name counts before its category's."""
+def test_a_stage_counts_before_its_category(tmp_path: Path) -> None:
+    """Of the stage's 5 ms of computing half are left, and none of its wait."""
     known = recorded_of(tmp_path)
-    changes = {"decode:PIL.Image.load": StageChange(call_us=250), "decode": StageChange(cpu=9.0)}
-    assert predicted(known, replace(known.setup, stages=changes)).step_us == pytest.approx(11_000, rel=0.02)
+    own = predicted(known, replace(known.setup, stages={"decode:PIL.Image.load": StageChange(0.5, 0.0)}))
+    both = {"decode:PIL.Image.load": StageChange(0.5, 0.0), "decode": StageChange(cpu=9.0)}
+    assert predicted(known, replace(known.setup, stages=both)) == own
 
 
 def test_less_is_sent(tmp_path: Path) -> None:
@@ -123,8 +124,8 @@ def test_cores_of_the_machine_limit_workers(tmp_path: Path) -> None:
     """10 ms of computing a batch (half of each stage), 0.8 ms of sending; the trainer computes 8 ms a step as far as is
     known. On one core that is a step of 18.8 ms, however many workers there are."""
     known = recorded_of(tmp_path, machines=[machine(cores=1.0)])
-    assert known.capacity() == 1.0
-    assert known.cores_of_work_at(18_800) == pytest.approx(1.0, rel=0.01)
+    assert known.setup.cores == 1.0
+    assert (known.making_cpu_us + known.training_cpu_us) / 18_800 == pytest.approx(1.0, rel=0.01)
     assert predicted(known, replace(known.setup, workers=16)).step_us == pytest.approx(18_800, rel=0.05)
 
 
@@ -133,11 +134,11 @@ def test_ranks_share_the_cores(tmp_path: Path) -> None:
     session = made_session(tmp_path, replace(RUN, rank=0), other, machines=[machine(cores=8)])
     known = recorded(session, diagnose(session))
     assert known is not None
-    assert known.capacity() == 4.0
+    assert known.setup.cores == 4.0
 
 
 def test_where_no_machine_tells_there_are_cores_enough(tmp_path: Path) -> None:
-    assert recorded_of(tmp_path).capacity() is None
+    assert recorded_of(tmp_path).setup.cores is None
 
 
 def test_what_a_worker_waited_for_a_core_is_no_wait_of_its_own(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_a_session_of_an_earlier_doctor(tmp_path: Path) -> None:
 
 def test_the_floor_is_the_step_without_its_waits(tmp_path: Path) -> None:
     known = recorded_of(tmp_path, replace(RUN, logging=700))
-    assert known.floor_us() == pytest.approx(8_700, rel=0.01)
+    assert known.unhindered_us() == pytest.approx(8_700, rel=0.01)
 
 
 def nothing() -> Session:
@@ -214,7 +215,7 @@ changes = st.fixed_dictionaries(
         "cores": st.sampled_from([None, 0.5, 3.0]),
         "worker_threads": st.sampled_from([1.0, 3.5]),
         "pass_batches": st.sampled_from([None, 1, 7]),
-        "stages": st.sampled_from([{"decode": StageChange(cpu=0.0, wait=0.0)}, {"read": StageChange(call_us=7)}]),
+        "stages": st.sampled_from([{"decode": StageChange(cpu=0.0, wait=0.0)}, {"read": StageChange(cpu=0.5)}]),
         "sent_bytes": st.floats(0, 3),
         "start_up": st.floats(0, 3),
         "pin_us": st.sampled_from([None, 0.0, 900.0]),
@@ -259,7 +260,7 @@ def replayed(folder: Path, step_us: int) -> RecordedRun:
 
 def test_the_floor_is_the_replayed_step_where_there_is_one(tmp_path: Path) -> None:
     known = replayed(tmp_path, 7_000)
-    assert known.replay_us == known.floor_us() == pytest.approx(7_000)
+    assert known.replay_us == known.unhindered_us() == pytest.approx(7_000)
     assert len(known.steps) == 20
 
 

@@ -14,7 +14,7 @@ from made_prescriptions import COLUMNS, GB, ROOMY, made, prescribed, respawned, 
 from made_sessions import MadeRun
 from patching import patch
 
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import predicted_of, prescribe
 from headrace.doctor.causes.remedy import Prediction
 from headrace.doctor.edits.script_source import files_here, read_file
@@ -91,7 +91,7 @@ def test_the_same_session_gives_the_same_prescription() -> None:
 def test_stop_says_what_bounds_the_step() -> None:
     found = prescribed(made(MadeRun(stages={"decode:Pillow load": 500})))
     assert found.stop == (
-        "Stop: not input-bound. A step waits 0.0 % for data; what bounds it is backward 57 %, forward 29 %."
+        "Stop: not input-bound. A step waits 0 % for data; what bounds it is backward 57 %, forward 29 %."
     )
     assert found.best is None
     assert not any(one.helps for one in found.remedies)

@@ -26,10 +26,10 @@ from made_sessions import MadeRun
 from report_pages import printed
 
 from headrace.doctor.causes.decoding import BY_CALL
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.remedy import Prediction
 from headrace.doctor.causes.storage import FilesRead
-from headrace.doctor.probe.hooks import opencv, pillow
+from headrace.doctor.probe.hooks.image_libraries import OPENCV_TRANSFORMS, PILLOW_TRANSFORMS
 from headrace.doctor.report.terminal import text
 from headrace.doctor.session.model import (
     Calibration,
@@ -66,7 +66,7 @@ def predicted(prediction: Prediction | None, us: float) -> None:
 def test_more_workers() -> None:
     found = helping(made(FEW), "workers")
     assert found.title == "3 workers in place of 2"
-    assert found.why == "2 workers used 1.0 of 8 cores, busy 100 % of the time, and each step waits 1.45 ms for them."
+    assert found.why == "2 workers used 1.0 of 8 cores, busy 100 % of the time, and each step waits 1.5 ms for them."
     assert found.costs == ["500 MB of memory, 500 MB a worker"]
     assert found.changes == {"loaders": {"0": {"num_workers": 3}}}
     assert found.confidence == "high"
@@ -149,7 +149,7 @@ def test_more_workers_than_cores_bear() -> None:
 
 
 def test_workers_for_whom_nobody_waits() -> None:
-    assert why_not(made(BOUND), "workers") == "A step waits 0.0 % for data: that is all that workers could gain."
+    assert why_not(made(BOUND), "workers") == "A step waits 0 % for data: that is all that workers could gain."
 
 
 def test_workers_that_fit_into_no_memory() -> None:
@@ -172,7 +172,7 @@ def test_a_longer_queue_bridges_rare_slow_batches() -> None:
 
 def test_a_longer_queue_makes_no_batch_faster() -> None:
     assert why_not(made(FEW), "prefetch") == (
-        "With 4 batches ahead for each of 2 workers a step takes 4.95 ms, and 4.95 ms now: a longer queue makes no "
+        "With 4 batches ahead for each of 2 workers a step takes 5.0 ms, and 5.0 ms now: a longer queue makes no "
         "batch faster."
     )
 
@@ -188,19 +188,19 @@ def test_a_longer_queue_that_shared_memory_does_not_hold() -> None:
 
 def test_workers_are_kept_already() -> None:
     session = made(MadeRun(facts={"persistent_workers": True}))
-    assert why_not(session, "persistent-workers") == "Workers are kept already (persistent_workers=True)."
+    assert why_not(session, "persistent-workers") == "Workers persist already (persistent_workers=True)."
 
 
 def test_one_pass_says_nothing_of_the_next() -> None:
     assert why_not(made(FEW), "persistent-workers") == (
-        "One pass over the data was seen, and starting its workers took 0 µs: whether another begins is not known."
+        "One pass over the data was seen, and starting its workers took 0 ms: whether another begins is not known."
     )
 
 
 @pytest.mark.parametrize(
     ("facts", "why"),
     [
-        ({"start_method": "fork"}, "Workers start by fork, in 0 µs: nothing starts them faster."),
+        ({"start_method": "fork"}, "Workers start by fork, in 0 ms: nothing starts them faster."),
         (
             {"start_method": "spawn", "persistent_workers": True},
             "Workers are started once (persistent_workers=True).",
@@ -281,8 +281,8 @@ def test_an_index_of_the_tar_as_it_was_timed() -> None:
     survey = calibrated("indexed-tar", "look-up", [], [6.0] * 10)
     found = helping(with_survey(made(TAR), survey), "indexed-tar")
     assert found.why == (
-        "tarfile finds members by reading its way through the archive: 3 ms a sample, 59 % of making a batch. Timed on "
-        "10 look-ups in the run's own files: 0.2 % of the time."
+        "tarfile finds members by reading its way through the archive: 3.0 ms a sample, 59 % of making a batch. Timed "
+        "on 10 look-ups in the run's own files: 0.2 % of the time."
     )
     assert found.confidence == "medium"
     assert found.changes == {"indexed_tar": True}
@@ -292,7 +292,7 @@ def test_an_index_of_the_tar_as_it_was_timed() -> None:
 def test_an_index_of_the_tar_untimed_is_an_assumption() -> None:
     found = helping(made(TAR), "indexed-tar")
     assert found.confidence == "low"
-    assert found.why.endswith("It was not timed on the run's own files: assumed is 0.0 % to 20 % of the time.")
+    assert found.why.endswith("It was not timed on the run's own files: assumed is 0 % to 20 % of the time.")
 
 
 def test_a_tar_that_is_compressed_has_no_places_to_go_to() -> None:
@@ -317,7 +317,7 @@ def test_native_decoding_as_it_was_timed() -> None:
     run = MadeRun(stages={"decode:Pillow load": 8_000, "collate:default": 2_000})
     found = helping(with_survey(made(run), survey), "native-decode")
     assert found.why == (
-        "Pillow decodes for 2 ms a sample, 80 % of making a batch. Timed on 4 images in the run's own files: 25 % of "
+        "Pillow decodes for 2.0 ms a sample, 80 % of making a batch. Timed on 4 images in the run's own files: 25 % of "
         "the time."
     )
     assert found.changes == {"native_decode": True}
@@ -331,7 +331,7 @@ def test_native_decoding_as_it_was_timed() -> None:
         ({"getitem:rest": 9_000}, "Nothing is decoded while batches are made."),
         (
             {"decode:cv2.imread": 9_000},
-            "Pillow's decoding is 0.0 % of making a batch; the rest is decode (cv2.imread).",
+            "Pillow's decoding is 0 % of making a batch; the rest is decode (cv2.imread).",
         ),
         ({"decode:Pillow load": 90, "getitem:rest": 9_000}, "Pillow's decoding is 1.0 % of making a batch."),
     ],
@@ -358,7 +358,7 @@ def test_samples_that_travel_quickly() -> None:
     assert why_not(made(FEW), "smaller-samples") == (
         "A batch has 4.1 kB: what moving it takes does not come of its size."
     )
-    assert why_not(session, "smaller-samples") == "Moving a batch of 13 MB between processes takes 0 µs a step (0.0 %)."
+    assert why_not(session, "smaller-samples") == "Moving a batch of 13 MB between processes takes 0 ms a step (0 %)."
 
 
 TEXTS = MadeRun(stages={"tokenise:BertTokenizer": 12_000, "collate:default": 1_000})
@@ -366,7 +366,7 @@ TEXTS = MadeRun(stages={"tokenise:BertTokenizer": 12_000, "collate:default": 1_0
 
 def test_texts_by_the_batch() -> None:
     found = helping(made(TEXTS), "batch-tokeniser")
-    assert found.why.startswith("The tokeniser is called 4 times a batch, 3 ms a sample, 92 % of making a batch.")
+    assert found.why.startswith("The tokeniser is called 4 times a batch, 3.0 ms a sample, 92 % of making a batch.")
     assert found.confidence == "low"
 
 
@@ -407,14 +407,14 @@ def test_padding_that_is_no_longer_than_it_must_be() -> None:
 def test_a_cache_of_what_is_the_same_each_time() -> None:
     survey = calibrated("native-decode", "image", [2e3], [5e2], pixels=1_000_000)
     found = helping(with_survey(made(TAR), survey), "cache")
-    assert found.title == "samples kept as they are after decoding"
+    assert found.title == "samples cached after decoding"
     assert found.why.startswith(
-        "98 % of making a batch gives the same each time. Augmentation is random from here on (RandomResizedCrop): "
+        "98 % of making a batch is deterministic. Augmentation is random from RandomResizedCrop on: "
         "random numbers are drawn in it or before it. Caching may start no later than decoding."
     )
     assert found.costs == [
         "400 MB for 400 samples of 1.0 MB, of 32 GB that are free",
-        "800 MB where each of 2 workers keeps its own, and shuffles",
+        "800 MB where each of 2 workers has a cache of its own, and shuffles",
     ]
     assert found.changes is None, "samples do not come again in the one pass that was seen"
 
@@ -423,7 +423,7 @@ def test_a_cache_after_resize() -> None:
     stages = {"decode:Pillow load": 4_000, "transform:Resize": 4_000, "transform:ColorJitter": 2_000}
     session = with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES)
     found = helping(session, "cache")
-    assert "random from here on (ColorJitter): random numbers are drawn in it or before it." in found.why
+    assert "random from ColorJitter on: random numbers are drawn in it or before it." in found.why
     assert "Caching may start no later than Resize." in found.why
     assert found.costs[0].startswith("31 MB for 40 samples of 786 kB")
 
@@ -432,7 +432,7 @@ def test_a_cache_after_normalize_holds_floats() -> None:
     """What Normalize gives is no image of bytes: it takes what it takes in the batch."""
     stages = {"decode:Pillow load": 4_000, "transform:ToTensor": 4_000, "transform:Normalize": 4_000}
     found = helping(with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES), "cache")
-    assert found.title == "samples kept as they are after Normalize"
+    assert found.title == "samples cached after Normalize"
     assert found.costs[0].startswith("126 MB for 40 samples of 3.1 MB")
     assert "all up to Normalize, and augment=" in (found.hint or "")
 
@@ -448,34 +448,34 @@ OWN_RESIZE = ("decode:Pillow load", "transform:Pillow resize", "collate:default"
 
 
 def test_a_resize_of_the_scripts_own_is_kept_only_where_samples_were_made_twice() -> None:
-    assert cut(OWN_RESIZE).startswith("samples kept as they are after Pillow resize: ")
+    assert cut(OWN_RESIZE).startswith("samples cached after Pillow resize: ")
     for fewer in ({"twice": False}, {"looks": 0}, {"looks": 1}):
         said = cut(OWN_RESIZE, **fewer)
-        assert said.startswith("samples kept as they are after decoding: "), fewer
+        assert said.startswith("samples cached after decoding: "), fewer
     assert "samples were not made twice, so nobody knows" in cut(OWN_RESIZE, twice=False)
 
 
 def test_a_resize_after_something_that_drew_or_differed_is_not_kept() -> None:
     for fault in ({"draws": ("transform:Pillow resize",)}, {"differs": ("transform:Pillow resize",)}):
-        assert cut(OWN_RESIZE, **fault).startswith("samples kept as they are after decoding: ")
+        assert cut(OWN_RESIZE, **fault).startswith("samples cached after decoding: ")
     behind = ("decode:OpenCV imdecode", "transform:OpenCV flip", "transform:OpenCV cvtColor")
-    assert cut(behind, draws=("transform:OpenCV flip",)).startswith("samples kept as they are after decoding: ")
+    assert cut(behind, draws=("transform:OpenCV flip",)).startswith("samples cached after decoding: ")
 
 
 def test_a_librarys_resize_is_kept_where_nothing_was_seen_to_draw() -> None:
     stages = ("decode:Pillow load", "transform:Resize")
-    assert cut(stages, twice=False).startswith("samples kept as they are after Resize: ")
-    assert cut(stages, twice=False, draws=("decode:",)).startswith("samples kept as they are after decoding: ")
-    assert cut(stages, looks=0).startswith("samples kept as they are after decoding: ")
+    assert cut(stages, twice=False).startswith("samples cached after Resize: ")
+    assert cut(stages, twice=False, draws=("decode:",)).startswith("samples cached after decoding: ")
+    assert cut(stages, looks=0).startswith("samples cached after decoding: ")
 
 
 def test_calls_are_known_by_the_names_that_stages_have() -> None:
-    every = {f"transform:OpenCV {name}" for name in opencv.TRANSFORMS}
-    every |= {f"transform:Pillow {name}" for name in pillow.TRANSFORMS}
+    every = {f"transform:OpenCV {name}" for name in OPENCV_TRANSFORMS}
+    every |= {f"transform:Pillow {name}" for name in PILLOW_TRANSFORMS}
     known = {f"transform:{name}" for name in BY_CALL if not name.startswith("torchvision")}
     assert known <= every
     assert cut(("decode:OpenCV imdecode", "transform:OpenCV cvtColor")).startswith(
-        "samples kept as they are after OpenCV cvtColor: "
+        "samples cached after OpenCV cvtColor: "
     )
 
 
@@ -496,21 +496,21 @@ def test_stages_of_a_validation_are_not_those_of_training() -> None:
     session.makers = [*validation, *session.makers]
     session.trainers[0].passes.insert(0, TrainerPass(7, 1, 0, 0, 0, [maker.pid for maker in validation]))
     session.trainers[0].loaders.append(LoaderFacts(1, dict(session.trainers[0].loaders[0].facts)))
-    assert remedy(session, "cache").title == "samples kept as they are after decoding"
+    assert remedy(session, "cache").title == "samples cached after decoding"
 
 
 def test_a_cache_that_does_not_fit() -> None:
     survey = calibrated("native-decode", "image", [2e3], [5e2], pixels=1_000_000_000)
     assert why_not(with_survey(made(TAR), survey), "cache") == (
-        "400 samples of 1.0 GB are 400 GB, and 32 GB of memory are free. Augmentation is random from here on "
-        "(RandomResizedCrop): random numbers are drawn in it or before it. Caching may start no later than decoding."
+        "400 samples of 1.0 GB are 400 GB, and 32 GB of memory are free. Augmentation is random from "
+        "RandomResizedCrop on: random numbers are drawn in it or before it. Caching may start no later than decoding."
     )
 
 
 def test_a_cache_of_next_to_nothing() -> None:
     run = MadeRun(stages={"transform:RandomCrop": 9_000, "read:file": 90})
     assert why_not(made(run), "cache") == (
-        "What is the same each time is 1.0 % of making a batch. Augmentation is random from here on (RandomCrop): "
+        "The deterministic part is 1.0 % of making a batch. Augmentation is random from RandomCrop on: "
         "random numbers are drawn in it or before it. Caching may start no later than reading."
     )
 
@@ -525,7 +525,7 @@ PLACES = [StagingPlace("/dev/shm", 8 * GB, "memory"), StagingPlace("/nvme", 100 
 def test_files_are_staged_where_they_fit(size: int, place: str) -> None:
     survey = MachineSurvey([SeenFile("/data/a.tar", size, 9)], PLACES)
     found = helping(with_survey(made(STORED), survey), "staging")
-    assert found.why == "Workers wait 2.02 ms a sample for files to be read, 85 % of making a batch."
+    assert found.why == "Workers wait 2.0 ms a sample for files to be read, 85 % of making a batch."
     assert found.changes == {"staging": [["/data/a.tar", f"{place}/headrace-staged/data/a.tar"]]}
 
 
@@ -595,7 +595,7 @@ def test_files_that_are_in_memory_anyway() -> None:
 
 
 def test_files_that_nobody_waits_for() -> None:
-    assert why_not(made(FEW), "staging") == "Waiting for files to be read is 0.0 % of making a batch."
+    assert why_not(made(FEW), "staging") == "Waiting for files to be read is 0 % of making a batch."
 
 
 def two_ranks(second: str) -> list[str]:
@@ -609,7 +609,7 @@ def test_ranks_with_other_shapes() -> None:
 
 
 def test_ranks_with_the_same_shapes() -> None:
-    assert two_ranks("float32[4,3,8,8]") == ["Ranks have other shapes in 0.0 % of the steps."]
+    assert two_ranks("float32[4,3,8,8]") == ["Ranks have other shapes in 0 % of the steps."]
 
 
 def test_data_parallel() -> None:

@@ -20,7 +20,7 @@ from headrace.doctor.tune.candidates import (
     TuneBounds,
     arguments,
     chosen,
-    estimates,
+    corrected,
     excluded,
     grid,
     next_run,
@@ -51,17 +51,15 @@ class TestNextRun:
     def test_a_run_that_belies_its_prediction_corrects_its_neighbours(self) -> None:
         near, far = arguments(4, 4), NONE
         wanted = {ONE: prediction(50.0), FOUR: prediction(10.0), near: prediction(10.0), far: prediction(45.0)}
-        before = estimates(wanted, [steady(ONE, 50.0)])
-        after = estimates(wanted, [steady(ONE, 50.0), steady(FOUR, 14.0)])
-        assert math.exp(before[near].mean) == pytest.approx(10, rel=0.05)
-        assert math.exp(after[near].mean) > 12
-        assert math.exp(after[far].mean) == pytest.approx(45, rel=0.1)
-        assert after[near].deviation < before[near].deviation
+        after = corrected(wanted, [steady(ONE, 50.0), steady(FOUR, 14.0)])
+        assert after[near].step_us == pytest.approx(10 * math.sqrt(1.4), rel=0.01)
+        assert after[near].high_us / after[near].low_us == pytest.approx(wanted[near].high_us / wanted[near].low_us)
+        assert after[far].step_us == pytest.approx(45)
 
     def test_none_where_nothing_waits_for_data(self) -> None:
         wanted = {TWO: prediction(20.0), FOUR: prediction(20.0)}
         assert next_run(wanted, [steady(TWO, 20.0)]) is not None
-        assert next_run(wanted, [steady(TWO, 20.0)], floor_us=19.9) is None
+        assert next_run(wanted, [steady(TWO, 20.0)], lower_bound_us=19.9) is None
 
     def test_none_once_all_were_run(self) -> None:
         wanted = {ONE: prediction(50.0), TWO: prediction(20.0)}
@@ -168,7 +166,7 @@ def _found(seed: int) -> float:
     candidates = grid(TuneBounds(present=NONE, cores=cores)).candidates
     wanted = {one: prediction(simulated(one)) for one in candidates}
     runs = [steady(NONE, true(NONE))]
-    while len(runs) < MOST_RUNS and (one := next_run(wanted, runs, floor_us=0.8 * floor)) is not None:
+    while len(runs) < MOST_RUNS and (one := next_run(wanted, runs, lower_bound_us=0.8 * floor)) is not None:
         runs.append(steady(one, true(one)))
     taken = chosen(runs)
     assert taken is not None

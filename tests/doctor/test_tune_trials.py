@@ -13,17 +13,15 @@ from made_sessions import MadeRun
 from report_pages import GOLDEN
 from rich.console import Console
 
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.prove.baseline import BaselinePace, ComparedSamples
 from headrace.doctor.prove.prover import ProveProgress
 from headrace.doctor.prove.trial import Trial, TrialRequest
 from headrace.doctor.session.model import BatchDigest, CommandOutcome, Session
-from headrace.doctor.tune.baseline import Looked, look
 from headrace.doctor.tune.candidates import Arguments, MeasuredArguments, arguments, chosen, grid
-from headrace.doctor.tune.report import show
-from headrace.doctor.tune.result import TuneResult, keywords_of, not_paying, paste
-from headrace.doctor.tune.run import Trials, measured_steps
+from headrace.doctor.tune.report import Paste, TuneResult, keywords_of, not_paying, paste, show
+from headrace.doctor.tune.run import Trials, TuneBaseline, baseline_of, measured_steps
 from headrace.errors import TuneError
 
 SLOW = {"decode:PIL.Image.load": 38_000}
@@ -43,9 +41,13 @@ def waiting(**facts: object) -> Session:
     return made(MadeRun(steps=60, stages=SLOW, facts=facts))
 
 
-def looked(session: Session, script: str | None = None) -> Looked:
+def looked(session: Session, script: str | None = None) -> TuneBaseline:
     sources = ScriptSources({"train.py": script}.get if script is not None else lambda _: None, "/home/ada")
-    return look(session, diagnose(session), sources)
+    return baseline_of(session, diagnose(session), sources)
+
+
+def pasted(baseline: TuneBaseline, choice: Arguments) -> Paste:
+    return paste(baseline.case, baseline.call, choice, baseline.present)
 
 
 class TestLook:
@@ -72,8 +74,8 @@ class TestLook:
 
     def test_a_floor_is_no_longer_than_the_step(self) -> None:
         found = looked(waiting())
-        assert found.floor_us is not None
-        assert 2_000 < found.floor_us < sum(found.steps) / len(found.steps)
+        assert found.lower_bound_us
+        assert 2_000 < found.lower_bound_us < sum(found.steps) / len(found.steps)
 
     def test_several_passes_ask_whether_workers_stay(self) -> None:
         assert looked(respawned(MadeRun(steps=30))).bounds().passes == 3
@@ -181,7 +183,7 @@ def trials(session: Session, runs: Runs, *, most_runs: int = 4, most_s: float = 
     found = looked(session)
     candidates = grid(found.bounds()).candidates
     return Trials(
-        looked=found,
+        baseline=found,
         predictions={one: made for one in candidates if (made := found.predict(one)) is not None},
         run=runs,
         progress=ProveProgress(Console(file=io.StringIO())),
@@ -308,17 +310,17 @@ class TestAdvice:
         assert loader.persistent_workers == choice.persistent_workers
 
     def test_names_the_call_and_changes_it(self) -> None:
-        found = paste(looked(waiting(), "\n" * 7 + SCRIPT), arguments(6, 4))
+        found = pasted(looked(waiting(), "\n" * 7 + SCRIPT), arguments(6, 4))
         assert found.line == "DataLoader(..., num_workers=6, prefetch_factor=4)"
         assert found.where == "train.py:11"
         assert "+loader = DataLoader(data, batch_size=4, num_workers=6, prefetch_factor=4)" in found.diff
 
     def test_says_where_it_is_iterated_if_no_call_is_certain(self) -> None:
-        assert paste(looked(waiting()), arguments(6)).where == "the DataLoader that train.py:12 iterates"
+        assert pasted(looked(waiting()), arguments(6)).where == "the DataLoader that train.py:12 iterates"
 
     def test_a_trainer_of_transformers_has_arguments_of_its_own(self) -> None:
         script = "from transformers import TrainingArguments\nargs = TrainingArguments(output_dir='out')\n"
-        found = paste(looked(waiting(), script), arguments(6))
+        found = pasted(looked(waiting(), script), arguments(6))
         assert found.line == "TrainingArguments(..., dataloader_num_workers=6, dataloader_prefetch_factor=2)"
         assert found.where == "train.py:2"
 
@@ -358,7 +360,7 @@ def tuned(*, kept: bool = False) -> TuneResult:
         runs=runs,
         predictions=predictions,
         ended="runs",
-        paste=paste(found, choice.arguments),
+        paste=pasted(found, choice.arguments),
         notes=["pin_memory: no CUDA device was used in this run, so nothing is copied from pinned memory"],
         seconds=21.0,
     )

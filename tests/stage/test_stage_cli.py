@@ -32,7 +32,7 @@ def test_there_and_back(source, to, tmp_path):
     assert said[1:4] == [
         f"{total - 1} files were there already, with the size and time of their sources",
         f"{total - 1} of them read again: each has the bytes that were staged",
-        "1 copies were not as they had been staged, and were made anew: source/large",
+        "1 copies had changed since they were staged, and were made anew: source/large",
     ]
     assert re.fullmatch(rf"{total} files of [\d.]+ kB removed from {re.escape(str(to))}\n", run("unstage", to))
     assert not to.exists()

@@ -15,6 +15,7 @@ from processes import source_paths
 
 from headrace.data.staging.source_files import FreeSpace, SourceFile, expect_room, file_system_of
 from headrace.errors import WriteError
+from headrace.system import mounts
 
 GB = 10**9
 NAMESPACE = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m", "sh", "-c"]
@@ -38,9 +39,10 @@ def test_the_kind_of_a_file_system():
         "22 1 0:21 / /dev/shm rw,nosuid shared:4 - tmpfs tmpfs rw,size=64m\n"
         "23 1 259:2 / /data\\040set rw - ext4 /dev/nvme0n1p2 rw\n"
     )
-    assert file_system_of(os.makedev(0, 21), info) == "tmpfs"
-    assert file_system_of(os.makedev(259, 2), info) == "ext4"
-    assert file_system_of(os.makedev(8, 1), info) is None
+    listed = mounts(lambda _: info, "self")
+    assert file_system_of(os.makedev(0, 21), listed) == "tmpfs"
+    assert file_system_of(os.makedev(259, 2), listed) == "ext4"
+    assert file_system_of(os.makedev(8, 1), listed) is None
 
 
 @pytest.mark.parametrize(

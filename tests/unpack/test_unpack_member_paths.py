@@ -101,7 +101,7 @@ def test_links_that_are_refused(path, link, why):
 
 
 def test_hard_links_name_members():
-    assert hard_link_target("./a//b") == "a/b"
+    assert hard_link_target("./a//b") == b"a/b"
     for link in ("/a", "../a", "a/../b"):
         with pytest.raises(RefusedError):
             hard_link_target(link)

@@ -21,9 +21,7 @@ from headrace import _core
 from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, size_text
 from headrace.data.storage.file_writing import PARTIAL_SUFFIX, UnwritableError, partial_file
 from headrace.errors import SharedMemoryError, UsageError, WriteError
-from headrace.system.forks import close_in_forks
-from headrace.system.resources import available_bytes
-from headrace.system.threads import THREAD_PREFIX, close_at_exit
+from headrace.system import THREAD_PREFIX, available_bytes, close_at_exit, close_in_forks
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

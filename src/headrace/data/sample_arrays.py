@@ -100,11 +100,11 @@ class CachedArray:
             if kept is not None:
                 return kept
         except InvalidFileError as error:
-            warnings.warn(damage_text(f"{place}: expected {self.what}", error), stacklevel=3)
+            warnings.warn(damage_text(f"{place}: expected {self.what}", error), stacklevel=4)
         try:
             return build_cached(place, load, build)
         except UnwritableError as error:
-            warnings.warn(f"{self.lost} ({place}: {error}). Set HEADRACE_CACHE to a writable folder", stacklevel=3)
+            warnings.warn(f"{self.lost} ({place}: {error}). Set HEADRACE_CACHE to a writable folder", stacklevel=4)
         made = make() if made is None else made
         made.flags.writeable = False
         return made

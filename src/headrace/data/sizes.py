@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from headrace.data.dataset import Dataset
 from headrace.data.native_reading import ImageSizes, probe_sizes
 from headrace.data.sample_arrays import CachedArray, file_versions, mapped_zeros, position_blocks, release_pages
 from headrace.data.storage.sidecar import cache_folder
-from headrace.system.resources import default_threads
+from headrace.system import default_threads
 
 SIZES_FORMAT = "headrace image sizes 2"
 """Raise the number whenever the meaning of a cached file changes."""
@@ -59,11 +60,16 @@ def image_sizes(
         sizes = probe()
         sizes.flags.writeable = False
         return sizes
-    what = f"the sizes of {len(dataset):,} images"
+    return _open_cached(
+        _cached_at(dataset, column, files_of, exif=exif, limits=limits, cache=cache), len(dataset), probe
+    )
+
+
+def _open_cached(place: str, count: int, probe: Callable[[], ImageSizes]) -> ImageSizes:
+    what = f"the sizes of {count:,} images"
     lost = f"{what} cannot be kept, so each start reads their headers again"
     cached = CachedArray(SIZES_FORMAT, "sizes", what, least=0, lost=lost)
-    place = _cached_at(dataset, column, files_of, exif=exif, limits=limits, cache=cache)
-    return cached.open(place, 2 * len(dataset), lambda: probe().reshape(-1)).reshape(-1, 2)
+    return cached.open(place, 2 * count, lambda: probe().reshape(-1)).reshape(-1, 2)
 
 
 def _cached_at(

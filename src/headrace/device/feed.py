@@ -11,8 +11,7 @@ from multiprocessing.connection import wait
 from typing import Any, Generic, TypeVar
 
 from headrace.device.h2d_copy import CopyLane, PrefetchStats, SentBatch
-from headrace.system.channel import Channel, Closed
-from headrace.system.threads import THREAD_PREFIX, ProcessOrigin, close_at_exit, in_own_thread
+from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
 
 # -- from device/feed.py: A thread that takes batches from a source and sends them down a lane, ahead of the consumer.
 

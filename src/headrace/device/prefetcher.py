@@ -16,7 +16,7 @@ from headrace.device.h2d_copy import PrefetchStats, lane_to, resolve
 from headrace.device.image_conversion import TORCH_DTYPES, AnyImages, Conversion, ImageSelector, NamedImages
 from headrace.errors import UsageError
 from headrace.fields import DTYPES, DType, Normalize
-from headrace.system.channel import Closed
+from headrace.system import Closed
 
 # -- from device/handed_on.py: Methods that an object has only if its source has ones of the same names, so that
 # whoever asks is told the truth.

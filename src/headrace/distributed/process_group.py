@@ -33,7 +33,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from headrace.errors import RankError, UsageError
-from headrace.system.rank import Launcher, launcher_of
+from headrace.system import Launcher, launcher_of
 
 # -- from distributed/peers.py: The processes of a run's ranks, and which of them are gone.
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headrace.doctor.attach.command import DOCTOR_FAILED
+from headrace.doctor.attach import DOCTOR_FAILED
 from headrace.errors import HeadraceError
 
 COMMAND = "headrace.doctor.command"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from headrace.doctor.session.evidence_reader import read_session
+from headrace.doctor.session import read_session
 from headrace.doctor.session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
 

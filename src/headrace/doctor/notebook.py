@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from headrace.doctor.attach.injection import end_fork_server, probe_environment
+from headrace.doctor.attach import end_fork_server, probe_environment
 from headrace.doctor.probe.settings import ProbeSettings, SessionClock
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def watch(
     names steps and stages for torch.profiler. A watch within another one, or in a script under `headrace doctor`, gives
     what has been measured up to its end. Exceptions of the body pass through.
     """
+    from headrace.doctor.session import session_folder
     from headrace.doctor.session.model import CommandOutcome
-    from headrace.doctor.session.storage import session_folder
 
     watched, begun_ns = Watch(), time.monotonic_ns()
     machines: list[Machine] = []
@@ -141,7 +141,7 @@ def _sampled(clock: SessionClock, machines: list[Machine]) -> Iterator[None]:
 
 
 def _conclude(watched: Watch, folder: Path, outcome: CommandOutcome, machines: list[Machine]) -> None:
-    from headrace.doctor.causes.diagnose import diagnose
+    from headrace.doctor.causes.findings import diagnose
     from headrace.doctor.conclusion import concluded
 
     watched.session = concluded(folder, outcome=outcome, mode="watch", machines=machines)

@@ -13,10 +13,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headrace.doctor.attach.command import DOCTOR_FAILED, CommandResult, exit_status, run_command
-from headrace.doctor.attach.hands_off import UndoReport, holds_files, restore_session, undo_notes, unfinished_sessions
-from headrace.doctor.attach.process_tree import Leftover
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.attach import (
+    DOCTOR_FAILED,
+    CommandResult,
+    Leftover,
+    UndoReport,
+    exit_status,
+    holds_files,
+    restore_session,
+    run_command,
+    undo_notes,
+    unfinished_sessions,
+)
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.causes.remedy import Prescription
 from headrace.doctor.conclusion import concluded
@@ -29,8 +38,8 @@ from headrace.doctor.prove.prover import prover_of
 from headrace.doctor.report.live import LiveView
 from headrace.doctor.report.outputs import Outputs, document, write_whole
 from headrace.doctor.report.run_text import gpu_busy
+from headrace.doctor.session import SESSION_FILE, SessionFolder, decode_session, session_folder
 from headrace.doctor.session.model import CommandOutcome, Machine, MachineSurvey, Session, SessionNote, UnreachedProcess
-from headrace.doctor.session.storage import SESSION_FILE, SessionFolder, decode_session, session_folder
 from headrace.errors import SessionError
 
 REPLAY_STEPS = 40

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.dropins.resumable_samplers import BucketBatchSampler, ResumableBatchSampler, ResumableSampler
     from headrace.dropins.shared_sequence import shared_list
     from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
-    from headrace.loader.framework_dataloader import as_dataloader
+    from headrace.loader import as_dataloader
 
 _HOMES = {
     "BucketBatchSampler": "headrace.dropins.resumable_samplers",
@@ -37,7 +37,7 @@ _HOMES = {
     "ResumableBatchSampler": "headrace.dropins.resumable_samplers",
     "ResumableSampler": "headrace.dropins.resumable_samplers",
     "ThreadDataLoader": "headrace.dropins.thread_loader.thread_dataloader",
-    "as_dataloader": "headrace.loader.framework_dataloader",
+    "as_dataloader": "headrace.loader",
     "cached": "headrace.dropins.cached_dataset",
     "decode_image": "headrace.dropins.image_reader",
     "read_images": "headrace.dropins.image_reader",

@@ -92,7 +92,7 @@ def bench(
 ) -> None:
     """Headrace beside torch's DataLoader with Pillow, or a loader of yours, on your own files, at equal cores."""
     from headrace.errors import UsageError
-    from headrace.loader import available_cores
+    from headrace.system import available_cores
     from headrace.tools.bench.settings import BenchSettings
 
     if step and not worth:
@@ -201,7 +201,7 @@ def tune(
     Nothing of the script changes: arguments are set from outside, in a few short runs. The exit status is the
     command's own where it failed, and 125 where there is nothing to tune.
     """
-    from headrace.doctor.attach.command import DOCTOR_FAILED
+    from headrace.doctor.attach import DOCTOR_FAILED
     from headrace.doctor.report.outputs import Outputs
     from headrace.doctor.tune.report import show
     from headrace.doctor.tune.run import Tuning

@@ -16,9 +16,8 @@ from headrace.data import Dataset
 from headrace.data.pillow_images import open_picture
 from headrace.dropins.image_reader import ImageReader
 from headrace.errors import HeadraceError, SampleError
-from headrace.loader import default_threads
-from headrace.system.threads import THREAD_PREFIX
-from headrace.views.views import Resize
+from headrace.system import THREAD_PREFIX, default_threads
+from headrace.views import Resize
 
 # -- from peek/fingerprint.py: A picture's fingerprint: small, and nearly the same when it is scaled or compressed
 # again.

@@ -29,7 +29,7 @@ from headrace.data.sources.memory_samples import columns_of, shown
 from headrace.data.storage.strings import Ints
 from headrace.data.table import SampleTable
 from headrace.errors import DatasetError, EmptyDatasetError, UsageError
-from headrace.system.resources import default_threads
+from headrace.system import default_threads
 
 _INDEXING_THREADS = 8  # a scan waits for the disk, not for the processor
 _KEYS_IN_MESSAGE = 5
@@ -63,9 +63,9 @@ def open_archives(
         wanted = None if isinstance(classes, bool) else classes
         kept, label = _classes(source, samples, columns.get("image"), wanted, skipped)
         samples = samples.keep(kept)
-        kept_columns = archive_columns(samples, files, places)
-        others = {name: column for name, column in kept_columns.items() if name != "label"}
-        columns = {"image": others["image"], "label": label} | others
+        others: dict[str, Column] = {**archive_columns(samples, files, places)}
+        others["label"] = label
+        columns = {name: others[name] for name in ("image", "label")} | others
     digest = indices[0].digest if len(indices) == 1 and not classes else None
     return SampleTable(source, ArchiveKeys(samples), columns, dict(sorted((+skipped).items())), known_digest=digest)
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.data.storage.open_file import DescriptorOwner, printable_path
-from headrace.errors import DatasetError, WriteError
+from headrace.errors import DatasetError, HeadraceError, WriteError
 
 PARTIAL_SUFFIX = ".partial"
 _SCRATCH_PREFIX = ".headrace."  # where a file system knows no unnamed files, it has a name for a moment
@@ -189,6 +189,17 @@ _WRITE_ADVICE = {
 def write_error(path: bytes, error: OSError) -> WriteError:
     hint = _WRITE_ADVICE.get(error.errno or 0, "Check the disk and run it again: what is complete is kept")
     return WriteError(f"{printable_path(path)}: could not be written: {error.strerror}. {hint}")
+
+
+@contextmanager
+def writing(path: bytes) -> Iterator[None]:
+    """Raise WriteError for what the system says of `path`. A BlockingIOError, which a lock raises, passes."""
+    try:
+        yield
+    except (HeadraceError, BlockingIOError):
+        raise
+    except OSError as error:
+        raise write_error(path, error) from error
 
 
 class OutputFolder(DescriptorOwner):

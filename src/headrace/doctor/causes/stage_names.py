@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.doctor.measure import waits
 from headrace.doctor.measure.batches import REST, SERIALISE
+from headrace.doctor.measure.diagnosis import TimePart, WaitCauses
 from headrace.doctor.session.model import ProbedProcess, Session
 
 NAMES = {
@@ -62,6 +63,9 @@ LOOK = {
     waits.UNKNOWN: "Look at the notes: workers that could not be observed.",
 }
 
+OF_STAGE = 0.8
+"""Share of its category from which one stage stands for it."""
+
 
 def category(cause: str) -> str:
     """Of a cause: the category of a stage, or the part of the wait itself."""
@@ -86,3 +90,19 @@ def who(session: Session, process: ProbedProcess) -> str:
         if (maker.host, maker.pid) == (process.host, process.pid) and maker.worker is not None:
             return f"Worker {maker.worker} (process {process.pid})"
     return f"Process {process.pid}"
+
+
+def by_category(causes: WaitCauses) -> list[TimePart]:
+    """Sum causes by category, heaviest first. One is named by its stage where that is most of it."""
+    groups: dict[str, list[TimePart]] = {}
+    for part in causes.parts:
+        groups.setdefault(category(part.name), []).append(part)
+    sums = [
+        TimePart(
+            parts[0].name if parts[0].share >= OF_STAGE * sum(part.share for part in parts) else name,
+            sum(part.us for part in parts),
+            sum(part.share for part in parts),
+        )
+        for name, parts in groups.items()
+    ]
+    return sorted(sums, key=lambda part: -part.share)

@@ -9,21 +9,17 @@ from statistics import fmean
 
 from headrace.doctor.causes.memory import COPIED
 from headrace.doctor.causes.processes import NOT_KNOWN, NOT_SEEN, hanging
-from headrace.doctor.causes.stage_names import category, named, who
-from headrace.doctor.measure.diagnosis import Finding, RankView, StepBudget, TimePart, WaitCauses
-from headrace.doctor.measure.own_loaders import SOURCE
+from headrace.doctor.causes.stage_names import by_category, category, named, who
+from headrace.doctor.measure.diagnosis import Finding, RankView, StepBudget, TimePart
+from headrace.doctor.measure.production import SOURCE
 from headrace.doctor.measure.ranks import is_late
-from headrace.doctor.measure.steps import WAIT
+from headrace.doctor.measure.steps import BOUND, WAIT
 from headrace.doctor.measure.view import TrainerView
-from headrace.doctor.quantities import counted, percent, time
+from headrace.doctor.quantities import counted, duration, percent
 from headrace.doctor.session.model import Session
 
-BOUND = 0.05
-"""Share of a step from which a run is called input-bound: below it, nothing done about data gains more than this."""
 WORTH_NAMING = 0.1
 """Share of the wait from which a cause is named beside the first."""
-OF_STAGE = 0.8
-"""Share of its category from which one stage stands for it."""
 OUT_OF_ORDER = "out-of-order"
 BEHIND = {
     "cores",
@@ -156,22 +152,6 @@ def cause_words(view: TrainerView) -> str:
     return ", ".join([f"{percent(first.share)} of that is {named(first.name)}{_where(view, first.name)}", *rest])
 
 
-def by_category(causes: WaitCauses) -> list[TimePart]:
-    """Causes summed by category, heaviest first. One is called by its stage where that is most of it."""
-    groups: dict[str, list[TimePart]] = {}
-    for part in causes.parts:
-        groups.setdefault(category(part.name), []).append(part)
-    sums = [
-        TimePart(
-            parts[0].name if parts[0].share >= OF_STAGE * sum(part.share for part in parts) else name,
-            sum(part.us for part in parts),
-            sum(part.share for part in parts),
-        )
-        for name, parts in groups.items()
-    ]
-    return sorted(sums, key=lambda part: -part.share)
-
-
 def _where(view: TrainerView, cause: str) -> str:
     """Where a stage runs; a part of the wait itself has its place in its name."""
     if ":" not in cause and not any(category(part.name) == cause and ":" in part.name for part in view.causes.parts):
@@ -197,7 +177,7 @@ def _late(ranks: Sequence[RankView]) -> Iterator[str]:
     for rank in ranks:
         if is_late(rank, len(ranks)):
             peers = [other.peer_wait_us for other in ranks if other.peer_wait_us is not None and other is not rank]
-            waiting = f"; the others wait {time(fmean(peers))} of each step for a peer" if peers else ""
+            waiting = f"; the others wait {duration(fmean(peers))} of each step for a peer" if peers else ""
             yield f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps{waiting}."
 
 

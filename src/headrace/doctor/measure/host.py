@@ -42,6 +42,17 @@ class Host:
     def peak(self, column: str) -> float | None:
         return max(self.known(column), default=None)
 
+    @property
+    def least_free_bytes(self) -> float | None:
+        """Memory that was free at the fullest reading."""
+        return min(self.known("memory_available_bytes"), default=None)
+
+    @property
+    def free_shared_bytes(self) -> float | None:
+        """Memory that was free in /dev/shm at the fullest reading."""
+        total = self.fact("shm_bytes")
+        return None if total is None else total - (self.peak("shm_used_bytes") or 0.0)
+
     def fact(self, name: str) -> float | None:
         """A fact that is a number."""
         value = self.facts.get(name)

@@ -105,6 +105,8 @@ OBSERVE, REPLAY, LOAD, DRAIN = "observe", "replay", "load", "drain"
 """Names of windows."""
 EVALUATION = "e"
 """Kind of span, of docs/doctor/evidence.md."""
+BOUND = 0.05
+"""Share of a step from which a run is called input-bound: below it, nothing done about data gains more than this."""
 PREFETCH = 2
 """Batches that DataLoader has in flight for each worker where nothing else is said."""
 
@@ -219,6 +221,21 @@ def whole_fact(facts: dict[str, Any], name: str) -> int | None:
     """A fact that is a whole number, as a loader of somebody's own may not have it."""
     value = facts.get(name)
     return value if isinstance(value, int) else None
+
+
+def is_here(trainer: Trainer, one: TrainerPass) -> bool:
+    """Return whether the trainer makes the batches of a pass itself."""
+    return one.workers in ([], [trainer.pid])
+
+
+def is_source(loader: LoaderFacts | None) -> bool:
+    """Return whether it is no loader at all, but a function or an iterator that the loop calls for a batch."""
+    return loader is not None and "source" in loader.facts
+
+
+def threads_of(loader: LoaderFacts | None) -> int:
+    """Count the threads that make a loader's batches in the trainer itself; 0 for torch's DataLoader."""
+    return 0 if loader is None else whole_fact(loader.facts, "threads") or 0
 
 
 def _steps(trainer: Trainer) -> list[MeasuredStep]:

@@ -11,8 +11,7 @@ from statistics import fmean, median, quantiles
 
 from headrace.doctor.measure.batches import Join, busy_us
 from headrace.doctor.measure.diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitCauses, WaitSplit
-from headrace.doctor.measure.own_loaders import shares_of_feeds
-from headrace.doctor.measure.production import makings
+from headrace.doctor.measure.production import makings, shares_of_feeds
 from headrace.doctor.measure.steps import (
     BACKWARD,
     COLLECTIVE,
@@ -201,15 +200,53 @@ class TrainerView:
     def loader(self, number: int) -> LoaderFacts | None:
         return next((loader for loader in self.trainer.loaders if loader.number == number), None)
 
+    def demanded_cores(self, making: LoaderProduction) -> float | None:
+        """Return the cores that making batches takes as fast as the trainer can take them; None where unknown.
+
+        It is the CPU time of a step's batches by the least time that a step takes, however many workers there are.
+        """
+        known = [(part.cpu_us, part.wall_us) for part in making.stages if part.cpu_us is not None]
+        cpu, wall = sum(cpu for cpu, _ in known), sum(wall for _, wall in known)
+        step_us = self._unhindered_us()
+        if self.budget is None or making.batches == 0 or step_us <= 0 or wall <= 0:
+            return None
+        return self.budget.micro_batches * making.batch_us * cpu / wall / step_us
+
+    def _unhindered_us(self) -> float:
+        """Return the step that never waits for a worker; 0 without steps.
+
+        It is its computing and the unpickling of its batches, by the same thread. Where another thread unpickles and
+        pins them meanwhile, it is the longer of the two.
+        """
+        if self.budget is None:
+            return 0.0
+        computing = sum(part.us for part in self.budget.parts if part.name != WAIT)
+        gets, rows, steps = self.trainer.gets, self.training.gets, len(self.training.steps)
+        between = sum(gets.unpickle[row] or 0 for row in rows if gets.pin[row] is None)
+        beside = sum((gets.unpickle[row] or 0) + (gets.pin[row] or 0) for row in rows if gets.pin[row] is not None)
+        return max(computing + between / steps, beside / steps)
+
 
 def main_view(views: Sequence[TrainerView]) -> TrainerView | None:
-    """The one that the verdict is about: of those that train, the one that waited longest for data."""
-    return max(views, key=_weight, default=None)
+    """Return the view that the verdict is about: of those that train, the one that waited longest for data."""
+
+    def weight(view: TrainerView) -> tuple[bool, float]:
+        wait = (view.wait_share or 0.0) * view.training.total_us
+        return view.training.unit == "step" and bool(view.training.steps), wait
+
+    return max(views, key=weight, default=None)
 
 
-def _weight(view: TrainerView) -> tuple[bool, float]:
-    wait = (view.wait_share or 0.0) * view.training.total_us
-    return view.training.unit == "step" and bool(view.training.steps), wait
+def main_view_of(session: Session) -> TrainerView | None:
+    """Measure a session's trainers, and return the main view."""
+    join = Join(session)
+    return main_view([TrainerView.of(session, trainer, join) for trainer in session.trainers])
+
+
+def uses_gpu(session: Session, trainer: Trainer) -> bool:
+    """Return whether a trainer used a GPU; torch with CUDA may well train without one."""
+    facts = next((one.facts for one in session.processes if (one.host, one.pid) == (trainer.host, trainer.pid)), {})
+    return any(facts.get(kind, {}).get("device") is not None for kind in ("facts", "torch"))
 
 
 # -- from doctor/analyse/cost.py: What the probe itself cost, as it measured in this run.

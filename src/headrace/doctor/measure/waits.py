@@ -9,8 +9,7 @@ from statistics import median, quantiles
 
 from headrace.doctor.measure.batches import REST, Finder, Join, MadeBatch, batch_stages
 from headrace.doctor.measure.diagnosis import TimePart, WaitCauses, WaitSplit
-from headrace.doctor.measure.own_loaders import is_source, threads_of
-from headrace.doctor.measure.steps import MeasuredTraining, pass_of, queue_of
+from headrace.doctor.measure.steps import MeasuredTraining, is_here, is_source, pass_of, queue_of, threads_of
 from headrace.doctor.session.model import LoaderFacts, ReceivedBatches, Trainer, TrainerPass
 
 # -- from doctor/analyse/handing.py: Tensors that a worker hands over late, because its Python is at the next batch.
@@ -144,11 +143,6 @@ def _get(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, usual: fl
         return Wait(one.loader, parts, made)
     held, holder = found
     return Wait(one.loader, parts, made, min(held, parts.get(UNPICKLE, 0)), holder)
-
-
-def is_here(trainer: Trainer, one: TrainerPass) -> bool:
-    """Whether the trainer makes the batches of a pass itself."""
-    return one.workers in ([], [trainer.pid])
 
 
 def _here(trainer: Trainer, row: int, made: MadeBatch | None) -> list[Cut]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn
 from rich.progress_bar import ProgressBar
 
-from headrace.doctor.attach.hands_off import undo_notes
+from headrace.doctor.attach import undo_notes
 from headrace.doctor.causes.remedy import Prescription, is_gain
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.prove.baseline import DIGESTS, STEPS, BaselinePace, ComparedSamples, are_equal, compare, patience_s

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.attach import process_tree
-from headrace.doctor.machine.control_groups import Cgroups
+from headrace.doctor.attach import process_stat
 from headrace.doctor.machine.host import SHM, MachineMemory
 from headrace.doctor.machine.kernel import LinuxKernel
 from headrace.doctor.quantities import size
+from headrace.system import ControlGroups
 
 PREFIX = "headrace-"
 """Of the name of a folder that holds copies. Its process follows: the namespace of its pid, that, and its start, so
@@ -112,7 +112,7 @@ def _root(copy: str) -> Path:
 
 def _start_of(pid: int) -> int | None:
     """In the kernel's clock ticks; None where there is no such process."""
-    stat = process_tree.process_stat(pid)
+    stat = process_stat(pid)
     return None if stat is None else stat.started_ticks
 
 
@@ -146,7 +146,7 @@ def _check_room(sources: list[_StagedRoot], root: Path, deadline: float) -> None
 def _free_memory_bytes() -> float:
     """Of the machine and of the control group; endless where neither tells."""
     kernel = LinuxKernel()
-    memory = MachineMemory(kernel, Cgroups(kernel, os.getpid()))
+    memory = MachineMemory(kernel, ControlGroups(kernel.text, os.getpid()))
     row, facts = memory.read(0.0), memory.facts()
     limit, used = facts.get("memory_limit_bytes"), row.get("cgroup_memory_used_bytes")
     left = [row.get("memory_available_bytes"), None if limit is None or used is None else limit - used]

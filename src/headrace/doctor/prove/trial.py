@@ -12,19 +12,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.attach.command import CommandResult, run_command
-from headrace.doctor.attach.hands_off import UndoReport, holds_files
-from headrace.doctor.attach.process_tree import Patience
+from headrace.doctor.attach import CommandResult, Patience, UndoReport, holds_files, run_command
 from headrace.doctor.conclusion import concluded
-from headrace.doctor.machine.control_groups import Cgroups
 from headrace.doctor.machine.host import Cores
 from headrace.doctor.machine.kernel import Kernel, LinuxKernel
 from headrace.doctor.probe.remedies import KEYS
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 from headrace.doctor.prove.baseline import DIGESTS, ComparedSamples, step_durations
 from headrace.doctor.prove.staging import StagingError, staged
+from headrace.doctor.session import SCRATCH
 from headrace.doctor.session.model import CommandOutcome, Proof, Session
-from headrace.doctor.session.storage import SCRATCH
+from headrace.system import ControlGroups
 
 # -- from doctor/prove/others.py: What other programs do meanwhile: proofs are compared with a run that had as much of
 # the machine.
@@ -49,7 +47,7 @@ class Others:
     ) -> None:
         known = LinuxKernel() if kernel is None else kernel
         own = os.getpid()
-        self._cores = Cores(known, own, Cgroups(known, own))
+        self._cores = Cores(known, own, ControlGroups(known.text, own))
         self._clock, self._used_s = clock, used_s
         self._began, self._used = clock(), used_s()
         self._cores.read(self._began)

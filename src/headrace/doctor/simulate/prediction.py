@@ -288,7 +288,11 @@ class Prediction:
     low_us: float
     high_us: float
     speedup: float
-    """Of the observed step."""
+    """Observed step divided by the predicted one."""
+
+    def scaled(self, factor: float) -> Prediction:
+        """Return the prediction of a step that is so many times as long."""
+        return Prediction(self.step_us * factor, self.low_us * factor, self.high_us * factor, self.speedup / factor)
 
 
 def predicted(recorded: RecordedRun, setup: FeedSetup, *, seed: int = 0) -> Prediction:

@@ -19,13 +19,13 @@ from headrace.doctor.measure.steps import (
     WAIT,
     MeasuredStep,
     MeasuredTraining,
+    is_here,
     training,
     whole_fact,
     window_steps,
     with_loaders_as_one,
 )
 from headrace.doctor.measure.view import device_parts, evaluation_us, window_us
-from headrace.doctor.measure.waits import is_here
 from headrace.doctor.session.model import BatchProducer, LoaderFacts, Session, Trainer, TrainerPass
 from headrace.doctor.simulate.batch_work import (
     SEVERAL,

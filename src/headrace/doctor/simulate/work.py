@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class StageChange:
-    """What becomes of one stage's time in a batch: `cpu` and `wait` are multiplied, `cpu` where a thread computes and
-    `wait` where it waits for storage or a lock; or each call takes `call_us` of computing in place of both."""
+    """Factors of one stage's time in a batch: `cpu` where a thread computes, `wait` where it waits."""
 
     cpu: float = 1.0
     wait: float = 1.0
-    call_us: float | None = None
+
+    def scaled(self, left: float) -> StageChange:
+        """Return the change that leaves so much of what this one leaves."""
+        return StageChange(self.cpu * left, self.wait * left)
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,6 @@ class StageColumns:
     wait: Column
 
     def changed(self, change: StageChange) -> StageColumns:
-        if change.call_us is not None:
-            return replace(self, compute=self.calls * change.call_us, wait=np.zeros_like(self.wait))
         return replace(self, compute=self.compute * change.cpu, wait=self.wait * change.wait)
 
     def without_waits(self) -> StageColumns:
@@ -326,10 +326,6 @@ class RecordedRun:
         """CPU time of a step itself."""
         return float(self.steps.compute.mean()) * self.team
 
-    def cores_of_work_at(self, step_us: float) -> float:
-        """Cores that its workers, its training thread and what helps them would keep busy at that step time."""
-        return (self.making_cpu_us + self.training_cpu_us) / step_us
-
     def sharing_us(self) -> float:
         """Return the added CPU time of a step's batches, if workers wrote them into shared memory and the trainer
         mapped them; assumed by their size, and 0 where workers do so already."""
@@ -353,11 +349,7 @@ class RecordedRun:
         wall = float(batches.compute.mean() + batches.wait.mean())
         return ceil(cores * wall / computing - EVEN) if computing > 0 else None
 
-    def capacity(self) -> float | None:
-        """Cores that are there for it: its share of what affinity and quota allow; None where that is not known."""
-        return self.setup.cores
-
-    def floor_us(self) -> float:
+    def unhindered_us(self) -> float:
         """Mean step that waits for no data: of the replay window where there was one, else of the observed steps
         without their waits."""
         if self.replay_us is not None:

@@ -19,7 +19,7 @@ from rich.table import Table
 import headrace as hr
 from headrace._core import codec_versions
 from headrace.errors import UsageError
-from headrace.loader import available_cores
+from headrace.system import available_cores
 from headrace.tools.bench.against import check_name
 from headrace.tools.bench.runs import BenchRun, one_run
 from headrace.tools.bench.settings import CROP_PX, FILES_AT_MOST, BenchSettings, list_images
