@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from headrace.doctor.causes.findings import diagnose
+from .findings import diagnose
 
 __all__ = ["diagnose"]

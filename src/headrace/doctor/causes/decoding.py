@@ -78,7 +78,7 @@ def native_decode(case: Case) -> Proposal | None:
 
 @dataclass(frozen=True)
 class CacheCut:
-    """Where the deterministic part of making a sample ends."""
+    """End of the deterministic part of making a sample."""
 
     before: list[StagePart]
     """The deterministic part, in order; transforms among it only where they are worth caching."""
@@ -107,7 +107,7 @@ class CacheCut:
 
     @property
     def said(self) -> str:
-        """What is known of randomness, and how late caching may start."""
+        """Sentence about randomness, and how late caching may start."""
         return self.why if self.random_from is None else f"{self.why} Caching may start no later than {self.last}."
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.doctor.measure import waits
-from headrace.doctor.measure.batches import REST, SERIALISE
-from headrace.doctor.measure.diagnosis import TimePart, WaitCauses
-from headrace.doctor.session.model import ProbedProcess, Session
+from ..measure import waits
+from ..measure.batches import REST, SERIALISE
+from ..measure.diagnosis import TimePart, WaitCauses
+from ..session.model import ProbedProcess, Session
 
 NAMES = {
     "read": "reading files",
@@ -68,24 +68,24 @@ OF_STAGE = 0.8
 
 
 def category(cause: str) -> str:
-    """Of a cause: the category of a stage, or the part of the wait itself."""
+    """Return the category of a stage, or the part of the wait itself."""
     return cause.partition(":")[0]
 
 
 def named(cause: str) -> str:
-    """`decode (PIL.Image.open)` for a stage; labels that only say that it is the rest say nothing."""
+    """Return `decode (PIL.Image.open)` for a stage; labels that only say that it is the rest say nothing."""
     head, _, label = cause.partition(":")
     words = NAMES.get(head, head)
     return words if cause in (REST, SERIALISE) or label in ("", "rest", "fetch") else f"{words} ({label})"
 
 
 def look(cause: str) -> str:
-    """What to look at. A category of a newer probe has no advice of its own."""
+    """Say what to look at. A category of a newer probe has no advice of its own."""
     return LOOK.get(category(cause), "Look at the stage in the trace that --trace writes.")
 
 
 def who(session: Session, process: ProbedProcess) -> str:
-    """`Worker 1 (process 4711)`."""
+    """Return `Worker 1 (process 4711)`."""
     for maker in session.makers:
         if (maker.host, maker.pid) == (process.host, process.pid) and maker.worker is not None:
             return f"Worker {maker.worker} (process {process.pid})"

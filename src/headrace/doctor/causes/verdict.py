@@ -7,16 +7,16 @@ import signal
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from headrace.doctor.causes.memory import COPIED
-from headrace.doctor.causes.processes import NOT_KNOWN, NOT_SEEN, hanging
-from headrace.doctor.causes.stage_names import by_category, category, named, who
-from headrace.doctor.measure.diagnosis import Finding, RankView, StepBudget, TimePart
-from headrace.doctor.measure.production import SOURCE
-from headrace.doctor.measure.ranks import is_late
-from headrace.doctor.measure.steps import BOUND, WAIT
-from headrace.doctor.measure.view import TrainerView
-from headrace.doctor.quantities import counted, duration, percent
-from headrace.doctor.session.model import Session
+from ..measure.diagnosis import Finding, RankView, StepBudget, TimePart
+from ..measure.production import SOURCE
+from ..measure.ranks import is_late
+from ..measure.steps import BOUND, WAIT
+from ..measure.view import TrainerView
+from ..quantities import counted, duration, percent
+from ..session.model import Session
+from .memory import COPIED
+from .processes import NOT_KNOWN, NOT_SEEN, hanging
+from .stage_names import by_category, category, named, who
 
 WORTH_NAMING = 0.1
 """Share of the wait from which a cause is named beside the first."""
@@ -42,8 +42,10 @@ MOST_WORDS = 300
 
 
 def verdict(session: Session, view: TrainerView | None, ranks: Sequence[RankView], findings: Sequence[Finding]) -> str:
-    """How the command ended, where it did not end well; then what it waits for, or why that is not known; then what
-    stands behind that, of the findings (heaviest first)."""
+    """Say how the command ended, where it did not end well; then what it waits for; then what stands behind that.
+
+    `findings` come heaviest first.
+    """
     parts = (_ending(session, view), _waiting(session, view), _not_known(session), _late(ranks), _behind(findings))
     return " ".join(sentence for part in parts for sentence in part)
 
@@ -62,7 +64,7 @@ def _ending(session: Session, view: TrainerView | None) -> Iterator[str]:
 
 
 def status_words(status: int) -> str:
-    """An exit status as a shell has it: 128 + n for signal n."""
+    """Name an exit status as a shell has it: 128 + n for signal n."""
     try:
         return f"exit status {status} ({signal.Signals(status - 128).name})"
     except ValueError:
@@ -70,7 +72,7 @@ def status_words(status: int) -> str:
 
 
 def _last_line(session: Session) -> str:
-    """What ended the command: an exception, a trainer's before its launcher's; without any, what was written last."""
+    """Return what ended the command: an exception, a trainer's before its launcher's; else what was written last."""
     failed = [process for process in session.processes if process.error is not None and process.role != "worker"]
     failed.sort(key=lambda process: process.role != "trainer")
     lines = (failed[0].error or "").splitlines() if failed else session.outcome.last_lines
@@ -112,7 +114,7 @@ def _untrained(session: Session) -> str:
 
 
 def _unasked(view: TrainerView, budget: StepBudget) -> str:
-    """Why there is no wait to speak of."""
+    """Say why there is no wait to speak of."""
     steps = counted(budget.steps, f"measured {budget.unit}")
     if view.trainer.passes:
         return (
@@ -137,13 +139,13 @@ def _share(view: TrainerView, share: float) -> Iterator[str]:
 
 
 def _waiting_one(view: TrainerView) -> str:
-    """Who waits; of several ranks, which."""
+    """Name who waits; of several ranks, which."""
     what = "GPU" if view.has_gpu else "training loop"
     return f"the {what}" if view.only else f"the {what} of rank {view.trainer.rank}"
 
 
 def cause_words(view: TrainerView) -> str:
-    """`58 % of that is archive lookup (tarfile) in 2 workers, 21 % decode (PIL)`."""
+    """Return `58 % of that is archive lookup (tarfile) in 2 workers, 21 % decode (PIL)`."""
     parts = by_category(view.causes)
     if not parts:
         return ""
@@ -153,7 +155,7 @@ def cause_words(view: TrainerView) -> str:
 
 
 def _where(view: TrainerView, cause: str) -> str:
-    """Where a stage runs; a part of the wait itself has its place in its name."""
+    """Say where a stage runs; a part of the wait itself has its place in its name."""
     if ":" not in cause and not any(category(part.name) == cause and ":" in part.name for part in view.causes.parts):
         return ""
     first = next(iter(view.makings), None)
@@ -173,7 +175,7 @@ def _most(view: TrainerView) -> str:
 
 
 def _late(ranks: Sequence[RankView]) -> Iterator[str]:
-    """The rank that all others wait for, where there is one."""
+    """Name the rank that all others wait for, where there is one."""
     for rank in ranks:
         if is_late(rank, len(ranks)):
             peers = [other.peer_wait_us for other in ranks if other.peer_wait_us is not None and other is not rank]
@@ -182,16 +184,17 @@ def _late(ranks: Sequence[RankView]) -> Iterator[str]:
 
 
 def _behind(findings: Sequence[Finding]) -> Iterator[str]:
-    """The heaviest of those that say what no stage and no part of a step does, where it concerns enough of a step; and
-    what takes no time yet, and may end the run. That batches are unequal comes last: whatever disturbs the workers
-    makes them so."""
+    """Say the heaviest finding that no stage and no part of a step says, and what may end the run without costing time.
+
+    That batches are unequal comes last: whatever disturbs the workers makes them so.
+    """
     heavy = [finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND]
     yield from (finding.text for finding in sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1])
     yield from (finding.text for finding in findings if finding.code in (COPIED, "loader-keeps-up"))
 
 
 def _short(session: Session, view: TrainerView) -> Iterator[str]:
-    """A run that gave less than was asked for says so: its figures bear less."""
+    """Say that a run gave less than was asked for: its figures bear less."""
     measured = len(view.training.steps)
     if session.mode == "measure" and measured < session.steps:
         unit = view.training.unit

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.doctor.simulate.prediction import Prediction, predicted
-from headrace.doctor.simulate.recording import RecordedRun, recorded
-from headrace.doctor.simulate.work import FeedSetup, StageChange
+from .prediction import Prediction, predicted
+from .recording import RecordedRun, recorded
+from .work import FeedSetup, StageChange
 
 __all__ = ["FeedSetup", "Prediction", "RecordedRun", "StageChange", "predicted", "recorded"]
