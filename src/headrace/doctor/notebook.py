@@ -19,8 +19,8 @@ from .probe.settings import ProbeSettings, SessionClock
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from .causes.remedy import Prescription
-    from .measure.diagnosis import Diagnosis
+    from .causes import Prescription
+    from .measure import Diagnosis
     from .session.model import CommandOutcome, Machine, Session
 
 
@@ -146,7 +146,7 @@ def _sampled(clock: SessionClock, machines: list[Machine]) -> Iterator[None]:
 
 
 def _conclude(watched: Watch, folder: Path, outcome: CommandOutcome, machines: list[Machine]) -> None:
-    from .causes.findings import diagnose
+    from .causes import diagnose
     from .conclusion import concluded
 
     watched.session = concluded(folder, outcome=outcome, mode="watch", machines=machines)
@@ -157,8 +157,8 @@ def _prescribe(watched: Watch) -> None:
     """Prescribe, after a look at the files that were read, for some seconds at most, as in an observed command."""
     if watched.session is None or watched.diagnosis is None:
         return
-    from .causes.prescription import prescribe
-    from .edits.script_source import files_here
+    from .causes import prescribe
+    from .edits import files_here
     from .machine.survey import surveyed
 
     session = watched.session

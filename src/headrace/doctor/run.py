@@ -27,16 +27,13 @@ from .attach import (
     undo_notes,
     unfinished_sessions,
 )
-from .causes.findings import diagnose
-from .causes.prescription import prescribe
-from .causes.remedy import Prescription
+from .causes import Prescription, diagnose, prescribe
 from .conclusion import concluded
-from .edits.script_source import files_here
+from .edits import files_here
 from .machine import MachineSampler
 from .machine.survey import surveyed
-from .measure.diagnosis import Diagnosis
-from .prove.baseline import DIGESTS
-from .prove.prover import prover_of
+from .measure import Diagnosis
+from .prove import DIGESTS, prover_of
 from .report.live import LiveView
 from .report.outputs import Outputs, document, write_whole
 from .report.run_text import gpu_busy

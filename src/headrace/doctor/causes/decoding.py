@@ -9,8 +9,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from ..measure.batches import LookedStages
-from ..measure.diagnosis import StagePart
+from ..measure import LookedStages, StagePart
 from ..quantities import counted, duration, number, percent, size
 from .case import LOW, MEDIUM, WORTH, Case, Proposal, name_of, scaled, share_of, tried, would_not
 from .remedy import factor

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..measure.batches import Join
-from ..measure.diagnosis import Diagnosis, Finding, RankView
-from ..measure.host import hosts
-from ..measure.ranks import RanksTogether, rank_views, ranks_together
-from ..measure.steps import BOUND
-from ..measure.view import TrainerView, cost, main_view
+from ..measure import (
+    BOUND,
+    Diagnosis,
+    Finding,
+    Join,
+    RanksTogether,
+    RankView,
+    TrainerView,
+    cost,
+    hosts,
+    main_view,
+    rank_views,
+    ranks_together,
+)
 from ..session.model import Session
 from .cores import CROWDED, core_findings
 from .gpu import gpu_findings

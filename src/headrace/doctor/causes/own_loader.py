@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..measure.diagnosis import Finding, LoaderProduction
-from ..measure.production import MAP, PYTHON, TEXT, feed_sums, own_name
-from ..measure.steps import BOUND
-from ..measure.view import TrainerView
+from ..measure import BOUND, MAP, PYTHON, TEXT, Finding, LoaderProduction, TrainerView, feed_sums, own_name
 from ..quantities import counted, duration, percent
 
 LOADER_LIMIT, KEEPS_UP = "loader-limit", "loader-keeps-up"

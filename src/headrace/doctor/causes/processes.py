@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..measure.diagnosis import Finding
-from ..measure.steps import FORWARD
-from ..measure.view import TrainerView
+from ..measure import FORWARD, Finding, TrainerView
 from ..quantities import counted, percent
 from ..session.model import ProbedProcess, Session
 from .stage_names import who

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from ..measure import waits
-from ..measure.batches import REST, SERIALISE
-from ..measure.diagnosis import TimePart, WaitCauses
+from ..measure import (
+    PICKLE,
+    PIN,
+    REST,
+    SAMPLER,
+    SERIALISE,
+    SHUT_DOWN,
+    START_UP,
+    UNKNOWN,
+    UNPICKLE,
+    TimePart,
+    WaitCauses,
+)
 from ..session.model import ProbedProcess, Session
 
 NAMES = {
@@ -22,13 +32,13 @@ NAMES = {
     "serialise": "serialisation",
     "wait": "waiting for locks or other processes",
     "other": "what the stages leave over",
-    waits.START_UP: "starting workers",
-    waits.SHUT_DOWN: "ending workers",
-    waits.PICKLE: "pickling in the workers",
-    waits.UNPICKLE: "receiving and unpickling",
-    waits.PIN: "pinning memory",
-    waits.SAMPLER: "drawing and sending indices",
-    waits.UNKNOWN: "batches whose making was not seen",
+    START_UP: "starting workers",
+    SHUT_DOWN: "ending workers",
+    PICKLE: "pickling in the workers",
+    UNPICKLE: "receiving and unpickling",
+    PIN: "pinning memory",
+    SAMPLER: "drawing and sending indices",
+    UNKNOWN: "batches whose making was not seen",
 }
 LOOK = {
     "read": "Look at where the files lie and how large they are: a local disk, fewer and larger files, or a page cache "
@@ -52,15 +62,15 @@ LOOK = {
     "serialise": "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",
     "wait": "Look at what the workers share: locks, connections, servers.",
     "other": "Look at the lines listed under the loader.",
-    waits.START_UP: "Look at what is done when a worker starts: imports under spawn and forkserver, opening the "
+    START_UP: "Look at what is done when a worker starts: imports under spawn and forkserver, opening the "
     "dataset; persistent_workers=True starts them once.",
-    waits.SHUT_DOWN: "Look at what workers do when they end; persistent_workers=True keeps them.",
-    waits.PICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",
-    waits.UNPICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is unpickled "
+    SHUT_DOWN: "Look at what workers do when they end; persistent_workers=True keeps them.",
+    PICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",
+    UNPICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is unpickled "
     "in the training process.",
-    waits.PIN: "Look at the number of tensors in a batch: each is pinned by itself.",
-    waits.SAMPLER: "Look at the sampler: it runs in the training thread, in each next().",
-    waits.UNKNOWN: "Look at the notes: workers that could not be observed.",
+    PIN: "Look at the number of tensors in a batch: each is pinned by itself.",
+    SAMPLER: "Look at the sampler: it runs in the training thread, in each next().",
+    UNKNOWN: "Look at the notes: workers that could not be observed.",
 }
 
 OF_STAGE = 0.8

@@ -7,11 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..edits.changes import WantedEdit
-from ..measure.diagnosis import Finding
-from ..measure.steps import COPY
-from ..measure.view import TrainerView, uses_gpu
-from ..measure.waits import PICKLE, PIN, UNPICKLE
+from ..edits import WantedEdit
+from ..measure import COPY, PICKLE, PIN, UNPICKLE, Finding, TrainerView, uses_gpu
 from ..quantities import duration, percent, size
 from ..session.model import LoaderFacts, Session
 from ..simulate import FeedSetup

@@ -7,11 +7,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from ..measure.diagnosis import Finding, RankView, StepBudget, TimePart
-from ..measure.production import SOURCE
-from ..measure.ranks import is_late
-from ..measure.steps import BOUND, WAIT
-from ..measure.view import TrainerView
+from ..measure import BOUND, SOURCE, WAIT, Finding, RankView, StepBudget, TimePart, TrainerView, is_late
 from ..quantities import counted, duration, percent
 from ..session.model import Session
 from .memory import COPIED

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
-from ..edits.changes import WantedEdit
-from ..measure.diagnosis import Finding, LoaderProduction
-from ..measure.host import host_of
-from ..measure.production import fed_loaders
-from ..measure.steps import BOUND
-from ..measure.view import TrainerView
-from ..measure.waits import SHUT_DOWN, START_UP
+from ..edits import WantedEdit
+from ..measure import BOUND, SHUT_DOWN, START_UP, Finding, LoaderProduction, TrainerView, fed_loaders, host_of
 from ..quantities import counted, duration, number, percent, size
 from ..session.model import Session
 from ..simulate import Prediction

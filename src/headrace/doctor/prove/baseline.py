@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..measure.steps import MeasuredTraining, training
+from ..measure import MeasuredTraining, training
 from ..session.model import BatchDigest, Session, Trainer
 
 DIGESTS = 32

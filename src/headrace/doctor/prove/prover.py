@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColu
 from rich.progress_bar import ProgressBar
 
 from ..attach import undo_notes
-from ..causes.remedy import Prescription, is_gain
+from ..causes import Prescription, is_gain
 from ..probe.settings import ProbeSettings
 from ..session.model import Proof, Session, SessionNote
 from .baseline import DIGESTS, STEPS, BaselinePace, ComparedSamples, are_equal, compare, patience_s

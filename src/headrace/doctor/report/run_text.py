@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from statistics import fmean
 
-from headrace.doctor.causes.processes import hanging
-from headrace.doctor.measure.diagnosis import ProbeCost
+from headrace.doctor.causes import hanging
+from headrace.doctor.measure import ProbeCost
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, size, sizes
 from headrace.doctor.report.terminal_layout import ReportDetail, TerminalPage
 from headrace.doctor.session.model import CommandOutcome, Machine, Session

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from headrace.doctor.causes.remedy import Prescription
-from headrace.doctor.measure.diagnosis import (
+from headrace.doctor.causes import Prescription
+from headrace.doctor.measure import (
     Diagnosis,
     Finding,
     LoaderProduction,

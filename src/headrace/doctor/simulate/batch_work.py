@@ -11,10 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..measure.batches import Join, MadeBatch, batch_stages
-from ..measure.host import HostCores
-from ..measure.steps import MeasuredTraining, pass_of
-from ..measure.waits import late, usual_us, waited_us
+from ..measure import HostCores, Join, MadeBatch, MeasuredTraining, batch_stages, late, pass_of, usual_us, waited_us
 from ..session.model import LoaderFacts, Trainer
 from .work import BatchColumns, Column, StageColumns, Stages
 

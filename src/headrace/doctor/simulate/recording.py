@@ -10,22 +10,25 @@ from statistics import fmean, median
 
 import numpy as np
 
-from ..measure.batches import Join, MadeBatch
-from ..measure.diagnosis import Diagnosis
-from ..measure.host import HostCores
-from ..measure.steps import (
+from ..measure import (
     PREFETCH,
     REPLAY,
     WAIT,
+    Diagnosis,
+    HostCores,
+    Join,
+    MadeBatch,
     MeasuredStep,
     MeasuredTraining,
+    device_parts,
+    evaluation_us,
     is_here,
     training,
     whole_fact,
     window_steps,
+    window_us,
     with_loaders_as_one,
 )
-from ..measure.view import device_parts, evaluation_us, window_us
 from ..session.model import BatchProducer, LoaderFacts, Session, Trainer, TrainerPass
 from .batch_work import (
     SEVERAL,
