@@ -16,7 +16,7 @@ from headrace.data.dataset import Dataset
 from headrace.data.native_reading import ImageSizes, probe_sizes
 from headrace.data.sample_arrays import CachedArray, file_versions, mapped_zeros, position_blocks, release_pages
 from headrace.data.storage.sidecar import cache_folder
-from headrace.system.resources import default_threads
+from headrace.system import default_threads
 
 # -- from data/kept_sizes.py: Sizes of images, kept in the cache folder.
 

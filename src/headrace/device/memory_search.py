@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.device.memory import DeviceMemory
 from headrace.errors import BudgetError
-from headrace.plan.batching import Budget
+from headrace.plan import Budget
 
 # -- from memory/line.py: The line through measured peaks of memory, and the next size to try. Pure.
 

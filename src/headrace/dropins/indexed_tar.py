@@ -18,10 +18,10 @@ _BUFFER_BYTES = 1 << 16
 
 
 class IndexedTar(IndexedArchive[TarMember]):
-    """A tar whose members are found by name in O(1) and read at random, under the names that `tarfile` has for it.
+    """Tar archive whose members are found by name in O(1) and read at random, under `tarfile`'s names.
 
-    The first opening scans the headers and keeps an index, `NAME.tar.headrace`, beside the tar, or in the cache folder
-    (`cache`, else the default one) where that is not writable; later ones map it and scan nothing. Any number of
+    The first opening scans the headers and writes an index, `NAME.tar.headrace`, next to the tar, or into the cache
+    folder (`cache`, else the default one) where that is not writable; later ones map it and scan nothing. Any number of
     threads and of forked or spawned processes may read at once. Each read checks the member's header, so a tar that is
     replaced or cut short under its readers raises ChangedError.
 
@@ -35,9 +35,9 @@ class IndexedTar(IndexedArchive[TarMember]):
         super().__init__(path, cache=cache)
 
     def extractfile(self, name: str | TarMember) -> BinaryIO | None:
-        """The member as a seekable binary file with a position of its own; None for folders and devices.
+        """Return the member as a seekable binary file with a position of its own; None for folders and devices.
 
-        It reads as it is asked to, never the whole member ahead. Raises as `read` does.
+        It reads on demand, never the whole member ahead. Raises the errors of `read`.
         """
         opened = self._open()
         member = self._target(opened, self._member(opened, name))
@@ -71,7 +71,7 @@ class IndexedTar(IndexedArchive[TarMember]):
             ) from error
 
     def _target(self, opened: OpenArchive[TarMember], member: TarMember) -> TarMember:
-        """The file that a member is, or that it leads to."""
+        """Return the file that a member is, or that it links to."""
         target = member
         for _ in range(MAX_LINKS):
             if target.issparse():
@@ -91,7 +91,7 @@ class IndexedTar(IndexedArchive[TarMember]):
 
 
 class _MemberFile(io.RawIOBase):
-    """A window on the tar with a position of its own."""
+    """Window on the tar with a position of its own."""
 
     def __init__(self, member: TarMember, read_range: Callable[[int, int], bytes]) -> None:
         self._member = member

@@ -192,7 +192,7 @@ class ShapedPlan(Order):
 
     @cached_property
     def _bucket_ends(self) -> Ints:
-        """Where each bucket's slots end."""
+        """Ends of each bucket's slots."""
         return np.cumsum(self._counts)
 
     @cached_property

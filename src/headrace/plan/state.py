@@ -20,7 +20,7 @@ _ONE_DRAW_OF_REPEATS = 1
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What the consumer has received, and of which plan.
+    """Position of the consumer, and the plan that it belongs to.
 
     `samples` counts those consumed in `epoch` over all ranks, `global_batch` a step; an epoch's edge is (epoch + 1, 0).
     `grouping` describes the buckets, scales and budget that cut the batches. `dataset` is the dataset's fingerprint and

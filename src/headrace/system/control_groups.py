@@ -92,7 +92,7 @@ def _mount(line: str) -> Mount | None:
 
 
 def _plain(text: str) -> str:
-    """Decode spaces, tabs, line ends and backslashes, which the kernel writes as `\\040`."""
+    r"""Decode spaces, tabs, line ends and backslashes, which the kernel writes as `\040`."""
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), text)
 
 

@@ -34,7 +34,7 @@ from headrace.data.sources.memory_samples import columns_of, shown
 from headrace.data.storage.strings import StringColumn
 from headrace.data.table import SampleTable
 from headrace.errors import DatasetError, EmptyDatasetError, UsageError
-from headrace.system.resources import default_threads
+from headrace.system import default_threads
 
 # -- from data/archive_table.py: Archives in the WebDataset layout as one table: their indices, one after another.
 

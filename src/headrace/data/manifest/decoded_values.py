@@ -26,8 +26,7 @@ from headrace.data.storage.sidecar import (
     sidecar_places,
 )
 from headrace.errors import ReadError
-from headrace.system.resources import default_threads
-from headrace.system.threads import work_through
+from headrace.system import default_threads, work_through
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,7 +19,7 @@ from headrace.data.storage.open_file import OpenFile
 from headrace.data.storage.paths import resolve_paths, suggest_path
 from headrace.data.storage.sidecar import FileIdentity, identify, identify_closely, sidecar_places
 from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError, NotFoundError
-from headrace.system.threads import work_through
+from headrace.system import work_through
 
 
 class IndexCounts(NamedTuple):

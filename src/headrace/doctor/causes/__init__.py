@@ -7,12 +7,11 @@ from .findings import diagnose
 from .prescription import prescribe
 from .processes import hanging
 from .remedy import DISTURBING, Edit, LowerBounds, Prescription, ProofOutcome, Remedy, interval, is_gain
-from .transfers import LEFT, pinned
+from .transfers import pinned
 from .workers import bytes_a_worker, free_bytes
 
 __all__ = [
     "DISTURBING",
-    "LEFT",
     "Case",
     "Edit",
     "LowerBounds",

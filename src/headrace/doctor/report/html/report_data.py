@@ -55,19 +55,19 @@ class ReportData:
 
     @cached_property
     def loaders(self) -> list[LoaderProduction]:
-        """How the batches of that rank were made, a loader each; of all ranks where no budget is known."""
+        """Batch production of that rank, a loader each; of all ranks where no budget is known."""
         pid = None if self.budget is None else self.budget.pid
         return [one for one in self.diagnosis.makings if pid in (None, one.trainer)]
 
     @cached_property
     def wait(self) -> list[TimePart]:
-        """What the wait for data consists of."""
+        """Parts of the wait for data."""
         pid = None if self.budget is None else self.budget.pid
         return next((one.parts for one in self.diagnosis.waits if one.pid == pid), [])
 
     @cached_property
     def causes(self) -> list[TimePart]:
-        """What the wait for data comes from."""
+        """Causes of the wait for data."""
         pid = None if self.budget is None else self.budget.pid
         return next((one.parts for one in self.diagnosis.causes if one.pid == pid), [])
 

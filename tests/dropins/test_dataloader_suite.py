@@ -18,7 +18,7 @@ import dataloader_suite
 import pytest
 from processes import source_paths
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 VARIABLE = "HEADRACE_DATALOADER_TESTS"
 SUITE = json.loads((HERE / "dataloader_suite.json").read_text())
 NEEDED = ("expecttest", "parameterized", "torchdata")

@@ -17,7 +17,7 @@ from loader_data import COUNT, label_of
 
 import headrace
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 GLOBAL_BATCH = 12
 STEPS = 4
 

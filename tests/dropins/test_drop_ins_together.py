@@ -11,7 +11,7 @@ import torch
 
 import headrace as hr
 
-PAGE = Path(__file__).parents[1] / "docs" / "drop-ins" / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "drop-ins" / "README.md"
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from headrace.distributed.process_group import RankPlace, place_of
 from headrace.errors import UsageError
 from headrace.system.rank import LAUNCHERS, LIGHTNING, TORCHRUN, place_of_variables
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 VARIABLES = {
     *TORCHRUN,
     *LIGHTNING,

@@ -257,7 +257,7 @@ def test_a_full_shared_memory_folder_does_not_matter(tmp_path):
         pytest.skip("this system lets nobody mount a /dev/shm of their own (unshare -rm)")
     script = tmp_path / "share.py"
     script.write_text(SHARE)
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
     command = [*unshare, "sh", "-c", WITHOUT_ROOM, "sh", sys.executable, str(script)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, timeout=60)
     assert (done.stdout.splitlines(), done.stderr) == (["No space left on device", "True"], "")

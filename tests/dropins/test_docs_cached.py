@@ -12,7 +12,7 @@ from cached_data import LENGTH, SIDE, Pictures
 import headrace
 from headrace.dropins.sample_encoding import encode_sample
 
-PAGE = Path(__file__).parents[1] / "docs" / "drop-ins" / "cached.md"
+PAGE = Path(__file__).parents[2] / "docs" / "drop-ins" / "cached.md"
 
 
 class Photos(Pictures):
