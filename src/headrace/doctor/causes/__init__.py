@@ -7,10 +7,11 @@ from .findings import diagnose
 from .prescription import prescribe
 from .processes import hanging
 from .remedy import DISTURBING, Edit, LowerBounds, Prescription, ProofOutcome, Remedy, interval, is_gain
-from .transfers import pinned
+from .transfers import COPY_LEFT, pinned
 from .workers import bytes_a_worker, free_bytes
 
 __all__ = [
+    "COPY_LEFT",
     "DISTURBING",
     "Case",
     "Edit",

@@ -12,7 +12,7 @@ from rich.console import Console
 from headrace.errors import TuneError
 
 from ..attach import DOCTOR_FAILED, undo_notes
-from ..causes import LEFT, Case, bytes_a_worker, case_of, diagnose, free_bytes, interval, pinned
+from ..causes import COPY_LEFT, Case, bytes_a_worker, case_of, diagnose, free_bytes, interval, pinned
 from ..edits import LoaderCall, ScriptSources, argument, files_here, loader_call
 from ..measure import Diagnosis, TrainerView, main_view_of, whole_fact
 from ..prove import (
@@ -117,7 +117,7 @@ class TuneBaseline:
                 pinned=setup.pinned and wanted.pin_memory,
             )
             newly_pinned = wanted.pin_memory and not self.present.pin_memory
-            return pinned(self.case, LEFT.usual)(changed) if newly_pinned else changed
+            return pinned(self.case, COPY_LEFT.usual)(changed) if newly_pinned else changed
 
         return self.case.predict(change)
 
