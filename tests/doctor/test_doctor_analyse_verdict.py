@@ -12,6 +12,7 @@ from report_pages import printed
 from headrace.doctor.causes import findings
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.processes import NOTES, PLAIN
+from headrace.doctor.causes.stage_names import named
 from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.session.model import ProbedProcess, SessionNote, UnreachedProcess
 
@@ -401,3 +402,8 @@ def test_how_a_loader_is_set_up_comes_after_the_cause_of_the_wait(tmp_path):
     heavier = [one.code for one in found if one.weight > found[0].weight]
     assert found[0].code == "stage-lookup"
     assert heavier
+
+
+def test_stages_are_named_in_words():
+    assert named("getitem:rest") == "the dataset's own code"
+    assert named("weather:rain") == "weather (rain)"

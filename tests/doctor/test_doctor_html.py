@@ -133,9 +133,9 @@ def test_what_was_not_tried_stays_as_it_was_predicted(why: str, says: str) -> No
 
 def test_what_proofs_are_compared_with_is_drawn() -> None:
     page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), again_us=91_300.0))
-    assert "As it is, again" in words(sections(page)["remedies"])
+    assert "Baseline, again" in words(sections(page)["remedies"])
     assert "as it is, again 91.3 ms a step" in page
-    assert "As it is, again" not in words(
+    assert "Baseline, again" not in words(
         sections(html_page(made_session(), made_diagnosis(), made_prescription()))["remedies"]
     )
 
@@ -149,7 +149,7 @@ def test_a_proof_that_nothing_bounds_has_no_interval() -> None:
 
 def test_a_proof_beside_other_programs_says_so() -> None:
     outcome = replace(made_prescription().outcomes[0], disturbed_by=0.9)
-    assert proved(outcome).endswith(", beside other programs that used 0.90 cores more than before")
+    assert proved(outcome).endswith(", while other programs used 0.9 cores more than before")
     assert proved(replace(outcome, disturbed_by=-0.9)).endswith("used 0.90 cores fewer than before")
 
 
@@ -258,10 +258,10 @@ def test_texts_without_end_are_cut_so_that_the_page_stays_small() -> None:
 def test_what_was_not_measured_is_a_dash() -> None:
     floors = replace(made_prescription().floors, load_us=None)  # type: ignore[type-var]
     page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), floors=floors))
-    row = re.search(r"workers beside.*?</tr>", page, re.DOTALL)
+    row = re.search(r"under load.*?</tr>", page, re.DOTALL)
     assert row is not None
     assert "–" in row.group()
-    assert "workers beside: – a step" in row.group()
+    assert "under load: – a step" in row.group()
 
 
 @pytest.mark.parametrize(

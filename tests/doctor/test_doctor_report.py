@@ -49,7 +49,7 @@ def test_what_to_do_looks_as_it_was_agreed(name: str, width: int, encoding: str,
 
 def test_what_proofs_are_compared_with_is_told() -> None:
     shown = printed(made_session(), made_diagnosis(), replace(made_prescription(), again_us=91_300.0), width=120)
-    assert "as it is 100 ms · again 91.3 ms · kept batches 31.0 ms" in shown
+    assert "baseline 100 ms · again 91.3 ms · cached batches 31.0 ms" in shown
 
 
 def test_a_prescription_still_fits_a_terminal_of_forty_lines() -> None:
@@ -104,7 +104,7 @@ def test_stop_is_said_with_the_verdict() -> None:
     lines = printed(made_session(), made_diagnosis(), balanced_prescription()).splitlines()
     assert lines[1] == balanced_prescription().stop
     assert lines[2].startswith("ended by the doctor")
-    assert "What to do  no floors were measured: the run was only observed" in lines
+    assert "What to do  no lower bounds were measured: the run was only observed" in lines
 
 
 def test_a_remedy_whose_gain_is_not_known_has_a_dash_and_is_not_the_first_thing_to_do() -> None:
@@ -172,7 +172,7 @@ def test_the_whole_report_says_what_each_window_did() -> None:
     words = " ".join(text(session, made_diagnosis()).split())
     assert (
         "windows: 80 steps observed in 2.0 s · 40 steps replayed in 490 ms · "
-        "40 steps replayed beside the workers in 580 ms · 44 batches drained in 1.2 s"
+        "40 steps replayed with workers running in 580 ms · 44 batches drained in 1.2 s"
     ) in words
     assert "windows:" not in printed(session, made_diagnosis())
 
@@ -210,7 +210,7 @@ def test_what_was_not_measured_is_a_dash() -> None:
     diagnosis = replace(made_diagnosis(), makings=[making], cost=ProbeCost(None, None, None, 1000))
     shown = printed(made_session(), diagnosis)
     assert "start-up: – to start, – to the first batch" in shown
-    assert "measuring cost – a step (–), – of the making of batches" in shown
+    assert "measuring cost – a step (–), – of batch production" in shown
     assert "GPU –" in next(line for line in shown.splitlines() if "forward" in line)
 
 

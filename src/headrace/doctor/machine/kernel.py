@@ -1,4 +1,4 @@
-"""The kernel's files, parsed, and rates of its counters."""
+"""The kernel's files, parsed where any field may be missing, and rates of its counters."""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ from typing import Any, Protocol
 
 from headrace.system import Mount, is_whole, read_text
 
-# -- from doctor/machine/kernel.py: What the kernel tells about itself, as files; and how its texts are read when any
-# field may be missing.
-
-
 MOST_CORES = 1 << 16
 """More than any kernel is built for."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """Of a file system."""
+    """Size of a file system."""
 
     total_bytes: int
     used_bytes: int
 
 
 class Kernel(Protocol):
-    """The one way to the machine, so that a test can be any machine. What is absent or forbidden is None or empty:
-    containers hide files, and processes end while they are read."""
+    """The one way to the machine, so that a test can be any machine.
+
+    What is absent or forbidden is None or empty: containers hide files, and processes end while they are read.
+    """
 
     def text(self, path: str) -> str | None: ...
 
@@ -65,12 +63,12 @@ class LinuxKernel:
 
 
 def stripped(text: str | None) -> str | None:
-    """The text without the space around it; None where nothing is left."""
+    """Return the text without the space around it; None where nothing is left."""
     return (text or "").strip() or None
 
 
 def span(text: str) -> set[int]:
-    """The numbers of a list such as `0-3,8`."""
+    """Return the numbers of a list such as `0-3,8`."""
     numbers: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -79,21 +77,17 @@ def span(text: str) -> set[int]:
     return numbers
 
 
-# -- from doctor/machine/mounts.py: Where files lie: file systems, and the devices or servers under them.
-
-
 def mount_of(path: str, mounted: list[Mount]) -> Mount | None:
-    """The file system that a path lies in; where two are mounted at one place, the later."""
+    """Return the file system that a path lies in; where two are mounted at one place, the later."""
     holding = [mount for mount in mounted if path == mount.point or path.startswith(mount.point.rstrip("/") + "/")]
     return max(reversed(holding), key=lambda mount: len(mount.point), default=None)
 
 
-# -- from doctor/machine/rates.py: Counters that only grow, as what they grew by a second.
-
-
 class Rates:
-    """Remembers each counter's last reading. The first reading of a counter gives None, and so does one that went
-    back (it began anew) or that was not told."""
+    """Growth of counters a second, since each one's last reading.
+
+    The first reading of a counter gives None, and so does one that went back (it began anew) or that is unknown.
+    """
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, float]] = {}
@@ -109,17 +103,14 @@ class Rates:
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
-    """None where either is unknown, or where nothing happened that could be divided by."""
+    """Return the quotient; None where either is unknown, or where nothing happened to divide by."""
     return None if part is None or not whole else part / whole
 
 
 def total(values: list[float | None]) -> float | None:
-    """Their sum; None where there are none, or where one is unknown."""
+    """Return the sum; None where there are no values, or where one is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
-
-
-# -- from doctor/machine/part.py: The shape of everything that is sampled.
 
 
 Readings = dict[str, float | None]
@@ -127,12 +118,12 @@ Readings = dict[str, float | None]
 
 
 class MachinePart(Protocol):
-    """One thing that is sampled. It is made when sampling begins and reads then what may be gone at the end."""
+    """One thing that is sampled. It is made when sampling begins, and reads then what may be gone at the end."""
 
     name: str
 
     def read(self, now_s: float) -> Readings:
-        """One reading. Columns may come later than the first, and stay away; rates are since the reading before."""
+        """Return one reading. Columns may come late and stay away; rates are since the reading before."""
 
     def facts(self) -> dict[str, Any]:
-        """What does not change, and totals over the run. Asked once, when sampling ends."""
+        """Return what does not change, and totals over the run. Called once, when sampling ends."""

@@ -13,16 +13,16 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\x1b"}
 
 
 def safe(text: object, *, ascii_only: bool = False) -> str:
-    """`text` on one line, with a backslash escape for each character that could do more than be seen: what steers a
-    terminal, ends a line, has no width, turns the direction of writing, or is no character yet (`str.isprintable`).
+    r"""Return `text` on one line, with a backslash escape for each character that could do more than be seen.
 
-    Bytes that a path held and that are not UTF-8 (surrogates in Python) are shown as such bytes, `\\xff`.
+    Such a character steers a terminal, ends a line, has no width, turns the direction of writing, or is no character
+    yet (`str.isprintable`). Bytes of a path that are not UTF-8 (surrogates in Python) are shown as bytes, `\xff`.
     """
     return _NOT_ASCII.sub(lambda found: _visible(found.group(), ascii_only), str(text))
 
 
 def safe_json(text: str) -> str:
-    """A JSON document of the same meaning in which no character but the line ends could do more than be seen."""
+    """Return a JSON document of the same meaning in which every character but line ends can only be seen."""
     return _NOT_ASCII.sub(lambda found: _visible_json(found.group()), text)
 
 

@@ -107,8 +107,10 @@ class TerminalPage:
         self._put(Padding(grid, (0, 0, 0, indent)))
 
     def entries(self, rows: Sequence[TerminalRow], *, most_label: int, indent: int = 2) -> None:
-        """Add rows of which no word is left out but of a remark without end: labels wrap within `most_label` cells, and
-        a remark that has no room beside its row's cells goes on below them."""
+        """Add rows whose labels wrap within `most_label` cells, and whose remarks go on below the cells if need be.
+
+        No word is left out but of a remark without end.
+        """
         if not rows:
             return
         shown = [[self.shown(cell) for cell in row.cells] for row in rows]

@@ -12,9 +12,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from headrace.doctor.causes.remedy import Prescription
-from headrace.doctor.measure.diagnosis import Diagnosis
-from headrace.doctor.measure.steps import BOUND, WAIT
+from headrace.doctor.causes import Prescription
+from headrace.doctor.measure import BOUND, WAIT, Diagnosis
 from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html import tables, timelines
 from headrace.doctor.report.html.charts import seen
@@ -22,7 +21,7 @@ from headrace.doctor.report.html.report_data import ReportData
 from headrace.doctor.report.remedy_text import interval, is_refused, remedy_rows, times, together
 from headrace.doctor.report.run_text import (
     command_line,
-    cost_words,
+    cost_text,
     ending,
     last_words,
     machine_lines,
@@ -41,7 +40,7 @@ _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green"
 """How much of a step is waited for, for those who do not see the colour too."""
 _FUNCTIONS = (
     *(counted, duration, number, percent, times, remedy_rows),
-    *(command_line, ending, cost_words, last_words, machine_lines, machine_names),
+    *(command_line, ending, cost_text, last_words, machine_lines, machine_names),
 )
 """What templates may call by its own name, beside all of `tables` and `timelines`."""
 
@@ -106,14 +105,14 @@ def _tiles(report: ReportData) -> Iterator[tuple[str, str, str]]:
         if wait is not None:
             by_gpu = diagnosis.seen_by == "gpu" and diagnosis.wait_share is not None
             gpu = f", {percent(diagnosis.wait_share)} as the GPU sees it" if by_gpu else ""
-            yield "Of it waiting for data", duration(wait.us), f"{percent(wait.share)} of the {budget.unit}{gpu}"
+            yield "Data wait", duration(wait.us), f"{percent(wait.share)} of the {budget.unit}{gpu}"
     if report.prescription is not None:
         yield from _predicted_tiles(report.prescription)
 
 
 def _predicted_tiles(prescription: Prescription) -> Iterator[tuple[str, str, str]]:
     if prescription.floors is not None and prescription.floors.replay_us is not None:
-        yield "Floor", duration(prescription.floors.replay_us), "on kept batches: no loader makes it shorter"
+        yield "Lower bound", duration(prescription.floors.replay_us), "on cached batches: no loader makes it shorter"
     best, outcome = prescription.best, together(prescription)
     if best is not None:
         between = interval(best.low_us, best.high_us)
@@ -130,8 +129,10 @@ def _style() -> str:
 
 @cache
 def _environment(limit: int) -> Environment:
-    """Return the templates' environment, which escapes every text twice over: by Jinja for HTML, and before that
-    whatever would not be seen as itself."""
+    """Return the templates' environment, which escapes every text twice over.
+
+    Jinja escapes it for HTML, and before that `seen` escapes whatever would not be seen as itself.
+    """
 
     def shown(value: object) -> object:
         return value if isinstance(value, Markup) or not isinstance(value, str) else seen(value, most=limit)

@@ -10,11 +10,17 @@ from typing import Any
 
 from markupsafe import Markup
 
-from headrace.doctor.causes.processes import hanging
-from headrace.doctor.measure.batches import batch_stages
-from headrace.doctor.measure.diagnosis import LoaderProduction, RankView, StagePart, StepBudget, TimePart
-from headrace.doctor.measure.ranks import is_late
-from headrace.doctor.measure.steps import MeasuredTraining
+from headrace.doctor.causes import hanging
+from headrace.doctor.measure import (
+    LoaderProduction,
+    MeasuredTraining,
+    RankView,
+    StagePart,
+    StepBudget,
+    TimePart,
+    batch_stages,
+    is_late,
+)
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent
 from headrace.doctor.report.html.charts import (
     BarMeasure,
@@ -25,7 +31,7 @@ from headrace.doctor.report.html.charts import (
     stacked,
 )
 from headrace.doctor.report.html.report_data import ReportData
-from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, bounds, floor_rows, remedy_rows, times
+from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, bound_rows, bounds, remedy_rows, times
 from headrace.doctor.report.run_text import note_texts
 from headrace.doctor.report.terminal import SLOW
 from headrace.doctor.session.model import BatchProducer, LoaderFacts, Machine, Session
@@ -96,11 +102,11 @@ def step_keys(budget: StepBudget) -> list[Key]:
     return [Key(part_colour(name), name, figure + gpu.get(name, "")) for name, figure in names.items()]
 
 
-def floor_table(report: ReportData, means: dict[str, str]) -> list[Row]:
+def bound_table(report: ReportData, means: dict[str, str]) -> list[Row]:
     """Return the lower bounds of a step under their names, each with what it `means`."""
     assert report.prescription is not None
     assert report.prescription.floors is not None
-    rows = list(floor_rows(report.prescription.floors))
+    rows = list(bound_rows(report.prescription.floors))
     top = max(us for _, us in rows if us is not None)
     kinds = ["now", *["floor"] * (len(rows) - 1)]
     return [
@@ -145,7 +151,7 @@ def _one_bar(colour: str, value: float, top: float, label: str) -> Markup:
 
 @dataclass(frozen=True)
 class WorkerTable:
-    """What the mean batch of each worker was spent on."""
+    """Mean batch of each worker, split by stage."""
 
     rows: list[Row]
     keys: list[Key]
@@ -206,9 +212,7 @@ def stage_rows(loader: LoaderProduction) -> list[Row]:
 
 def _stage_row(stage: StagePart, top: float) -> Row:
     name = f"{stage.category} {stage.label}" if stage.label else stage.category
-    bar = _one_bar(
-        category_colour(stage.category), stage.share, top, f"{name}: {percent(stage.share)} of making a batch"
-    )
+    bar = _one_bar(category_colour(stage.category), stage.share, top, f"{name}: {percent(stage.share)} of a batch")
     cpu = None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
     calls = number(stage.calls) if stage.calls > 0 else ""
     return [name, bar, percent(stage.share), duration(stage.wall_us), percent(cpu), calls]
@@ -230,7 +234,7 @@ def line_rows(loaders: list[LoaderProduction]) -> list[Row]:
     return [
         [
             _shortened(line.place),
-            _one_bar("slate", line.share, lines[0].share, f"{line.place}: {percent(line.share)} of making batches"),
+            _one_bar("slate", line.share, lines[0].share, f"{line.place}: {percent(line.share)} of batch production"),
             percent(line.share),
         ]
         for line in lines
@@ -292,7 +296,7 @@ class RemedyTable:
 
 
 def remedy_table(report: ReportData) -> RemedyTable:
-    """Return no rows where no remedy helps, or where the step as it is is not known."""
+    """Return no rows where no remedy helps, or where the baseline is not known."""
     prescription, budget = report.prescription, report.budget
     assert prescription is not None
     rows, floors, again_us = remedy_rows(prescription), prescription.floors, prescription.again_us
@@ -304,13 +308,13 @@ def remedy_table(report: ReportData) -> RemedyTable:
     if len(rows.helps) > 1:
         drawn.append(replace(rows.together, title=_together(rows)))
     top = max([now_us, again_us or 0.0, *(reach for row in drawn for reach in _reaches(row))])
-    runs = [("As it is", now_us), *([] if again_us is None else [("As it is, again", again_us)])]
+    runs = [("Baseline", now_us), *([] if again_us is None else [("Baseline, again", again_us)])]
     shown = [_without(title, us, top=top, floor_us=floor_us) for title, us in runs]
-    keys = [Key("now", "as it is"), Key("predicted", "predicted")]
+    keys = [Key("now", "baseline"), Key("predicted", "predicted")]
     if any(row.outcome is not None for row in drawn):
         keys.append(Key("proved", "proved"))
     if floor_us is not None:
-        keys.append(Key("floor", "floor", duration(floor_us)))
+        keys.append(Key("floor", "lower bound", duration(floor_us)))
     return RemedyTable([*shown, *(_remedy_row(row, top=top, floor_us=floor_us) for row in drawn)], keys)
 
 

@@ -11,10 +11,17 @@ from statistics import fmean, quantiles
 
 from markupsafe import Markup
 
-from headrace.doctor.measure.batches import Finder, Join
-from headrace.doctor.measure.production import fed_loaders
-from headrace.doctor.measure.steps import ORDER, MeasuredStep, MeasuredTraining, is_here, queue_of
-from headrace.doctor.measure.view import step_parts
+from headrace.doctor.measure import (
+    ORDER,
+    Finder,
+    Join,
+    MeasuredStep,
+    MeasuredTraining,
+    fed_loaders,
+    is_here,
+    queue_of,
+    step_parts,
+)
 from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html.charts import (
     MOST_COLUMNS,
@@ -100,7 +107,7 @@ def _axis(wholes: list[float]) -> Axis:
 
 
 def _places(training: MeasuredTraining, groups: list[range]) -> list[tuple[float, str]]:
-    """Columns that hold a step of a round number, by that number, each in the middle of its column."""
+    """Return the columns that hold a step of a round number, each named in its middle."""
     numbers = [[training.steps[row].number for row in group] for group in groups]
     apart = round_step(numbers[-1][-1] - numbers[0][0] + 1, most=PLACES)
     named = [(place, next((number for number in of if number % apart == 0), None)) for place, of in enumerate(numbers)]
@@ -136,7 +143,7 @@ def _cut(cut: list[int], wholes: list[float]) -> str:
 
 @dataclass(frozen=True)
 class QueueDepth:
-    """From `times[row]` to the next time (the last is the end), `counts[row]` batches lay ready."""
+    """Batches that lay ready and were not yet taken: `counts[row]` of them from `times[row]` to the next time."""
 
     times: list[float]
     counts: list[int]
@@ -144,7 +151,7 @@ class QueueDepth:
     """Batches that may be in flight at once."""
 
     def mean(self, start: float, end: float) -> float:
-        """Over a stretch of time, weighted by it."""
+        """Return the mean over a stretch of time."""
         weighted = sum(inside * count for inside, count in self._stretches(start, end))
         return weighted / (end - start) if end > start else 0.0
 
@@ -163,8 +170,10 @@ class QueueDepth:
 
 
 def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
-    """Of the loaders that the steps waited for. None where no worker made batches, or where some of their evidence was
-    thinned, since batches that are not known of would be missing."""
+    """Count the ready batches of the loaders that the steps waited for.
+
+    None where no worker made batches, or where some of their evidence was thinned: unknown batches would be missing.
+    """
     trainer = training.trainer
     fed = fed_loaders(training)
     passes = [one for one in trainer.passes if one.loader in fed and not is_here(trainer, one)]
@@ -183,7 +192,7 @@ def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
 
 
 def _asked(trainer: Trainer) -> dict[tuple[int, int], int]:
-    """When the next() that gave a batch began, by pass and index."""
+    """Return when the next() that gave a batch began, by pass and index."""
     return {
         (number, index): start
         for gets in (trainer.gets, trainer.fetches)
@@ -194,7 +203,7 @@ def _asked(trainer: Trainer) -> dict[tuple[int, int], int]:
 def _ready(
     one: TrainerPass, finder: Finder, asked: dict[tuple[int, int], int], thrown_away: float
 ) -> Iterator[tuple[float, float]]:
-    """From when until when each batch of a pass lay ready; one that was asked for before it was sent never did."""
+    """Yield from when until when each batch lay ready; one that was asked for before it was sent never did."""
     for maker, row in finder.batches():
         sent, index = maker.batches.sent[row], maker.batches.index[row]
         if sent is not None:
@@ -202,7 +211,7 @@ def _ready(
 
 
 def _thrown_away(one: TrainerPass, passes: Sequence[TrainerPass]) -> float:
-    """When the batches of a pass that nobody asked for are of no more use: as the loader's next pass begins."""
+    """Return when batches that nobody asked for become useless: as the loader's next pass begins."""
     return min((other.start for other in passes if other.loader == one.loader and other.start > one.start), default=inf)
 
 
