@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Any
 
-from headrace.doctor.measure.diagnosis import LoaderProduction, ProbeCost
+from headrace.doctor.measure import LoaderProduction, ProbeCost
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, size, sizes
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from headrace.doctor.causes.processes import hanging
-from headrace.doctor.causes.remedy import Prescription
-from headrace.doctor.measure.diagnosis import (
+from headrace.doctor.causes import Prescription, hanging
+from headrace.doctor.measure import (
     Diagnosis,
     Finding,
     LoaderProduction,

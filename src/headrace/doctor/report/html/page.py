@@ -12,9 +12,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from headrace.doctor.causes.remedy import Prescription
-from headrace.doctor.measure.diagnosis import Diagnosis
-from headrace.doctor.measure.steps import BOUND, WAIT
+from headrace.doctor.causes import Prescription
+from headrace.doctor.measure import BOUND, WAIT, Diagnosis
 from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html import tables, timelines
 from headrace.doctor.report.html.charts import seen

@@ -10,11 +10,17 @@ from typing import Any
 
 from markupsafe import Markup
 
-from headrace.doctor.causes.processes import hanging
-from headrace.doctor.measure.batches import batch_stages
-from headrace.doctor.measure.diagnosis import LoaderProduction, RankView, StagePart, StepBudget, TimePart
-from headrace.doctor.measure.ranks import is_late
-from headrace.doctor.measure.steps import MeasuredTraining
+from headrace.doctor.causes import hanging
+from headrace.doctor.measure import (
+    LoaderProduction,
+    MeasuredTraining,
+    RankView,
+    StagePart,
+    StepBudget,
+    TimePart,
+    batch_stages,
+    is_late,
+)
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent
 from headrace.doctor.report.html.charts import (
     BarMeasure,
