@@ -187,7 +187,7 @@ class PooledMemory:
             self._prefetch = prefetch
             self._blocks.set_most_idle((prefetch + 1) * self._images)
 
-    def mind(self, batch_bytes: int, elsewhere: int | None = None, *, within: int = 0) -> None:
+    def warn_of_held(self, batch_bytes: int, elsewhere: int | None = None, *, within: int = 0) -> None:
         """Warn a consumer once that it holds many batches, of this memory or `elsewhere`. Nothing waits for them.
 
         `within` is the number of loaders around the caller, so that the warning names the consumer's line.

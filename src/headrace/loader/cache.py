@@ -202,7 +202,7 @@ def open_cache(
         _core.codec_versions(),
         _pillow_version(),
         [limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes],
-        [[column, *_made_how(field, cuts[name], program)] for name, field, column in (*images, *raws)],
+        [[column, *_entry_identity(field, cuts[name], program)] for name, field, column in (*images, *raws)],
         [[ENTRY_FORMAT, each.column, each.encoder.identity] for each in texts if each.name in first_tokens],
     ]
     columns = dict.fromkeys(column for _, _, column in (*images, *raws))
@@ -223,7 +223,7 @@ def _place_tokens(texts: Texts, end: int, length: int) -> tuple[dict[str, int], 
     return firsts, end
 
 
-def _made_how(field: Field, cut: FieldCut, program: Program) -> list[Any]:
+def _entry_identity(field: Field, cut: FieldCut, program: Program) -> list[Any]:
     """Return all that the bytes of a field's entries depend on, apart from the files."""
     if not isinstance(field, Spatial) or cut.cut == "file":
         return [cut.cut]

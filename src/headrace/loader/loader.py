@@ -296,11 +296,11 @@ class Loader(LoaderPosition):
         """Start the host's part of a pass. A mixture calls it with a recipe of another plan."""
         return Runner(recipe, self._memory, tuner=tuner, epoch=epoch, step=step)
 
-    def _mind(self, begun: LoaderPass, *, within: int = 0) -> None:
+    def _warn_of_held(self, begun: LoaderPass, *, within: int = 0) -> None:
         """Warn a consumer that holds many batches. `within` is the number of loaders around this one."""
         if isinstance(self._memory, PooledMemory):
             self._memory.set_prefetch(self._tuner.setting.prefetch)
-            self._memory.mind(begun.batch_bytes, begun.held_batches, within=within)
+            self._memory.warn_of_held(begun.batch_bytes, begun.held_batches, within=within)
 
 
 def _first_images(columns: FieldColumns, threads: int | None, limits: Limits | None) -> ViewedImages | None:

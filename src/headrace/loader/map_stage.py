@@ -133,7 +133,7 @@ class ThreadedMap(MapStage):
     def _map_row(self, decoded: DecodedBatch, row: int) -> tuple[Any, float]:
         began = time.perf_counter()
         try:
-            sample = user_functions.map_row(self._function, decoded.batch, row, decoded.rng(row), _seen_by_all)
+            sample = user_functions.map_row(self._function, decoded.batch, row, decoded.rng(row), _shown_by_batch)
         except Exception as error:
             error.add_note(f"in map=, {decoded.rows.name(row)}")
             raise
@@ -216,7 +216,7 @@ class WorkerMap(MapStage):
         return self._deliver(decoded, batch | {name: _copied(batch[name]) for name in small})
 
 
-def _seen_by_all(name: str, value: Any) -> bool:
+def _shown_by_batch(name: str, value: Any) -> bool:
     return True
 
 

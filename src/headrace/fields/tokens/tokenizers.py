@@ -232,9 +232,9 @@ def resolve_tokenizer(
     its own. `place` begins the text of errors. Raises UsageError for what is no tokenizer, and where the library is not
     installed that a path needs.
     """
-    beside: str | None = None
+    pad_token: str | None = None
     if isinstance(tokenizer, str | os.PathLike):
-        beside = _pad_token_beside(Path(tokenizer))
+        pad_token = _configured_pad_token(Path(tokenizer))
         tokenizer = _read_tokenizer(Path(tokenizer), place)
     native = _native_tokenizer(tokenizer)
     if native is not None:
@@ -243,7 +243,7 @@ def resolve_tokenizer(
             max_length=max_length,
             place=place,
             pad_id=getattr(tokenizer, "pad_token_id", None),
-            pad_token=beside,
+            pad_token=pad_token,
             sides=(getattr(tokenizer, "padding_side", None), getattr(tokenizer, "truncation_side", None)),
         )
     if _is_of_transformers(tokenizer):
@@ -285,8 +285,8 @@ def _read_tokenizer(path: Path, place: str) -> Tokenizer:
         ) from error
 
 
-def _pad_token_beside(path: Path) -> str | None:
-    """Return the pad token that the configuration beside a tokenizer.json names, as transformers saves it."""
+def _configured_pad_token(path: Path) -> str | None:
+    """Return the pad token that the configuration next to a tokenizer.json names, as transformers saves it."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         try:
             token = json.loads((path.parent / name).read_text(encoding="utf-8"))["pad_token"]

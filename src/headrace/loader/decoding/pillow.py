@@ -107,7 +107,7 @@ def decode_here(
 
     try:
         with open_picture(data, limits, formats) as opened:
-            return _taken(opened, form)
+            return _converted(opened, form)
     except (MemoryError, TooLargeError):
         raise
     except PIL.Image.DecompressionBombError as error:
@@ -125,7 +125,7 @@ def decode_here(
         ) from error
 
 
-def _taken(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
+def _converted(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
     import PIL.ImageOps
 
     if form.mode is None:

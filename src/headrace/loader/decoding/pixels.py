@@ -159,7 +159,7 @@ def decode_declined(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.g
     values = (
         array_files.read_array(data, limits) if array_files.holds_array(data) else pillow.read_picture(data, limits)
     )
-    return _laid_out(values, channels=3 if isinstance(field, Normals) else 1, whole=isinstance(field, Mask))
+    return _core_layout(values, channels=3 if isinstance(field, Normals) else 1, whole=isinstance(field, Mask))
 
 
 def declined_size(data: bytes, field: Spatial, limits: Limits) -> tuple[int, int]:
@@ -212,7 +212,7 @@ def _bands(values: NDArray[np.generic], count: int) -> NDArray[np.generic]:
     )
 
 
-def _laid_out(values: NDArray[np.generic], *, channels: int, whole: bool) -> NDArray[np.generic]:
+def _core_layout(values: NDArray[np.generic], *, channels: int, whole: bool) -> NDArray[np.generic]:
     """Return [H, W, C] of a type that the core takes, from [H, W], [H, W, C] or [C, H, W].
 
     `whole` numbers name things, such as classes, and must stay what they are.

@@ -34,7 +34,7 @@ from headrace.loader.map_workers.messages import (
     MapCounters,
     MapFailure,
     MapWork,
-    NoPlace,
+    PlaceRequest,
     ResultPlace,
     ResultPlaces,
     ToWorker,
@@ -224,7 +224,7 @@ class MapWorker:
         }
         if not missing:
             return
-        self._send(NoPlace(opened.work.number, missing))
+        self._send(PlaceRequest(opened.work.number, missing))
         answer = self._inbox.places()
         if answer is None:
             raise PassEnded

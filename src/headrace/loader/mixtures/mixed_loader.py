@@ -195,13 +195,13 @@ class MixedLoader(LoaderPosition):
             count *= Fraction(loader.samples, len(loader))
         return min(math.ceil(count / loader.world_size), loader._recipe.plan.length)
 
-    def _mind(self, begun: LoaderPass) -> None:
+    def _warn_of_held(self, begun: LoaderPass) -> None:
         """Warn a consumer that holds many batches."""
         if isinstance(begun, OneSourcePass):
             for loader, runner in zip(self._sources.values(), begun.feeds.runners, strict=True):
-                loader._mind(runner, within=1)
+                loader._warn_of_held(runner, within=1)
         elif isinstance(self._memory, PooledMemory):
-            self._memory.mind(begun.batch_bytes, begun.held_batches)
+            self._memory.warn_of_held(begun.batch_bytes, begun.held_batches)
 
 
 MAX_STEPS = 1 << 40
