@@ -238,10 +238,8 @@ class BatchDecoder:
         self._parts = recipe.parts
         self._names = recipe.names
         self._size_check = SizeCheck(recipe.dataset, recipe.images[0][0]) if recipe.images else None
-
-        self._depth_check = BitDepthCheck(
-            recipe.dataset, [name for name, field, _ in recipe.images if _reads_8_bits(field)]
-        )
+        bytes_only = [name for name, field, _ in recipe.images if _reads_8_bits(field)]
+        self._depth_check = BitDepthCheck(recipe.dataset, bytes_only)
 
     def start(self, plan: BatchPlan) -> Pending:
         return self._assembly.start(plan)
