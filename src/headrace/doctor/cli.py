@@ -108,7 +108,7 @@ def doctor(
         ctx.fail("--steps ends the run, --observe lets it go on: expected one of them")
     if observe and prove:
         ctx.fail("--prove runs the command again, --observe lets it go on to its end: expected one of them")
-    from headrace.doctor.report.outputs import Outputs
+    from headrace.doctor.report import Outputs
     from headrace.doctor.run import Examination, examine
 
     asked = Examination(
@@ -139,7 +139,7 @@ def show(
     verbose: Verbose = False,
 ) -> None:
     """Render a saved session again, without running anything."""
-    from headrace.doctor.report.outputs import Outputs
+    from headrace.doctor.report import Outputs
     from headrace.doctor.run import show_again
 
     outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, verbose=verbose)

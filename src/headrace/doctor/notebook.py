@@ -154,7 +154,7 @@ def _prescribe(watched: Watch) -> None:
         return
     from headrace.doctor.causes.prescription import prescribe
     from headrace.doctor.edits.script_source import files_here
-    from headrace.doctor.machine.survey import surveyed
+    from headrace.doctor.machine import surveyed
 
     session = watched.session
     session.survey = surveyed(session.machines[0], session.opened) if session.machines else None
@@ -166,7 +166,7 @@ def _show(watched: Watch, console: Console | None, verbose: bool) -> None:
         return
     from rich.console import Console as NewConsole
 
-    from headrace.doctor.report.terminal import show
+    from headrace.doctor.report import show
 
     console = console or NewConsole()
     show(watched.session, watched.diagnosis, console, watched.prescription, verbose=verbose, in_cell=True)

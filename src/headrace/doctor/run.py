@@ -30,14 +30,11 @@ from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.causes.remedy import Prescription
 from headrace.doctor.conclusion import concluded
 from headrace.doctor.edits.script_source import files_here
-from headrace.doctor.machine import MachineSampler
-from headrace.doctor.machine.survey import surveyed
+from headrace.doctor.machine import MachineSampler, surveyed
 from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.prove.baseline import DIGESTS
 from headrace.doctor.prove.prover import prover_of
-from headrace.doctor.report.live import LiveView
-from headrace.doctor.report.outputs import Outputs, document, write_whole
-from headrace.doctor.report.run_text import gpu_busy
+from headrace.doctor.report import LiveView, Outputs, document, gpu_busy, write_whole
 from headrace.doctor.session import SESSION_FILE, SessionFolder, decode_session, session_folder
 from headrace.doctor.session.model import CommandOutcome, Machine, MachineSurvey, Session, SessionNote, UnreachedProcess
 from headrace.errors import SessionError

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.doctor.attach import process_stat
-from headrace.doctor.machine.host import SHM, MachineMemory
-from headrace.doctor.machine.kernel import LinuxKernel
+from headrace.doctor.machine import SHM, LinuxKernel, MachineMemory
 from headrace.doctor.quantities import size
 from headrace.system import ControlGroups
 

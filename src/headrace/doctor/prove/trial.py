@@ -14,8 +14,7 @@ from typing import Any
 
 from headrace.doctor.attach import CommandResult, Patience, UndoReport, holds_files, run_command
 from headrace.doctor.conclusion import concluded
-from headrace.doctor.machine.host import Cores
-from headrace.doctor.machine.kernel import Kernel, LinuxKernel
+from headrace.doctor.machine import Cores, Kernel, LinuxKernel
 from headrace.doctor.probe.remedies import KEYS
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 from headrace.doctor.prove.baseline import DIGESTS, ComparedSamples, step_durations
