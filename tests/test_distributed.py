@@ -20,21 +20,13 @@ import pytest
 import torch
 from distributed_ranks import LONG_S, TIMEOUT_S
 from processes import DEADLINE_S, source_paths
-from torch.distributed import HashStore
 
 import headrace as hr
 from headrace.distributed import process_group
 from headrace.distributed.process_group import (
-    LONGEST,
-    Board,
-    RankFailure,
     RankPlace,
     _with_sync_batchnorm,
     device_of,
-    failure_of,
-    is_gone,
-    is_of_a_collective,
-    own_process,
     place_of,
     seeds_of,
 )
@@ -44,13 +36,11 @@ LAUNCHED = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "l
 HEALTHY = ["place", "seeds", "same_start", "accumulated", "batchnorm", "loads", "nested", "forked_child", "early_exit"]
 FAILING = [
     "rank_1_raises",
-    "rank_1_raises_while_0_is_busy",
     "rank_0_raises_while_1_is_through",
     "both_raise",
     "interrupted",
     "unequal_steps",
 ]
-UNEQUAL = "rank 1 waits in a collective operation, and rank 0 is through: expected as many steps on every rank"
 
 
 def environment() -> dict[str, str]:
@@ -184,11 +174,10 @@ def test_sys_exit_0_is_an_end_without_error(results):
     ("scenario", "failed", "error", "text"),
     [
         ("rank_1_raises", 1, "ValueError", "expected 3 channels, got 4"),
-        ("rank_1_raises_while_0_is_busy", 1, "ValueError", "no such file"),
         ("rank_0_raises_while_1_is_through", 0, "OSError", "disk full"),
         ("interrupted", 1, "KeyboardInterrupt", ""),
     ],
-    ids=["raises", "raises-while-busy", "raises-while-through", "interrupted"],
+    ids=["raises", "raises-while-through", "interrupted"],
 )
 def test_the_other_rank_names_the_one_that_raised_and_its_error(results, scenario, failed, error, text):
     assert results[failed][scenario] == {"error": error, "text": text}
@@ -205,9 +194,11 @@ def test_each_rank_keeps_an_error_of_its_own(results):
 
 
 def test_unequal_steps_are_named_on_both_ranks(results):
-    assert [rank["unequal_steps"]["error"] for rank in results] == ["RankError"] * 2
-    assert results[1]["unequal_steps"]["text"].startswith(UNEQUAL)
-    assert results[0]["unequal_steps"]["text"].startswith(f"rank 0 ends because rank 1 ended: RankError: {UNEQUAL}")
+    """The rank that has more waits in vain, and the one that is through learns of it."""
+    waited, through = results[1]["unequal_steps"], results[0]["unequal_steps"]
+    assert "gloo" in waited["text"]
+    assert through["error"] == "RankError"
+    assert through["text"].startswith(f"rank 0 ends because rank 1 ended: {waited['error']}: ")
 
 
 def test_nothing_waits_for_much_longer_than_the_timeout(pair):
@@ -222,33 +213,32 @@ def test_every_end_leaves_no_group_thread_file_or_handler(both, pair):
         assert all(outcome["sigterm"] == str(signal.SIG_DFL) for outcome in rank.values())
 
 
-def test_torchrun_ends_with_an_error_and_both_ranks_say_why(tmp_path):
+def test_torchrun_reports_the_rank_that_raised_and_its_error(tmp_path):
     ran = torchrun(tmp_path, "wrapped_rank_1_raises!")
     assert ran.returncode != 0
     assert "ValueError: expected 3 channels, got 4" in ran.stderr
-    assert "headrace: rank 0 ends because rank 1 ended: ValueError: expected 3 channels, got 4" in ran.stderr
+    assert re.search(r"Root Cause.*rank +: 1 .*ValueError: expected 3 channels, got 4", ran.stderr, re.DOTALL)
 
 
 @pytest.mark.long
 def test_a_rank_that_is_killed_is_named_under_torchrun(tmp_path):
     ran = torchrun(tmp_path, "rank_1_is_killed!")
     assert ran.returncode != 0
-    assert re.search(r"headrace: rank 0 ends because rank 1 is gone without a word \(process \d+ on ", ran.stderr)
+    assert re.search(r"rank +: 1 .*Signal 9 \(SIGKILL\)", ran.stderr, re.DOTALL)
 
 
 @pytest.mark.long
 def test_a_restart_by_torchrun_does_not_see_the_failure_before_it(tmp_path):
     ran = torchrun(tmp_path, "first_try_raises!", "first_try_raises", options=("--max-restarts", "1"))
     assert ran.returncode == 0, ran.stderr
-    assert "headrace: rank 0 ends because rank 1 ended: ValueError: only once" in ran.stderr
+    assert "ValueError: only once" in ran.stderr
     assert [rank["first_try_raises"]["result"] for rank in reports(tmp_path)] == ["1", "1"]
 
 
 @pytest.mark.long
 def test_a_rank_that_is_told_to_end_does_so_as_without_the_block(tmp_path):
-    (code, said), (told, _) = by_hand(tmp_path, "rank_1_is_told_to_end!")
+    (code, _), (told, _) = by_hand(tmp_path, "rank_1_is_told_to_end!")
     assert (code, told) == (1, -signal.SIGTERM)
-    assert "headrace: rank 0 ends because rank 1 is gone without a word" in said
 
 
 def free_port() -> str:
@@ -271,26 +261,10 @@ def test_a_world_of_one_under_torchrun_has_a_process_group(monkeypatch):
     process_group._store.cache_clear()
 
 
-def test_a_rank_that_is_killed_is_named_where_nobody_looks_after_the_ranks(tmp_path):
-    (code, said), (killed, _) = by_hand(tmp_path, "rank_1_raises", "place", "rank_1_is_killed!")
+def test_a_rank_that_is_killed_ends_the_others_where_nobody_looks_after_the_ranks(tmp_path):
+    (code, _), (killed, _) = by_hand(tmp_path, "rank_1_raises", "place", "rank_1_is_killed!")
     assert (code, killed) == (1, -signal.SIGKILL)
-    assert re.search(r"RankError: rank 0 ends because rank 1 is gone without a word \(process \d+ on ", said)
     assert [rank["place"]["result"][0] for rank in reports(tmp_path)] == [0, 1]
-
-
-@pytest.mark.long
-def test_the_end_of_the_rank_that_keeps_the_store_reaches_one_that_is_busy(tmp_path):
-    (killed, _), (code, said) = by_hand(tmp_path, "rank_0_is_killed_while_1_is_busy!")
-    assert (killed, code) == (-signal.SIGKILL, 1)
-    assert re.search(r"RankError: rank 1 ends because (rank 0 is gone|the store that the ranks met at)", said)
-
-
-@pytest.mark.long
-def test_a_rank_that_cannot_be_got_out_is_ended(tmp_path):
-    (code, said), (_, raised) = by_hand(tmp_path, "rank_1_raises_and_0_hangs!")
-    assert code == 1
-    assert said.endswith("headrace: rank 0 ends because rank 1 ended: ValueError: no such file\n")
-    assert "ValueError: no such file" in raised
 
 
 def test_ranks_that_do_not_come_are_told_of(monkeypatch):
@@ -410,70 +384,3 @@ def test_batchnorm_is_converted_for_gpus():
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
     converted = _with_sync_batchnorm(model, torch.device("cuda", 0), tell=True)
     assert isinstance(converted[1], torch.nn.SyncBatchNorm)
-
-
-# ---- what ranks tell each other ---------------------------------------------------------------------------------
-
-
-def boards(count: int) -> list[Board]:
-    store = HashStore()
-    made = [Board(store, rank=rank, world_size=count) for rank in range(count)]
-    for board in made:
-        board.sign_in()
-    for board in made:
-        board.meet()
-    return made
-
-
-def test_the_first_failure_is_the_runs():
-    first, second, third = boards(3)
-    assert third.failure() is None
-    assert second.record(RankFailure(1, "ended: ValueError")) == RankFailure(1, "ended: ValueError")
-    assert first.record(RankFailure(0, "ended: OSError")) == RankFailure(1, "ended: ValueError")
-    assert third.failure() == RankFailure(1, "ended: ValueError")
-
-
-def test_all_are_through_when_each_is():
-    first, second = boards(2)
-    first.say_through()
-    assert (second.through(), second.all_through(), first.all_through()) == ([0], True, False)
-    second.say_through()
-    assert first.all_through()
-
-
-def test_all_are_informed_when_each_is():
-    first, second = boards(2)
-    assert not first.all_informed()
-    second.say_informed()
-    assert first.all_informed()
-
-
-def test_a_process_is_told_from_a_later_one_of_its_number_and_from_another_machines():
-    own = own_process()
-    assert not is_gone(own)
-    assert is_gone(own._replace(started=own.started - 1))
-    assert not is_gone(own._replace(started=own.started - 1, home="another kernel"))
-
-
-def test_a_child_that_has_ended_is_gone_before_and_after_it_is_waited_for():
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    started = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19])
-    peer = own_process()._replace(pid=child.pid, started=started)
-    assert not is_gone(peer)
-    child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert is_gone(peer)
-    child.communicate()
-    assert is_gone(peer)
-
-
-def test_an_errors_text_is_told_in_one_line_and_not_without_end():
-    failure = failure_of(2, ValueError("two\nlines"))
-    assert str(failure) == "rank 2 ended: ValueError: two lines"
-    assert len(failure_of(0, ValueError("x" * 10_000)).what) < LONGEST + 50
-
-
-def test_an_error_of_the_user_is_none_of_a_collective():
-    assert not is_of_a_collective(RuntimeError("shapes do not match"))
-    assert not is_of_a_collective(ValueError("gloo"))
-    assert is_of_a_collective(torch.distributed.DistBackendError("NCCL error"))

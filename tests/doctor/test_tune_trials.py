@@ -389,10 +389,10 @@ class TestReport:
 
     def test_files_and_other_programs_are_told(self) -> None:
         busy = replace(tuned().runs[1], others_cores=1.25)
-        result = replace(tuned(), runs=[tuned().runs[0], busy], choice=busy, files=["as before the run again: out.txt"])
+        result = replace(tuned(), runs=[tuned().runs[0], busy], choice=busy, files=["restored: out.txt"])
         text = shown(result, width=100, encoding="utf-8")
         assert "6.1 ms to 6.1 ms; other programs kept 1.2 cores busy" in " ".join(text.split())
-        assert "Files of yours\n  • as before the run again: out.txt" in text
+        assert "Files of yours\n  • restored: out.txt" in text
 
     def test_the_document_has_every_run_and_the_whole_grid(self) -> None:
         document = json.loads(json.dumps(tuned().document()))

@@ -134,7 +134,7 @@ def test_start_takes_slurms_tasks_and_says_what_it_lacks():
     assert place_of(STEP | meeting) == RankPlace(2, 4, 0, launched=True)
     assert place_of(MPI | meeting) == RankPlace(1, 4, 1, launched=True)
     assert place_of(STEP | {"SLURM_STEP_NUM_TASKS": "1"}) == RankPlace(0, 1, 0, launched=False)
-    with pytest.raises(UsageError, match=r"MASTER_PORT beside SLURM_PROCID, .* got none of MASTER_ADDR, MASTER_PORT; "):
+    with pytest.raises(UsageError, match=r"SLURM_PROCID, .* together, got none of MASTER_ADDR, MASTER_PORT; "):
         place_of(STEP)
 
 

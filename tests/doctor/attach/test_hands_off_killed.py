@@ -93,7 +93,7 @@ def test_ctrl_c_puts_the_files_back(runs: Runs) -> None:
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130
-    assert "put-back: as before the run again: best.ckpt, last.ckpt, notes.txt" in out
+    assert "put-back: restored: best.ckpt, last.ckpt, notes.txt" in out
     assert runs.now == runs.before
 
 
@@ -122,7 +122,7 @@ def test_the_next_doctor_puts_back_what_a_killed_one_could_not(runs: Runs) -> No
         _, error = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
     assert f"an earlier doctor was killed in this folder; putting back what its command changed: {session}" in error
-    assert "as before the run again: best.ckpt" in error
+    assert "restored: best.ckpt" in error
     assert runs.now == runs.before
     assert (session / "written" / "runs" / "new" / "n").read_text() == "z"
 
@@ -144,7 +144,7 @@ def test_nothing_is_put_back_while_the_command_goes_on(runs: Runs) -> None:
         command = changed(process, runs)
         (session,) = (runs.root.parent / "tmp").iterdir()
         with pytest.raises(
-            UsageError, match=rf"whose doctor \(process {process.pid}\) runs and will put the files back"
+            UsageError, match=rf"whose doctor \(process {process.pid}\) runs and will restore the files"
         ):
             restore_session(session)
         process.kill()

@@ -54,7 +54,7 @@ def test_what_was_made_is_kept_where_the_session_is(runs: Runs) -> None:
     assert runs.now == runs.before
     assert (runs.session / WRITTEN / "a" / "b").read_text() == "x"
     said = dict(undo_notes(back))
-    assert said["put-back"] == f"made by it and moved to {runs.session / WRITTEN}: a/b"
+    assert said["put-back"] == f"created by the run and moved to {runs.session / WRITTEN}: a/b"
 
 
 def test_what_was_made_and_what_was_changed_is_said(runs: Runs) -> None:
@@ -62,32 +62,32 @@ def test_what_was_made_and_what_was_changed_is_said(runs: Runs) -> None:
         undo_notes(put_back(runs.run("open('n', 'w'); open('notes.txt', 'w'); open('train.log', 'a').write('3')")))
     )
     assert not holds_files(runs.session)
-    assert said == {"put-back": "as before the run again: notes.txt, train.log; made by it and deleted: n"}
+    assert said == {"put-back": "restored: notes.txt, train.log; created by the run and deleted: n"}
 
 
 def test_of_many_files_five_are_named(runs: Runs) -> None:
     back = put_back(runs.run(r"[open(f'{n}\x1b\n', 'w') for n in range(7)]; open(b'\xff', 'w')"))
     assert (
         dict(undo_notes(back))["put-back"]
-        == "made by it and deleted: 0\x1b\n, 1\x1b\n, 2\x1b\n, 3\x1b\n, 4\x1b\n and 3 more"
+        == "created by the run and deleted: 0\x1b\n, 1\x1b\n, 2\x1b\n, 3\x1b\n, 4\x1b\n and 3 more"
     )
 
 
 def test_a_name_that_is_no_text_is_shown_by_its_bytes(runs: Runs) -> None:
     back = put_back(runs.run(r"open(b'\xff', 'w')"))
-    assert dict(undo_notes(back))["put-back"] == r"made by it and deleted: \xff"
+    assert dict(undo_notes(back))["put-back"] == r"created by the run and deleted: \xff"
 
 
 def test_what_other_programs_change_is_listed_and_left(runs: Runs) -> None:
     back = put_back(runs.command(["sh", "-c", "echo x > made; echo y >> notes.txt; rm best.ckpt; chmod 700 run.sh"]))
     changed = [(os.path.relpath(path, runs.root), how) for path, how in back.changed]
-    assert changed == [("best.ckpt", "removed"), ("made", "made"), ("notes.txt", "changed"), ("run.sh", "changed")]
+    assert changed == [("best.ckpt", "removed"), ("made", "created"), ("notes.txt", "changed"), ("run.sh", "changed")]
     assert (runs.root / "made").read_text() == "x\n"
     said = [text for code, text in undo_notes(back) if code == "unseen-write"]
     assert said == [
-        "changed and left so: notes.txt, run.sh",
-        "made and left so: made",
-        "removed and left so: best.ckpt",
+        "changed and not restored: notes.txt, run.sh",
+        "created and not restored: made",
+        "removed and not restored: best.ckpt",
     ]
 
 
@@ -126,8 +126,8 @@ def test_a_large_file_that_is_written_in_place_is_named(runs: Runs) -> None:
     back = put_back(runs.run("f = open('big', 'r+b'); f.seek(5); f.write(b'x'); open('notes.txt', 'w')"))
     said = dict(undo_notes(back))
     assert said["not-put-back"] == "big: a copy would be 3221225472 bytes, which is more than 1073741824"
-    assert said["put-back"] == "as before the run again: notes.txt"
-    assert said["unseen-write"] == "changed and left so: big"
+    assert said["put-back"] == "restored: notes.txt"
+    assert said["unseen-write"] == "changed and not restored: big"
     assert holds_files(runs.session)
 
 
@@ -196,7 +196,7 @@ def test_events_of_any_arguments_are_let_pass(runs: Runs) -> None:
             sys.audit(event, *arguments)
     open('n', 'w')
     """
-    assert dict(undo_notes(put_back(runs.run(source))))["put-back"] == "made by it and deleted: n"
+    assert dict(undo_notes(put_back(runs.run(source))))["put-back"] == "created by the run and deleted: n"
 
 
 def test_of_a_large_log_what_was_appended_is_cut_off(runs: Runs) -> None:
@@ -211,7 +211,7 @@ def test_a_large_log_that_was_written_anew_is_named(runs: Runs) -> None:
     """It was opened to append, and nothing tells of its being cut."""
     (runs.root / "large.log").write_bytes(b"of before" * CHEAP_BYTES)
     source = f"f = open('large.log', 'a+b'); f.truncate(0); f.write(b'x' * {10 * CHEAP_BYTES})"
-    why = "it was opened to append, and was cut and written anew"
+    why = "it was opened to append, and was truncated and rewritten"
     assert put_back(runs.run(source)).undone.failed == [(str(runs.root / "large.log"), why)]
 
 
@@ -270,7 +270,7 @@ def test_two_at_once_in_a_folder_are_refused(runs: Runs) -> None:
                 undone_run(["true"], folder, runs.session)
             assert str(refused.value) == (
                 f"expected a folder in which nothing else is measured, got {runs.root}, where a doctor runs that will "
-                "put its files back; wait for it, give --observe, or run in a copy of the folder"
+                "restore its files; wait for it, give --observe, or run in a copy of the folder"
             )
     with exclusive_run(runs_below), pytest.raises(UsageError, match="in which nothing else is measured"):
         undone_run(["true"], runs.root, runs.session)
@@ -286,7 +286,7 @@ def test_a_folder_of_too_many_files_is_not_listed(runs: Runs, monkeypatch: pytes
     back = put_back(runs.run("open('n', 'w')"))
     assert runs.now == runs.before
     assert dict(undo_notes(back))["not-listed"] == (
-        f"{runs.root} was not searched for changes of other programs: it has more than 3 entries"
+        f"{runs.root} was not searched for changes by other programs: it has more than 3 entries"
     )
     assert listing_differences(FolderListing({}, "why"), list_folder(runs.root, runs.session)) == []
 

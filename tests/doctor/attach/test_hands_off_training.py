@@ -80,7 +80,7 @@ def test_the_run_was_measured(trained: Trained) -> None:
 def test_it_says_what_it_has_put_back(trained: Trained) -> None:
     texts = {note.code: note.text for note in trained.session.notes}
     assert set(texts) == {"put-back"}, texts
-    assert "as before the run again: " in texts["put-back"]
+    assert "restored: " in texts["put-back"]
     assert f"moved to {trained.kept}/written: " in texts["put-back"]
     assert "put-back" not in [finding["code"] for finding in _document(trained)["diagnosis"]["findings"]]
 

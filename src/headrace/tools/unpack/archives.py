@@ -178,7 +178,8 @@ def _tar_attributes(info: tarfile.TarInfo) -> MemberAttributes:
     """Return the time to the nanosecond: tarfile's own is a float."""
     try:
         mtime_ns = Decimal(info.pax_headers.get("mtime", info.mtime)).scaleb(9)
-        return MemberAttributes(info.mode, int(mtime_ns.max(-_NS_MOST).min(_NS_MOST)))
+        bounded = mtime_ns if abs(mtime_ns) <= _NS_MOST else Decimal(_NS_MOST).copy_sign(mtime_ns)
+        return MemberAttributes(info.mode, int(bounded))
     except (ArithmeticError, ValueError):  # no time at all
         return MemberAttributes(info.mode, 0)
 

@@ -1,27 +1,31 @@
-"""torch.compile: no function of the probe is compiled."""
+"""Hook on torch.compile: no function of the probe's is compiled.
+
+After a break in a graph the compiler looks at every function that Python calls, the probe's among them. What a traced
+function itself calls of ours is another matter: that asks `is_compiling()` first, and leads straight to the original.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ..probe import Probe
-
+from typing import Any, Callable
 
 _PACKAGE = __name__.rpartition(".hooks.")[0]
 
 
-def install_compiler(probe: Probe, eval_frame: ModuleType) -> None:
-    """Marks all code of the probe for the compiler to skip, once that has been imported: torch._dynamo.eval_frame."""
+def install_compiler(eval_frame: ModuleType) -> None:
+    """Mark all code of the probe for the compiler to skip, once torch._dynamo.eval_frame has been imported."""
     for code in _code():
         eval_frame.skip_code(code)
 
 
 def compiling(torch: ModuleType) -> Callable[[], bool]:
-    """`torch.compiler.is_compiling`, which the compiler knows; torch before 2.3 has none that needs no compiler."""
+    """Return `torch.compiler.is_compiling`, which a trace takes for a constant.
+
+    A torch without one (before 2.1) is taken to compile nothing; torch._dynamo is not asked, since the mere question
+    imports it, which takes seconds.
+    """
     known: Callable[[], bool] | None = getattr(getattr(torch, "compiler", None), "is_compiling", None)
     return (lambda: False) if known is None else known
 
@@ -47,7 +51,7 @@ def _code_of(value: Any, module: str) -> Iterator[CodeType]:
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:
-    """A function's code, and that of the functions which it makes."""
+    """Yield a function's code, and that of the functions which it makes."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

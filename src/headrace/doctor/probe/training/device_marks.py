@@ -1,33 +1,75 @@
-"""Marks on the device's stream: when the GPU came past certain points of each step."""
+"""Marks on the device's stream, and ranges for profilers: where the parts of each step begin and end."""
 
 from __future__ import annotations
 
 from types import ModuleType
 from typing import Any, Protocol
 
-# -- from doctor/probe/device_marks.py: When the device came past certain points of each step: marks that are set in
-# passing and read when it is done.
-
-
 Marks = list[tuple[str, float]]
 """Kind, and microseconds since the process's first mark."""
 STEP_BEGINS, STEP_ENDS = "s", "p"
+RANGE_NAMES = {
+    "w": "headrace: data wait",
+    "h": "headrace: host to device",
+    "b": "headrace: backward",
+    "o": "headrace: optimizer",
+    "c": "headrace: collective",
+    "": "headrace: closure",
+}
 
 
 class MarkedDevice(Protocol):
     """What can put a mark into the work queued on a device: `CudaDevice`, or a simulated one in tests."""
 
     def follow(self) -> None:
-        """What is computed on now is what marks are of: called when an optimizer steps."""
+        """Mark what is computed on now. Called when an optimizer steps."""
 
     def record(self, spare: Any) -> Any:
-        """A mark behind all work queued so far, in `spare` where that is given; None where no mark may be set now."""
+        """Return a mark behind all work queued so far, in `spare` where that is given; None where none may be set."""
 
     def is_done(self, mark: Any) -> bool:
-        """Whether the device has come past the mark. Never waits."""
+        """Tell whether the device has come past the mark. Never waits."""
 
     def elapsed_us(self, earlier: Any, later: Any) -> float:
-        """Between two marks that are done."""
+        """Return the microseconds between two marks that are done."""
+
+
+class CudaDevice:
+    """The CUDA stream on which the first optimizer stepped; its marks are timing events, of which a query never waits.
+
+    What is queued on another stream, such as a prefetcher's copy, gets no mark, since times of two streams are in no
+    order.
+    """
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._cuda = torch.cuda
+        self._is_capturing = torch.cuda.is_current_stream_capturing
+        self._stream: Any = None
+        self.captures = 0
+        """CUDA graphs being captured now, in any thread; the driver forbids queries meanwhile."""
+
+    def follow(self) -> None:
+        """Follow the current stream, if none is followed."""
+        if self._stream is None:
+            self._stream = self._cuda.current_stream()
+
+    def record(self, spare: Any) -> Any:
+        """Return an event behind all work queued so far; None where none may be set now."""
+        if self._stream is None or self.captures or self._is_capturing():
+            return None
+        if self._cuda.current_stream() != self._stream:
+            return None
+        event = self._cuda.Event(enable_timing=True) if spare is None else spare
+        event.record(self._stream)
+        return event
+
+    def is_done(self, mark: Any) -> bool:
+        """Tell whether the device has come past the event."""
+        return not self.captures and bool(mark.query())
+
+    def elapsed_us(self, earlier: Any, later: Any) -> float:
+        """Return the microseconds between two events."""
+        return float(earlier.elapsed_time(later)) * 1000.0
 
 
 class DeviceMarks:
@@ -48,6 +90,7 @@ class DeviceMarks:
         self._last_read_us = 0.0
 
     def mark(self, kind: str) -> None:
+        """Set a mark of that kind."""
         if len(self._step) >= self._most_marks or len(self._waiting) >= self._most_steps:
             return
         mark = self.device.record(self._spares.pop() if self._spares else None)
@@ -58,14 +101,14 @@ class DeviceMarks:
         self._step.append((kind, mark))
 
     def begin(self) -> None:
-        """A step begins here, whatever was marked since the one before was closed."""
+        """Begin a step here, whatever was marked since the one before was closed."""
         self._step = []
         mark = self.device.record(None)
         if mark is not None:
             self._step.append((STEP_BEGINS, mark))
 
     def close(self, number: int, is_wanted: bool) -> None:
-        """The step's marks are complete, up to the last end of an optimizer."""
+        """Close the step: its marks are complete, up to the last end of an optimizer."""
         marks = self._step
         end = max((position for position, (kind, _) in enumerate(marks) if kind == STEP_ENDS), default=-1) + 1
         if not end:
@@ -78,7 +121,7 @@ class DeviceMarks:
             self._spares.extend(mark for _, mark in marks[1 : end - 1] if mark is not marks[0][1])
 
     def read(self) -> list[tuple[int, Marks]]:
-        """The steps that the device has come past since the last call."""
+        """Return the steps that the device has come past since the last call."""
         done: list[tuple[int, Marks]] = []
         while self._waiting and self.device.is_done(self._waiting[0][1][-1][1]):
             number, marks = self._waiting.pop(0)
@@ -86,7 +129,7 @@ class DeviceMarks:
         return done
 
     def _since_first(self, mark: Any) -> float:
-        """Counted from mark to mark, since the device tells a long time in few digits."""
+        """Sum from mark to mark, since the device reports a long time in few digits."""
         if self._last_read is None:
             self._last_read = mark
         elif mark is not self._last_read:
@@ -96,57 +139,12 @@ class DeviceMarks:
         return self._last_read_us
 
 
-# -- from doctor/probe/cuda.py: Marks on CUDA streams: timing events, of which a query never waits.
-
-
-class CudaDevice:
-    """The stream on which the first optimizer stepped. What is queued on another one, such as a prefetcher's copy, gets
-    no mark, since times of two streams are in no order."""
-
-    def __init__(self, torch: ModuleType) -> None:
-        self._cuda = torch.cuda
-        self._is_capturing = torch.cuda.is_current_stream_capturing
-        self._stream: Any = None
-        self.captures = 0
-        """CUDA graphs being captured now, in any thread; the driver forbids queries meanwhile."""
-
-    def follow(self) -> None:
-        if self._stream is None:
-            self._stream = self._cuda.current_stream()
-
-    def record(self, spare: Any) -> Any:
-        if self._stream is None or self.captures or self._is_capturing():
-            return None
-        if self._cuda.current_stream() != self._stream:
-            return None
-        event = self._cuda.Event(enable_timing=True) if spare is None else spare
-        event.record(self._stream)
-        return event
-
-    def is_done(self, mark: Any) -> bool:
-        return not self.captures and bool(mark.query())
-
-    def elapsed_us(self, earlier: Any, later: Any) -> float:
-        return float(earlier.elapsed_time(later)) * 1000.0
-
-
-# -- from doctor/probe/ranges.py: Names for steps and their parts in the timelines of torch.profiler and, with CUDA,
-# of Nsight Systems.
-
-
-RANGE_NAMES = {
-    "w": "headrace: data wait",
-    "h": "headrace: host to device",
-    "b": "headrace: backward",
-    "o": "headrace: optimizer",
-    "c": "headrace: collective",
-    "": "headrace: closure",
-}
-
-
 class ProfilerRanges:
-    """Steps end within optimizers, so ranges may overlap; hence NVTX's ranges that have a start and an end, and not the
-    ones that are pushed and popped."""
+    """Names for steps and their parts in the timelines of torch.profiler and, with CUDA, of Nsight Systems.
+
+    Steps end within optimizers, so ranges may overlap; hence NVTX's ranges that have a start and an end, and not the
+    ones that are pushed and popped.
+    """
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
@@ -154,18 +152,21 @@ class ProfilerRanges:
         self._step: tuple[Any, Any] | None = None
 
     def step(self, number: int) -> None:
-        """The step before ends, and this one begins."""
+        """End the step before, and begin this one."""
         self._end(self._step)
         self._step = self._start(f"headrace: step {number}")
 
     def enter(self, kind: str) -> None:
+        """Begin a part of that kind."""
         self._open.append(self._start(RANGE_NAMES[kind]))
 
     def leave(self) -> None:
+        """End the innermost part."""
         if self._open:
             self._end(self._open.pop())
 
     def close(self) -> None:
+        """End all."""
         while self._open:
             self.leave()
         self._end(self._step)
