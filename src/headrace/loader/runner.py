@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 DROP_WAIT_S = 1.0
-"""Far longer than a batch in progress needs to be cancelled, unless the user's `map` is in the midst of something."""
+"""Far longer than the cancellation of a batch takes, unless the user's `map` is in the middle of something."""
 
 
 class Runner:

@@ -203,9 +203,8 @@ def tune(
     """
     from headrace.doctor.attach import DOCTOR_FAILED
     from headrace.doctor.report import Outputs
-    from headrace.doctor.tune.report import show
-    from headrace.doctor.tune.run import Tuning
-    from headrace.doctor.tune.run import tune as find
+    from headrace.doctor.tune import Tuning, show
+    from headrace.doctor.tune import tune as find
     from headrace.errors import HeadraceError, TuneError
 
     outputs = Outputs(json=json)

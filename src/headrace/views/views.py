@@ -44,7 +44,7 @@ class View(ABC):
     flip: float = 0.0
     resizes: bool = False
     drawn_per_step: bool = False
-    """Whether one of `choices` is drawn for all samples of a step. Such a view comes first."""
+    """True if one of `choices` is drawn for all samples of a step. Such a view comes first."""
     multiple_of: int = 1
 
     @abstractmethod

@@ -13,7 +13,7 @@ from headrace.loader.loader import Loader
 from headrace.plan import MIXTURE_VERSION, EpochPlan, State, UniformPlan, resume
 
 SOURCE = "source"
-"""The part of each batch that says which source each sample is from."""
+"""Name of the batch's part that says which source each sample is from."""
 
 
 def check_sources(sources: Mapping[str, Loader]) -> None:
@@ -32,7 +32,7 @@ def check_sources(sources: Mapping[str, Loader]) -> None:
 
 
 def _check_alone(name: str, loader: Loader) -> None:
-    if loader.positioned or loader.epoch or loader.next_step:
+    if loader._positioned or loader.epoch or loader.next_step:
         raise UsageError(
             f"mix: expected source {name!r} at its start, got it at epoch {loader.epoch}, step {loader.next_step}; the "
             "mixture has a position of its own: make a loader for it, and load the mixture's state"
@@ -54,12 +54,12 @@ def check_mixed(sources: Mapping[str, Loader]) -> None:
         recipe = loader._recipe
         if not isinstance(recipe.plan, UniformPlan):
             raise UsageError(
-                f"batches: expected source {name!r} without buckets, Budget, RandomScale and pack beside 'mixed', as "
+                f"batches: expected source {name!r} without buckets, Budget, RandomScale and pack with 'mixed', as "
                 "samples of several sources must have one shape; take 'one-source', or a view of fixed size"
             )
         if recipe.batch_map is not None:
             raise UsageError(
-                f"batches: expected source {name!r} without batch_map= beside 'mixed', as no source has a batch of its "
+                f"batches: expected source {name!r} without batch_map= with 'mixed', as no source has a batch of its "
                 "own; call it on the mixture's batches, or take 'one-source'"
             )
     for what, of, hint in _ALIKE_IN_A_BATCH:
@@ -132,7 +132,7 @@ _ALIKE_IN_A_BATCH: list[tuple[str, Callable[[Loader], Any], str]] = [
 
 
 MIXED_STATE_VERSION = 1
-"""Of the dict. Raise it when a key comes, goes or changes its meaning."""
+"""Version of the dict. Raise it when a key comes, goes or changes its meaning."""
 
 _UNCHANGED = "pass the saved dict unchanged"
 _KINDS: dict[str, type[object]] = {
