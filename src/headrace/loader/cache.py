@@ -38,7 +38,7 @@ from headrace.views import Program
 
 Cut = Literal["file", "shrunk", "final"]
 
-# Of core/view/program.hpp.
+# Kinds of steps in core/view/program.hpp.
 _RANDOM_KINDS = (1, 5)
 _FLIP_KINDS = (7, 8)
 
@@ -188,7 +188,7 @@ def open_cache(
     """
     spec = parse_spec(text)
     images, raws, texts = fields
-    shaped = isinstance(plan, ShapedPlan) and program.output_size is None  # filled up, step by step
+    shaped = isinstance(plan, ShapedPlan) and program.output_size is None  # padded, step by step
     one_view = not shaped and not program.drawn_per_step
     cuts = {
         name: cut_of(field, program, one_view=one_view) if isinstance(field, Spatial) else FILE
@@ -240,7 +240,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pillow_version() -> str | None:
-    from importlib import metadata  # brings the whole of email
+    from importlib import metadata  # imports all of email
 
     try:
         return metadata.version("pillow")

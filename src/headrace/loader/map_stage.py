@@ -37,7 +37,7 @@ class PythonThreads:
         """Return the function's result for each row, in order. Raises the first error, or Closed once cancelled."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=f"{THREAD_PREFIX}python")
-        if self._cancelled:  # asked after the executor is there: a `cancel` that saw none has set this before
+        if self._cancelled:  # checked after the executor exists: a `cancel` that saw none has set this before
             raise Closed
         futures = []
         try:
@@ -50,7 +50,7 @@ class PythonThreads:
                 raise Closed from None
             raise
         finally:
-            del futures  # a failed one holds its error, whose traceback holds this frame, and so the batch
+            del futures  # a failed future holds its error, whose traceback holds this frame, and so the batch
 
     def _unless_cancelled(self, function: Callable[[int], T], row: int) -> T:
         """Call the function, unless `cancel` came before it could clear the queue."""

@@ -113,11 +113,11 @@ class FunctionEncoder:
         """Return how the function pads, as two texts of ours show it; None where they show nothing."""
         try:
             (alone,) = self._rows(["a"])
-            # As many words as the row has ids, so that it is full also where fewer ids are wanted.
+            # As many words as the row has ids, so that the row is full even where fewer ids are wanted.
             words = "a " * min(max(self._max_length, len(alone.ids)), _MOST_WORDS)
             short, full = self._rows(["a", words])
         except Exception:
-            return None  # a function of certain texts only, or a wrong one: the dataset's own texts will say so
+            return None  # the function takes only certain texts, or is wrong: the dataset's own texts will show it
         if len(short.ids) != len(full.ids):
             return None
         length = len(full.ids) if len(alone.ids) == len(full.ids) else None
@@ -304,7 +304,7 @@ def _native_tokenizer(tokenizer: Any) -> Tokenizer | None:
     if library is None:
         return None
     if _is_of_transformers(tokenizer):
-        tokenizer = getattr(tokenizer, "backend_tokenizer", None)  # which slow ones have not
+        tokenizer = getattr(tokenizer, "backend_tokenizer", None)  # slow tokenizers have none
     elif isinstance(tokenizer, library.implementations.BaseTokenizer):
         tokenizer = tokenizer._tokenizer
     return tokenizer if isinstance(tokenizer, library.Tokenizer) else None

@@ -304,7 +304,7 @@ def _box_field(dataset: Dataset, name: str, field: Boxes) -> BoxField:
             raise UsageError(f"field {name!r}: beside: {not_a_list(dataset, column)}")
     column = name if field.source is None else field.source
     boxes = Instances(dataset, name, column, as_boxes, "lists of 4 numbers a box")
-    boxes.first()  # what is no list at all is found out now
+    boxes.first()  # a value that is no list raises now
     return BoxField(name, field, boxes)
 
 

@@ -271,7 +271,7 @@ def _answered(
 ) -> tuple[dict[str, Any], bytes]:
     waiting = _PROCESSES.take()
     if waiting is not None:
-        # One that waits may have ended: nobody asked for a while, or memory was short. That is not this image's fault.
+        # A waiting process may have ended: it was idle for long, or memory was short. That is not this image's fault.
         with suppress(EOFError):
             return _served(waiting, request, data, deadline_s, formats)
     fresh = _DecoderProcess()

@@ -85,7 +85,7 @@ def image_options(image: Image, fill: tuple[int, ...]) -> Options:
     """Return the core's arguments for a picture (core/resample/target.hpp)."""
     subtract, divide = [0.0, 0.0, 0.0], [255.0, 255.0, 255.0]
     if image.normalize is not None:
-        repeats = 3 // image.channel_count  # the core takes three of grey, too
+        repeats = 3 // image.channel_count  # the core takes three numbers for grey, too
         subtract = [255 * mean for mean in image.normalize.mean] * repeats
         divide = [255 * std for std in image.normalize.std] * repeats
     return {
@@ -136,7 +136,7 @@ def _mask_table(field: Mask) -> NDArray[np.int64]:
 
 def _depth_numbers(field: Depth) -> tuple[Any, ...]:
     """Return the tuple that core/bindings/image_options.hpp expects."""
-    # What the batch's type cannot hold would be infinite, and is not valid; what is normalised becomes small first.
+    # Values that the batch's dtype cannot hold would be infinite, and are not valid; normalised values are small.
     beyond = math.inf if field.normalize is not None else math.nextafter(MOST_FINITE[field.dtype], math.inf)
     near = -beyond if field.near is None else max(field.near, -beyond)
     far = beyond if field.far is None else min(field.far, beyond)

@@ -141,7 +141,7 @@ class MapWorkers:
         self._heard: dict[Connection, WorkerProcess] = {}
         self._lost: set[int] = set()
         self._in_flight: dict[int, InFlightBatch] = {}
-        self._at: dict[int, tuple[int, int]] = {}  # of workers that say it, for want of shared memory
+        self._at: dict[int, tuple[int, int]] = {}  # of workers without shared memory, which report it
         self._expected: tuple[Shapes, dict[str, RowLayout]] | None = None
         self._kept: dict[tuple[int, int], list[Any]] = {}  # memory that a worker's map still refers to, by batch
         self.busy_s = 0.0
@@ -209,7 +209,7 @@ class MapWorkers:
         return _work(number, batch, {name: send(value, memory, batch.keep) for name, value in decoded.batch.items()})
 
     def _send(self, index: int, message: bytes) -> None:
-        with suppress(OSError), self._sending[index]:  # one that has ended is found, and told of, by `collect`
+        with suppress(OSError), self._sending[index]:  # `collect` finds and reports a worker that has ended
             self.processes[index].connection.send_bytes(message)
 
     # --- the thread that collects ---
@@ -221,7 +221,7 @@ class MapWorkers:
         """
         batch = self._in_flight[number]
         while batch.waiting:
-            for index in batch.waiting & self._lost:  # one that has done its part is missed by the next batch
+            for index in batch.waiting & self._lost:  # the next batch misses a worker that has done its part
                 self._raise_ended(index)
             for connection in wait(list(self._heard)):
                 self._hear(self._heard[connection])  # type: ignore[index]  # typed as anything with a fileno
