@@ -46,9 +46,7 @@ class Quarantine:
     def add(self, sample: int, error: SampleError, *, epoch: int, position: int) -> None:
         """Write a bad sample. A full disk costs the record, not the run: it warns."""
         mine = object()
-        if (
-            self._writer_of.setdefault(sample, mine) is not mine
-        ):  # one atomic step: no lock that a fork could leave taken
+        if self._writer_of.setdefault(sample, mine) is not mine:  # atomic: no lock that a fork could leave taken
             return
         record = {
             "key": error.key,

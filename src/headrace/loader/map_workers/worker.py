@@ -320,4 +320,4 @@ def _unsuitable(rows: dict[int, Any]) -> Iterator[tuple[int, str | None, Any]]:
         first,
         None,
         rows[first],
-    )  # each value alone can be pickled, but not the whole, because of its names for instance
+    )  # each value alone can be pickled, but not the whole (its names, perhaps)
