@@ -12,9 +12,6 @@ from typing import Any, Literal
 
 from headrace.errors import UsageError
 
-# -- from cache/spec.py: Where a cache lies and how large it may grow, as users write it.
-
-
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
@@ -54,9 +51,6 @@ def parse_size(size: str, text: str, argument: str) -> int:
     if limit <= 0:
         raise UsageError(f"{argument}: expected a size above 0 in {text!r}, such as 8GB or 512MiB, got {size!r}")
     return limit
-
-
-# -- from cache/stats.py: What a cache did, in numbers and in words.
 
 
 _UNIT_NAMES = ("B", "kB", "MB", "GB", "TB")
@@ -111,9 +105,6 @@ def size_text(size_bytes: float) -> str:
     while size_bytes >= 1000 and unit < len(_UNIT_NAMES) - 1:
         size_bytes, unit = size_bytes / 1000, unit + 1
     return f"{size_bytes:,.{0 if unit == 0 else 1}f} {_UNIT_NAMES[unit]}"
-
-
-# -- from cache/identity.py: What a cache holds: which samples, cut and made how, and of which state of their files.
 
 
 @dataclass(frozen=True)

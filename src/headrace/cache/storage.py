@@ -1,4 +1,9 @@
-"""`Store`: bytes by number, cached for later epochs and shared by the processes of a node."""
+"""`Store`: bytes by number, cached for later epochs and shared by the processes of a node.
+
+In RAM a cache is one piece of anonymous memory for all processes that ask for it by the same name. The first one makes
+it, and hands its descriptor to the others over a socket in Linux's abstract namespace, which is no file and ends with
+its process: nothing can be left behind, and `/dev/shm` is not used. The memory lives on with those who have it.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +30,6 @@ from headrace.system import THREAD_PREFIX, available_bytes, close_at_exit, close
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-
-# -- from cache/hand_out.py: One piece of anonymous memory for all processes of a node that ask for it by the same
-# name.
-#
-# The first one makes it, and hands its descriptor to the others over a socket in Linux's abstract namespace, which is
-# no
-# file and ends with its process: nothing can be left behind, and `/dev/shm` is not used. The memory lives on with
-# those
-# who have it.
 
 
 _WAIT_S = 5.0
@@ -149,9 +144,6 @@ def _peer_user(connection: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(told)[1])
 
 
-# -- from cache/files.py: The file that a cache lies in: anonymous memory, or a file of a folder.
-
-
 _ANEW = {
     "damaged": "is damaged",
     "other version": "is of another version of Headrace",
@@ -254,9 +246,6 @@ def _make_at(place: str, identity: CacheIdentity) -> int:
 
 def _make(descriptor: int, identity: CacheIdentity) -> None:
     _core.make_cache(descriptor, entries=identity.entries, key=identity.key, stamp=identity.stamp)
-
-
-# -- from cache/store.py: `Store`: bytes by number, kept for later epochs, and shared by the processes of a node.
 
 
 class Store:

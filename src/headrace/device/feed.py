@@ -1,4 +1,9 @@
-"""Thread that takes batches from a source and sends them to the device ahead of the consumer."""
+"""Thread that takes batches from a source and sends them to the device ahead of the consumer.
+
+The iterator of a DataLoader with worker processes needs some care of whoever drives it from a thread. It is known by
+torch's own attributes, which have had these names since torch 1.2; where they are missing, nothing happens, and torch's
+own ways (`__del__`, its signal handler) remain.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +17,6 @@ from typing import Any, Generic, TypeVar
 
 from headrace.device.h2d_copy import CopyLane, PrefetchStats, SentBatch
 from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
-
-# -- from device/feed.py: A thread that takes batches from a source and sends them down a lane, ahead of the consumer.
-
 
 N = TypeVar("N")
 
@@ -107,13 +109,6 @@ class DeviceFeed(Generic[N]):
             del batch  # its memory goes back while this thread waits
             self._channel.put((sent, note))
             del sent, note
-
-
-# -- from device/workers.py: What the iterator of a DataLoader with worker processes needs of whoever drives it from a
-# thread.
-#
-# It is known by torch's own attributes, which have had these names since torch 1.2; where they are missing, nothing
-# happens, and torch's own ways (`__del__`, its signal handler) remain.
 
 
 T = TypeVar("T")

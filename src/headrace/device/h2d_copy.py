@@ -1,4 +1,15 @@
-"""H2D copies: pinned staging, copy and conversion on a side stream, events instead of waiting."""
+"""H2D copies: pinned staging, copy and conversion on a side stream, events instead of waiting.
+
+Who may use which memory when:
+- Pinned staging comes from torch's caching host allocator, a batch at a time. A non-blocking copy tells the allocator
+  of itself, so a block that is dropped at once is not handed out again before the copy is done.
+- Device memory is allocated on the side stream. `record_stream` tells the allocator that the training stream uses it
+  too, so what the consumer drops is not reused while a kernel still reads it.
+- Bytes that are converted live and die on the side stream, in its order.
+- The stream goes to the next pass once the feeding thread is through; what it was given is waited for by events.
+  torch's caching allocator gives a block that was freed to the stream that it was allocated on, and to no other: a new
+  stream for each pass would leave behind the memory of as many passes as torch has streams in its pool (32).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +27,6 @@ from headrace.device.image_conversion import Conversion, ImageSelector, NamedIma
 from headrace.device.nested import Path, bytes_of, dense_parts, map_tensors
 from headrace.errors import UsageError
 from headrace.fields import Field, Image
-
-# -- from device/stats.py: What the way to the device costs, and how much of it nobody notices.
 
 
 @dataclass(frozen=True)
@@ -79,10 +88,6 @@ class PrefetchStats:
         if self.copies.overlap is not None:
             lines.append(f"  {self.copies.overlap:.1%} of copy and conversion ran beside training")
         return "\n".join(lines)
-
-
-# -- from device/lanes.py: The lane to one device: a batch goes in from a feeding thread, and comes out where the
-# training runs.
 
 
 class SentBatch(NamedTuple):
@@ -175,13 +180,6 @@ def resolve(device: str | torch.device) -> torch.device:
     return torch.device("cuda", index)
 
 
-# -- from device/streams.py: Side streams of CUDA devices, used again from pass to pass.
-#
-# torch's caching allocator gives a block that was freed to the stream that it was allocated on, and to no other. A
-# new
-# stream for each pass would leave behind the memory of as many passes as torch has streams in its pool (32).
-
-
 _idle: dict[torch.device, list[torch.cuda.Stream]] = {}
 
 
@@ -196,20 +194,6 @@ def borrow_stream(device: torch.device) -> torch.cuda.Stream:
 def give_back_stream(stream: torch.cuda.Stream, device: torch.device) -> None:
     """For the next pass. Whoever gives it back enqueues nothing more on it."""
     _idle.setdefault(device, []).append(stream)
-
-
-# -- from device/cuda_lane.py: The lane to a CUDA device: pinned staging, copy and conversion on a side stream, events
-# instead of waiting.
-#
-# Who may use which memory when:
-# - Pinned staging comes from torch's caching host allocator, a batch at a time. A non-blocking copy tells the
-# allocator
-#   of itself, so a block that is dropped at once is not handed out again before the copy is done.
-# - Device memory is allocated on the side stream. `record_stream` tells the allocator that the training stream uses
-# it
-#   too, so what the consumer drops is not reused while a kernel still reads it.
-# - Bytes that are converted live and die on the side stream, in its order.
-# - The stream goes to the next pass once the feeding thread is through; what it was given is waited for by events.
 
 
 MOST_UNRESOLVED = 256
@@ -321,9 +305,6 @@ def record_stream(tensor: Tensor, stream: torch.cuda.Stream) -> None:
     """torch has this for dense tensors only."""
     for part in dense_parts(tensor):
         part.record_stream(stream)
-
-
-# -- from device/placement.py: What of a Loader's fields is done on the host, and what on the device.
 
 
 @dataclass(frozen=True)

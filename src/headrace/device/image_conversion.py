@@ -15,10 +15,6 @@ from headrace.device.nested import Path, map_tensors
 from headrace.errors import UsageError
 from headrace.fields import DTYPES, DType, Normalize
 
-# -- from device/fused.py: One pass on the device over bytes that become normalised floats: one read and one write of
-# memory, in Triton.
-
-
 MOST_CHANNELS = 4
 BLOCK = 4096
 """Elements of one program; 32 a thread, so that bytes are loaded 16 at a time."""
@@ -98,9 +94,6 @@ def load_kernel() -> Any:
     return normalise_bytes
 
 
-# -- from device/conversion.py: What becomes of an image on its device: cast, normalised and laid out in one pass.
-
-
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES}
 
 
@@ -154,9 +147,6 @@ def _convert_with_torch(image: Tensor, out: Tensor, subtract: tuple[float, ...],
     values.sub_(torch.tensor(subtract, **columns).view(shape)).div_(torch.tensor(divide, **columns).view(shape))
     if values is not out:
         out.copy_(values)
-
-
-# -- from device/images.py: Which tensors of a batch are images, and what becomes of each.
 
 
 RGB = 3

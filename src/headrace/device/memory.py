@@ -11,9 +11,6 @@ import torch
 
 from headrace.errors import UsageError
 
-# -- from memory/device_memory.py: The memory that a training step has: how much there is, and how much it took.
-
-
 WORDS = ("can't allocate memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
 """Of allocators and libraries that raise a plain RuntimeError: torch's for the CPU, cuBLAS, cuDNN, C++."""
 
@@ -82,9 +79,6 @@ def memory_of(device: torch.device) -> DeviceMemory:
     if device.type == "cpu":
         return CpuMemory()
     raise UsageError(f"device: expected 'cuda' or 'cpu', got {str(device)!r}: nothing else tells its peak of memory")
-
-
-# -- from memory/cpu_memory.py: This process's memory, as Linux tells and limits it.
 
 
 STATUS = Path("/proc/self/status")

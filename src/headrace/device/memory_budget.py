@@ -17,8 +17,6 @@ from headrace.device.memory import DeviceMemory, memory_of
 from headrace.device.memory_search import BatchSearch, BudgetFit, FittedBudget, RunStep, Shape
 from headrace.errors import BudgetError, UsageError
 
-# -- from memory/kept.py: The state of a user's models and optimizers, left as it was found.
-
 
 class Stateful(Protocol):
     """What models, optimizers, schedules and scalers of torch are."""
@@ -78,9 +76,6 @@ def _apart(objects: Sequence[Stateful]) -> Iterator[None]:
         yield
 
 
-# -- from memory/agreement.py: What all ranks of a process group take, when each has found something of its own.
-
-
 class RankOutcome(NamedTuple):
     """What one rank found: a cost, or None and why not."""
 
@@ -95,9 +90,6 @@ def outcomes_of_all_ranks(own: RankOutcome) -> list[RankOutcome]:
     found: list[Any] = [None] * group.get_world_size()
     group.all_gather_object(found, tuple(own))
     return [RankOutcome(*one) for one in found]
-
-
-# -- from memory/fit_budget.py: `fit_budget`: the largest budget that the device's memory holds.
 
 
 def fit_budget(

@@ -15,9 +15,6 @@ from headrace.device.memory import DeviceMemory
 from headrace.errors import BudgetError
 from headrace.plan import Budget
 
-# -- from memory/line.py: The line through measured peaks of memory, and the next size to try. Pure.
-
-
 GROWTH = 2
 """The most that a size is taken beyond one that was measured: not all that runs out of memory can be caught."""
 CLOSE = 0.02
@@ -92,9 +89,6 @@ def _fits(one: MeasuredPeak, limit_bytes: int) -> bool:
     return one.peak_bytes is not None and one.peak_bytes <= limit_bytes
 
 
-# -- from memory/report.py: What a fitted budget is, and how it was found.
-
-
 Shape = tuple[int, ...]
 MIB = 1 << 20
 
@@ -146,9 +140,6 @@ class FittedBudget(Budget):
     """A Budget that was found by running steps. `print(budget.fit)` says how."""
 
     fit: BudgetFit = field(compare=False)
-
-
-# -- from memory/search.py: Runs a user's step at growing sizes until the largest that fits is known.
 
 
 WARM_UPS = 2

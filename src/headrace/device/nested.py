@@ -12,9 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-# -- from device/nested.py: Batches as people nest them: mappings, sequences, named tuples and dataclasses of tensors.
-
-
 Path: TypeAlias = tuple[str | int, ...]
 """Keys, field names and positions that lead to a tensor."""
 
@@ -116,10 +113,6 @@ def _packed(batch: PackedSequence, function: Callable[[Path, Tensor], Tensor], p
         return None if part is None else function((*path, name), part)
 
     return PackedSequence(moved("data"), batch.batch_sizes, moved("sorted_indices"), moved("unsorted_indices"))  # type: ignore[arg-type]
-
-
-# -- from device/sparse.py: The dense tensors that a sparse or nested one is made of: torch counts and watches over
-# the memory of those only.
 
 
 _ROWS = (torch.sparse_csr, torch.sparse_bsr)

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from headrace.tools.bench.settings import BenchSettings
 
 
-# -- from cli/bench.py: `headrace bench`: Headrace beside torch's DataLoader on one's own files.
-
-
 @dataclass(frozen=True)
 class BenchDefaults:
     """Of what is not given."""
@@ -141,9 +138,6 @@ def _worth(settings: BenchSettings, json: str | None) -> None:
         write_json(json, found.document())
 
 
-# -- from cli/demo.py: `headrace demo`: a small photographic data set is made, and measured as `headrace bench` does.
-
-
 def demo(
     *,
     photos: Annotated[Path | None, typer.Option(help="A folder of photographs to cut the images from.")] = None,
@@ -175,9 +169,6 @@ def _photographs(photos: Path | None, count: int, console: Console) -> Path:
             pass
     console.print(f"{count:,} images cut from {source.origin}", highlight=False, markup=False, soft_wrap=True)
     return path
-
-
-# -- from cli/tune.py: `headrace tune`: a plain DataLoader's arguments, found for an unmodified script.
 
 
 TuneCommand = Annotated[

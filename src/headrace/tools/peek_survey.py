@@ -19,10 +19,6 @@ from headrace.errors import HeadraceError, SampleError
 from headrace.system import THREAD_PREFIX, default_threads
 from headrace.views import Resize
 
-# -- from peek/fingerprint.py: A picture's fingerprint: small, and nearly the same when it is scaled or compressed
-# again.
-
-
 ROWS, COLUMNS = 8, 9
 """The grey picture that is hashed: each of its rows gives 8 comparisons of neighbours."""
 
@@ -44,10 +40,6 @@ class Fingerprint:
         """
         levels = self.grey.astype(np.int16)
         return int.from_bytes(np.packbits(levels[:, :-1] + _STEP <= levels[:, 1:]).tobytes(), "big")
-
-
-# -- from peek/survey.py: Reads samples of a data set one by one and says what each image file is, or what is wrong
-# with it.
 
 
 _WINDOW = 64
@@ -123,9 +115,6 @@ def _header(data: bytes) -> tuple[str | None, tuple[int, int] | None]:
             return image.format, image.size
     except Exception:  # Pillow's plugins raise anything at damaged bytes; the decoder says what is wrong
         return None, None
-
-
-# -- from peek/duplicates.py: Which of many pictures are nearly the same.
 
 
 MOST_BITS = 3

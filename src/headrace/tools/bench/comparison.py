@@ -24,9 +24,6 @@ from headrace.tools.bench.against import check_name
 from headrace.tools.bench.runs import BenchRun, one_run
 from headrace.tools.bench.settings import CROP_PX, FILES_AT_MOST, BenchSettings, list_images
 
-# -- from bench/environment.py: What the figures were measured on.
-
-
 OTHERS = ("torch", "pillow", "numpy")
 
 
@@ -69,9 +66,6 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-# -- from bench/result.py: Medians, ratios, the verdict and the JSON document of a comparison: pure.
 
 
 SCHEMA = 1
@@ -167,9 +161,6 @@ def digits(figure: float | None) -> str:
     return f"{figure:.1f}" if abs(figure) >= 1 else f"{figure:.2f}"
 
 
-# -- from bench/table.py: A comparison for a terminal: the verdict first, the figures next, then what they mean.
-
-
 ASCII = {ord("×"): "x", ord("–"): "-"}
 
 
@@ -242,9 +233,6 @@ def machine(what: BenchEnvironment) -> str:
     """One line."""
     packages = ", ".join(f"{name} {number}" for name, number in what.packages.items() if number is not None)
     return f"{what.cpu or 'unnamed CPU'}, Python {what.python}, {packages}, {what.date}."
-
-
-# -- from bench/preflight.py: What must hold before anything is timed.
 
 
 def available_images(settings: BenchSettings) -> int:

@@ -1,4 +1,8 @@
-"""The peer, torch's DataLoader over a Pillow dataset, and the sides that `--worth` compares."""
+"""The peer, torch's DataLoader over a Pillow dataset, and the sides that `--worth` compares.
+
+The steps are those of torchvision's transforms on PIL images (RandomResizedCrop, RandomHorizontalFlip, ToTensor,
+Normalize), written out here so that torchvision is not needed. A side makes the same images as its opposite.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +32,6 @@ from headrace.tools.bench.settings import (
     list_images,
     samples,
 )
-
-# -- from bench/peer.py: The peer: torch's DataLoader over a Dataset that decodes, crops and resizes with Pillow, as
-# most scripts do.
-#
-# The steps are those of torchvision's transforms on PIL images (RandomResizedCrop, RandomHorizontalFlip, ToTensor,
-# Normalize), written out here so that torchvision is not needed.
-
 
 AREA_SHARES = (0.08, 1.0)
 ASPECT_RATIOS = (3 / 4, 4 / 3)
@@ -151,23 +148,12 @@ def _integer(most: int) -> int:
     return int(torch.randint(0, most + 1, (1,)).item())
 
 
-# -- from bench/sides.py: The sides of `headrace bench --worth`: iterators over the sizes of batches, made with one
-# technique or without.
-#
-# A side makes the same images as its opposite: RandomResizedCrop and flip of the dataset's files.
-
-
 BatchSizes = Iterator[int]
 KEPT_IMAGES = 64
 """That every side reads, again and again: decoded, they have to fit into memory."""
 
 CACHE = "ram:256MB"
 """For these, and the index of a million samples and more."""
-
-
-def side(name: str) -> Callable[[BenchSettings, int], BatchSizes]:
-    """That of a name in bench/comparisons.py."""
-    return SIDES[name]
 
 
 class DroppedPhotos(Photos):

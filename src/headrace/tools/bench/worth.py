@@ -16,10 +16,6 @@ from headrace.tools.bench.comparison import ASCII, BenchEnvironment, available_i
 from headrace.tools.bench.runs import BenchRun, one_run
 from headrace.tools.bench.settings import CROP_PX, BenchSettings, ImageListing, list_images
 
-# -- from bench/comparisons.py: What may or may not pay on a machine: named comparisons, and what their figures say.
-# Pure.
-
-
 SCHEMA = 1
 T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 """Student's t for 95 %, two-sided, by degrees of freedom; for more of them, the normal distribution's."""
@@ -195,10 +191,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-# -- from bench/worth.py: Measures what pays on this machine: each side once a round, one after the other, each in a
-# process of its own.
-
-
 OneRun = Callable[[BenchSettings, str, int], BenchRun]
 
 
@@ -262,9 +254,6 @@ def _can_be_dropped(listing: ImageListing) -> bool:
 
     files = dict.fromkeys(place for place, _ in listing.files)
     return min(map(can_be_dropped, files))
-
-
-# -- from bench/worth_table.py: What pays, for a terminal: what does not comes first.
 
 
 INDENT = "    "
