@@ -77,7 +77,9 @@ class DescriptorServer:
 
 
 def shared_descriptor(name: str, make: Callable[[], int]) -> tuple[int, DescriptorServer | None]:
-    """A descriptor of the memory of that name, owned by the caller, and what hands it out if this process made it.
+    """Return a descriptor of the memory of that name, and what hands it out if this process made it.
+
+    The caller owns the descriptor.
 
     Where another user has taken the name, who has it does not answer, or the system has no such sockets, the memory is
     this process's own.
@@ -111,7 +113,7 @@ def _serve_new(listening: socket.socket, make: Callable[[], int]) -> tuple[int, 
 
 
 def _listen(address: str) -> socket.socket | None:
-    """None where somebody else does. Raises OSError where nobody can."""
+    """Listen at an address; None where somebody else does. Raises OSError where nobody can."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(address)
@@ -153,7 +155,7 @@ _ANEW = {
 
 
 def open_file(spec: CacheSpec, identity: CacheIdentity) -> tuple[int, DescriptorServer | None]:
-    """A descriptor that the caller owns, and what hands it to other processes.
+    """Return a descriptor that the caller owns, and what hands it to other processes.
 
     Raises UsageError (a limit without room for the index, or above the memory that is free), SharedMemoryError,
     WriteError. Warns where a file has to be made anew.
@@ -218,7 +220,7 @@ def _on_disk(folder: str, identity: CacheIdentity) -> int:
 
 
 def _look(place: str, identity: CacheIdentity) -> tuple[int | None, str | None]:
-    """The file at `place` if it is ours, or why it is not; (None, None) where there is none."""
+    """Return the file at `place` if it is ours, or why it is not; (None, None) where there is none."""
     try:
         descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -231,7 +233,7 @@ def _look(place: str, identity: CacheIdentity) -> tuple[int | None, str | None]:
 
 
 def _make_at(place: str, identity: CacheIdentity) -> int:
-    """In the locked partial file, which gets its name once it is whole. Who uses what was there keeps it."""
+    """Make it in the locked partial file, which gets its name once it is whole. Who uses what was there keeps it."""
     partial = place + PARTIAL_SUFFIX
     descriptor = os.open(partial, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -283,26 +285,29 @@ class Store:
 
     @property
     def native(self) -> _core.Store:
-        """What the core works with. Raises ValueError once closed."""
+        """Native store that the core works with. Raises ValueError once closed."""
         if self._native is None:
             raise ValueError("this cache is closed")
         return self._native
 
     def get(self, index: int) -> bytes | None:
-        """The bytes of an entry. None where it is empty."""
+        """Return the bytes of an entry; None where it is empty."""
         return self.native.get(index)
 
     def put(self, index: int, data: Buffer) -> bool:
-        """Keeps bytes, below 4 GiB, under a number. False where they are not kept: something is there already, or
-        there is no room left. Everybody has to give the same bytes for the same number."""
+        """Cache bytes, below 4 GiB, under a number.
+
+        False where they are not cached: something is there already, or there is no room left. Everybody has to give the
+        same bytes for the same number.
+        """
         return self.native.put(index, data)
 
     def get_many(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The bytes of many entries on end, and how many each has; -1 where one is empty."""
+        """Return the bytes of many entries on end, and how many each has; -1 where one is empty."""
         return self.native.get_many(indices)
 
     def put_many(self, indices: NDArray[np.int64], data: NDArray[np.uint8], lengths: NDArray[np.int64]) -> int:
-        """Keeps many entries, whose bytes lie on end in `data`. How many of them are kept, as `put` says."""
+        """Cache many entries, whose bytes lie on end in `data`, and return how many are cached, as `put` says."""
         return self.native.put_many(indices, data, lengths)
 
     def stats(self) -> CacheStats:
@@ -319,7 +324,7 @@ class Store:
         )
 
     def close(self) -> None:
-        """Lets go of the cache; RAM is freed with the last store, of any process, that has it. May be called twice."""
+        """Let go of the cache; RAM is freed with the last store, of any process, that has it. May be called twice."""
         if self._hand_out is not None:
             self._hand_out.close()
             self._hand_out = None

@@ -101,23 +101,25 @@ class CopyLane(Protocol):
     """The seam between the prefetcher and a kind of device."""
 
     def send(self, batch: Any) -> SentBatch:
-        """Starts a batch on its way; called by the feeding thread only."""
+        """Start a batch on its way; called by the feeding thread only."""
         ...
 
     def receive(self, sent: SentBatch) -> Any:
-        """The batch, ready for whatever the calling thread does next on its current stream."""
+        """Return the batch, ready for whatever the calling thread does next on its current stream."""
         ...
 
     def statistics(self) -> CopyStats: ...
 
     def end(self) -> None:
-        """Nothing more will be sent. What was sent can still be received."""
+        """End sending. What was sent can still be received."""
         ...
 
 
 class PlainLane:
-    """For devices without streams of their own: the work is done when `send` returns. On the CPU, only what is
-    converted is copied."""
+    """For devices without streams of their own: the work is done when `send` returns.
+
+    On the CPU, only what is converted is copied.
+    """
 
     def __init__(self, device: torch.device, images: ImageSelector) -> None:
         self._device = device
@@ -147,7 +149,7 @@ class PlainLane:
         return CopyStats(self._bytes, 0.0, self._copy_s, self._convert_s, None)
 
     def end(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there is nothing to give back."""
 
 
 def _convert(images: ImageSelector, path: Path, tensor: Tensor) -> Tensor:
@@ -156,14 +158,14 @@ def _convert(images: ImageSelector, path: Path, tensor: Tensor) -> Tensor:
 
 
 def lane_to(device: torch.device, images: ImageSelector) -> CopyLane:
-    """The lane to `device`, as `resolve` gave it."""
+    """Return the lane to `device`, as `resolve` gave it."""
     if device.type == "cuda":
         return CudaLane(device, images)
     return PlainLane(device, images)
 
 
 def resolve(device: str | torch.device) -> torch.device:
-    """The device with its index. Raises UsageError for one that is not here."""
+    """Return the device with its index. Raises UsageError for one that is not here."""
     try:
         found = torch.device(device)
     except RuntimeError as error:
@@ -184,7 +186,7 @@ _idle: dict[torch.device, list[torch.cuda.Stream]] = {}
 
 
 def borrow_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream that nobody else has been lent. Work of its last user may still be under way: it comes first."""
+    """Return a stream that nobody else has been lent. Work of its last user may still be under way: it comes first."""
     try:
         return _idle[device].pop()
     except (KeyError, IndexError):
@@ -192,7 +194,7 @@ def borrow_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def give_back_stream(stream: torch.cuda.Stream, device: torch.device) -> None:
-    """For the next pass. Whoever gives it back enqueues nothing more on it."""
+    """Take a stream back for the next pass. Whoever gives it back enqueues nothing more on it."""
     _idle.setdefault(device, []).append(stream)
 
 
@@ -258,7 +260,7 @@ class CudaLane:
             return CopyStats(self._bytes, self._stage_s, self._copy_s, self._convert_s, self._exposed_s)
 
     def _stage(self, path: Path, tensor: Tensor) -> Tensor:
-        """The tensor in pinned memory, in the same layout; a device's, or a sparse one, as it is."""
+        """Return the tensor in pinned memory, in the same layout; a device's, or a sparse one, as it is."""
         if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_pinned():
             return tensor
         since = time.perf_counter()
@@ -290,7 +292,7 @@ class CudaLane:
         return event
 
     def _resolve(self) -> None:
-        """Reads the clocks of batches that are through, without waiting for any."""
+        """Read the clocks of batches that are through, without waiting for any."""
         while self._unresolved and self._unresolved[0].complete():
             ticket = self._unresolved.popleft()
             assert ticket.reached is not None
@@ -302,7 +304,7 @@ class CudaLane:
 
 
 def record_stream(tensor: Tensor, stream: torch.cuda.Stream) -> None:
-    """torch has this for dense tensors only."""
+    """Tell the allocator of a stream that uses a tensor; torch has this for dense ones only."""
     for part in dense_parts(tensor):
         part.record_stream(stream)
 
@@ -317,7 +319,7 @@ class Placement:
 
     @property
     def pinned(self) -> bool:
-        """Whether batches are made in pinned memory."""
+        """Return whether batches are made in pinned memory."""
         return self.device.type == "cuda"
 
     def lane(self) -> CopyLane:
@@ -325,7 +327,7 @@ class Placement:
 
 
 def place(device: str | torch.device, fields: Mapping[str, Field], *, host_floats: bool) -> Placement:
-    """Images of floats go over the bus as bytes, a quarter or half of the size, and become floats on the device.
+    """Divide the work: copy images of floats as bytes, a quarter or half of the size, and convert them on the device.
 
     `host_floats`: something on the host (the user's `map`) has to see the floats. Raises UsageError for a device that
     is not here.

@@ -58,7 +58,7 @@ def _copied(value: Any) -> Any:
 
 @contextmanager
 def _apart(objects: Sequence[Stateful]) -> Iterator[None]:
-    """The models exchange nothing with other ranks, which may be at another size, or out of memory, in that step."""
+    """Keep models from exchanging with other ranks, which may be at another size, or out of memory, in that step."""
     modules = [module for one in objects if isinstance(one, nn.Module) for module in one.modules()]
     wrapped = [module for module in modules if isinstance(module, DistributedDataParallel)]
     synced = [module for module in modules if isinstance(module, nn.SyncBatchNorm)]
@@ -84,7 +84,7 @@ class RankOutcome(NamedTuple):
 
 
 def outcomes_of_all_ranks(own: RankOutcome) -> list[RankOutcome]:
-    """One a rank, in their order; this one's alone without a process group."""
+    """Gather the outcomes of all ranks, in their order; this one's alone without a process group."""
     if not (group.is_available() and group.is_initialized()):
         return [own]
     found: list[Any] = [None] * group.get_world_size()
@@ -104,8 +104,9 @@ def fit_budget(
     rank_multiple: int | None = None,
     memory: DeviceMemory | None = None,
 ) -> FittedBudget:
-    """The largest budget at which a training step stays within the device's memory, less a margin. Call it before
-    training.
+    """Find the largest budget at which a training step stays within the device's memory, less a margin.
+
+    Call it before training.
 
     `step(samples, height, width)` for `shapes`, which gives a budget of pixels, or `step(samples, length)` for
     `lengths`, which gives one of tokens, runs one whole training step on made-up data: forward, backward, optimizer.
@@ -142,7 +143,7 @@ def fit_budget(
 def _agreed(
     search: BatchSearch, sizes: Sequence[Shape], restore: Sequence[Stateful], device: torch.device
 ) -> tuple[int, BudgetFit]:
-    """A rank that fails tells the others first: they wait for it."""
+    """Take the least of what all ranks find. A rank that fails tells the others first: they wait for it."""
     try:
         with kept_state(restore, device):
             cost, fit = search.run(sizes)

@@ -17,7 +17,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 def map_tensors(batch: Any, function: Callable[[Path, Tensor], Tensor], path: Path = ()) -> Any:
-    """The batch with every tensor replaced by what `function` makes of it; what is no tensor passes through.
+    """Return the batch with every tensor replaced by what `function` makes of it; what is no tensor passes through.
 
     Containers keep their type and their attributes; a mapping or sequence that cannot be made again from its items
     becomes a dict or list, as in torch's own walk (`pin_memory`). One in which nothing changes is handed on as it is.
@@ -36,7 +36,7 @@ NO_LEAF = object()
 
 
 def map_leaves(batch: Any, leaf: Callable[[Path, Any], Any], path: Path = ()) -> Any:
-    """As `map_tensors`, of any kind of part: `leaf` is asked first, for containers too, and may say NO_LEAF."""
+    """Map any kind of part, as `map_tensors` does: `leaf` is asked first, for containers too, and may say NO_LEAF."""
     new = leaf(path, batch)
     if new is not NO_LEAF:
         return new
@@ -87,7 +87,7 @@ def _sequence(batch: Any, parts: dict[Any, Any]) -> Any:
 
 
 def _made(kind: type[Any], items: Any) -> Any:
-    """`kind` of these, or the items in the plain container that they come in."""
+    """Make a `kind` of these, or return the items in the plain container that they come in."""
     try:
         return kind(items)
     except TypeError:
@@ -106,7 +106,7 @@ def _object(batch: Any, parts: dict[Any, Any]) -> Any:
 
 
 def _packed(batch: PackedSequence, function: Callable[[Path, Tensor], Tensor], path: Path) -> PackedSequence:
-    """All but the batch sizes, which torch wants on the CPU."""
+    """Map all but the batch sizes, which torch wants on the CPU."""
 
     def moved(name: str) -> Tensor | None:
         part = getattr(batch, name)
@@ -120,7 +120,7 @@ _COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
 
 
 def dense_parts(tensor: Tensor) -> list[Tensor]:
-    """Where the tensor's content lies; a dense one is its own only part."""
+    """Return the tensors that hold the content; a dense one is its own only part."""
     if tensor.layout is torch.sparse_coo:
         return [tensor._indices(), tensor._values()]  # indices() and values() want it coalesced
     if tensor.layout in _ROWS:

@@ -158,7 +158,7 @@ def demo(
 
 
 def _photographs(photos: Path | None, count: int, console: Console) -> Path:
-    """The data set's folder, made on the first call."""
+    """Return the dataset's folder, made on the first call."""
     from headrace.tools.demo_dataset import PHOTOGRAPHS_AT_MOST, cached_path, find_source, write_dataset
 
     source = find_source(photos).picked(PHOTOGRAPHS_AT_MOST)
@@ -187,10 +187,10 @@ def tune(
     max_seconds: TuneSeconds = 120.0,
     json: Json = None,
 ) -> None:
-    """Find num_workers, prefetch_factor, pin_memory and persistent_workers: headrace tune -- python train.py
+    """Find num_workers, prefetch_factor, pin_memory and persistent_workers for a DataLoader.
 
-    Nothing of the script changes: arguments are set from outside, in a few short runs. The exit status is the
-    command's own where it failed, and 125 where there is nothing to tune.
+    Example: headrace tune -- python train.py. Nothing of the script changes: arguments are set from outside, in a few
+    short runs. The exit status is the command's own where it failed, and 125 where there is nothing to tune.
     """
     from headrace.doctor.attach import DOCTOR_FAILED
     from headrace.doctor.report.outputs import Outputs

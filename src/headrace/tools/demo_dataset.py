@@ -241,7 +241,7 @@ BYTES_AT_500_BY_375 = 70e3  # what ImageNet's files have; quality is raised unti
 
 
 def cached_path(source: PhotoSource, count: int) -> Path:
-    """Where the data set of `count` files from this source is kept; other photographs give another place."""
+    """Return where the dataset of `count` files from this source is cached; other photographs give another place."""
     parts = [str(VERSION), source.origin]
     for path in source.files or ():
         status = path.stat()

@@ -76,7 +76,7 @@ class PeekSurvey:
 
 
 def survey(dataset: Dataset, column: str, positions: Sequence[int]) -> Iterator[PeekedSample]:
-    """A look at the image in `column` of each of the samples, in order, made by as many threads as there are cores.
+    """Look at the image in `column` of each of the samples, in order, on as many threads as there are cores.
 
     A sample that cannot be read or decoded is a look with an `error`, not an exception.
     """
@@ -89,7 +89,7 @@ def survey(dataset: Dataset, column: str, positions: Sequence[int]) -> Iterator[
 
 
 def spread(samples: int, most: int, *, seed: int) -> npt.NDArray[np.int64]:
-    """All positions, or `most` of them drawn at random, in rising order."""
+    """Return all positions, or `most` of them drawn at random, in rising order."""
     if samples <= most:
         return np.arange(samples)
     return np.sort(np.random.default_rng(seed).choice(samples, most, replace=False))
@@ -137,7 +137,7 @@ class _Prints(NamedTuple):
 
 
 def near_duplicates(fingerprints: Sequence[Fingerprint]) -> list[list[int]]:
-    """Groups of positions, each with another of its group that is nearly the same.
+    """Group positions, each with another of its group that is nearly the same.
 
     The largest group first; each in rising order.
     """
@@ -157,7 +157,7 @@ def near_duplicates(fingerprints: Sequence[Fingerprint]) -> list[list[int]]:
 
 
 def _close_pairs(prints: _Prints) -> Iterator[tuple[int, int]]:
-    """Enough of them to join all that are close, directly or through others."""
+    """Yield enough pairs to join all that are close, directly or through others."""
     for band in prints.hashes.view(np.uint16).reshape(-1, _BANDS).T:
         order = np.argsort(band, kind="stable")
         for bucket in np.split(order, np.flatnonzero(np.diff(band[order])) + 1):
@@ -166,8 +166,10 @@ def _close_pairs(prints: _Prints) -> Iterator[tuple[int, int]]:
 
 
 def _close_within(bucket: npt.NDArray[np.int64], prints: _Prints) -> Iterator[tuple[int, int]]:
-    """Each is compared with what no group has taken yet: of ten thousand blank pictures the first one takes all. Each
-    compared with each would take minutes."""
+    """Compare each with what no group has taken yet: of ten thousand blank pictures the first one takes all.
+
+    Each compared with each would take minutes.
+    """
     rest, taken = bucket, list[int]()
     while len(rest):
         if taken:

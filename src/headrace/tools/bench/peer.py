@@ -64,7 +64,7 @@ class Photos(Dataset[torch.Tensor]):
         return Image.open(member).convert("RGB")
 
     def opened(self, place: str) -> tuple[tarfile.TarFile, dict[str, tarfile.TarInfo]]:
-        """A tar and its members by name."""
+        """Return a tar and its members by name."""
         if place not in self.tars:
             tar = tarfile.open(place, "r:")  # noqa: SIM115 (kept for the worker's life)
             self.tars[place] = tar, {member.name: member for member in tar}
@@ -127,8 +127,10 @@ def peer_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[int
 
 
 def _end_with(parent: int, worker: int) -> None:
-    """End this worker where its parent was killed as it started: torch then takes its foster parent for its own, and
-    never misses it."""
+    """End this worker where its parent was killed as it started.
+
+    torch then takes its foster parent for its own, and never misses it.
+    """
     if os.getppid() != parent:
         os._exit(1)
 
@@ -187,7 +189,7 @@ def drop(path: str, start: int = 0, size: int = 0) -> None:
 
 
 def can_be_dropped(path: str) -> bool:
-    """Whether the kernel lets go of a file when it is asked: not of one in /dev/shm, or that others have mapped."""
+    """Return whether the kernel lets go of a file when it is asked: not of one in /dev/shm, or that others have mapped."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -238,7 +240,7 @@ def _threads(data: Photos, settings: BenchSettings) -> Iterable[torch.Tensor]:
 
 
 def _copied(*, pinned: bool) -> Callable[[Photos, BenchSettings], Iterable[torch.Tensor]]:
-    """On the device, one after the other, each there before the next is taken."""
+    """Copy batches to the device one after the other, each there before the next is taken."""
 
     def batches(data: Photos, settings: BenchSettings) -> Iterator[torch.Tensor]:
         loader = DataLoader(
@@ -253,7 +255,7 @@ def _copied(*, pinned: bool) -> Callable[[Photos, BenchSettings], Iterable[torch
 
 
 def _headrace(threads: int | None, prefetch: int, *, shrink_to: int | None = None, cache: str | None = None) -> Any:
-    """`threads` None for as many as the settings allow."""
+    """Make a side of Headrace; `threads` None for as many as the settings allow."""
 
     def batch_sizes(settings: BenchSettings, round_number: int) -> BatchSizes:
         data = hr.open(settings.path)

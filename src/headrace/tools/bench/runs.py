@@ -192,7 +192,7 @@ def _end_with_parent(parent: int) -> None:
 
 
 def run_rounds(settings: BenchSettings, *, command: Sequence[str] = COMMAND) -> Iterator[tuple[str, BenchRun]]:
-    """Yield (loader, run) as each finishes: headrace, torch, headrace, torch, …
+    """Yield (loader, run) as each finishes: headrace, torch, headrace, torch, and so on.
 
     Raises HeadraceError with the worker's own last words where one fails.
     """

@@ -67,7 +67,7 @@ def window(settings: BenchSettings) -> RunWindow:
 
 
 def samples(available: int, settings: BenchSettings, *, most: int = FILES_AT_MOST) -> NDArray[np.int64]:
-    """Which samples a run reads: one long epoch over at most so many of them, evenly picked and as often as needed.
+    """Return the samples of a run: one long epoch over at most so many, evenly picked and as often as needed.
 
     One epoch, because the end of each would stall a loader that fills its queue anew, and a small dataset has many.
     """
