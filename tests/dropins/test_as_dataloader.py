@@ -446,12 +446,12 @@ def test_a_dataloader_takes_its_rank_from_the_environment(monkeypatch):
 @loader_only
 def test_seek_goes_anywhere(make, expected):
     loader = make()
-    assert (loader.next_step, loader.positioned) == (0, False)
+    assert (loader.next_step, loader._positioned) == (0, False)
     loader.seek(2, 5)
-    assert (loader.epoch, loader.next_step, loader.positioned) == (2, 5, True)
-    assert loader.state_dict() == loader.state_at(2, 5)
+    assert (loader.epoch, loader.next_step, loader._positioned) == (2, 5, True)
+    assert loader.state_dict() == loader._state_at(2, 5)
     iterator = iter(loader)
-    assert (loader.next_step, loader.positioned) == (0, False)
+    assert (loader.next_step, loader._positioned) == (0, False)
     battery.assert_equal(battery.kept(iterator), expected[2 * STEPS + 5 : 3 * STEPS], "rest of epoch 2")
     loader.seek(0, 1)
     battery.assert_equal(battery.kept(loader), expected[1:STEPS], "back again")

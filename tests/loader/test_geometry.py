@@ -158,5 +158,5 @@ def test_the_source_is_the_field_that_the_view_is_drawn_from(data):
 
 
 def test_without_an_image_there_is_no_view(data):
-    with pytest.raises(UsageError, match="field 'view': expected an image field beside it, whose view"):
+    with pytest.raises(UsageError, match="field 'view': expected an image field with it, whose view"):
         load(data, {"view": hr.Geometry(), "number": hr.Label()})

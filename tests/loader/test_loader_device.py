@@ -196,7 +196,7 @@ def test_statistics_are_the_consumers(make):
 
 def test_numpy_output_stays_on_the_host(folder, monkeypatch):
     monkeypatch.undo()
-    with pytest.raises(hr.HeadraceError, match="device: expected output='torch' beside it, got output='numpy'"):
+    with pytest.raises(hr.HeadraceError, match="device: expected output='torch' with it, got output='numpy'"):
         hr.Loader(folder, batch_size=4, view=VIEW, output="numpy", device="cuda")
 
 

@@ -518,10 +518,10 @@ def test_shared_memory_that_runs_out(photos):
     [
         ({"map_workers": -1}, ["map_workers: expected an int of at least 0, got -1"]),
         ({"map_workers": True}, ["map_workers: expected an int of at least 0, got True"]),
-        ({"map": None}, ["map_workers: expected map= beside it", "map_workers=2"]),
+        ({"map": None}, ["map_workers: expected map= with it", "map_workers=2"]),
         (
             {"map_workers": 0, "multiprocessing_context": "fork"},
-            ["multiprocessing_context: expected map_workers= of at least 1 beside it, got 'fork'"],
+            ["multiprocessing_context: expected map_workers= of at least 1 with it, got 'fork'"],
         ),
         (
             {"multiprocessing_context": "thread"},

@@ -201,5 +201,5 @@ def test_packed_texts_beside_others_are_refused(documents):
     sources = {"a": packed(documents, DOCUMENT_FIELDS), "b": packed(documents, DOCUMENT_FIELDS, pack=None)}
     with pytest.raises(hr.HeadraceError, match=r"number, text\.blocks.* of 'a'.*text\.ids.*pack= all texts or none"):
         hr.mix(sources)
-    with pytest.raises(hr.HeadraceError, match="without buckets, Budget, RandomScale and pack beside 'mixed'"):
+    with pytest.raises(hr.HeadraceError, match="without buckets, Budget, RandomScale and pack with 'mixed'"):
         hr.mix({"a": sources["a"]}, batches="mixed")

@@ -86,7 +86,7 @@ UNALIKE_IN_A_BATCH = {
         "uint8 of 3 channels of 'scans'",
     ),
     "buckets": ({"buckets": hr.Buckets("orientation")}, "expected source 'scans' without buckets, Budget"),
-    "batch_map": ({"batch_map": lambda batch, rng: batch}, "expected source 'scans' without batch_map= beside 'mixed'"),
+    "batch_map": ({"batch_map": lambda batch, rng: batch}, "expected source 'scans' without batch_map= with 'mixed'"),
 }
 
 

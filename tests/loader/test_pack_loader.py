@@ -321,7 +321,7 @@ TWO = {name: hr.Text(tokenize, source="text", max_length=8, pad_id=0) for name i
             {"pack": SequencePacking(ROW), "batch_size": hr.Budget(pixels=9)},
             "batch_size: expected rows of 48 tokens",
         ),
-        ({"pack": SequencePacking(ROW), "map": lambda sample, rng: sample}, "map: expected None beside pack="),
+        ({"pack": SequencePacking(ROW), "map": lambda sample, rng: sample}, "map: expected None with pack="),
         ({"pack": SequencePacking(ROW), "fields": FIELDS}, "pack: expected a field of text"),
         (
             {"pack": SequencePacking(ROW), "fields": TWO},

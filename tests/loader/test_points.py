@@ -19,7 +19,7 @@ from headrace import _core
 from headrace.data import ListColumn
 from headrace.errors import ChangedError, DatasetError, UsageError
 from headrace.loader.decoding.detection import BatchViews, see_boxes, see_points
-from headrace.views.views import compile_view
+from headrace.views import compile_view
 
 NO_PAIRS = np.empty((0, 2), np.int64)
 
@@ -421,7 +421,7 @@ def test_a_point_that_is_not_finite_is_not_labelled():
 
 
 BAD_FIELDS = {
-    "no image": ({"b": hr.Boxes(source="bbox")}, "field 'b': expected an image field beside it"),
+    "no image": ({"b": hr.Boxes(source="bbox")}, "field 'b': expected an image field with it"),
     "no such column": ({"b": hr.Boxes()}, "column 'b': expected a column of the dataset, got 'b'; it has image, "),
     "no list": ({"b": hr.Boxes(source="image_id")}, "expected a column of lists, got 'image_id', one of value"),
     "no JSON": ({"b": hr.Boxes(source="image")}, "expected lists of 4 numbers a box, got '000.png'"),

@@ -128,7 +128,7 @@ class Scripted(Tuner):
     def observe(self, seen):
         self.seen.append(seen)
         if self.left:
-            self.restart(self.left.pop(0))
+            self.setting = self.left.pop(0)
 
     def refuse_threads(self, most):
         self.refused.append(most)

@@ -316,7 +316,7 @@ def test_a_file_of_another_kind_is_a_bad_sample(tmp_path, case):
         ({"channels": True}, "got True"),
         ({"channels": 3, "mode": "L"}, 'expected mode="L" with one channel, got channels=3'),
         ({"dtype": "uint32"}, "expected dtype to be one of"),
-        ({"dtype": "uint16", "shrink_to": 8}, "expected shrink_to=None beside dtype='uint16'"),
+        ({"dtype": "uint16", "shrink_to": 8}, "expected shrink_to=None with dtype='uint16'"),
         ({"dtype": "uint16", "normalize": hr.IMAGENET}, 'normalize gives fractions, got dtype="uint16"'),
         ({"channels": 4, "dtype": "float32", "normalize": hr.IMAGENET}, "a number for each of 4 channels, got 3"),
         ({"mode": "L", "dtype": "float32", "normalize": hr.IMAGENET}, "a number for each of 1 channels, got 3"),

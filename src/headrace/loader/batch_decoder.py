@@ -29,7 +29,7 @@ from headrace.loader.user_functions import DecodedBatch
 from headrace.plan import BatchPlan
 
 RowFailure: TypeAlias = tuple[int, int, int, int, str]
-"""What the core says of one row: sample, field, code, stage, and why (core/batch/job.hpp)."""
+"""Failure of one row: sample, field, code, stage, and why (core/batch/job.hpp)."""
 
 _LIMIT, _CORRUPT = 3, 2
 
@@ -43,7 +43,7 @@ class RowMender:
         self._bad = bad
         self._contents = contents
         self.narrowed = 0
-        """Images of more than 8 bits a channel that a library made 8 of. Counted by several threads: above 0, or 0."""
+        """Images of more than 8 bits a channel that a library cut to 8. Threads count at once: only 0 is exact."""
         self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
 
     def mend(self, pending: Pending, row: int, failure: RowFailure | SampleError) -> list[bytes] | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 MAPPED_BLOCKS = 256
-"""Blocks that a worker keeps mapped: more than are ever under way, few beside what the kernel allows (65,530)."""
+"""Blocks that a worker keeps mapped: more than are ever in flight, few compared to the kernel's limit of 65,530."""
 
 
 class SharedFile:
@@ -132,7 +132,7 @@ class MappedBlocks:
 
 
 HELD_BATCHES = 16
-"""Batches that a consumer may hold beyond those prefetched before it is told what that costs."""
+"""Batches that a consumer may hold beyond the prefetched ones before it is warned of the cost."""
 
 
 class BatchMemory(Protocol):

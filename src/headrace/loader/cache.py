@@ -115,7 +115,7 @@ class TokenCache:
     store: Store
     first: int
     most: int
-    """Ids of a text."""
+    """Most ids of a text."""
 
     def encoded(self, texts: Sequence[str], numbers: Ints, encode: Encode) -> Sequences:
         """Return the ids of each text. Encode those that are missing by one call of `encode`, and cache them."""
@@ -130,10 +130,10 @@ class TokenCache:
 
 
 PIXELS_VERSION = 1
-"""Part of what a cache is known by. Raise it with any change to the pixels that the core makes of the same file."""
+"""Part of a cache's identity. Raise it with any change to the pixels that the core makes of the same file."""
 
 _AFTER_BYTES = ("dtype", "subtract", "divide")
-"""What pictures are kept before: floats are made of the bytes anew."""
+"""Options that come after the cached pixels: floats are made of the bytes anew."""
 
 Fields = tuple[tuple[str, Field, str], ...]
 Texts = tuple[ResolvedText, ...]
@@ -145,13 +145,13 @@ class EpochCache:
 
     store: Store
     cuts: Mapping[str, FieldCut]
-    """Of the fields that the core reads."""
+    """Cuts of the fields that the core reads."""
     words: Mapping[str, str]
-    """What is kept of each field."""
+    """What is cached of each field, in words."""
     length: int
     """Samples of the whole dataset."""
     first_tokens: Mapping[str, int]
-    """The first entry of each text field whose ids are kept. They lie after all others, by the texts' numbers."""
+    """First entry of each text field whose ids are cached. They come after all others, by the texts' numbers."""
 
     def options(self, field: str, *, is_raw: bool) -> dict[str, Any]:
         """Return the core's arguments for a field."""

@@ -58,7 +58,7 @@ class FrameworkPasses:
         """
         if self._announced is None:
             return
-        if self.source.positioned:
+        if self.source._positioned:
             self._offset = self.source.epoch - self._announced
         else:
             self.source.set_epoch(self._announced + self._offset)
@@ -66,12 +66,12 @@ class FrameworkPasses:
     def start_state(self) -> dict[str, Any]:
         """Return the loader's state at the start of the pass whose parts are being taken, else of the next pass."""
         if self._served is not None and self._served.open:
-            return self.source.state_at(self._served.epoch, self._served.first_step)
-        return self.source.state_at(self.source.epoch, self.source.next_step)
+            return self.source._state_at(self._served.epoch, self._served.first_step)
+        return self.source._state_at(self.source.epoch, self.source.next_step)
 
     def state_before_latest(self) -> dict[str, Any]:
         """Return the loader's state before the latest batch, for a framework that has not handed that on yet."""
-        if self._served is None or self.source.positioned:
+        if self._served is None or self.source._positioned:
             return self.source.state_dict()
         return self._served.state_before_latest
 
@@ -298,7 +298,7 @@ def unchanged(batch: T) -> T:
 
 
 def _fetched_ahead(dataset: Dataset[Any]) -> bool:
-    """Whether Accelerate holds a batch that it has not handed on: it fetches one ahead, to know the last."""
+    """Tell whether Accelerate holds a batch that it has not handed on: it fetches one ahead, to know the last."""
     if "accelerate" not in sys.modules:
         return False
     from accelerate.state import GradientState  # type: ignore[import-untyped]  # it ships no types

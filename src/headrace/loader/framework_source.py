@@ -33,14 +33,14 @@ class LoaderSource(Protocol):
     @property
     def next_step(self) -> int: ...
     @property
-    def positioned(self) -> bool: ...
-    @property
     def samples(self) -> int: ...
+    @property
+    def _positioned(self) -> bool: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
     def set_epoch(self, epoch: int, /) -> None: ...
     def seek(self, epoch: int, step: int, /) -> None: ...
-    def state_at(self, epoch: int, step: int, /) -> dict[str, Any]: ...
+    def _state_at(self, epoch: int, step: int, /) -> dict[str, Any]: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
 
@@ -76,7 +76,7 @@ class CountedLoader:
         self._drop = 0  # batches to drop when the next pass starts
         self._latest: object = None  # the latest pass: an older one moves nothing when it is closed
         self._restart: Mapping[str, Any] | None = None  # the loader's state where the pass broken off began
-        self.positioned = False
+        self._positioned = False
         self._place = _place(loader)
         self.rank, self.world_size = self._place.rank, self._place.world_size
 
@@ -103,7 +103,7 @@ class CountedLoader:
 
     def __iter__(self) -> Iterator[Any]:
         self._place.check("as_dataloader")
-        self._received, self._next_step, self.positioned = self._next_step, 0, False
+        self._received, self._next_step, self._positioned = self._next_step, 0, False
         drop, self._drop = self._drop, 0
         restart, self._restart = self._restart, None
         if restart is not None and _has_state(self._loader):
@@ -130,7 +130,7 @@ class CountedLoader:
                 self._end_epoch()
         finally:
             close(iterator)
-            broken_off = self._latest is latest and self._epoch == epoch and not self.positioned
+            broken_off = self._latest is latest and self._epoch == epoch and not self._positioned
             if broken_off and began is not None:
                 self._restart, self._next_step, self._drop = began, first_step, drop
 
@@ -141,15 +141,15 @@ class CountedLoader:
         """Start the next pass at this epoch. For the current one, a restored position is kept."""
         if epoch != self._epoch:
             self.seek(epoch, 0)
-        self.positioned = True
+        self._positioned = True
 
     def seek(self, epoch: int, step: int) -> None:
         """Start the next pass at this step of this epoch; within an epoch, no earlier than the next step."""
         self._drop = step if epoch != self._epoch else self._drop + step - self._next_step
         self._epoch, self._received, self._next_step = epoch, step, step
-        self.positioned = True
+        self._positioned = True
 
-    def state_at(self, epoch: int, step: int) -> dict[str, Any]:
+    def _state_at(self, epoch: int, step: int) -> dict[str, Any]:
         raise UsageError(
             f"expected a headrace.Loader, got {type(self._loader).__name__}: it does not know its state at a step that "
             "it is not at. Leave Accelerate's use_stateful_dataloader off, and pass what as_dataloader made to "
@@ -171,7 +171,7 @@ class CountedLoader:
         if _has_state(self._loader):
             self._loader.load_state_dict(state["loader"])
             self._drop = 0
-        self.positioned = True
+        self._positioned = True
 
 
 class HasState(Protocol):

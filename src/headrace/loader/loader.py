@@ -253,7 +253,7 @@ class Loader(LoaderPosition):
         size += "" if self._recipe.packed is None else " rows"
         return f"Loader: {len(self):,} batches of {size}{ranks} of {fields} from {self.dataset!r}"
 
-    def state_at(self, epoch: int, step: int) -> dict[str, int | str | bool]:
+    def _state_at(self, epoch: int, step: int) -> dict[str, int | str | bool]:
         """Return the state once the consumer has received the first `step` batches of `epoch`."""
         state = state_after(
             self._recipe.plan,

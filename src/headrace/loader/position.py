@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 DEVICE_DEPTH = 2
-"""Batches on the device or on their way beyond the consumer's: one to use next, one to copy meanwhile."""
+"""Batches on the device or on their way, beyond the consumer's: one to use next, one to copy meanwhile."""
 
 
 class LoaderPass(Protocol):
@@ -207,7 +207,7 @@ class LoaderPosition(ABC):
     def _mind(self, begun: LoaderPass) -> None: ...
 
     @abstractmethod
-    def state_at(self, epoch: int, step: int) -> dict[str, Any]: ...
+    def _state_at(self, epoch: int, step: int) -> dict[str, Any]: ...
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
@@ -221,11 +221,6 @@ class LoaderPosition(ABC):
     def next_step(self) -> int:
         """The step at which the next pass starts: 0, or as set by `seek` or a loaded state."""
         return self._restored
-
-    @property
-    def positioned(self) -> bool:
-        """True if `set_epoch`, `seek` or `load_state_dict` was called since the last pass began."""
-        return self._positioned
 
     def __iter__(self) -> LoaderIterator:
         step, self._restored = self._restored, 0
@@ -270,7 +265,7 @@ class LoaderPosition(ABC):
 
         It counts batches that the consumer has received, not those that are prefetched.
         """
-        return self.state_at(self._epoch, self._received)
+        return self._state_at(self._epoch, self._received)
 
     def stats(self) -> Stats | None:
         """Return the statistics of the latest pass; printed, they say which stage is the bottleneck.

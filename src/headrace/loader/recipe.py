@@ -67,7 +67,7 @@ class Recipe:
     raws: tuple[tuple[str, Field, str], ...]
     """Fields made of a column's undecoded bytes."""
     values: tuple[tuple[str, HeldColumn], ...]
-    """(field, column) of what needs no reading."""
+    """(field, column) of what the dataset holds."""
     points: PointFields
     """Fields of places in the images, which follow the views."""
     texts: tuple[ResolvedText, ...]
@@ -76,9 +76,9 @@ class Recipe:
     measured: str | None
     """The text field by whose lengths samples share batches."""
     threads: int
-    """The most that work at a time; a pass's setting says how many do."""
+    """Most threads at a time; a pass's setting says how many work."""
     prefetch: int
-    """The most batches under way or ready."""
+    """Most batches in flight or ready."""
     on_error: OnError
     max_bad: float
     quarantine: Quarantine | None
@@ -92,7 +92,7 @@ class Recipe:
     limits: Limits
     cache: EpochCache | None = None
     pass_samples: int | None = None
-    """Different ones that this rank takes in a pass; None: its part of an epoch of the plan's."""
+    """Different samples that this rank takes in a pass; None: its part of the plan's epoch."""
 
     @property
     def parts(self) -> list[PixelPart]:
@@ -111,8 +111,8 @@ def names_of(fields: Mapping[str, Field], packed: str | None = None) -> list[str
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(
-            f"field {twice[0]!r}: expected a name of its own, got that of what comes beside another field; rename it, "
-            "or leave the other out, with Depth(valid=False) or without beside="
+            f"field {twice[0]!r}: expected a name of its own, got that of what comes alongside another field; rename "
+            "it, or leave the other out, with Depth(valid=False) or without beside="
         )
     return names
 
@@ -129,7 +129,7 @@ def _names_of_field(name: str, field: Field, packed: str | None) -> list[str]:
 
 
 _FOLLOWING = Boxes | Keypoints | InstanceMasks | Geometry
-"""Fields that follow the views of the images beside them."""
+"""Fields that follow the views of the images."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
     points = resolve_points(dataset, fields)
     if points and not images:
         names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, _FOLLOWING))
-        raise UsageError(f"field {names}: expected an image field beside it, whose view it follows, got none")
+        raise UsageError(f"field {names}: expected an image field with it, whose view it follows, got none")
     names_of(fields)
     return FieldColumns(_view_first(images, view_from), tuple(raws), tuple(values), points)
 

@@ -136,7 +136,7 @@ class Stats:
         return f" (tuned: {self.tuned[knob]})" if knob in self.tuned else " (given)"
 
     def _overlapped(self) -> str:
-        return "" if self.overlap is None else f", {self.overlap:.0%} of it beside training"
+        return "" if self.overlap is None else f", {self.overlap:.0%} of it alongside training"
 
     def _verdict(self) -> str:
         limit = self.limit

@@ -193,10 +193,9 @@ def tune(
     short runs. The exit status is the command's own where it failed, and 125 where there is nothing to tune.
     """
     from headrace.doctor.attach import DOCTOR_FAILED
-    from headrace.doctor.report.outputs import Outputs
-    from headrace.doctor.tune.report import show
-    from headrace.doctor.tune.run import Tuning
-    from headrace.doctor.tune.run import tune as find
+    from headrace.doctor.report import Outputs
+    from headrace.doctor.tune import Tuning, show
+    from headrace.doctor.tune import tune as find
     from headrace.errors import HeadraceError, TuneError
 
     outputs = Outputs(json=json)

@@ -9,14 +9,20 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from ..edits.changes import ChangedScript, WantedEdit, changed
-from ..edits.loader_call import loader_call, run_with
-from ..edits.script_source import ScriptSource, ScriptSources, parsed
-from ..measure.batches import Finder, Join
-from ..measure.diagnosis import Diagnosis, LoaderProduction, StagePart
-from ..measure.host import Host, host_of
-from ..measure.steps import WAIT, with_loaders_as_one
-from ..measure.view import TrainerView, uses_gpu
+from ..edits import ChangedScript, ScriptSource, ScriptSources, WantedEdit, changed, loader_call, parsed, run_with
+from ..measure import (
+    WAIT,
+    Diagnosis,
+    Finder,
+    Host,
+    Join,
+    LoaderProduction,
+    StagePart,
+    TrainerView,
+    host_of,
+    uses_gpu,
+    with_loaders_as_one,
+)
 from ..quantities import duration
 from ..session.model import Calibration, Session
 from ..simulate import FeedSetup, Prediction, RecordedRun, StageChange, predicted, recorded

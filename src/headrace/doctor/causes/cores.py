@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 
-from ..edits.changes import WantedEdit
-from ..measure.diagnosis import Finding
-from ..measure.host import Host
+from ..edits import WantedEdit
+from ..measure import Finding, Host
 from ..quantities import counted, number, percent
-from ..simulate import FeedSetup, StageChange
-from ..simulate.batch_work import SHARED
+from ..simulate import SHARED, FeedSetup, StageChange
 from .case import LOW, Case, Change, Proposal, tried, would_not
 from .remedy import Factor
 

@@ -9,8 +9,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from ..measure.batches import LookedStages
-from ..measure.diagnosis import StagePart
+from ..measure import LookedStages, StagePart
 from ..quantities import counted, duration, number, percent, size
 from .case import LOW, MEDIUM, WORTH, Case, Proposal, name_of, scaled, share_of, tried, would_not
 from .remedy import factor
@@ -78,7 +77,7 @@ def native_decode(case: Case) -> Proposal | None:
 
 @dataclass(frozen=True)
 class CacheCut:
-    """Where the deterministic part of making a sample ends."""
+    """End of the deterministic part of making a sample."""
 
     before: list[StagePart]
     """The deterministic part, in order; transforms among it only where they are worth caching."""
@@ -107,7 +106,7 @@ class CacheCut:
 
     @property
     def said(self) -> str:
-        """What is known of randomness, and how late caching may start."""
+        """Sentence about randomness, and how late caching may start."""
         return self.why if self.random_from is None else f"{self.why} Caching may start no later than {self.last}."
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..measure.diagnosis import Finding
-from ..measure.host import Host
-from ..measure.steps import BOUND
+from ..measure import BOUND, Finding, Host
 from ..quantities import number, percent, size
 from .case import Case, Proposal, unpredicted, would_not
 

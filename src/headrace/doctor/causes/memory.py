@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..measure.diagnosis import Finding
-from ..measure.host import Host
+from ..measure import Finding, Host
 from ..quantities import counted, percent, size
 
 MIB = 1 << 20

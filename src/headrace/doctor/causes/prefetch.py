@@ -5,11 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from ..edits.changes import WantedEdit
-from ..measure.diagnosis import Finding, TimePart
-from ..measure.steps import TimeSpan
-from ..measure.view import TrainerView
-from ..measure.waits import HELD_UP, MADE_HERE, WAIT_ORDER
+from ..edits import WantedEdit
+from ..measure import HELD_UP, MADE_HERE, WAIT_ORDER, Finding, TimePart, TimeSpan, TrainerView
 from ..quantities import counted, duration, percent, size
 from ..session.model import Trainer
 from .case import MEDIUM, Case, Proposal, setting, tried, would_not

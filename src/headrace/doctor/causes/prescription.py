@@ -6,13 +6,25 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from statistics import fmean
 
-from ..edits.changes import WantedEdit
-from ..edits.script_source import ScriptSources, no_files
-from ..measure.batches import Join
-from ..measure.diagnosis import Diagnosis
-from ..measure.host import host_of
-from ..measure.steps import BOUND, DRAIN, LOAD, OBSERVE, REPLAY, WAIT, pass_of, queue_of, window
-from ..measure.view import TrainerView, evaluation_us, main_view_of, window_us
+from ..edits import ScriptSources, WantedEdit, no_files
+from ..measure import (
+    BOUND,
+    DRAIN,
+    LOAD,
+    OBSERVE,
+    REPLAY,
+    WAIT,
+    Diagnosis,
+    Join,
+    TrainerView,
+    evaluation_us,
+    host_of,
+    main_view_of,
+    pass_of,
+    queue_of,
+    window,
+    window_us,
+)
 from ..quantities import duration, percent
 from ..session.model import MeasuredWindow, Session, Trainer
 from ..simulate import FeedSetup, Prediction

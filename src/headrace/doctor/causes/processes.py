@@ -5,15 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from headrace.doctor.causes.stage_names import who
-from headrace.doctor.measure.diagnosis import Finding
-from headrace.doctor.measure.steps import FORWARD
-from headrace.doctor.measure.view import TrainerView
-from headrace.doctor.quantities import counted, percent
-from headrace.doctor.session.model import ProbedProcess, Session
-
-# -- from doctor/analyse/find_processes.py: What became of processes, and what the doctor could not see.
-
+from ..measure import FORWARD, Finding, TrainerView
+from ..quantities import counted, percent
+from ..session.model import ProbedProcess, Session
+from .stage_names import who
 
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
 """How torch names workers that it misses."""
@@ -35,8 +30,10 @@ def process_findings(session: Session) -> Iterator[Finding]:
 
 
 def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
-    """Processes with the stacks of batches that took far longer than any before and were never done: neither they nor
-    a later one of that process."""
+    """Yield processes with the stacks of batches that took far longer than any before and were never done.
+
+    Neither they nor a later one of that process was.
+    """
     for process in session.processes:
         batches = [one.batches for one in session.makers if (one.host, one.pid) == (process.host, process.pid)]
         last = max((pair for one in batches for pair in zip(one.epoch, one.index, strict=True)), default=None)
@@ -47,7 +44,7 @@ def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
 
 
 def _batch(stack: str) -> tuple[int, int] | None:
-    """Epoch and index of the batch that such a stack is of."""
+    """Return epoch and index of the batch that such a stack is of."""
     found = AT_BATCH.search(stack)
     return None if found is None else (int(found["epoch"]), int(found["index"]))
 
@@ -65,9 +62,11 @@ def _hung(session: Session) -> Iterator[Finding]:
 
 
 def _killed(session: Session) -> Iterator[Finding]:
-    """Workers that stopped in the middle of a run which failed for it. Their trainer ends those that are left, so where
-    torch does not name the one that it misses, any of them may be it. Where the trainer failed for something else, they
-    only ended with it."""
+    """Find workers that stopped in the middle of a run which failed for it.
+
+    Their trainer ends those that are left, so where torch does not name the one that it misses, any of them may be it.
+    Where the trainer failed for something else, they only ended with it.
+    """
     for trainer in session.processes:
         if trainer.role != "trainer" or trainer.error is None:
             continue
@@ -112,10 +111,6 @@ def _cut(session: Session) -> Iterator[Finding]:
             evidence=", ".join(str(process.pid) for process in cut[:10]),
             advice="Shares are those of the steps and batches that were written.",
         )
-
-
-# -- from doctor/analyse/find_notes.py: What probes noted: what they could not see or understand, and what is odd
-# about how the script trains.
 
 
 NOT_KNOWN, NOT_SEEN = "not-known", "not-seen"
@@ -166,7 +161,7 @@ WITHIN = {"data-parallel": ("copies are made", FORWARD)}
 
 
 def note_findings(session: Session, view: TrainerView | None) -> Iterator[Finding]:
-    """One finding for each code and text, however many processes note it."""
+    """Yield one finding for each code and text, however many processes note it."""
     seen: dict[tuple[str, str], list[int]] = {}
     for note in session.notes:
         if note.code in PLAIN:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..quantities import counted, percent
 from ..session.model import Calibration, Proof
-from ..simulate.prediction import Prediction as Prediction
+from ..simulate import Prediction as Prediction
 
 ALONGSIDE, MOST_ALONGSIDE = 1.15, 1.35
 """How much longer what was timed alone takes alongside others, usually and at the most: faster code waits for memory

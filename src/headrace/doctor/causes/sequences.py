@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..measure.diagnosis import Finding
-from ..measure.production import fed_loaders
-from ..measure.steps import BACKWARD, FORWARD, pass_of
-from ..measure.view import TrainerView
+from ..measure import BACKWARD, FORWARD, Finding, TrainerView, fed_loaders, pass_of
 from ..quantities import counted, duration, number, percent
 from ..simulate import FeedSetup
 from .case import LOW, WORTH, Case, Change, Proposal, scaled, share_of, tried, would_not

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..edits.changes import WantedEdit
-from ..measure.diagnosis import Finding
-from ..measure.host import Host
+from ..edits import WantedEdit
+from ..measure import Finding, Host
 from ..quantities import duration, number, percent, size
 from ..session.model import BatchProducer, SeenFile, StagingPlace
 from ..simulate import FeedSetup, StageChange

@@ -7,11 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..edits.changes import WantedEdit
-from ..measure.diagnosis import Finding
-from ..measure.steps import COPY
-from ..measure.view import TrainerView, uses_gpu
-from ..measure.waits import PICKLE, PIN, UNPICKLE
+from ..edits import WantedEdit
+from ..measure import COPY, PICKLE, PIN, UNPICKLE, Finding, TrainerView, uses_gpu
 from ..quantities import duration, percent, size
 from ..session.model import LoaderFacts, Session
 from ..simulate import FeedSetup
@@ -19,7 +16,9 @@ from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, tried, would_not
 from .remedy import Factor
 
 PIN_MEMORY, DEVICE_PREFETCH, SMALLER_SAMPLES = "pin-memory", "device-prefetch", "smaller-samples"
-LEFT = Factor(0.0, 0.5, 1.0, False, "How much of a copy runs beside the step was not measured: assumed is all to none.")
+COPY_LEFT = Factor(
+    0.0, 0.5, 1.0, False, "How much of a copy runs beside the step was not measured: assumed is all to none."
+)
 WORTH_PINNING = 0.02
 """Share of a step that copies to the device take before pinned memory is spoken of."""
 LEAF = re.compile(r"(\w+)\[([\d,]*)\]")
@@ -60,12 +59,12 @@ def pin_memory(case: Case) -> Proposal | None:
         return would_not(PIN_MEMORY, title, why_not)
     return tried(
         case,
-        case.predict_factor(LEFT, lambda left: pinned(case, left)),
+        case.predict_factor(COPY_LEFT, lambda left: pinned(case, left)),
         code=PIN_MEMORY,
         title=title,
-        why=f"Copies to the GPU come from memory that is not pinned and take {_copies(case)}. {LEFT.basis}",
+        why=f"Copies to the GPU come from memory that is not pinned and take {_copies(case)}. {COPY_LEFT.basis}",
         confidence=LOW,
-        change=pinned(case, LEFT.usual),
+        change=pinned(case, COPY_LEFT.usual),
         costs=_pinned_bytes(case),
         wanted=WantedEdit({"pin_memory": "True"}),
         hint="DataLoader(…, pin_memory=True), and batch.to(device, non_blocking=True)",

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from statistics import fmean
 
-from ..measure.diagnosis import Finding, RankView
-from ..measure.ranks import RanksTogether, is_late
-from ..measure.view import TrainerView
+from ..measure import Finding, RanksTogether, RankView, TrainerView, is_late
 from ..quantities import duration, percent
 from ..session.model import Session
 from ..simulate import Prediction

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.doctor.measure.steps import MeasuredTraining, training
-from headrace.doctor.session.model import BatchDigest, Session, Trainer
-
-# -- from doctor/prove/samples.py: Whether two runs trained on the same samples. Pure.
-
+from ..measure import MeasuredTraining, training
+from ..session.model import BatchDigest, Session, Trainer
 
 DIGESTS = 32
 """Batches of each rank that are compared."""
@@ -44,8 +41,10 @@ def _later(trainer: Trainer) -> Iterator[tuple[int, int]]:
 
 
 def compare(before: ComparedSamples, after: ComparedSamples, is_repeatable: bool | None) -> str | None:
-    """`same`, `close`, `different` or None, of docs/doctor/remedies.md. `is_repeatable` says whether two runs without
-    any change have the same samples; None where that is not known."""
+    """Compare samples: `same`, `close`, `different` or None, of docs/doctor/remedies.md.
+
+    `is_repeatable` says whether two runs without any change have the same samples; None where that is not known.
+    """
     pairs = _pairs(before, after)
     if not pairs:
         return None
@@ -61,14 +60,17 @@ def compare(before: ComparedSamples, after: ComparedSamples, is_repeatable: bool
 
 
 def are_equal(before: ComparedSamples, after: ComparedSamples) -> bool | None:
-    """None where there is nothing to compare."""
+    """Return whether all compared samples are the same; None where there is nothing to compare."""
     pairs = _pairs(before, after)
     return all(one.content == other.content for one, other in pairs) if pairs else None
 
 
 def _pairs(before: ComparedSamples, after: ComparedSamples) -> list[tuple[BatchDigest, BatchDigest]]:
-    """Batch by batch, as far as both go, and as far as both draw the same keys in passes after the first: what was
-    drawn meanwhile decides their order, and persistent workers, say, draw less."""
+    """Pair batches, as far as both runs go.
+
+    In passes after the first they pair as far as both draw the same keys: what was drawn meanwhile decides their order,
+    and persistent workers, say, draw less.
+    """
     pairs = []
     for rank, digests in before.by_rank.items():
         for one, other in zip(digests, after.by_rank.get(rank, []), strict=False):
@@ -83,7 +85,7 @@ def _have_other_keys(pairs: Sequence[tuple[BatchDigest, BatchDigest]]) -> bool:
 
 
 def _is_close(one: BatchDigest, other: BatchDigest) -> bool:
-    """By the values that were kept of them: as many, and each tensor's near the other's."""
+    """Compare sketches of values: as many, and each tensor's near the other's."""
     if one.content == other.content:
         return True
     both = list(zip(one.sketches, other.sketches, strict=False))
@@ -96,10 +98,6 @@ def _are_near(values: Sequence[float], others: Sequence[float]) -> bool:
     reach = (max(values) - min(values)) * ROUNDING if values else 0.0
     near: int = sum(abs(value - other) <= reach for value, other in zip(values, others, strict=True))
     return near >= ROUNDED_SHARE * len(values)
-
-
-# -- from doctor/prove/pace.py: How long a run takes that proves something, and how many steps of it fit into the time
-# that is left. Pure.
 
 
 STEPS = 60
@@ -117,7 +115,7 @@ GRACE_S = 15.0
 
 @dataclass(frozen=True)
 class BaselinePace:
-    """Of the measured run: what the next ones are expected to take."""
+    """Pace of the measured run: what the next ones are expected to take."""
 
     start_s: float
     """From the start of the command until its first step begins."""
@@ -130,7 +128,10 @@ class BaselinePace:
 
     @classmethod
     def of(cls, session: Session) -> BaselinePace | None:
-        """By the slowest rank. None where nothing was measured: then there is nothing to compare with."""
+        """Return the pace of the slowest rank.
+
+        None where nothing was measured, and there is nothing to compare with.
+        """
         slowest = _slowest(session)
         if slowest is None:
             return None
@@ -138,14 +139,14 @@ class BaselinePace:
         return cls(first / 1e6, slowest.warmup, _mean_us(slowest), _epoch_steps(slowest))
 
     def seconds(self, steps: int, step_us: float | None, *, warmup: int | None = None) -> float:
-        """That a run of so many measured steps takes, where each is expected to take `step_us`."""
+        """Return what a run of so many measured steps takes, where each is expected to take `step_us`."""
         step_s = (self.step_us if step_us is None else min(step_us, self.step_us)) / 1e6
         return (
             self.start_s + ENDING_S + (self.warmup if warmup is None else warmup) * self.step_us / 1e6 + steps * step_s
         )
 
     def steps_within(self, seconds: float, step_us: float | None, *, warmup: int | None = None) -> int:
-        """At most `STEPS`; 0 where not even the fewest fit."""
+        """Return the steps that fit, at most `STEPS`; 0 where not even the fewest do."""
         fixed = self.seconds(0, step_us, warmup=warmup)
         step_s = (self.step_us if step_us is None else min(step_us, self.step_us)) / 1e6
         steps = min(STEPS, int((seconds - fixed) / max(step_s, 1e-6)))
@@ -153,12 +154,12 @@ class BaselinePace:
 
 
 def patience_s(expected_s: float, left_s: float) -> float:
-    """After which a run is ended, where all have so much time left."""
+    """Return the seconds after which a run is ended, where all have so much time left."""
     return min(max(SLACK * expected_s, LEAST_PATIENCE_S), max(expected_s, left_s) + GRACE_S)
 
 
 def step_durations(session: Session) -> list[int]:
-    """Of the measured steps, in microseconds; of several ranks, of the slowest."""
+    """Return the measured steps' microseconds, of several ranks the slowest's."""
     slowest = _slowest(session)
     return [] if slowest is None else [step.duration for step in slowest.steps]
 
@@ -173,7 +174,7 @@ def _mean_us(rank: MeasuredTraining) -> float:
 
 
 def _epoch_steps(rank: MeasuredTraining) -> int | None:
-    """By the longest loader."""
+    """Return the steps of an epoch of the longest loader."""
     lengths = [loader.facts.get("length") for loader in rank.trainer.loaders]
     length = max((one for one in lengths if isinstance(one, int)), default=None)
     gets = sum(len(step.gets) for step in rank.steps)

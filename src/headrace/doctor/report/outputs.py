@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from headrace.doctor.causes.remedy import Prescription
-from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.causes import Prescription
+from headrace.doctor.measure import Diagnosis
 from headrace.doctor.report.escaping import safe_json
 from headrace.doctor.report.terminal import TEXT_WIDTH, show, text
 from headrace.doctor.report.trace import trace

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.doctor.causes.remedy import Edit, LowerBounds, Prescription, ProofOutcome, Remedy
+from headrace.doctor.causes import Edit, LowerBounds, Prescription, ProofOutcome, Remedy
 from headrace.doctor.quantities import ABSENT, duration, number
-from headrace.doctor.simulate.prediction import Prediction
+from headrace.doctor.simulate import Prediction
 
 MEASURED = "measured"
 FINE = 1.95

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.measure import Diagnosis
 from headrace.doctor.report.escaping import safe
 from headrace.doctor.report.run_text import command_line
 from headrace.doctor.session.model import BatchProducer, Machine, MeasuredWindow, OptimizerSteps, Session, Trainer

@@ -10,8 +10,8 @@ from statistics import fmean, stdev
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.doctor.simulate.pipeline import SimulatedSteps, simulated
-from headrace.doctor.simulate.work import (
+from .pipeline import SimulatedSteps, simulated
+from .work import (
     UNFITTED,
     BatchColumns,
     BatchWork,
@@ -28,10 +28,6 @@ from headrace.doctor.simulate.work import (
     receive_us,
     shared_us,
 )
-
-# -- from doctor/predict/rounds.py: Simulated stretches of training, of recorded work in its own order and resampled
-# by blocks.
-
 
 ROUNDS = 12
 """The first in the order of the run."""
@@ -50,13 +46,13 @@ LEAST_US = 1.0
 def mean_steps(
     recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit, seed: int, rounds: int = ROUNDS
 ) -> list[float]:
-    """The mean step of each round, in microseconds."""
+    """Return the mean step of each round, in microseconds."""
     settling = _settling(recorded, setup)
     return [_mean_step(one.ends, settling) for one in _simulated_rounds(recorded, setup, fit, seed, rounds)]
 
 
 def others_cores(recorded: RecordedRun, setup: FeedSetup) -> float:
-    """That other programs would keep busy meanwhile."""
+    """Return the cores that other programs would keep busy meanwhile."""
     (one,) = _simulated_rounds(recorded, setup, UNFITTED, seed=0, rounds=1)
     return one.others_cores
 
@@ -71,7 +67,7 @@ def _simulated_rounds(
 
 
 def _settling(recorded: RecordedRun, setup: FeedSetup) -> int:
-    """Steps before those that count."""
+    """Return the steps before those that count."""
     return ceil(2 * setup.workers * setup.prefetch / max(recorded.batches_a_step, 1.0)) + SETTLING
 
 
@@ -96,14 +92,14 @@ def _works(
 
 
 def _blocks(random: np.random.Generator, steps: int, recorded: int) -> Column:
-    """Where in the recorded run, of so many steps, each step of a round is taken from, as a share of it."""
+    """Return where in the recorded run each step of a round is taken from, as a share of it."""
     length = ceil(steps / BLOCKS)
     starts = random.random(BLOCKS)
     return np.concatenate([start + np.arange(length) / recorded for start in starts])[:steps] % 1.0
 
 
 def _batches(recorded: RecordedRun, setup: FeedSetup) -> BatchColumns:
-    """As the setup changes them."""
+    """Return the batches as the setup changes them."""
     columns, threads = recorded.batches.changed(setup.stages), _threads(recorded, setup)
     return replace(
         columns,
@@ -116,12 +112,12 @@ def _batches(recorded: RecordedRun, setup: FeedSetup) -> BatchColumns:
 
 
 def _threads(recorded: RecordedRun, setup: FeedSetup) -> float:
-    """By which the wall time of computing is multiplied."""
+    """Return the factor of computing's wall time."""
     return recorded.setup.worker_threads / setup.worker_threads
 
 
 def _passes(recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit) -> PassCosts:
-    """As the setup changes what the first batch of a worker takes."""
+    """Return the pass costs as the setup changes what the first batch of a worker takes."""
     first = changed_stages(recorded.first_batch, setup.stages).values()
     start_up, passes = setup.start_up * fit.start_up, recorded.passes
     return replace(
@@ -143,8 +139,10 @@ def _receive(recorded: RecordedRun, setup: FeedSetup) -> Column:
 
 
 def _sharing_us(recorded: RecordedRun, setup: FeedSetup) -> float:
-    """Return what a batch takes longer where workers write it into shared memory and none did before; less than 0
-    the other way round."""
+    """Return what a batch takes longer where workers write it into shared memory and none did before.
+
+    The other way round it is less than 0.
+    """
     change = bool(setup.workers) - bool(recorded.setup.workers)
     return change * shared_us(recorded.batch_bytes) * setup.sent_bytes
 
@@ -159,7 +157,7 @@ def _pin(recorded: RecordedRun, setup: FeedSetup) -> Column:
 
 
 def _batch_work(columns: BatchColumns, sharing_us: float, steps: int, factor: float, places: Column) -> list[BatchWork]:
-    """Those of each step stay together: `places` are the steps'."""
+    """Return the batches of a round. Those of each step stay together: `places` are the steps'."""
     computing = np.maximum(columns.compute + sharing_us, LEAST_LEFT * columns.compute)
     together = max(round(len(columns) / steps), 1)
     rows = (_rows(places, len(columns))[:, None] + np.arange(together)).ravel() % len(columns)
@@ -179,11 +177,8 @@ def _step_work(columns: StepColumns, factor: float, places: Column, off_step_us:
 
 
 def _rows(places: Column, rows: int) -> NDArray[np.int64]:
-    """A share of whole steps may lie just below its number."""
+    """Return row numbers. A share of whole steps may lie just below its number."""
     return np.floor(places * rows + 1e-6).astype(np.int64) % rows
-
-
-# -- from doctor/predict/fitting.py: Brings the simulation of the present setup to the observed step.
 
 
 PROBE = 1.05
@@ -201,15 +196,21 @@ HALVINGS = 8
 
 
 def fitted(recorded: RecordedRun) -> RecordedRun:
-    """With as many threads of other programs as the observed step leaves room for, and then with the smallest
-    corrections of work, in logarithms, that to first order give that step."""
+    """Fit a recorded run to its observed step.
+
+    It gains as many threads of other programs as the observed step leaves room for, and then the smallest corrections
+    of work, in logarithms, that to first order give that step.
+    """
     found = replace(recorded, setup=replace(recorded.setup, others=_others(recorded)))
     return replace(found, fit=_fit(found))
 
 
 def _others(recorded: RecordedRun) -> float:
-    """Threads of other programs that would have had as much of the cores as those had that were there, and no more than
-    the observed step leaves room for. What they kept busy is less than they asked for, as ours is."""
+    """Return the threads of other programs that would have had as much of the cores as was measured.
+
+    They are no more than the observed step leaves room for. What they kept busy is less than they asked for, as ours
+    is.
+    """
     kept, cores = recorded.setup.others, recorded.setup.cores
     if not cores or kept < SOME * cores:
         return kept
@@ -219,7 +220,7 @@ def _others(recorded: RecordedRun) -> float:
 
 
 def _largest(low: float, high: float, fits: Callable[[float], bool]) -> float:
-    """Of this range, the largest number that fits, where all below it do."""
+    """Return the largest number of a range that fits, where all below it do."""
     if fits(high):
         return high
     for _ in range(HALVINGS):
@@ -260,9 +261,6 @@ def _factor(logarithm: float) -> float:
     return exp(min(max(logarithm, -MOST), MOST))
 
 
-# -- from doctor/predict/prediction.py: The step time that a setup would give.
-
-
 BASE_ERROR = 0.05
 """Standard error of a prediction by itself: two runs of the same script differ by as much."""
 GAP_ERROR = 0.5
@@ -282,7 +280,7 @@ WIDTH = 1.6
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of the mean step with a remedy, with an interval that covers the truth in at least 80 of 100 cases."""
+    """Mean step with a remedy, with an interval that covers the truth in at least 80 of 100 cases."""
 
     step_us: float
     low_us: float
@@ -296,7 +294,10 @@ class Prediction:
 
 
 def predicted(recorded: RecordedRun, setup: FeedSetup, *, seed: int = 0) -> Prediction:
-    """The mean step time with `setup`, the same for the same seed. That of `recorded.setup` is the observed one."""
+    """Predict the mean step time with `setup`, the same for the same seed.
+
+    That of `recorded.setup` is the observed one.
+    """
     fit = recorded.fit
     rounds = [us * fit.rest for us in mean_steps(recorded, setup, fit, seed)]
     step_us = fmean(rounds)

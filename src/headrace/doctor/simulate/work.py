@@ -9,8 +9,6 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-# -- from doctor/predict/setup.py: How a training is fed: as it is, or as it would be with a remedy.
-
 
 @dataclass(frozen=True)
 class StageChange:
@@ -26,8 +24,11 @@ class StageChange:
 
 @dataclass(frozen=True)
 class FeedSetup:
-    """`Recorded.setup` is the present one; `dataclasses.replace` gives a what-if. Only what differs from the present
-    one is taken to have changed."""
+    """Setup in which a training is fed.
+
+    `RecordedRun.setup` is the present one; `dataclasses.replace` gives a what-if. Only what differs from the present
+    one is taken to have changed.
+    """
 
     workers: int
     """Worker processes; 0 where the trainer makes its batches itself."""
@@ -62,10 +63,6 @@ class FeedSetup:
     """Batches a second that storage gives all workers together, at most; None for no such limit."""
 
 
-# -- from doctor/predict/columns.py: Recorded work, one value a batch or a step, free of waiting for cores. Times are
-# microseconds.
-
-
 Column = NDArray[np.float64]
 
 
@@ -84,7 +81,7 @@ class StageColumns:
         return replace(self, wait=np.zeros_like(self.wait))
 
     def beyond(self, usual: StageColumns) -> StageColumns:
-        """One row: by how much the mean is above the usual one's."""
+        """Return one row: by how much the mean is above the usual one's."""
         pairs = ((self.calls, usual.calls), (self.compute, usual.compute), (self.wait, usual.wait))
         return StageColumns(*(np.maximum(own.mean(keepdims=True) - other.mean(), 0.0) for own, other in pairs))
 
@@ -94,7 +91,7 @@ Stages = Mapping[str, StageColumns]
 
 
 def changed_stages(stages: Stages, changes: Mapping[str, StageChange]) -> Stages:
-    """With the changes of a `Setup`."""
+    """Apply the changes of a setup."""
     return {name: stage.changed(_of(name, changes)) for name, stage in stages.items()}
 
 
@@ -115,7 +112,7 @@ class BatchColumns:
 
     @property
     def compute(self) -> Column:
-        """In one thread, or in as many as computed at once."""
+        """Wall time of computing, in one thread, or in as many as computed at once."""
         return _sum([stage.compute for stage in self.stages.values()], len(self))
 
     @property
@@ -123,7 +120,7 @@ class BatchColumns:
         return _sum([stage.wait for stage in self.stages.values()], len(self))
 
     def changed(self, changes: Mapping[str, StageChange]) -> BatchColumns:
-        """With the changes of a `Setup`. A worker that computes for a shorter time is waited for as much shorter."""
+        """Apply the changes of a setup. A worker that computes for a shorter time is waited for as much shorter."""
         after = replace(self, stages=changed_stages(self.stages, changes))
         before_us, after_us = self.compute.mean(), after.compute.mean()
         return replace(after, held=self.held * (after_us / before_us if before_us > 0 else 1.0))
@@ -149,10 +146,6 @@ def _of(name: str, changes: Mapping[str, StageChange]) -> StageChange:
 
 def _sum(columns: list[Column], rows: int) -> Column:
     return np.sum(columns, axis=0) if columns else np.zeros(rows)
-
-
-# -- from doctor/predict/work.py: What is to be done in a stretch of training, by batch and by step, whoever does it
-# when. Times are microseconds.
 
 
 @dataclass(frozen=True)
@@ -185,7 +178,7 @@ class StepWork:
 
 @dataclass(frozen=True)
 class PassCosts:
-    """What the beginning and the end of a pass take."""
+    """Costs of the beginning and the end of a pass."""
 
     fork: float
     """Of the training thread, for each worker that it starts."""
@@ -213,10 +206,6 @@ class SimulatedWork:
     """To draw a batch's indices and hand them out, in the training thread."""
     team: int
     """Threads that compute a step together; each waits for the others after every small part of it."""
-
-
-# -- from doctor/predict/assumed.py: What a run without workers does not tell of having some. Rough, and the interval
-# is widened where it is used.
 
 
 FORK_US = 15_000.0
@@ -251,13 +240,13 @@ def pin_us(batch_bytes: float) -> float:
     return batch_bytes / PIN_BYTES_PER_US
 
 
-# -- from doctor/predict/fit.py: How the simulation is brought to agree with the run that it was recorded from.
-
-
 @dataclass(frozen=True)
 class SimulationFit:
-    """What the simulation of the present setup missed, put down to what limited it: a loader that is waited for tells
-    nothing of errors in the steps, and steps that never wait tell nothing of errors in the loader."""
+    """Corrections of the simulation of the present setup, put down to what limited it.
+
+    A loader that is waited for tells nothing of errors in the steps, and steps that never wait tell nothing of errors
+    in the loader.
+    """
 
     making: float
     """By which the work of batches is multiplied."""
@@ -272,10 +261,6 @@ class SimulationFit:
 
 
 UNFITTED = SimulationFit(1.0, 1.0, 1.0, 1.0, 0.0)
-
-
-# -- from doctor/predict/record.py: What one run left to simulate: the work of its batches and steps, free of what
-# they waited for.
 
 
 EVEN = 0.25
@@ -327,21 +312,27 @@ class RecordedRun:
         return float(self.steps.compute.mean()) * self.team
 
     def sharing_us(self) -> float:
-        """Return the added CPU time of a step's batches, if workers wrote them into shared memory and the trainer
-        mapped them; assumed by their size, and 0 where workers do so already."""
+        """Return the added CPU time of a step's batches, if workers wrote them into shared memory.
+
+        It is assumed by their size, the mapping in the trainer included, and 0 where workers do so already.
+        """
         if self.setup.workers:
             return 0.0
         return (shared_us(self.batch_bytes) + receive_us(self.batch_bytes)) * self.batches_a_step
 
     def lower_bound_us(self) -> float:
-        """Return the CPU time of a step's batches and its training on all cores: no number of workers gives a shorter
-        step. 0 where the cores are not known."""
+        """Return the CPU time of a step's batches and its training on all cores; 0 where the cores are not known.
+
+        No number of workers gives a shorter step.
+        """
         cores = self.setup.cores
         return 0.0 if not cores else (self.making_cpu_us + self.sharing_us() + self.training_cpu_us) / cores
 
     def most_workers(self) -> int | None:
-        """Return how many workers keep all cores busy by making batches alone: more than cores only as far as they
-        wait, for storage say, while others compute. None where the cores are not known."""
+        """Return how many workers keep all cores busy by making batches alone; None where the cores are not known.
+
+        They are more than cores only as far as they wait, for storage say, while others compute.
+        """
         cores, batches = self.setup.cores, self.batches
         if cores is None:
             return None
@@ -350,8 +341,10 @@ class RecordedRun:
         return ceil(cores * wall / computing - EVEN) if computing > 0 else None
 
     def unhindered_us(self) -> float:
-        """Mean step that waits for no data: of the replay window where there was one, else of the observed steps
-        without their waits."""
+        """Return the mean step that waits for no data.
+
+        It is that of the replay window where there was one, else of the observed steps without their waits.
+        """
         if self.replay_us is not None:
             return self.replay_us
         own = self.steps.compute + self.steps.wait

@@ -12,9 +12,9 @@ from itertools import product
 from statistics import fmean
 from typing import Any, Literal
 
-from ..causes.remedy import interval, is_gain
-from ..measure.steps import PREFETCH
-from ..simulate.prediction import Prediction
+from ..causes import interval, is_gain
+from ..measure import PREFETCH
+from ..simulate import Prediction
 
 WORKERS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 PREFETCH_FACTORS = (2, 4, 8)

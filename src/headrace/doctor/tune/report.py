@@ -11,15 +11,11 @@ from typing import Any
 
 from rich.console import Console
 
-from ..causes.case import Case
-from ..causes.remedy import DISTURBING
-from ..edits.changes import WantedEdit
-from ..edits.loader_call import LoaderCall
-from ..edits.script_source import ScriptSource, dotted
+from ..causes import DISTURBING, Case
+from ..edits import LoaderCall, ScriptSource, WantedEdit, dotted
 from ..quantities import counted, duration, number
-from ..report.remedy_text import times
-from ..report.terminal_layout import TerminalPage, TerminalRow
-from ..simulate.prediction import Prediction
+from ..report import TerminalPage, TerminalRow, times
+from ..simulate import Prediction
 from .candidates import EVEN, Arguments, MeasuredArguments, corrected
 
 SCHEMA = 1

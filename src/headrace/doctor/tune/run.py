@@ -12,34 +12,28 @@ from rich.console import Console
 from headrace.errors import TuneError
 
 from ..attach import DOCTOR_FAILED, undo_notes
-from ..causes.case import Case, case_of
-from ..causes.findings import diagnose
-from ..causes.remedy import interval
-from ..causes.transfers import LEFT, pinned
-from ..causes.workers import bytes_a_worker, free_bytes
-from ..edits.loader_call import LoaderCall, argument, loader_call
-from ..edits.script_source import ScriptSources, files_here
-from ..measure.diagnosis import Diagnosis
-from ..measure.steps import whole_fact
-from ..measure.view import TrainerView, main_view_of
-from ..prove.baseline import (
+from ..causes import COPY_LEFT, Case, bytes_a_worker, case_of, diagnose, free_bytes, interval, pinned
+from ..edits import LoaderCall, ScriptSources, argument, files_here, loader_call
+from ..measure import Diagnosis, TrainerView, main_view_of, whole_fact
+from ..prove import (
     DIGESTS,
     FEWEST_STEPS,
     STEPS,
     BaselinePace,
     ComparedSamples,
+    ProveProgress,
+    Trial,
+    TrialRequest,
     are_equal,
+    attempt,
     compare,
     patience_s,
 )
-from ..prove.prover import ProveProgress
-from ..prove.trial import Trial, TrialRequest, attempt
-from ..report.outputs import Outputs
+from ..report import Outputs
 from ..run import Examination, restore_unfinished, run_sampled, session_of
 from ..session import session_folder
 from ..session.model import Session
-from ..simulate.prediction import Prediction
-from ..simulate.work import FeedSetup
+from ..simulate import FeedSetup, Prediction
 from .candidates import Arguments, MeasuredArguments, TuneBounds, Why, arguments, chosen, grid, next_run
 from .report import INTERRUPTED, NOTHING_LEFT, OUT_OF_RUNS, OUT_OF_TIME, TuneResult, not_paying, paste
 
@@ -123,7 +117,7 @@ class TuneBaseline:
                 pinned=setup.pinned and wanted.pin_memory,
             )
             newly_pinned = wanted.pin_memory and not self.present.pin_memory
-            return pinned(self.case, LEFT.usual)(changed) if newly_pinned else changed
+            return pinned(self.case, COPY_LEFT.usual)(changed) if newly_pinned else changed
 
         return self.case.predict(change)
 

@@ -354,7 +354,7 @@ class ThreadLoaderSource:
         return self._loader.next_step
 
     @property
-    def positioned(self) -> bool:
+    def _positioned(self) -> bool:
         return self._loader.positioned
 
     def __len__(self) -> int:
@@ -370,7 +370,7 @@ class ThreadLoaderSource:
     def seek(self, epoch: int, step: int) -> None:
         self._loader.seek(epoch, step)
 
-    def state_at(self, epoch: int, step: int) -> dict[str, Any]:
+    def _state_at(self, epoch: int, step: int) -> dict[str, Any]:
         raise UsageError(
             "expected a headrace.Loader, got a ThreadDataLoader: it does not know its state at a step that it is not "
             "at. Leave Accelerate's use_stateful_dataloader off, and pass what as_dataloader made to "

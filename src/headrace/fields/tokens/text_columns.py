@@ -99,13 +99,13 @@ def decode_text(data: bytes, most_bytes: int) -> str:
 Lengths: TypeAlias = NDArray[np.int32]
 
 FORMAT = "headrace token lengths 2"
-"""Raise the number whenever the meaning of a kept file changes."""
+"""Raise the number whenever the meaning of a cached file changes."""
 UNKNOWN = -1
 
 _BLOCK = 1024
 """Samples at a time: enough to keep all cores of a native tokenizer busy, few enough to take no memory."""
-_WORTH_KEEPING = 1024
-"""Fewer texts are encoded each time, which takes no longer than to look for what was kept."""
+_WORTH_CACHING = 1024
+"""Fewer texts are encoded each time, which is as fast as a look into the cache."""
 
 
 def token_lengths(
@@ -168,19 +168,19 @@ def encoded_lengths(
             np.maximum.at(found, ids, ends)
         return found
 
-    if encoder.identity is None or len(dataset) < _WORTH_KEEPING:
+    if encoder.identity is None or len(dataset) < _WORTH_CACHING:
         found = measure()
         found.flags.writeable = False
         return found
     what = f"the lengths of {len(dataset):,} texts"
-    lost = f"{what} cannot be kept, so each start encodes them again"
+    lost = f"{what} cannot be cached, so each start encodes them again"
     kept = CachedArray(FORMAT, "lengths", what, least=UNKNOWN, lost=lost)
     known = [FORMAT, dataset.fingerprint, column, encoder.identity, captions, max_bytes]
     if held is None:
         known.append(file_versions(dataset, dataset.table.bytes_of(column)))
     name = f"tokens.{hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()}.headrace"
     place_kept = os.path.join(cache_folder() if cache is None else os.path.abspath(cache), name)
-    return kept.keep(place_kept, len(dataset.table), measure)
+    return kept.open(place_kept, len(dataset.table), measure)
 
 
 def _base_ids(dataset: Dataset, positions: Ints) -> Ints:
@@ -229,7 +229,7 @@ class ResolvedText:
     field: Text
     column: str
     held: HeldTexts | None
-    """What the dataset holds; None where members have to be read."""
+    """Texts that the dataset holds; None where they are read from files or members."""
     encoder: Encoder
     pad_id: int
 
@@ -301,7 +301,7 @@ _TYPES: tuple[np.dtype[np.integer[Any]], ...] = (np.dtype("<u2"), np.dtype("<u4"
 """An entry is the ids in the first of these that holds them all, then one byte that says which. So no entry is empty,
 and each depends on its own ids alone."""
 _WIDTHS = np.array([*(kind.itemsize for kind in _TYPES), 1])
-"""The last for what is no type."""
+"""Sizes of their items; the last is for an unknown type."""
 
 
 @dataclass(frozen=True)
@@ -309,9 +309,9 @@ class Sequences:
     """N sequences of token ids in one array."""
 
     ids: Ints
-    """All of them, one sequence after another."""
+    """Ids of all sequences, joined."""
     lengths: Ints
-    """[N], in ids; UNKNOWN where a sequence is not there."""
+    """[N], in ids; ABSENT where a sequence is missing."""
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Sequences:

@@ -33,7 +33,7 @@ class TokenRow(NamedTuple):
 
     ids: Ints
     mask: NDArray[np.bool_] | None
-    """Its attention mask; None: it has none."""
+    """Attention mask; None without one."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class RowPadding:
     """Padding that a function adds to the rows it returns."""
 
     pad_id: int | None
-    """None: its attention masks do not show one."""
+    """None if its attention masks do not show one."""
     left: bool
     ends_texts: bool
     """The pad id is also the last id of each text (on the left: the first), as `<|endoftext|>` often is."""
     length: int | None
-    """Ids of every row; None: as many as the longest of the call has."""
+    """Ids of every row; None if rows are as long as the longest of the call."""
 
     def own(self, row: TokenRow) -> Ints:
         """Return the ids of a row without its padding: by its mask, else by the run of pad ids at its end."""

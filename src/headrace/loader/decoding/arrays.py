@@ -62,7 +62,7 @@ class ColumnOrigin:
     field: str
     column: str
     read: bool
-    """Whether it is read, from members or files."""
+    """True if it is read from members or files."""
 
     def error(self, kind: type[SampleError], why: str, sample: int) -> SampleError:
         dataset = self.dataset
@@ -81,7 +81,7 @@ Numbers: TypeAlias = NDArray[Any]
 
 _KINDS = "biufc"
 _MOST_BYTES = {"c": 16}
-"""Of a number, where it is not 8: what numpy calls longdouble is another type on each machine."""
+"""Most bytes of a number, by kind (default 8): numpy's longdouble is another type on each machine."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class ArrayContent:
     field: Array
     column: str
     raw: int | None
-    """Its number among the recipe's raw fields; None where the dataset holds its numbers."""
+    """Its position among the recipe's raw fields; None where the dataset holds its numbers."""
     limits: Limits
 
     def take(self, rows: BatchRows, raws: Raws) -> list[Any]:

@@ -41,7 +41,7 @@ class BatchViews:
     """Mapping from places in the images of a batch to places in the output. All arrays are [N]."""
 
     rows: Floats
-    """[N, 16], as core/batch/job.hpp has them."""
+    """[N, 16] (core/batch/job.hpp)."""
     sizes: NDArray[np.int32]
     """[N, 2]: width and height of the images."""
 
@@ -149,7 +149,7 @@ class KeptInstances:
 
     which: Mask
     counts: Ints
-    """How many each sample had."""
+    """Instances that each sample had."""
 
     def by_sample(self) -> list[Mask]:
         """Return which instances of each sample are kept."""

@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 Pixels = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Form = Callable[[NDArray[Any]], Floats | None]
-"""Brings numbers into the one form that a field wants, an instance a row; None where they have another."""
+"""Function that brings numbers into a field's form, one instance per row; None if they have another form."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Instances(InstanceColumn):
         found = self._together(samples)
         if found is not None:
             return found
-        # Forms that differ, or one that is wrong: which, each alone tells.
+        # Forms differ, or one is wrong: read alone, each list shows which.
         alone = [self._alone(int(sample)) for sample in samples]
         held = [each for each in alone if len(each)] or alone[:1]
         return np.concatenate(held), np.array([len(each) for each in alone], np.int64)
@@ -188,7 +188,7 @@ class PickedWindow:
     top: int
     left: int
     flips: tuple[bool, bool]
-    """Upside down, mirrored."""
+    """Vertical, horizontal flip."""
 
     @classmethod
     def of(cls, view: NDArray[np.float64]) -> PickedWindow:
@@ -205,7 +205,7 @@ class PickedWindow:
         )
 
     def on_output(self, masks: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return masks [k, rows, columns] as [k, height, width] of the output, 0 beside the image."""
+        """Return masks [k, rows, columns] as [k, height, width] of the output, 0 outside the image."""
         whole = masks
         if (self.height, self.width) != masks.shape[1:]:
             whole = np.zeros((len(masks), self.height, self.width), np.uint8)

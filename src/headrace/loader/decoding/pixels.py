@@ -18,7 +18,7 @@ from headrace.fields import MOST_FINITE, Depth, Image, Mask, Normals, Spatial
 from headrace.loader.decoding import pillow
 
 VALID = "_valid"
-"""A depth field's mask of validity has its name and this."""
+"""Suffix of the name of a depth field's mask of validity."""
 
 _NUMPY = {
     "bool": np.bool_, "uint8": np.uint8, "uint16": np.uint16, "int16": np.int16, "int32": np.int32, "int64": np.int64,
@@ -26,7 +26,7 @@ _NUMPY = {
 }  # fmt: skip
 
 _NO_PLACE = np.iinfo(np.int64).min
-"""A value of a mask that the batch has no value for (core/dense/mask_target.hpp)."""
+"""New value of a mask's values that the batch cannot hold (core/dense/mask_target.hpp)."""
 
 Options = dict[str, Any]
 
@@ -117,7 +117,7 @@ def _wide_options(image: Image, fill: tuple[int, ...]) -> Options:
 
 
 _NEAREST = image_options(Image(mode="L", filter="nearest", dct_scaling=False), (0,))
-"""What the core asks of every field, with what does not matter to fields that are no pictures."""
+"""Options that the core wants of every field; most do not matter to fields that are no pictures."""
 
 
 def _mask_table(field: Mask) -> NDArray[np.int64]:

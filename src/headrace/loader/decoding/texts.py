@@ -45,7 +45,7 @@ class Taken(NamedTuple):
 
     text: str
     number: int
-    """Of what the dataset holds, or the base id of the member's sample; in the field no other text has it."""
+    """Number of the text in the dataset, or the base id of the sample it is read for; unique in the field."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class TextContent:
 
     text: ResolvedText
     raw: int | None
-    """Its number among the recipe's raw fields; None where the dataset holds its texts."""
+    """Its position among the recipe's raw fields; None where the dataset holds its texts."""
     meter: TextMeter
     kept: TokenCache | None = None
-    """None: each text is encoded each time."""
+    """None if each text is encoded each time."""
 
     @property
     def name(self) -> str:

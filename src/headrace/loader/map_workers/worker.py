@@ -44,7 +44,7 @@ from headrace.loader.user_functions import ValuePlace
 from headrace.system import close_in_forks
 
 LEAVE_S = 5.0
-"""How long a call of the user's map may go on once the parent has gone or closed the pass."""
+"""Time that a call of the user's map may still take once the parent has ended or closed the pass."""
 
 
 class Inbox:
@@ -91,10 +91,10 @@ class WorkerSetup:
     function: SampleMap
     output: Output
     file: SharedFile | None
-    """None: fields and results travel through the connection."""
+    """None if fields and results travel through the connection."""
     counters: CountersPlace | None
     seed: int
-    """For Python's, numpy's and torch's global random sources, which forked workers would else have in common."""
+    """Seed of Python's, numpy's and torch's global random sources, which forked workers would share otherwise."""
 
 
 def run(setup: WorkerSetup, connection: Connection) -> None:

@@ -95,9 +95,9 @@ class MixedLoader(LoaderPosition):
         """Return each source's statistics in the latest pass."""
         return None if self._feeds is None or self._feeds.foreign else self._feeds.stats()
 
-    def state_at(self, epoch: int, step: int) -> dict[str, Any]:
+    def _state_at(self, epoch: int, step: int) -> dict[str, Any]:
         """Return the state once the consumer has received the first `step` batches of `epoch`."""
-        return self._state_at(*divmod(epoch * self._steps + step, self._steps)).to_dict()
+        return self._mixed_state(*divmod(epoch * self._steps + step, self._steps)).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state` was saved, also at another world size of the same global batches.
@@ -107,12 +107,12 @@ class MixedLoader(LoaderPosition):
         found = MixedState.from_dict(state)
         plans = {name: each._recipe.plan for name, each in self._sources.items()}
         repeating = {name for name, each in self._sources.items() if each.dataset.occurrences is not None}
-        epoch, step, told = find_position(found, self._state_at, plans, repeating)
+        epoch, step, told = find_position(found, self._mixed_state, plans, repeating)
         for warning in told:
             warnings.warn(warning, stacklevel=2)
         self._move(epoch, step)
 
-    def _state_at(self, epoch: int, step: int) -> MixedState:
+    def _mixed_state(self, epoch: int, step: int) -> MixedState:
         taken = self._taken(epoch, step)
         return MixedState(
             batches=self._batches,
@@ -130,9 +130,9 @@ class MixedLoader(LoaderPosition):
     def _source_state(self, loader: Loader, number: int) -> dict[str, Any]:
         plan = loader._recipe.plan
         if self._batches == "one-source":
-            return loader.state_at(*divmod(number, plan.steps))
+            return loader._state_at(*divmod(number, plan.steps))
         epoch, samples = divmod(number, plan.length)
-        return loader.state_at(epoch, 0) | {"samples": samples}
+        return loader._state_at(epoch, 0) | {"samples": samples}
 
     def _taken(self, epoch: int, step: int) -> list[int]:
         """Return how many batches or samples of each source come before this step."""

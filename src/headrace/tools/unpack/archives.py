@@ -24,7 +24,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, cast
 
 from headrace._core import tar_header_check
-from headrace.data.archives.tar_index import TarMember, open_tar_members
+from headrace.data.archives.tar_index import TAR, TarMember
 from headrace.data.sources.file_kind import decompress_command
 from headrace.data.storage.open_file import OpenFile, read_exactly
 from headrace.data.storage.sidecar import identify
@@ -64,7 +64,7 @@ class TarArchive:
         """Open the tar. Raises ReadError, or DatasetError if it is no tar or is damaged."""
         self.path = path
         self._file = OpenFile(os.fsencode(path))
-        self._members = open_tar_members(path, identify(self._file), cache=cache)
+        self._members = TAR.open_members(path, identify(self._file), cache=cache)
         self._sparse: dict[int, tarfile.TarInfo] = {}
         self._for_all: dict[str, str] = {}
         # Global headers elsewhere come of tars that were joined, and none is known to give a time.

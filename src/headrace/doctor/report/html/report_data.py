@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from headrace.doctor.causes.remedy import Prescription
-from headrace.doctor.measure.batches import Join
-from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, StepBudget, TimePart
-from headrace.doctor.measure.steps import MeasuredTraining, training, with_loaders_as_one
+from headrace.doctor.causes import Prescription
+from headrace.doctor.measure import (
+    Diagnosis,
+    Join,
+    LoaderProduction,
+    MeasuredTraining,
+    StepBudget,
+    TimePart,
+    training,
+    with_loaders_as_one,
+)
 from headrace.doctor.report.terminal import waiting_most
 from headrace.doctor.session.model import BatchProducer, Session
 

@@ -11,10 +11,17 @@ from statistics import fmean, quantiles
 
 from markupsafe import Markup
 
-from headrace.doctor.measure.batches import Finder, Join
-from headrace.doctor.measure.production import fed_loaders
-from headrace.doctor.measure.steps import ORDER, MeasuredStep, MeasuredTraining, is_here, queue_of
-from headrace.doctor.measure.view import step_parts
+from headrace.doctor.measure import (
+    ORDER,
+    Finder,
+    Join,
+    MeasuredStep,
+    MeasuredTraining,
+    fed_loaders,
+    is_here,
+    queue_of,
+    step_parts,
+)
 from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html.charts import (
     MOST_COLUMNS,
