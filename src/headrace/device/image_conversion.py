@@ -37,7 +37,7 @@ def convert_fused(image: Tensor, out: Tensor, subtract: tuple[float, ...], divid
 
 
 def dense_strides(image: Tensor, out: Tensor) -> tuple[bool, bool] | None:
-    """Return whether the image, and whether the output, is channels-last. None where one of them is dense in neither way."""
+    """Return whether image and output are channels-last; None where one of them is dense in neither way."""
     layouts = []
     for tensor in (image, out):
         last = tensor.is_contiguous(memory_format=torch.channels_last)

@@ -121,7 +121,7 @@ def make_plan(
 
 
 def is_index_of(path: bytes, known: Container[bytes]) -> bool:
-    """Return whether `path` is called as the index of one of those files is, `NAME.headrace` or `NAME.VARIANT.headrace`."""
+    """Return whether `path` is `NAME.headrace` or `NAME.VARIANT.headrace`, the index of one of those files."""
     for suffix in map(str.encode, INDEX_SUFFIXES):
         if path.endswith(suffix):
             stem = path[: -len(suffix)]

@@ -189,7 +189,7 @@ def drop(path: str, start: int = 0, size: int = 0) -> None:
 
 
 def can_be_dropped(path: str) -> bool:
-    """Return whether the kernel lets go of a file when it is asked: not of one in /dev/shm, or that others have mapped."""
+    """Return whether the kernel drops a file when it is asked: not one in /dev/shm, or that others have mapped."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
