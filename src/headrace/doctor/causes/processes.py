@@ -11,15 +11,15 @@ from ..session.model import ProbedProcess, Session
 from .stage_names import who
 
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
-"""How torch names workers that it misses."""
+"""Text by which torch names workers that it misses."""
 LOST = re.compile(r"^(?:Connection\w*Error|BrokenPipeError|EOFError)\b", re.MULTILINE)
-"""What a trainer fails with where a worker is gone before torch has missed it."""
+"""Errors of a trainer whose worker is gone before torch has missed it."""
 RAISED = "in DataLoader worker process"
-"""How torch says that a worker raised: one that lives, until its trainer ends."""
+"""Text by which torch says that a worker raised: one that lives, until its trainer ends."""
 AT_BATCH = re.compile(r"batch (?P<index>-?\d+) of epoch (?P<epoch>-?\d+) has been in the making")
-"""How the probe begins the text of such a stack."""
+"""Beginning of such a stack's text, as the probe writes it."""
 LAST_LINES = 3
-"""Of a stack, innermost last."""
+"""Lines of a stack that are shown, innermost last."""
 
 
 def process_findings(session: Session) -> Iterator[Finding]:
@@ -139,7 +139,7 @@ NOTES = {
     "thread-died": ("An exception ended a thread", "Look at its traceback, among the notes."),
     "not-put-back": (
         "A file is not as it was before the run",
-        "Look at the file that is named: what was kept of it is in the session's folder.",
+        "Look at the file that is named: the session's folder has a copy of what it was.",
     ),
     "unseen-write": (
         "Files changed during the run, and no Python process said so",
@@ -153,11 +153,11 @@ NOTES = {
     "leftover": ("A process outlived the command", "Look at what starts it: the doctor has ended it."),
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
 }
-"""By code of a note: what it means, and what to make of it."""
+"""Meaning of a note, and advice, by its code."""
 PLAIN = frozenset(("put-back",))
 """Codes of notes that call for nothing."""
 WITHIN = {"data-parallel": ("copies are made", FORWARD)}
-"""By code: what of it takes time, and the part of a step that holds that time and so is the most that it can be."""
+"""By a note's code, what takes time, and the part of a step that holds it and so bounds it."""
 
 
 def note_findings(session: Session, view: TrainerView | None) -> Iterator[Finding]:

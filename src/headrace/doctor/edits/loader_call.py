@@ -33,7 +33,7 @@ PARAMETERS = (
     "multiprocessing_context",
     "generator",
 )
-"""Of DataLoader, in order, those that may be given by place."""
+"""Parameters of DataLoader that may be given by place, in order."""
 DEFAULTS: Mapping[str, Any] = {
     "num_workers": 0,
     "batch_size": 1,
@@ -41,7 +41,7 @@ DEFAULTS: Mapping[str, Any] = {
     "persistent_workers": False,
     "in_order": True,
 }
-"""What a loader has of those that its call does not give."""
+"""Values of the arguments that a call does not give."""
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ def _loader(node: ast.expr) -> ast.expr | None:
 
 NAME = "one_thread_each"
 CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}
-"""By module, what keeps it to one thread."""
+"""Call that keeps each module to one thread."""
 
 
 def one_thread_each(found: LoaderCall) -> list[Replacement] | None:

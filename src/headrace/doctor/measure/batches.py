@@ -242,7 +242,7 @@ def _part(stage: str, one: StageSums, sums: StageCosts, whole: float) -> StagePa
 
 
 PLACE = re.compile(r"\('sample', (\d+)\)")
-"""How the evidence writes the place in its batch of a sample that has no key."""
+"""Text by which the evidence gives the place in its batch of a sample that has no key."""
 MOST = 10
 """Slow samples and lines that are worth showing."""
 

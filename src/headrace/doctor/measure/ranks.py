@@ -190,7 +190,7 @@ def _mean(values: list[float]) -> float:
 
 
 OFTEN = 1.5
-"""How many times its turn a rank must be the last to be called late: of n equal ranks each is in 1/n of the steps."""
+"""Multiple of its turn from which a rank is last too often: of n equal ranks each is last in 1/n of the steps."""
 MUCH = 0.01
 """Share of a step by which it must be late on average."""
 BY_DATA = 0.5

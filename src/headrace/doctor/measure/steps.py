@@ -58,10 +58,10 @@ WAIT = "data wait"
 COPY, FORWARD, BACKWARD, OPTIMIZER = "host to device", "forward", "backward", "optimizer"
 COLLECTIVE, OTHER = "collective", "other"
 UNSEEN = "not seen"
-"""What would be `forward`, where no batch was seen to come: it holds the wait for them, too."""
+"""Name of `forward` where no batch was seen to come: it holds the wait for them, too."""
 ORDER = (WAIT, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE, OTHER)
 TURNS = {WAIT, BACKWARD, OPTIMIZER}
-"""What the phases of a step turn on: the forward pass leads from a batch to its backward pass."""
+"""Parts that the phases of a step turn on: the forward pass leads from a batch to its backward pass."""
 
 
 def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:

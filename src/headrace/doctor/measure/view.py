@@ -36,7 +36,7 @@ from .steps import (
 from .waits import Wait, causes, wait_split, waits
 
 PAIRS = {"w": ("r", WAIT), "h": ("i", COPY), "b": ("c", BACKWARD), "o": ("p", OPTIMIZER)}
-"""What begins a span, what ends it, and its part."""
+"""Mark that begins a span, with the mark that ends it and its part."""
 
 Marks = Sequence[tuple[str, float]]
 
@@ -103,7 +103,7 @@ def _times(marks: Marks, kind: str) -> list[float]:
 
 
 KINDS = {"h": COPY, "b": BACKWARD, "o": OPTIMIZER, "s": OPTIMIZER, "c": COLLECTIVE}
-"""Of spans in the evidence; a newer probe's kinds are `other`."""
+"""Parts by kind of span in the evidence; a newer probe's kinds are `other`."""
 
 
 def step_budget(training: MeasuredTraining) -> StepBudget | None:
@@ -150,7 +150,7 @@ class TrainerView:
     causes: WaitCauses
     makings: list[LoaderProduction]
     only: bool
-    """Whether no other rank trains beside it."""
+    """Whether no other rank trains alongside it."""
 
     @classmethod
     def of(cls, session: Session, trainer: Trainer, join: Join) -> TrainerView:

@@ -18,7 +18,7 @@ from .diagnosis import TimePart, WaitCauses, WaitSplit
 from .steps import MeasuredTraining, is_here, is_source, pass_of, queue_of, threads_of
 
 USUAL = 10
-"""Of 100 batches, so many are handed over in less than what is called the usual time."""
+"""Batches of 100 that are handed over in less than the usual time."""
 LEAST_BATCHES = 8
 """Fewer say nothing of what is usual."""
 

@@ -72,7 +72,7 @@ DETAIL_LINES = 12
 MAKING = {"native_decode", "cache", "indexed_tar"}
 """Keys of changes that take effect where samples are made."""
 PATIENCE = Patience(grace_s=2.0, terminate_s=2.0, kill_s=3.0)
-"""With processes that outlive the command; there is nobody who wants to see what becomes of them."""
+"""Patience with processes that outlive the command; nobody wants to see what becomes of them."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Trial:
     put_back: UndoReport | None = None
     """What it had changed of the user's files, and what became of that."""
     others_cores: float | None = None
-    """As in `Proof`."""
+    """Cores that other programs kept busy, as in `Proof`."""
 
     def proof(self, remedies: list[str], changes: dict[str, Any], samples: str | None) -> Proof:
         return Proof(remedies, changes, self.why, self.detail, self.duration_us, self.steps, samples, self.others_cores)

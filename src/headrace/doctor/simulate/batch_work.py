@@ -125,9 +125,9 @@ class FirstBatches:
     """Batches whose making is known."""
 
     usual: list[tuple[int, MadeBatch]]
-    """With their rows of `Trainer.gets`; all of them where there are no others than first ones."""
+    """Batches with their rows of `Trainer.gets`; first ones only where there are no others."""
     first: list[MadeBatch]
-    """Of all makers, be it that no measured step received them."""
+    """First batches of all makers, received by a measured step or not."""
 
     @classmethod
     def of(cls, batches: Sequence[ReceivedBatch], *, workers: int, iterates: bool) -> FirstBatches:
@@ -153,7 +153,7 @@ SHARED = (*COMPUTING, "getitem")
 """Categories whose work several threads may share."""
 
 Row = dict[str, tuple[float, float, float]]
-"""By stage: calls, computing and waiting."""
+"""Calls, computing and waiting by stage."""
 
 
 def batch_columns(trainer: Trainer, batches: FirstBatches, receiving: Receiving, cores: HostCores) -> BatchColumns:
