@@ -272,7 +272,7 @@ ASSUMED_ERROR = 0.08
 """Error where the training thread's CPU time had to be assumed."""
 WORKERS_ERROR = 0.1
 """Error where the number of workers changes. It covers 90 of 100 pairs of runs in tests/doctor/recorded_pairs, and more
-than 80 of those of a script that it was not chosen by (tests/doctor/test_workers_promises.py)."""
+than 80 of those of a script that it was not chosen by (tests/doctor/simulate/test_workers_promises.py)."""
 OTHERS_ERROR = 0.3
 """Share of the cores' part that other programs ask for: in the next run it may be another."""
 WIDTH = 1.6
