@@ -42,6 +42,13 @@ DEFAULTS: Mapping[str, Any] = {
     "in_order": True,
 }
 """Values of the arguments that a call does not give."""
+FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
+"""Actions of options that take no value."""
+AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
+"""Calls whose first argument is what they hand out the items of."""
+NAME = "one_thread_each"
+CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}
+"""Call that keeps each module to one thread."""
 
 
 @dataclass(frozen=True)
@@ -139,10 +146,6 @@ def loop_at(source: ScriptSource, line: Any) -> ast.For | None:
         if isinstance(node, ast.For) and isinstance(line, int) and node.lineno <= line <= (node.iter.end_lineno or 0)
     ]
     return max(loops, key=lambda node: node.lineno, default=None)
-
-
-FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
-"""Actions of options that take no value."""
 
 
 @dataclass(frozen=True)
@@ -284,10 +287,6 @@ def _has_line_of_its_own(source: ScriptSource, call: ast.Call, last: ast.expr | 
     return last.lineno > call.lineno and not before.strip()
 
 
-AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
-"""Calls whose first argument is what they hand out the items of."""
-
-
 def with_prefetcher(source: ScriptSource, line: Any, device: str) -> list[Replacement] | None:
     """Put a prefetcher around what the `for` statement at a line iterates.
 
@@ -306,11 +305,6 @@ def _loader(node: ast.expr) -> ast.expr | None:
     while isinstance(node, ast.Call) and dotted(node.func) in AROUND and node.args:
         node = node.args[0]
     return node if dotted(node) is not None else None
-
-
-NAME = "one_thread_each"
-CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}
-"""Call that keeps each module to one thread."""
 
 
 def one_thread_each(found: LoaderCall) -> list[Replacement] | None:

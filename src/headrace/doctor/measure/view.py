@@ -39,6 +39,8 @@ PAIRS = {"w": ("r", WAIT), "h": ("i", COPY), "b": ("c", BACKWARD), "o": ("p", OP
 """Mark that begins a span, with the mark that ends it and its part."""
 
 Marks = Sequence[tuple[str, float]]
+KINDS = {"h": COPY, "b": BACKWARD, "o": OPTIMIZER, "s": OPTIMIZER, "c": COLLECTIVE}
+"""Parts by kind of span in the evidence; a newer probe's kinds are `other`."""
 
 
 def device_parts(training: MeasuredTraining) -> list[TimePart] | None:
@@ -100,10 +102,6 @@ def _marks(training: MeasuredTraining, step: MeasuredStep) -> Marks | None:
 
 def _times(marks: Marks, kind: str) -> list[float]:
     return [us for name, us in marks if name == kind]
-
-
-KINDS = {"h": COPY, "b": BACKWARD, "o": OPTIMIZER, "s": OPTIMIZER, "c": COLLECTIVE}
-"""Parts by kind of span in the evidence; a newer probe's kinds are `other`."""
 
 
 def step_budget(training: MeasuredTraining) -> StepBudget | None:

@@ -14,6 +14,17 @@ ROUNDING = 0.02
 """Share of the range of a tensor's values: two that differ by no more differ by how they were rounded."""
 ROUNDED_SHARE = 0.95
 """Share of the values that must do so: a pixel at an edge may differ by more."""
+STEPS = 60
+"""Measured in each proof, where there is time: 6 s of steps of 100 ms."""
+FEWEST_STEPS = 20
+"""Fewer say too little to recommend by."""
+ENDING_S = 3.0
+"""Time for the processes of a run to end."""
+SLACK = 3.0
+"""A run that takes so many times what was expected of it hangs, as far as anybody can tell."""
+LEAST_PATIENCE_S = 30.0
+GRACE_S = 15.0
+"""Time by which all proofs may exceed theirs, where a machine is slower than it was."""
 
 
 @dataclass(frozen=True)
@@ -98,19 +109,6 @@ def _are_near(values: Sequence[float], others: Sequence[float]) -> bool:
     reach = (max(values) - min(values)) * ROUNDING if values else 0.0
     near: int = sum(abs(value - other) <= reach for value, other in zip(values, others, strict=True))
     return near >= ROUNDED_SHARE * len(values)
-
-
-STEPS = 60
-"""Measured in each proof, where there is time: 6 s of steps of 100 ms."""
-FEWEST_STEPS = 20
-"""Fewer say too little to recommend by."""
-ENDING_S = 3.0
-"""Time for the processes of a run to end."""
-SLACK = 3.0
-"""A run that takes so many times what was expected of it hangs, as far as anybody can tell."""
-LEAST_PATIENCE_S = 30.0
-GRACE_S = 15.0
-"""Time by which all proofs may exceed theirs, where a machine is slower than it was."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ Request = tuple[str, float, float]
 """A process's request: to COMPUTE so long, by so many threads at once; the same as a TEAM, whose threads wait for each
 other; to WAIT so long, which needs no core; or to PARK until it is woken."""
 Behaviour = Generator[Request, None, None]
+PARKED: Request = (PARK, 0.0, 0.0)
 
 
 class SimulatedProcess:
@@ -157,6 +158,3 @@ def team(us: float, threads: float) -> Request:
 
 def wait(us: float) -> Request:
     return WAIT, us, 0.0
-
-
-PARKED: Request = (PARK, 0.0, 0.0)

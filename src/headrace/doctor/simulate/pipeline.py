@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from .engine import PARKED, Behaviour, Engine, SimulatedProcess, compute, team, wait
 from .work import BatchWork, FeedSetup, SimulatedWork
 
+LEAD = 1
+"""Steps that the training thread gets ahead of its device before something makes it wait: reading a loss, say."""
+
 
 class SimulatedWorkers:
     """The loader's side in the training thread. Batches are numbered through all passes."""
@@ -207,10 +210,6 @@ class _Storage:
             return wait_us
         self._free = max(self._free, self._engine.now) + self._each
         return max(wait_us, self._free - self._engine.now)
-
-
-LEAD = 1
-"""Steps that the training thread gets ahead of its device before something makes it wait: reading a loss, say."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,25 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+Column = NDArray[np.float64]
+FORK_US = 15_000.0
+"""Time of the training thread to fork one worker from a process that has loaded torch."""
+BEGIN_US = 20_000.0
+"""Time until a worker's loop runs."""
+SHUT_DOWN_US = 20_000.0
+"""Time of the training thread to wait for the end of one worker."""
+RECEIVE_US = 800.0
+"""Time to ask the worker for the shared memory of a batch of a few tensors, and to open it."""
+SHARED_BYTES_PER_US = 800.0
+"""Written by a worker into shared memory: 0.8 GB/s, since each batch has pages that the kernel has yet to find and to
+clear."""
+MAPPED_BYTES_PER_US = 3_000.0
+"""Mapped by the training thread that receives them, and given back."""
+PIN_BYTES_PER_US = 4_000.0
+"""Copying into pinned memory: 4 GB/s, page faults and all."""
+EVEN = 0.25
+"""Part of a worker, below which batches that wait while others compute are no reason for one more."""
+
 
 @dataclass(frozen=True)
 class StageChange:
@@ -62,9 +81,6 @@ class FeedSetup:
     """The training thread's and the device's own time in a step, of the present one."""
     storage: float | None = None
     """Batches a second that storage gives all workers together, at most; None for no such limit."""
-
-
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -209,23 +225,7 @@ class SimulatedWork:
     """Threads that compute a step together; each waits for the others after every small part of it."""
 
 
-FORK_US = 15_000.0
-"""Time of the training thread to fork one worker from a process that has loaded torch."""
-BEGIN_US = 20_000.0
-"""Time until a worker's loop runs."""
-SHUT_DOWN_US = 20_000.0
-"""Time of the training thread to wait for the end of one worker."""
 PASSES = PassCosts(FORK_US, BEGIN_US, 1_000.0, SHUT_DOWN_US, 0.0, 0.0, False)
-
-RECEIVE_US = 800.0
-"""Time to ask the worker for the shared memory of a batch of a few tensors, and to open it."""
-SHARED_BYTES_PER_US = 800.0
-"""Written by a worker into shared memory: 0.8 GB/s, since each batch has pages that the kernel has yet to find and to
-clear."""
-MAPPED_BYTES_PER_US = 3_000.0
-"""Mapped by the training thread that receives them, and given back."""
-PIN_BYTES_PER_US = 4_000.0
-"""Copying into pinned memory: 4 GB/s, page faults and all."""
 
 
 def shared_us(batch_bytes: float) -> float:
@@ -262,10 +262,6 @@ class SimulationFit:
 
 
 UNFITTED = SimulationFit(1.0, 1.0, 1.0, 1.0, 0.0)
-
-
-EVEN = 0.25
-"""Part of a worker, below which batches that wait while others compute are no reason for one more."""
 
 
 @dataclass(frozen=True, eq=False)
