@@ -5,9 +5,11 @@ from __future__ import annotations
 from headrace.device.feed import DeviceFeed
 from headrace.device.h2d_copy import CopyLane, CopyStats, Placement, PrefetchStats, lane_to, place, resolve
 from headrace.device.image_conversion import AnyImages, Conversion, ImageSelector, NamedImages
+from headrace.device.nested import NO_LEAF, Path, map_leaves
 from headrace.device.prefetcher import DevicePrefetcher
 
 __all__ = [
+    "NO_LEAF",
     "AnyImages",
     "Conversion",
     "CopyLane",
@@ -16,9 +18,11 @@ __all__ = [
     "DevicePrefetcher",
     "ImageSelector",
     "NamedImages",
+    "Path",
     "Placement",
     "PrefetchStats",
     "lane_to",
+    "map_leaves",
     "place",
     "resolve",
 ]

@@ -159,7 +159,7 @@ def _prescribe(watched: Watch) -> None:
         return
     from .causes import prescribe
     from .edits import files_here
-    from .machine.survey import surveyed
+    from .machine import surveyed
 
     session = watched.session
     session.survey = surveyed(session.machines[0], session.opened) if session.machines else None
@@ -171,7 +171,7 @@ def _show(watched: Watch, console: Console | None, verbose: bool) -> None:
         return
     from rich.console import Console as NewConsole
 
-    from .report.terminal import show
+    from .report import show
 
     console = console or NewConsole()
     show(watched.session, watched.diagnosis, console, watched.prescription, verbose=verbose, in_cell=True)

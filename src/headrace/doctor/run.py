@@ -30,13 +30,10 @@ from .attach import (
 from .causes import Prescription, diagnose, prescribe
 from .conclusion import concluded
 from .edits import files_here
-from .machine import MachineSampler
-from .machine.survey import surveyed
+from .machine import MachineSampler, surveyed
 from .measure import Diagnosis
 from .prove import DIGESTS, prover_of
-from .report.live import LiveView
-from .report.outputs import Outputs, document, write_whole
-from .report.run_text import gpu_busy
+from .report import LiveView, Outputs, document, gpu_busy, write_whole
 from .session import SESSION_FILE, SessionFolder, decode_session, session_folder
 from .session.model import CommandOutcome, Machine, MachineSurvey, Session, SessionNote, UnreachedProcess
 

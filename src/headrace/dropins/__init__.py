@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.device.prefetcher import DevicePrefetcher
+    from headrace.device import DevicePrefetcher
     from headrace.dropins.cached_dataset import cached
     from headrace.dropins.image_reader import ImageReader, decode_image, read_images
     from headrace.dropins.indexed_tar import IndexedTar
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BucketBatchSampler": "headrace.dropins.resumable_samplers",
-    "DevicePrefetcher": "headrace.device.prefetcher",
+    "DevicePrefetcher": "headrace.device",
     "ImageReader": "headrace.dropins.image_reader",
     "IndexedTar": "headrace.dropins.indexed_tar",
     "IndexedZip": "headrace.dropins.indexed_zip",

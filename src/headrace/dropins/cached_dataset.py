@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
-from headrace.cache import CacheSpec, CacheStats, Store, identity_of, parse_spec
-from headrace.cache.storage import DescriptorServer, shared_descriptor
+from headrace.cache import CacheSpec, CacheStats, DescriptorServer, Store, identity_of, parse_spec, shared_descriptor
 from headrace.dropins.random_sources import global_states, moved_sources
 from headrace.dropins.sample_encoding import UndecodableError, decode_sample, encode_sample
 from headrace.errors import SharedMemoryError, UsageError

@@ -16,8 +16,7 @@ from typing import Any
 from headrace.system import ControlGroups
 
 from ..attach import process_stat
-from ..machine.host import SHM, MachineMemory
-from ..machine.kernel import LinuxKernel
+from ..machine import SHM, LinuxKernel, MachineMemory
 from ..quantities import size
 
 PREFIX = "headrace-"

@@ -16,8 +16,7 @@ from headrace.system import ControlGroups
 
 from ..attach import CommandResult, Patience, UndoReport, holds_files, run_command
 from ..conclusion import concluded
-from ..machine.host import Cores
-from ..machine.kernel import Kernel, LinuxKernel
+from ..machine import Cores, Kernel, LinuxKernel
 from ..probe.remedies import KEYS
 from ..probe.settings import ProbeSettings, boot_id
 from ..session import SCRATCH

@@ -14,8 +14,7 @@ from rich.console import Console
 from ..causes import DISTURBING, Case
 from ..edits import LoaderCall, ScriptSource, WantedEdit, dotted
 from ..quantities import counted, duration, number
-from ..report.remedy_text import times
-from ..report.terminal_layout import TerminalPage, TerminalRow
+from ..report import TerminalPage, TerminalRow, times
 from ..simulate import Prediction
 from .candidates import EVEN, Arguments, MeasuredArguments, corrected
 

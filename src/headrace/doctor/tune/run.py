@@ -29,7 +29,7 @@ from ..prove import (
     compare,
     patience_s,
 )
-from ..report.outputs import Outputs
+from ..report import Outputs
 from ..run import Examination, restore_unfinished, run_sampled, session_of
 from ..session import session_folder
 from ..session.model import Session

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import torch
 from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
 
-from headrace.device.nested import NO_LEAF, Path, map_leaves
+from headrace.device import NO_LEAF, Path, map_leaves
 from headrace.dropins.random_sources import enter, present_sample
 from headrace.dropins.thread_loader.fetching import EndOfData, Fetcher
 from headrace.loader import ProcessBlocks
