@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from headrace.doctor.machine.host import SHM
 from headrace.doctor.session.model import (
     FileOpens,
     Machine,
@@ -178,9 +179,6 @@ def _has(start: str, one: SeenFile, seen: SeenFile) -> bool:
     if one.folder is None or not seen.path.startswith(start) or not seen.path.endswith(tuple(one.folder.ends)):
         return False
     return one.folder.is_deep or os.path.join(os.path.dirname(seen.path), "") == start
-
-
-SHM = "/dev/shm"
 
 
 def places(machine: Machine) -> list[StagingPlace]:
