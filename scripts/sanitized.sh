@@ -35,7 +35,7 @@ fi
 # torch's devices and to frameworks, that run whole commands, and that measure time or memory, which sanitizers change;
 # and but for map workers: they are forked beside threads, and this sanitizer does not keep its own locks free for them.
 left_out=(doctor test_{accelerate,bench,bucket_sampler,channel,cli,cores,cuda_lane,demo,framework_ranks,hf_trainer}.py
-    test_device_{conversion,cuda,nested,prefetcher,state}.py loader/test_map_workers{,_battery,_leaving}.py
+    device/test_device_{conversion,cuda,nested,prefetcher,state}.py loader/test_map_workers{,_battery,_leaving}.py
     test_{import,layers,leaks,lightning,peer_benchmark,samplers,samplers_torchdata,shared_list}.py
     loader/test_{loader_device,small_shared_memory}.py
     test_{damaged_corpus,wheels}.py test_{distributed,docs_distributed,examples,fit_budget}.py)
