@@ -19,7 +19,7 @@ from headrace import _core
 from headrace.data import ListColumn
 from headrace.errors import ChangedError, DatasetError, UsageError
 from headrace.loader.decoding.detection import BatchViews, see_boxes, see_points
-from headrace.views.views import compile_view
+from headrace.views import compile_view
 
 NO_PAIRS = np.empty((0, 2), np.int64)
 

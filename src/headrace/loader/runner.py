@@ -1,4 +1,9 @@
-"""`Runner`: one pass over an epoch on the host. It decodes batches ahead and delivers them in order."""
+"""`Runner`: one pass over an epoch on the host. It decodes batches ahead and delivers them in order.
+
+One thread, "headrace-feed", does the Python side. The core's own threads do the work per sample. If that has to be
+Python (Pillow, `map`), a pool of threads does it, which exists only then. `map` may also run in processes; a thread
+then collects their results.
+"""
 
 from __future__ import annotations
 

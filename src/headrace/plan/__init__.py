@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.plan.mixture import MIXTURE_VERSION, Mixture, SourceBatches, SourceSamples, Until, counts_of
     from headrace.plan.order import BatchPlan, EpochPlan, Order, PackedRows, Remainder, check_int, epoch_key
     from headrace.plan.shaped_plan import ShapedPlan, bucket_plan
-    from headrace.plan.state import State, resume, resume_samples, state_after, state_at
+    from headrace.plan.state import State, check_state, resume, resume_samples, state_after, state_at
     from headrace.plan.step_views import StepView
     from headrace.plan.uniform_plan import SamplePlan, UniformPlan
 
@@ -26,7 +26,7 @@ _HOMES = {
     "mixture": ("MIXTURE_VERSION", "Mixture", "SourceBatches", "SourceSamples", "Until", "counts_of"),
     "order": ("BatchPlan", "EpochPlan", "Order", "PackedRows", "Remainder", "check_int", "epoch_key"),
     "shaped_plan": ("ShapedPlan", "bucket_plan"),
-    "state": ("State", "resume", "resume_samples", "state_after", "state_at"),
+    "state": ("State", "check_state", "resume", "resume_samples", "state_after", "state_at"),
     "step_views": ("StepView",),
     "uniform_plan": ("SamplePlan", "UniformPlan"),
 }
@@ -55,6 +55,7 @@ __all__ = [
     "ViewedImages",
     "bucket_plan",
     "check_int",
+    "check_state",
     "counts_of",
     "epoch_key",
     "plan_of",

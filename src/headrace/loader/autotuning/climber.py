@@ -258,7 +258,7 @@ class Climber:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """For each tuned knob, why it has its value; a value on trial has the reason of the value before."""
+        """Reason for the value of each tuned knob; a value on trial has the reason of the value before."""
         trial = self._trial  # looked up once: whoever asks may be another thread
         return self._reasons.of(self.setting if trial is None else trial.came_from, self.bounds)
 

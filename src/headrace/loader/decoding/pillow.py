@@ -1,4 +1,9 @@
-"""Decoding by Pillow, in this process or in one that an attack cannot leave."""
+"""Decoding by Pillow, in this process or in a process of its own, which is killed when it takes too long.
+
+A separate process decodes the formats whose decoders a small file can keep busy for hours, or until memory is full: a
+thread cannot be killed. It serves one image at a time and waits for the next one. It ends with its parent, after some
+idle time, or soon after its deadline if the parent was killed. What it returns are numbers: nothing is unpickled.
+"""
 
 from __future__ import annotations
 
