@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._core import Limits
-from headrace.data.pillow_images import TooLargeError
+from headrace.data import TooLargeError
 from headrace.dropins.image_source import (
     CORRUPT,
     LIMIT,

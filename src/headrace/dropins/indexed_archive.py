@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, BinaryIO, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from headrace.data.archives.archive_members import NameTable
-from headrace.data.storage.open_file import OpenFile
-from headrace.data.storage.sidecar import FileIdentity, identify, sidecar_places
+from headrace.data import FileIdentity, NameTable, OpenFile, identify, sidecar_places
 from headrace.errors import ChangedError, DatasetError, MissingMemberError, NotFoundError, UsageError
 
 PathArgument = str | os.PathLike[str]

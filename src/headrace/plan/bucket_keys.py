@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import ByteColumn, Dataset, ListColumn, TextColumn, ValueColumn
-from headrace.data.sample_arrays import mapped_zeros, position_blocks
+from headrace.data import ByteColumn, Dataset, ListColumn, TextColumn, ValueColumn, mapped_zeros, position_blocks
 from headrace.errors import UsageError
 from headrace.plan.batching import MOST_BUCKETS
 from headrace.plan.step_views import ImageSizes, Ints

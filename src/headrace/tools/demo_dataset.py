@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from headrace.data.storage.sidecar import cache_folder
+from headrace.data import cache_folder
 from headrace.errors import EmptyDatasetError, NotFoundError
 
 # -- from demo/natural.py: Images with a natural spectrum and edges, drawn from a seed: what the demo uses where no

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from headrace.data.storage.paths import expand_pattern
+from headrace.data import expand_pattern
 from headrace.errors import DatasetError, EmptyDatasetError
 
 # -- from bench/settings.py: What is compared, and how many batches a run takes: pure.
