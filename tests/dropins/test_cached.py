@@ -273,7 +273,7 @@ def test_drawing_from_a_global_source_is_refused(draw, source):
         draw()
         return index
 
-    with pytest.raises(UsageError, match=f"sample 0: expected a sample that is the same each time, .* {source}: what"):
+    with pytest.raises(UsageError, match=f"sample 0: expected a sample that is the same each time, .* {source}: rand"):
         hr.cached(Pictures(), cache=CACHE, load=load)
 
 
