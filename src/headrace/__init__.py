@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError
 if _TYPE_CHECKING:
     from headrace import distributed, doctor
     from headrace._core import Limits
-    from headrace.data import Dataset
+    from headrace.data import Dataset, open
     from headrace.device.memory_budget import fit_budget
     from headrace.dropins import (
         BucketBatchSampler,
@@ -46,7 +46,6 @@ if _TYPE_CHECKING:
         Text,
     )
     from headrace.loader import Loader, mix
-    from headrace.opening import open_dataset as open
     from headrace.plan import Buckets, Budget, SequencePacking
     from headrace.views import (
         CenterCrop,
@@ -79,7 +78,7 @@ _HOMES = {
         "sample_random",
         "shared_list",
     ),
-    "headrace.data": ("Dataset",),
+    "headrace.data": ("Dataset", "open"),
     "headrace.fields": (
         "IMAGENET",
         "Array",
@@ -99,7 +98,6 @@ _HOMES = {
     ),
     "headrace.loader": ("Loader", "mix"),
     "headrace.device.memory_budget": ("fit_budget",),
-    "headrace.opening": ("open",),
     "headrace.views": (
         "CenterCrop",
         "Letterbox",
@@ -184,7 +182,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(_import_module(module), "open_dataset" if name == "open" else name)
+            return getattr(_import_module(module), name)
     return _import_module(f"headrace.{name}")  # a package of its own, such as distributed
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 import headrace as hr
 from headrace import _core
 from headrace.dropins.image_reader import ImageReader, decode_image
-from headrace.views.views import compile_view
+from headrace.views import compile_view
 
 SEED = 5
 CROP = hr.RandomResizedCrop((24, 30), flip=0.5)

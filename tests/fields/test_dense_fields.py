@@ -16,7 +16,7 @@ import headrace as hr
 from headrace import _core
 from headrace.errors import UsageError
 from headrace.plan import UniformPlan
-from headrace.views.views import compile_view
+from headrace.views import compile_view
 
 SEED, BATCH = 3, 8
 

@@ -8,8 +8,8 @@ import pytest
 from text_data import caption, tokenizer
 from tokenizers import Tokenizer, processors
 
-from headrace.fields.tokens import resolve_tokenizer
 from headrace.fields.tokens.native_tokenizer import SpecialTokens, special_tokens_of
+from headrace.fields.tokens.tokenizers import resolve_tokenizer
 
 A, B = ("[a]", 3), ("[b]", 5)
 TEXTS = ["", *(caption(number) for number in range(12))]

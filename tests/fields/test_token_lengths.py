@@ -9,7 +9,7 @@ import pytest
 from text_data import CAPTIONS, MISSING, NOT_UTF8, caption, is_trial, tokenizer, whitespace, write_manifest, write_tar
 
 import headrace as hr
-from headrace.fields.tokens import token_lengths
+from headrace.fields import token_lengths
 
 COUNT = 1030
 """As many as are worth keeping."""

@@ -16,7 +16,7 @@ from text_data import EMPTY, MISSING, PAD, caption, is_trial, tokenizer, whitesp
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import headrace as hr
-from headrace.fields.tokens.text_columns import ABSENT, Sequences, from_entries, to_entries
+from headrace.fields import ABSENT, Sequences, from_entries, to_entries
 
 LONG = 10
 SEVERAL = [1 + number % 4 for number in range(COUNT)]

@@ -17,7 +17,7 @@ import headrace as hr
 from headrace import _core
 from headrace.errors import DatasetError, UsageError
 from headrace.loader.decoding.instances import MaskRuns, PickedWindow, painted
-from headrace.views.views import compile_view
+from headrace.views import compile_view
 
 sides = st.integers(1, 40)
 flips = st.sampled_from([0.0, 0.5, 1.0])

@@ -13,7 +13,7 @@ from PIL import Image
 import headrace as hr
 from headrace import _core
 from headrace.plan import UniformPlan
-from headrace.views.views import compile_view
+from headrace.views import compile_view
 
 BATCH = 16
 SEED = 9

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.fields.tokens import Sequences
+from headrace.fields import Sequences
 from headrace.loader.decoding.texts import PARTS, RowOverflowError, packed
 
 LENGTH, PAD = 12, 99

@@ -22,7 +22,7 @@ import headrace as hr
 from headrace.data.selection import DRAW_BITS, draw_ids, occurrences
 from headrace.errors import UsageError
 from headrace.plan.order import epoch_key
-from headrace.views.views import compile_view
+from headrace.views import compile_view
 
 VIEW = hr.RandomResizedCrop(16, flip=0.5)
 COUNT = 6

@@ -12,7 +12,7 @@ from text_data import CAPTIONS, PAD, expected, tokenizer, whitespace, write_mani
 from twin.rng import philox
 
 import headrace as hr
-from headrace.fields.tokens import resolve_tokenizer
+from headrace.fields.tokens.tokenizers import resolve_tokenizer
 
 LONG = 12
 

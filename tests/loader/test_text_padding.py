@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 import headrace as hr
 from headrace.errors import UsageError
-from headrace.fields.tokens import resolve_tokenizer
+from headrace.fields.tokens.tokenizers import resolve_tokenizer
 
 LONG = 12
 IDS = [[5 + number for number in row] for row in whitespace(CAPTIONS)]

@@ -19,7 +19,7 @@ from headrace.plan.bucket_codes import by_categories, by_numbers, members_of, sh
 from headrace.plan.bucket_keys import aspects, exact_sizes
 from headrace.plan.bucket_members import OneBucket
 from headrace.plan.step_views import ImageSizes, StepViews, output_sizes
-from headrace.views.views import compile_view
+from headrace.views import compile_view
 
 SIZES = [(30, 40), (40, 30), (50, 50), (30, 90), (90, 30), (30, 40), (33, 44), (40, 30)]
 FIXED = hr.Resize((8, 8))

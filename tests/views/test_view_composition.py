@@ -16,7 +16,7 @@ from twin.rng import Stream, below, uniform
 from twin.views import resized_crop_box
 
 from headrace import _core
-from headrace.views.views import CenterCrop, RandomResizedCrop, Resize, compile_view
+from headrace.views import CenterCrop, RandomResizedCrop, Resize, compile_view
 
 KEY = 11
 

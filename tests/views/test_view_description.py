@@ -10,7 +10,7 @@ import pytest
 
 from headrace import _core
 from headrace.errors import UsageError
-from headrace.views.views import (
+from headrace.views import (
     CenterCrop,
     Letterbox,
     RandomCrop,

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from headrace import _core
-from headrace.views.views import (
+from headrace.views import (
     RandomCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,

@@ -13,7 +13,7 @@ from twin.rng import Stream
 
 from headrace import _core
 from headrace.errors import UsageError
-from headrace.views.views import (
+from headrace.views import (
     CenterCrop,
     Letterbox,
     RandomCrop,

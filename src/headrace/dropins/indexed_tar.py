@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO
 
-from headrace.data.archives.tar_index import MAX_LINKS, TarMember, TarMembers, open_tar_members
+from headrace.data.archives.tar_index import MAX_LINKS, TAR, TarMember, TarMembers
 from headrace.data.sources.file_kind import refuse_compressed
 from headrace.data.storage.open_file import read_member
 from headrace.data.storage.sidecar import FileIdentity
@@ -49,7 +49,7 @@ class IndexedTar(IndexedArchive[TarMember]):
 
     def _load(self, identity: FileIdentity) -> TarMembers:
         refuse_compressed(self._path)
-        return open_tar_members(self._path, identity, cache=self._cache)
+        return TAR.open_members(self._path, identity, cache=self._cache)
 
     def _read(self, opened: OpenArchive[TarMember], member: TarMember) -> bytes:
         target = self._target(opened, member)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import BinaryIO, NoReturn
 
-from headrace.data.archives.zip_index import ZipMember, ZipMembers, open_zip_members
+from headrace.data.archives.zip_index import ZIP, ZipMember, ZipMembers
 from headrace.data.archives.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal
 from headrace.data.storage.sidecar import FileIdentity
 from headrace.dropins.indexed_archive import IndexedArchive, OpenArchive, PathArgument
@@ -59,7 +59,7 @@ class IndexedZip(IndexedArchive[ZipMember]):
         return self.getmember(name)
 
     def _load(self, identity: FileIdentity) -> ZipMembers:
-        return open_zip_members(self._path, identity, cache=self._cache)
+        return ZIP.open_members(self._path, identity, cache=self._cache)
 
     def _read(self, opened: OpenArchive[ZipMember], member: ZipMember) -> bytes:
         entry = _members(opened).entry(member.number)

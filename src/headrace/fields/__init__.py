@@ -11,7 +11,7 @@ from headrace.fields.image import DTYPES, IMAGENET, DType, Filter, Image, ImageD
 from headrace.fields.values import ARRAY_DTYPES, CAPTIONS, Array, ArrayDType, Captions, Label, Pad, Raw, Text
 
 if TYPE_CHECKING:
-    from headrace.fields.tokens import (
+    from headrace.fields.tokens.text_columns import (
         ABSENT,
         ENTRY_FORMAT,
         LongTextError,
@@ -83,7 +83,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.tokens"), name)  # only who reads texts needs it
+    return getattr(import_module(f"{__name__}.tokens.text_columns"), name)  # only who reads texts needs it
 
 
 def __dir__() -> list[str]:

@@ -298,7 +298,7 @@ def unchanged(batch: T) -> T:
 
 
 def _fetched_ahead(dataset: Dataset[Any]) -> bool:
-    """Whether Accelerate holds a batch that it has not handed on: it fetches one ahead, to know the last."""
+    """Tell whether Accelerate holds a batch that it has not handed on: it fetches one ahead, to know the last."""
     if "accelerate" not in sys.modules:
         return False
     from accelerate.state import GradientState  # type: ignore[import-untyped]  # it ships no types

@@ -11,7 +11,7 @@ from headrace.plan.loader_plan import ViewedImages, plan_of, text_of_buckets, te
 from headrace.plan.mixture import MIXTURE_VERSION, Mixture, SourceBatches, SourceSamples, Until, counts_of
 from headrace.plan.order import BatchPlan, EpochPlan, Order, PackedRows, Remainder, check_int, epoch_key
 from headrace.plan.shaped_plan import ShapedPlan, bucket_plan
-from headrace.plan.state import State, resume, resume_samples, state_after, state_at
+from headrace.plan.state import State, check_state, resume, resume_samples, state_after, state_at
 from headrace.plan.step_views import StepView
 from headrace.plan.uniform_plan import SamplePlan, UniformPlan
 
@@ -38,6 +38,7 @@ __all__ = [
     "ViewedImages",
     "bucket_plan",
     "check_int",
+    "check_state",
     "counts_of",
     "epoch_key",
     "plan_of",

@@ -180,7 +180,7 @@ def encoded_lengths(
         known.append(file_versions(dataset, dataset.table.bytes_of(column)))
     name = f"tokens.{hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()}.headrace"
     place_kept = os.path.join(cache_folder() if cache is None else os.path.abspath(cache), name)
-    return kept.keep(place_kept, len(dataset.table), measure)
+    return kept.open(place_kept, len(dataset.table), measure)
 
 
 def _base_ids(dataset: Dataset, positions: Ints) -> Ints:

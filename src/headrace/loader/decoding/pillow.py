@@ -1,4 +1,9 @@
-"""Decoding by Pillow, in this process or in one that an attack cannot leave."""
+"""Decoding by Pillow, in this process or in a process of its own, which is killed when it takes too long.
+
+A separate process decodes the formats whose decoders a small file can keep busy for hours, or until memory is full: a
+thread cannot be killed. It serves one image at a time and waits for the next one. It ends with its parent, after some
+idle time, or soon after its deadline if the parent was killed. What it returns are numbers: nothing is unpickled.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +107,7 @@ def decode_here(
 
     try:
         with open_picture(data, limits, formats) as opened:
-            return _taken(opened, form)
+            return _converted(opened, form)
     except (MemoryError, TooLargeError):
         raise
     except PIL.Image.DecompressionBombError as error:
@@ -120,7 +125,7 @@ def decode_here(
         ) from error
 
 
-def _taken(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
+def _converted(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
     import PIL.ImageOps
 
     if form.mode is None:
@@ -266,7 +271,7 @@ def _answered(
 ) -> tuple[dict[str, Any], bytes]:
     waiting = _PROCESSES.take()
     if waiting is not None:
-        # One that waits may have ended: nobody asked for a while, or memory was short. That is not this image's fault.
+        # A waiting process may have ended: it was idle for long, or memory was short. That is not this image's fault.
         with suppress(EOFError):
             return _served(waiting, request, data, deadline_s, formats)
     fresh = _DecoderProcess()

@@ -30,19 +30,6 @@ class Blocks(Protocol):
         ...
 
 
-class SentField(Protocol):
-    """Field on its way to a worker."""
-
-    @property
-    def shared(self) -> bool:
-        """True if the parent sees what the worker writes to it."""
-        ...
-
-    def open(self, blocks: Blocks) -> Sequence[Any]:
-        """Return the field, by rows."""
-        ...
-
-
 @dataclass(frozen=True)
 class SharedArray:
     """Array or tensor that lies in a block of the shared file."""
@@ -81,6 +68,10 @@ class Copied:
 
     def open(self, blocks: Blocks) -> Any:
         return self.rows
+
+
+SentField: TypeAlias = SharedArray | SharedBytes | Copied
+"""Field on its way to a worker. `shared`: the parent sees what the worker writes to it. `open` returns its rows."""
 
 
 class _Pieces(Sequence[bytes]):
@@ -165,7 +156,7 @@ class MapWork:
 
 @dataclass(frozen=True)
 class ResultPlaces:
-    """Answer to `NoPlace`."""
+    """Answer to `PlaceRequest`."""
 
     places: dict[str, ResultPlace]
 
@@ -179,7 +170,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class NoPlace:
+class PlaceRequest:
     """Request for places of results of these layouts; the worker waits for `ResultPlaces`."""
 
     number: int
@@ -214,7 +205,7 @@ class Done:
 
 
 ToWorker: TypeAlias = MapWork | ResultPlaces
-FromWorker: TypeAlias = Begun | NoPlace | Done
+FromWorker: TypeAlias = Begun | PlaceRequest | Done
 
 
 class _Pickler(pickle.Pickler):

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.errors import StateError, UsageError
 from headrace.loader.batch_values import shown
 from headrace.loader.loader import Loader
-from headrace.plan import MIXTURE_VERSION, EpochPlan, State, UniformPlan, resume
+from headrace.plan import MIXTURE_VERSION, EpochPlan, State, UniformPlan, check_state, resume
 
 SOURCE = "source"
 """Name of the batch's part that says which source each sample is from."""
@@ -169,17 +169,7 @@ class MixedState:
                 "the Headrace that saved it, or start the epoch afresh"
             )
         values = {name: value for name, value in data.items() if name not in ("version", "kind")}
-        if values.keys() != _KINDS.keys():
-            missing = sorted(_KINDS.keys() - values.keys())
-            unknown = sorted(map(str, values.keys() - _KINDS.keys()))
-            raise StateError(
-                f"state: expected the keys of a mixture, got missing {missing} and unknown {unknown}; {_UNCHANGED}"
-            )
-        for name, kind in _KINDS.items():
-            value: Any = values[name]
-            if type(value) is not kind or (type(value) is int and value < 0):
-                expected = "an int, 0 or more" if kind is int else f"a {kind.__name__}"
-                raise StateError(f"state[{name!r}]: expected {expected}, got {value!r}; {_UNCHANGED}")
+        check_state(values, _KINDS)
         return cls(**values)
 
 
@@ -233,7 +223,7 @@ def _check_source(
     """Check a source's state. Return the warning, if there is one."""
     try:
         there, mine = State.from_dict(saved), State.from_dict(here)
-        # Its position may be one at which the source's own plan does not cut: that follows from the mixture's.
+        # Its position follows from the mixture's, and may lie within a batch of the source's own plan.
         at_start = replace(there, epoch=0, samples=0)
         found = resume(at_start, plan, dataset=mine.dataset, core=mine.core, repeats=repeats)
     except StateError as error:
