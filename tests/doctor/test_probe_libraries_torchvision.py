@@ -14,7 +14,7 @@ import pytest
 import torch
 from library_probe import LibraryProbe, library_probe
 
-from headrace.doctor.probe.hooks.compiler import compiling
+from headrace.doctor.probe.hooks.training_calls import compiling
 
 STAND_INS = Path(__file__).parent / "stand_ins"
 

@@ -180,8 +180,8 @@ class IndexedArchive(ABC, Generic[M]):
         """
         assert self._identity is not None
         places = sidecar_places(self._path, self._identity, self._cache)
-        kept = " and ".join(place for place in places if os.path.exists(place))
-        return f"delete its index ({kept}) and open it again" if kept else "open it again"
+        found = " and ".join(place for place in places if os.path.exists(place))
+        return f"delete its index ({found}) and open it again" if found else "open it again"
 
 
 def _absolute(path: PathArgument) -> str:

@@ -186,7 +186,7 @@ class Assembly:
         sizes = self._source_sizes(rows)
         found = np.flatnonzero(sizes[:, 0] > 0)
         if len(found) == 0:
-            if len(rows) == 1 or self._recipe.on_error == "skip":  # which leaves nothing of it
+            if len(rows) == 1 or self._recipe.on_error == "skip":  # which leaves the batch empty
                 return 0, 0
             raise UsageError(
                 f"field {name!r}: expected images of readable size, got none among {len(rows)} of a batch, and "

@@ -197,4 +197,4 @@ def test_a_python_that_imports_nothing_to_observe_loads_next_to_nothing_of_the_p
         "import sys; print(*sorted(name for name in sys.modules if name.startswith('_headrace') or name == 'typing'))"
     )
     status, said = observed(tmp_path, "-c", says)[:2]
-    assert (status, said.split()) == (0, ["_headrace_probe", "_headrace_probe.trigger"])
+    assert (status, said.split()) == (0, ["_headrace_probe", "_headrace_probe.imports"])

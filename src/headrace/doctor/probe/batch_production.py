@@ -250,7 +250,6 @@ class SlowestSample:
     totals: Totals
 
     def record(self) -> Record:
-        """Return the `slow` record."""
         stages = [(stage, wall // 1000) for stage, (_, wall, _) in self.totals.items()]
         return ("slow", self.epoch, self.index, self.key, self.wall_ns // 1000, stages)
 

@@ -71,7 +71,6 @@ class EvidenceFile:
 
     @property
     def is_begun(self) -> bool:
-        """Whether there is a file."""
         return self._descriptor is not None
 
     def begin(self) -> None:

@@ -52,7 +52,6 @@ class ImportTrigger:
         return True
 
     def detach(self) -> None:
-        """Remove it, if it is still there."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 

@@ -142,7 +142,6 @@ class ProductionCost:
         return self._price
 
     def add_ns(self, spent: int) -> None:
-        """Add what was seen to be spent."""
         self.total_ns += spent
 
     def add_since(self, thread_time_ns: int) -> None:
@@ -189,7 +188,6 @@ class PauseSchedule:
         self._walls_ns.append(wall_ns)
 
     def spent(self, cost_ns: int) -> None:
-        """Count what observed steps cost."""
         self._cost_ns += cost_ns
 
     def after(self, number: int) -> int:
@@ -220,7 +218,6 @@ class Pause:
 
     @property
     def passed(self) -> int:
-        """Steps so far."""
         return self._count - -(-self.optimizers_left // self._optimizers)
 
 

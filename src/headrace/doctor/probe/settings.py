@@ -50,11 +50,9 @@ class ProbeSettings:
 
     @property
     def evidence(self) -> str:
-        """The folder of the evidence files."""
         return os.path.join(self.folder, EVIDENCE)
 
     def write(self) -> None:
-        """Write the settings into the session's folder."""
         os.makedirs(self.evidence, exist_ok=True)
         with open(os.path.join(self.folder, FILE), "w", encoding="utf-8") as file:
             json.dump(asdict(self), file)
@@ -83,7 +81,6 @@ class SessionClock:
             self._zero_ns = time.monotonic_ns() - since_origin_ns
 
     def now_us(self) -> int:
-        """Return the time now."""
         return (time.monotonic_ns() - self._zero_ns) // 1000
 
     def us(self, monotonic_ns: int) -> int:

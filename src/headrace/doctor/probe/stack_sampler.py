@@ -227,7 +227,6 @@ class StackSampler:
             self._gate.set()
 
     def end(self, batch: SampledBatch, wall_ns: int) -> None:
-        """Sample it no more."""
         if self._batch is batch:
             self._batch = None
         self._last_ns = wall_ns

@@ -66,7 +66,6 @@ class Stages:
         return account.totals, _sum_totals(other.take() for other in beside)
 
     def current(self) -> Account | None:
-        """Return the account that is open in this thread."""
         account: Account | None = getattr(self._local, "account", None)
         return account
 

@@ -102,7 +102,7 @@ class Instances(InstanceColumn):
             return None
         if found is None or len(found) == len(numbers):
             return None if found is None else (found, counts)
-        each = len(numbers) // len(found) if len(found) else 1  # numbers in a row, so many an instance
+        each = len(numbers) // len(found) if len(found) else 1  # numbers of one instance in a flat list
         return None if (counts % each).any() else (found, counts // each)
 
     def _numbers(self, ids: Ints) -> tuple[NDArray[Any], Ints]:

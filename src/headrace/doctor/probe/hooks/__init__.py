@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Callable
 
 from . import (
     batch_sources,
-    compiler,
     dataloader,
     device,
     fetchers,
@@ -75,7 +74,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
         *measured,
         ("torch.nn.parallel.data_parallel", partial(training_calls.install_data_parallel, patches, training)),
         ("deepspeed.runtime.engine", partial(training_calls.install_deepspeed, patches, training)),
-        ("torch._dynamo.eval_frame", compiler.install_compiler),
+        ("torch._dynamo.eval_frame", training_calls.install_compiler),
         ("queue", partial(own_loaders.install_queue, patches, training)),
         ("headrace.device.prefetcher", partial(own_loaders.install_prefetcher, patches, training)),
         *_own_loader_hooks(probe),

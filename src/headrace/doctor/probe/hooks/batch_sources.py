@@ -150,26 +150,16 @@ class _Calls:
 
     def timed(self, call: Callable[[], Any]) -> Any:
         """Count the call as the wait for a batch, if it gives one."""
-        training = self._training
         if self._is_elsewhere():
             return call()
-        try:
-            start, passes = training.ask(), training.counter.passes
-        except Exception as error:
-            training.fail("batch source", error)
-            return call()
-        try:
-            given = call()
-        except BaseException:
-            training.gave_up()
-            raise
-        try:
-            end = training.received()
-            if passes == training.counter.passes:  # else a DataLoader began within it
+        counter = self._training.counter
+        passes = counter.passes
+
+        def got(given: Any, start: int, end: int) -> None:
+            if passes == counter.passes:  # else a DataLoader began within it
                 self._note(given, start, end)
-        except Exception as error:
-            training.fail("batch source", error)
-        return self._followed(given)
+
+        return self._followed(self._training.wait("batch source", call, got))
 
     def _followed(self, given: Any) -> Any:
         """Put a generator that was just made behind one that times it."""

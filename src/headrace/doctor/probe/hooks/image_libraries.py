@@ -12,8 +12,8 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..stages import CallTimer, timed_by_type, timed_call, timed_in_torch
-from .compiler import compiling
 from .file_libraries import TimedCall, counted
+from .training_calls import compiling
 
 if TYPE_CHECKING:
     from ..opened_files import OpenedFiles
@@ -130,12 +130,10 @@ class DecoderLooks:
         self._is_unread, self._follow = guard(_is_unread), guard(_follow)
 
     def install(self, image: Any) -> None:
-        """Hook PIL.Image."""
         self._patches.around(image.Image, "convert", self._convert)
         self._patches.around(image.Image, "resize", self._resize)
 
     def install_file(self, image_file: Any) -> None:
-        """Hook PIL.ImageFile."""
         self._patches.around(image_file.ImageFile, "load", self._load)
 
     def _load(self, original: Function, image: Any, *args: Any, **kwargs: Any) -> Any:

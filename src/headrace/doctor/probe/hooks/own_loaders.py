@@ -107,7 +107,7 @@ def install_thread_tasks(
     counter: PassCounter,
     batch_task: ModuleType,
 ) -> None:
-    """Hook headrace.compat.thread_loader.batch_task."""
+    """Hook headrace.dropins.thread_loader.batch_task."""
     hooks = _ThreadHooks(timer, batches, evidence, counter)
     for name, call in (("__init__", hooks.new_task), ("load", hooks.load), ("collate", hooks.collate)):
         unseen = "what the threads of a ThreadDataLoader do was"
@@ -241,15 +241,4 @@ def _take(training: TrainingObserver, call: Callable[[], Any], batch_of: Callabl
     """Call it, and count that as the wait for the batch which `batch_of` what it gave names."""
     if get_ident() != training.thread.observed or training.thread.is_fetching:
         return call()
-    try:
-        start = training.ask()
-    except Exception as error:
-        training.fail("prefetcher", error)
-        return call()
-    try:
-        item = call()
-    except BaseException:
-        training.gave_up()
-        raise
-    training.took_over(start, batch_of(item))
-    return item
+    return training.wait("prefetcher", call, lambda item, start, end: training.took_over(batch_of(item), start, end))

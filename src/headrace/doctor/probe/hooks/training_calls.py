@@ -1,4 +1,9 @@
-"""Hooks on what a training step calls: backward passes, optimizers, GradScaler, collectives and engines."""
+"""Hooks on what a training step calls: backward passes, optimizers, GradScaler, collectives, engines, torch.compile.
+
+No function of the probe's is compiled. After a break in a graph the compiler looks at every function that Python calls,
+the probe's among them. What a traced function itself calls of ours is another matter: that asks `is_compiling()` first,
+and leads straight to the original.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,16 @@ import functools
 import sys
 from functools import partial
 from threading import get_ident
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..overhead import NOBODY
 from ..training.steps import BACKWARD, CLOSURE, COLLECTIVE, OPTIMIZER
 from ..training.training import now
-from .compiler import compiling
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..evidence_file import LastRecords
     from ..patches import Function, Patches
     from ..training.training import TrainingObserver
@@ -40,6 +46,7 @@ COLLECTIVES = (
     "scatter",
     "scatter_object_list",
 )
+_PACKAGE = __name__.rpartition(".hooks.")[0]
 _UNSEEN_STEPS = (
     "Backward passes ran, but no optimizer's step() was seen: it is part of a compiled function, or of an engine with "
     "an optimizer of its own. Each batch counts as a step."
@@ -302,3 +309,47 @@ def install_end(training: TrainingObserver, torch: ModuleType) -> None:
 def _compiled_graphs() -> int:
     utils = sys.modules.get("torch._dynamo.utils")
     return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
+
+
+def install_compiler(eval_frame: ModuleType) -> None:
+    """Mark all code of the probe for the compiler to skip, once torch._dynamo.eval_frame has been imported."""
+    for code in _code():
+        eval_frame.skip_code(code)
+
+
+def compiling(torch: ModuleType) -> Callable[[], bool]:
+    """Return `torch.compiler.is_compiling`, which a trace takes for a constant.
+
+    A torch without one (before 2.1) is taken to compile nothing; torch._dynamo is not asked, since the mere question
+    imports it, which takes seconds.
+    """
+    known: Callable[[], bool] | None = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    return (lambda: False) if known is None else known
+
+
+def _code() -> Iterator[CodeType]:
+    for name, module in list(sys.modules.items()):
+        if name == _PACKAGE or name.startswith(_PACKAGE + "."):
+            for value in list(vars(module).values()):
+                yield from _code_of(value, module.__name__)
+
+
+def _code_of(value: Any, module: str) -> Iterator[CodeType]:
+    value = getattr(value, "__func__", value)
+    if getattr(value, "__module__", None) != module:
+        return
+    if isinstance(value, FunctionType):
+        yield from _nested(value.__code__)
+    elif isinstance(value, property) and value.fget is not None:
+        yield from _nested(value.fget.__code__)
+    elif isinstance(value, type):
+        for member in list(vars(value).values()):
+            yield from _code_of(member, module)
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    """Yield a function's code, and that of the functions which it makes."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)

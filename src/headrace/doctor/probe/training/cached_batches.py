@@ -286,7 +286,6 @@ class BatchReplayer:
 
     @property
     def is_on(self) -> bool:
-        """Whether the run is replayed."""
         return self._training.windows.is_replaying
 
 

@@ -35,11 +35,9 @@ class HeldIterator:
 
     @property
     def is_held(self) -> bool:
-        """Whether it is held."""
         return self._held is not None
 
     def let_go(self) -> None:
-        """Hold it no longer."""
         self._held = None
 
     @property
@@ -67,7 +65,6 @@ class HeldIterator:
         return source
 
     def take(self) -> FetchedBatch:
-        """Take the next batch."""
         return self._take(self._held, self.pass_)
 
     def is_idle(self) -> bool | None:
@@ -134,11 +131,9 @@ class ObservedLoaders:
         return next((one for one in reversed(list(self._passes.values())) if one.loader == loader), None)
 
     def per_step(self, loader: int) -> float:
-        """Return the batches of that loader a step."""
         return self._fed[loader] / max(self._steps, 1)
 
     def forget(self) -> None:
-        """Let go of iterators and batches."""
         for source in self.sources.values():
             source.let_go()
         self.sources.clear()
@@ -161,7 +156,6 @@ class BackgroundLoad:
         self.taken = 0
 
     def start(self) -> None:
-        """Begin to take batches."""
         self._thread.start()
 
     @property

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, TypeVar, Union
 from ..evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
 
 if TYPE_CHECKING:
+    from ..hooks.device import DeviceMarks, Marks
     from ..overhead import TrainingCost
     from ..settings import SessionClock
-    from .device_marks import DeviceMarks, Marks
     from .steps import OptimizerStep
 
 Times = TypeVar("Times")
@@ -96,7 +96,6 @@ class QueueReaders:
         self._by_thread: dict[int, QueueReader] = {}
 
     def current(self) -> QueueReader | None:
-        """Return the calling thread's."""
         return self._by_thread.get(threading.get_ident())
 
     def begin(self, reader: QueueReader) -> None:
@@ -108,11 +107,9 @@ class QueueReaders:
         self._by_thread.pop(threading.get_ident(), None)
 
     def of(self, thread: int | None) -> QueueReader | None:
-        """Return a thread's."""
         return None if thread is None else self._by_thread.get(thread)
 
     def clear(self) -> None:
-        """Forget all threads."""
         self._by_thread.clear()
 
 
@@ -200,7 +197,6 @@ class HandedOverBatches:
         return batch
 
     def oldest(self) -> GivenBatch | None:
-        """Return the oldest batch that waits."""
         return self._batches[0] if self._batches else None
 
     def take(self, batch: GivenBatch) -> bool:

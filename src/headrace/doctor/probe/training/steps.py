@@ -78,7 +78,6 @@ class StepTimeline:
         return self.step
 
     def enter(self, kind: str, start: int) -> None:
-        """Begin a span."""
         step = self.step or self.begin(start)
         if self._open:
             outer, since = self._open[-1]
@@ -86,7 +85,6 @@ class StepTimeline:
         self._open.append((kind, start))
 
     def leave(self, end: int) -> None:
-        """End the innermost span."""
         kind, since = self._open.pop()
         step = self.begin(since)
         self._add(step, kind, since, end)
@@ -103,7 +101,6 @@ class StepTimeline:
 
     @property
     def is_open(self) -> bool:
-        """Whether a span is under way."""
         return bool(self._open)
 
     def is_within(self, kind: str) -> bool:
@@ -111,11 +108,9 @@ class StepTimeline:
         return any(kind == outer for outer, _ in self._open)
 
     def pass_begun(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
-        """Record the beginning of a pass."""
         self._note(PassEvent(BEGUN, pass_, start, end, with_grad))
 
     def pass_ended(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
-        """Record the end of a pass."""
         self._note(PassEvent(ENDED, pass_, start, end, with_grad))
 
     def got(self, pass_: int, start: int, end: int, with_grad: bool, facts: Any) -> None:

@@ -25,9 +25,9 @@ from .windows import RankGroup, StepLimit, StepsMeasured, Windows
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
+    from ..hooks.device import DeviceMarks, ProfilerRanges
     from ..patches import Fault
     from ..settings import ProbeSettings, SessionClock
-    from .device_marks import DeviceMarks, ProfilerRanges
 
 now = time.monotonic_ns
 READY_EVERY = 5
@@ -50,7 +50,6 @@ class TrainingThread:
         self.begin(thread)
 
     def begin(self, thread: int) -> None:
-        """Follow that thread."""
         self.observed = thread
         """Its identity; nobody's while it is paused, so that hooks do nothing."""
         self.paused = NOBODY
@@ -63,7 +62,6 @@ class TrainingThread:
         self.observed, self.paused = NOBODY, self.observed
 
     def go_on(self) -> None:
-        """Observe it again."""
         self.observed, self.paused = self.paused, NOBODY
 
     @property
@@ -87,19 +85,16 @@ class PassCounter:
         self.reset()
 
     def reset(self) -> None:
-        """Count from 0 again."""
         self.passes = 0
         self.loaders = 0
         self.opening: int | None = None
         """The number of the pass that is being begun in `iter(loader)`."""
 
     def next_pass(self) -> int:
-        """Return the number of a new pass."""
         self.passes += 1
         return self.passes - 1
 
     def next_loader(self) -> int:
-        """Return the number of a new loader."""
         self.loaders += 1
         return self.loaders - 1
 
@@ -190,10 +185,7 @@ class TrainingObserver:
         """Return the time from which on the training thread asks for a batch."""
         begun = now()
         self._close_what_ended()
-        if self.marks is not None:
-            self.marks.mark("w")
-        if self.ranges is not None:
-            self.ranges.enter("w")
+        self._show("w", "w")
         self.thread.is_fetching = True
         start = now()
         self.costs.measured_ns += start - begun
@@ -204,19 +196,34 @@ class TrainingObserver:
         end = now()
         self.thread.is_fetching = False
         self._copies = 0
-        if self.marks is not None:
-            self.marks.mark("r")
-        if self.ranges is not None:
-            self.ranges.leave()
+        self._show_end("r")
         self.costs.since(end)
         return end
 
-    def gave_up(self) -> None:
-        """End a wait that gave no batch: an error, or a time limit. Nothing of ours may hide it."""
+    def wait(self, where: str, call: Callable[[], Any], got: Callable[[Any, int, int], None]) -> Any:
+        """Return what `call()` returns, and count that as a wait for a batch.
+
+        `got(given, start, end)` takes what it gave. An error of the call, or its time limit, is hidden by nothing of
+        ours.
+        """
         try:
-            self.received()
+            start = self.ask()
         except Exception as error:
-            self.fail("prefetcher", error)
+            self.fail(where, error)
+            return call()
+        try:
+            given = call()
+        except BaseException:
+            self._guarded(where, self.received)
+            raise
+        self._guarded(where, lambda: got(given, start, self.received()))
+        return given
+
+    def _guarded(self, where: str, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:
+            self.fail(where, error)
 
     def pass_ended(self, number: int, start: int, with_grad: bool) -> None:
         """Record that the `next()` called at `start` found no more batch."""
@@ -230,14 +237,10 @@ class TrainingObserver:
         self.elsewhere.add(batch)
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
 
-    def took_over(self, start: int, batch: GivenBatch | None) -> None:
-        """Record what the training thread has got of another thread, for which it has waited since `start`."""
-        try:
-            end = self.received()
-            if batch is not None and self.elsewhere.take(batch):
-                self.got(batch._replace(start=start, end=end), True)
-        except Exception as error:
-            self.fail("prefetcher", error)
+    def took_over(self, batch: GivenBatch | None, start: int, end: int) -> None:
+        """Record what the training thread has got of another thread."""
+        if batch is not None and self.elsewhere.take(batch):
+            self.got(batch._replace(start=start, end=end), True)
 
     def got(self, batch: GivenBatch, with_grad: bool) -> None:
         """Record a batch of the training thread."""
@@ -263,10 +266,7 @@ class TrainingObserver:
         try:
             start = now()
             self.steps.enter(kind, start)
-            if self.marks is not None and mark:
-                self.marks.mark(mark)
-            if self.ranges is not None:
-                self.ranges.enter(kind)
+            self._show(kind, mark)
             self.backwards_seen += kind is BACKWARD
             self.costs.since(start)
         except Exception as error:
@@ -275,19 +275,28 @@ class TrainingObserver:
         return True
 
     def leave(self, mark: str = "") -> None:
-        """End a span."""
         if get_ident() != self.thread.observed:
             return
         try:
             end = now()
             self.steps.leave(end)
-            if self.marks is not None and mark:
-                self.marks.mark(mark)
-            if self.ranges is not None:
-                self.ranges.leave()
+            self._show_end(mark)
             self.costs.since(end)
         except Exception as error:
             self.fail("spans", error)
+
+    def _show(self, kind: str, mark: str) -> None:
+        """Show a span that begins on the device's stream and in profilers."""
+        if self.marks is not None and mark:
+            self.marks.mark(mark)
+        if self.ranges is not None:
+            self.ranges.enter(kind)
+
+    def _show_end(self, mark: str) -> None:
+        if self.marks is not None and mark:
+            self.marks.mark(mark)
+        if self.ranges is not None:
+            self.ranges.leave()
 
     def may_mark_copy(self) -> bool:
         """Tell whether marks may show this copy: a batch of many tensors must not cost a mark for each."""
@@ -324,19 +333,15 @@ class TrainingObserver:
             raise StepsMeasured
         if self.marks is not None:
             self.marks.device.follow()
-            self.marks.mark("o")
-        if self.ranges is not None:
-            self.ranges.enter(OPTIMIZER)
+        self._show(OPTIMIZER, "o")
         self.costs.since(begun)
         return True
 
     def optimizer_ends(self, optimizer: Any) -> None:
-        """End an optimizer's step."""
         end = now()
         self.steps.optimizer_ends(id(optimizer), end)
         self.may_pause &= not self.steps.is_open
-        if self.ranges is not None:
-            self.ranges.leave()
+        self._show_end("")
         self.costs.since(end)
         self._step_ended()
 

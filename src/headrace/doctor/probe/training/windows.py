@@ -204,7 +204,6 @@ class Windows:
             self._observed.offer(pass_, batch, received, self._training.steps.gets)
 
     def closed(self, step: OptimizerStep) -> None:
-        """Count a step that has been closed."""
         self._replayed = 0
         if self.is_keeping:
             warmup = self._training.limit.warmup
@@ -373,7 +372,6 @@ class Windows:
         return pass_ if pass_ is not None and self.serves(pass_) else None
 
     def copy(self, pass_: ObservedPass) -> Any:
-        """Return a copy of a cached batch, for that pass."""
         return self._observed.cached[pass_.loader].next()
 
     def asked(self) -> None:
