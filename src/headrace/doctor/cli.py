@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError
 from .attach import DOCTOR_FAILED
 
 COMMAND = "headrace.doctor.command"
-"""Where what stands behind `--` waits for the callback, in the context."""
+"""Key of the context under which the words behind `--` wait for the callback."""
 PROVE_BUDGET_S = 120.0
 """A script with steps of 100 ms is measured in about a minute, and proved in two."""
 USAGE = "headrace doctor [options] -- python train.py"

@@ -36,7 +36,7 @@ class Watch:
         self.session: Session | None = None
         self.diagnosis: Diagnosis | None = None
         self.prescription: Prescription | None = None
-        """What to do, as it is predicted: nothing is replayed or proved in a process that is watched."""
+        """Predicted remedies: nothing is replayed or proved in a process that is watched."""
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from .session import SESSION_FILE, SessionFolder, decode_session, session_folder
 from .session.model import CommandOutcome, Machine, MachineSurvey, Session, SessionNote, UnreachedProcess
 
 REPLAY_STEPS = 40
-"""Of the replay window, and of that under load."""
+"""Steps of the replay window, and of that under load."""
 DRAIN_S = 10.0
 
 
@@ -55,7 +55,7 @@ class Examination:
     keep: Path | None = None
     fail_above: float | None = None
     prove_s: float | None = None
-    """How long proofs may take together; None for none."""
+    """Seconds that all proofs may take together; None for none."""
 
 
 def examine(asked: Examination, outputs: Outputs) -> int:

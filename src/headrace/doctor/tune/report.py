@@ -1,4 +1,4 @@
-"""Result of `headrace tune`: the line to paste and the notes beside it, as JSON and for a terminal."""
+"""Result of `headrace tune`: the line to paste and notes, as JSON and for a terminal."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class TuneResult:
     """Why there was no further run: `time`, `runs`, `interrupted` or `nothing to gain`."""
     paste: Paste
     notes: Sequence[str]
-    """What does not pay, what was left out, and to what else this applies."""
+    """Notes on what does not pay, what was left out, and to what else this applies."""
     files: Sequence[str] = ()
-    """What became of files that the command changed."""
+    """Notes on files that the command changed."""
     seconds: float
 
     @property

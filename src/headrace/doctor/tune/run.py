@@ -224,7 +224,7 @@ class Trials:
     clock: Callable[[], float] = time.monotonic
     runs: list[MeasuredArguments] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
-    """What the runs left changed of the user's files."""
+    """Notes on files of the user's that the runs left changed."""
 
     def __post_init__(self) -> None:
         self.runs.append(MeasuredArguments(self.baseline.present, "measured", self.baseline.steps))
